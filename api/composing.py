@@ -5,6 +5,7 @@ from typing import Any
 
 from api.failures import InputError
 from profiles.cluster import Cluster
+from profiles.degrees import Degrees, read_degrees
 from profiles.estimates.composed_profile import CompositionQuestion, Figure, compose, interpolation_error, shares
 from profiles.estimates.operations import Dtype
 from profiles.workload import Workload
@@ -19,7 +20,7 @@ class Composition:
     gpu: str | None
     """Device types with commas between."""
     tensor_parallel: str
-    """Degrees with commas between."""
+    """Degrees with commas between, numbers or by name: `1,4,tensor=2+context=2`."""
     dtype: Dtype
     """Of products in blocks."""
     microbatch_size: str
@@ -51,7 +52,7 @@ def compose_workload(wanted: Composition) -> tuple[Workload, tuple[Figure, ...]]
                 rates=rates,
                 sequence=wanted.sequence,
                 sizes=_numbers(wanted.microbatch_size, option="--microbatch-size"),
-                degrees=_numbers(wanted.tensor_parallel, option="--tensor-parallel"),
+                degrees=_degrees(wanted.tensor_parallel),
                 dtype=wanted.dtype,
             )
         )
@@ -77,6 +78,13 @@ def _numbers(text: str, *, option: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and len(part) < 8 and int(part) for part in parts):
         raise InputError(f"{option} {text}: write whole numbers with commas between, e.g. 1,2,4")
     return tuple(dict.fromkeys(map(int, parts)))
+
+
+def _degrees(text: str) -> tuple[int | Degrees, ...]:
+    """Numbers stay numbers: what they mean does not have to be stated."""
+    found = [read_degrees(part) for part in text.split(",")]
+    plain = [each.tensor if each == Degrees(tensor=each.tensor) else each for each in found]
+    return tuple(dict.fromkeys(plain))
 
 
 def _cluster(package: Any, gpus: list[str], *, hosts: str) -> Cluster:

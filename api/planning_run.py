@@ -17,7 +17,8 @@ from planner.plan import Plan
 from planner.progress import Limits
 
 if TYPE_CHECKING:
-    from planner.planning import ParetoFront, SearchParams
+    from planner.decisions.price.front import ParetoFront
+    from planner.planning import SearchParams
     from planner.planning.runs.run import PlanningOptions
     from planner.replanning.transition import Transition
 
@@ -29,11 +30,11 @@ class Effort:
     time_limit_s: float
     """Wall-clock limit."""
     gap: float | None
-    """The gap asked for, if one was."""
+    """Fraction at which the search stops, 0 to 1; None: not by the gap."""
     seed: int
     """Seed of every random choice."""
     style: ReportStyle
-    """How it reports."""
+    """A live line, plain lines, JSON or nothing."""
     max_rounds: int | None = None
     """Deterministic limit, if one was given."""
     patience: int | None = None
@@ -53,7 +54,7 @@ class Effort:
 
     @property
     def limits(self) -> Limits:
-        """What the planner is told."""
+        """The limits of a planning run with this effort."""
         return Limits(
             time_limit_s=self.time_limit_s,
             gap=self.gap or 0.0,

@@ -629,7 +629,7 @@ class ProfilingReporter:
             self._bar.stop()
 
     def begin_again(self, why: str) -> None:
-        """All is timed once more."""
+        """Announce that all layers are timed once more, and why."""
         self._told.clear()
         if self.style == "json":
             self.console.file.write(json.dumps({"event": "again", "why": why}, ensure_ascii=False) + "\n")

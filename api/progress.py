@@ -15,6 +15,7 @@ from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent
 from api.reporting.plain_names import render_source
+from api.reporting.screen_table import pack
 from planner.plan import Plan
 from planner.progress import COMPILING, Progress
 
@@ -22,6 +23,12 @@ ReportStyle = Literal["live", "lines", "json", "quiet"]
 """How a run reports: see the module."""
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+_WIDE = 110
+"""Columns of a screen on which a step is one line, as most then are."""
+
+_INDENT = 10
+"""Columns before what stands below the time, on other screens."""
 
 MAX_PAUSE_S, LONGEST_PAUSE_S = 3.0, 24.0
 """A line comes after so long, whatever the run is busy with; each without news doubles the pause, up to the longest.
@@ -40,7 +47,7 @@ class RunSummary:
     first_plan_s: float | None = None
     """Seconds to the first verified plan."""
     files: Mapping[str, str] | None = None
-    """What was written where."""
+    """Paths of the written files, by what they hold."""
     top: int = 1
     """Plans of different kinds that were wanted."""
     others: tuple[Plan, ...] = ()
@@ -49,15 +56,19 @@ class RunSummary:
     """The program that is to run the plan."""
 
 
-def _render_progress(progress: Progress | None, elapsed_s: float) -> str:
-    """The line: elapsed time, phase, best plan, lower bound, gap and who found the best plan."""
+def _render_progress(progress: Progress | None, elapsed_s: float, *, width: int) -> str:
+    """Elapsed time, phase, best plan, lower bound, gap and who found the best plan: a line, or more if it is narrow."""
     clock = f"{elapsed_s:6.1f} s"
     if progress is None:
         return f"{clock}  starting"
-    parts = [f"{clock}  {progress.phase:<9}"]
-    parts.append(f"best plan {_ms(progress.incumbent_ns):>10}  lower bound {_ms(progress.lower_bound_ns):>10}")
-    parts.append(f"gap {render_percent(progress.gap):>6}")
-    return "  ".join(parts) + (f"  {render_source(progress.source)}" if progress.source else "")
+    bounds = f"best plan {_ms(progress.incumbent_ns):>10}  lower bound {_ms(progress.lower_bound_ns):>10}"
+    source = render_source(progress.source) if progress.source else ""
+    line = f"{clock}  {progress.phase:<9}  {bounds}  gap {render_percent(progress.gap):>6}  {source}".rstrip()
+    if len(line) <= width >= _WIDE:
+        return line
+    items = [f"best plan {_ms(progress.incumbent_ns)}", f"lower bound {_ms(progress.lower_bound_ns)}"]
+    items += [f"gap {render_percent(progress.gap)}", source] if source else [f"gap {render_percent(progress.gap)}"]
+    return "\n".join([f"{clock}  {progress.phase}", *pack(items, width - _INDENT, indent=_INDENT)])
 
 
 def _ms(nanoseconds: int | None) -> str:
@@ -115,7 +126,10 @@ class Reporter:
         if self.style == "json" and (is_new or is_time):
             self._tell(_render_event(progress))
         elif self.style == "lines" and is_time and not self._is_told:
-            self._tell(_render_progress(progress, self.elapsed_s))
+            self._tell(self._line())
+
+    def _line(self) -> str:
+        return _render_progress(self._last, self.elapsed_s, width=self.console.width)
 
     def _tell(self, line: str) -> None:
         with self._writing:
@@ -132,7 +146,7 @@ class Reporter:
             quiet_s = time.monotonic() - max(self._last_line_at, self.started)
             if quiet_s >= (MIN_PAUSE_S if is_owed else self._pause_s):
                 self._pause_s = self._pause_s if is_owed else min(2 * self._pause_s, LONGEST_PAUSE_S)
-                self._tell(_render_progress(self._last, self.elapsed_s))
+                self._tell(self._line())
 
     def stop(self) -> None:
         """Say that the first Ctrl+C was heard."""
@@ -166,7 +180,8 @@ class Reporter:
 
     def _render_live(self) -> Text:
         frame = _FRAMES[int(10 * self.elapsed_s) % len(_FRAMES)]
-        line = Text(frame, style="green", no_wrap=True, overflow="ellipsis")
+        line = Text(frame, style="green")
         if self.is_stopping:
-            line.append(" stopping, Ctrl+C again aborts", style="yellow")
-        return line.append(_render_progress(self._last, self.elapsed_s), style="default")
+            line.append(" stopping, Ctrl+C again aborts\n", style="yellow")
+        said = _render_progress(self._last, self.elapsed_s, width=self.console.width - len(frame))
+        return line.append(said, style="default")

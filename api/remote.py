@@ -13,7 +13,7 @@ from api.failures import InputError
 from api.interrupts import Interrupts
 from api.planning_run import Effort
 from api.progress import Reporter, RunSummary
-from api.reporting.screen import make_table
+from api.reporting.screen_table import make_table
 from planner.batch_problem import Question
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.plan import Plan

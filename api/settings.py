@@ -12,7 +12,7 @@ from planner.progress import usable_cores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What one client may do."""
+    """Limits of requests, connections, jobs and bytes, per client or in all."""
 
     max_body_bytes: int = 8 * 2**20
     """Largest body."""
@@ -39,13 +39,13 @@ class ClientLimits:
     streams: int = 400
     """Event streams and waiting requests that may be open."""
     tenant_streams: int = 200
-    """Those of one tenant."""
+    """Event streams and waiting requests of one tenant."""
     stored_bytes: int = 8 * 2**30
     """Bytes that the requests, plans and drawings of one tenant may have in the store."""
     inspections: int = 64
     """Checks and drawings that may wait or be under way."""
     tenant_inspections: int = 32
-    """Those of one tenant."""
+    """Checks and drawings of one tenant."""
     max_wait_s: int = 60
     """Longest `Prefer: wait`."""
 
@@ -61,7 +61,7 @@ class Oidc:
     jwks_file: Path
     """The provider's public keys, a JSON Web Key Set that the operator keeps up to date."""
     tenant_claim: str = "tenant"
-    """The claim that names the tenant."""
+    """Name of the claim whose value is the tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Settings:
     first_key: str | None = field(default=None, repr=False)
     """API key that a store without any is given, so that a fresh installation can be asked."""
     first_tenant: str = "default"
-    """Whose it is."""
+    """Tenant of the first key."""
 
 
 def is_loopback(host: str) -> bool:

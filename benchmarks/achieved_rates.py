@@ -13,7 +13,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy
@@ -70,7 +70,9 @@ def fit(package: TablePackage, gpu: str) -> AchievedRates:
         key, operations, num_bytes = features(figure.step.operation, multiprocessors=MULTIPROCESSORS[gpu])
         by_line.setdefault(key, []).append((operations, num_bytes, figure.priced.ns))
     lines = {key: _line(sorted(set(rows))) for key, rows in sorted(by_line.items())}
-    return AchievedRates(name=gpu, multiprocessors=MULTIPROCESSORS[gpu], lines=lines, fitted_to="")
+    return AchievedRates(
+        name=gpu, multiprocessors=MULTIPROCESSORS[gpu], lines=lines, fitted_to="", network=rates.network
+    )
 
 
 def _line(rows: Sequence[tuple[float, float, float]]) -> RateLine:
@@ -104,7 +106,8 @@ def write(package: TablePackage) -> None:
     for gpu in MULTIPROCESSORS:
         rates = fit(package, gpu)
         lines = {key: [line.start_ns, line.ns_per_gigaop, line.ns_per_megabyte] for key, line in rates.lines.items()}
-        gpus[gpu] = {"multiprocessors": rates.multiprocessors, "lines": lines}
+        network = asdict(rates.network) if rates.network else None
+        gpus[gpu] = {"multiprocessors": rates.multiprocessors, "network": network, "lines": lines}
     document = {
         "fitted_to": f"the tables of aiconfigurator-core {package.version} (Apache-2.0)",
         "columns": ["start_ns", "ns_per_gigaop", "ns_per_megabyte"],

@@ -6,6 +6,7 @@ repositories in `measured/audited-configurations.csv`; without `--clones` it mak
 
 import csv
 import itertools
+import math
 import statistics
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -114,6 +115,7 @@ def read_variants() -> Iterator[Variant]:
                 "grad_reduce_in_bf16": True,
                 "recompute_granularity": "full",
                 "recompute_method": "uniform",
+                "deepspeed": True,
             },
             measured_s=float(row["iteration time (ms)"]) / 1e3,
         )
@@ -125,14 +127,17 @@ def _rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+PRECISIONS: dict[str, dict[str, Value]] = {
+    "FP8": {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
+    "MXFP8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+    "NVFP4": {"fp4_format": "e2m1"},
+}
+LAYOUTS = {8: "Et*8|(t*8|)*6t*5mL", 16: "Et*4|(t*4|)*14tmL"}
+"""Of DeepSeek-V3, by stages, as its recipes have them."""
+
+
 def _bridge(row: dict[str, str]) -> Variant:
     is_large = "405B" in row["model"]
-    tokens = int(row["global batch"]) * int(row["sequence"])
-    precisions: dict[str, dict[str, Value]] = {
-        "FP8": {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
-        "MXFP8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
-        "NVFP4": {"fp4_format": "e2m1"},
-    }
     model = "llama3-405b" if is_large else "llama3-70b"
     return Variant(
         group=f"Megatron-Bridge, {model}, {row['gpus']} {row['system'].removeprefix('DGX-')}",
@@ -140,26 +145,65 @@ def _bridge(row: dict[str, str]) -> Variant:
         model=model,
         gpu=row["system"].removeprefix("DGX-").lower(),
         flags={
-            "seq_length": row["sequence"],
-            "micro_batch_size": row["micro batch"],
-            "global_batch_size": row["global batch"],
-            "tensor_model_parallel_size": row["tp"],
-            "pipeline_model_parallel_size": row["pp"],
-            "context_parallel_size": row["cp"],
-            "num_virtual_stages_per_pipeline_rank": False if row["vp"] == "n/a" else row["vp"],
-            "world_size": row["gpus"],
-            "bf16": True,
-            "grad_reduce_in_bf16": True,
-            "use_distributed_optimizer": True,
-            "overlap_grad_reduce": True,
+            **_common_flags(row),
             "tp_comm_overlap": True,
             "use_megatron_fsdp": row["fsdp"] != "0",
             "account_for_embedding_in_pipeline_split": is_large,
             "account_for_loss_in_pipeline_split": is_large,
-            **precisions.get(row["precision"], {}),
         },
-        measured_s=tokens / float(row["tokens per s per GPU"]) / int(row["gpus"]),
+        measured_s=_measured_s(row),
     )
+
+
+def _measured_s(row: dict[str, str]) -> float:
+    tokens = int(row["global batch"]) * int(row["sequence"])
+    return tokens / float(row["tokens per s per GPU"]) / int(row["gpus"])
+
+
+def _common_flags(row: dict[str, str]) -> dict[str, Value]:
+    return {
+        "seq_length": row["sequence"],
+        "micro_batch_size": row["micro batch"],
+        "global_batch_size": row["global batch"],
+        "tensor_model_parallel_size": row["tp"],
+        "pipeline_model_parallel_size": row["pp"],
+        "context_parallel_size": row["cp"],
+        "num_virtual_stages_per_pipeline_rank": False if row["vp"] == "n/a" else row["vp"],
+        "world_size": row["gpus"],
+        "bf16": True,
+        "grad_reduce_in_bf16": True,
+        "use_distributed_optimizer": True,
+        "overlap_grad_reduce": True,
+        **PRECISIONS.get(row["precision"], {}),
+    }
+
+
+def read_mixtures() -> Iterator[Variant]:
+    """Megatron-Bridge's iterations of models with experts."""
+    for row in _rows("megatron-bridge-experts.csv"):
+        flags = _common_flags(row) | {
+            "expert_model_parallel_size": row["ep"],
+            "expert_tensor_parallel_size": "1",
+            "moe_token_dispatcher_type": row["dispatcher"],
+            "overlap_moe_expert_parallel_comm": row["all-to-all hidden"] == "1",
+        }
+        is_counted = row["model"] == "qwen3-235b-a22b"
+        flags |= {f"account_for_{end}_in_pipeline_split": is_counted for end in ("embedding", "loss")}
+        if row["model"] == "deepseek-v3":
+            chunks = 1 if row["vp"] == "n/a" else int(row["vp"])
+            flags |= {
+                "pipeline_model_parallel_layout": LAYOUTS[int(row["pp"]) * chunks],
+                "num_virtual_stages_per_pipeline_rank": False,
+            }
+        gpu = row["system"].removeprefix("DGX-")
+        yield Variant(
+            group=gpu,
+            release=row["release"],
+            model=row["model"],
+            gpu=gpu.lower(),
+            flags=flags,
+            measured_s=_measured_s(row),
+        )
 
 
 def predicted_s(variant: Variant) -> float | None:
@@ -192,6 +236,7 @@ def main() -> None:
     if given.clones is not None:
         _outcome_table(given.clones, given.output)
     _memory_table(_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)
+    _mixture_table(list(itertools.islice(read_mixtures(), 4 if given.quick else None)), given.output)
     _order_table(list(itertools.islice(read_variants(), 4 if given.quick else None)), given.output)
 
 
@@ -248,6 +293,24 @@ def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
         sizes = (f"{100 * size:.1f} %" for size in (statistics.median(errors), max(errors)))
         table.add((str(len(rows)), what, f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", *sizes))
     table.close()
+
+
+def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
+    table = Table(
+        preface=["## Models with experts", ""],
+        header=("GPU", "rows", "measured / predicted", "error with that factor", "worst"),
+        output=output,
+    )
+    errors: list[float] = []
+    for group in dict.fromkeys(variant.group for variant in variants):
+        own = [variant for variant in variants if variant.group == group]
+        ratios = [variant.measured_s / (predicted_s(variant) or math.nan) for variant in own]
+        factor = statistics.median(ratios)
+        found = [abs(factor / ratio - 1) for ratio in ratios]
+        errors += found
+        sizes = (f"{100 * size:.1f} %" for size in (statistics.median(found), max(found)))
+        table.add((group, str(len(own)), f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", *sizes))
+    table.close(f"All: {100 * statistics.median(errors):.1f} % on the median of {len(errors)} rows.")
 
 
 def _order_table(variants: Sequence[Variant], output: Path | None) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.layer_shapes import BlockShape, embedding, language_head, projection, transformer_block
 from profiles.cluster import Cluster, Device, Link
-from profiles.estimates.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
+from profiles.estimates.analytic import DeviceSheet
 from profiles.model_profile import Edge, Layer, ModelProfile
 from profiles.workload import Workload, dump_workload
 

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from benchmarks.gpu_models import MODELS, TINY
+from benchmarks.gpu_clocks import predict_again
+from benchmarks.gpu_models import MODELS, PACED, TINY
 from benchmarks.gpu_orders import race, settle
 from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster, time_launch
 from planner.document import parse_plan
@@ -53,8 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--plans", type=Path, help="folder of plans to run: NAME-DTYPE.WORD.plan.json, made for NAME-DTYPE.profile.json"
     )
+    parser.add_argument(
+        "--pace", action="store_true", help="five minutes: two short models on two clocks, bf16, one size"
+    )
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="predict recorded runs again, and end")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/gpu"))
     options = parser.parse_args(arguments)
+    if options.again is not None:
+        print(predict_again(options.again), end="")
+        return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print(
             "gpu: torch finds no CUDA device; run it where there is one, or with --device cpu --quick", file=sys.stderr
@@ -111,7 +119,7 @@ def findings(options: argparse.Namespace) -> list[tuple[str, Callable[[], str]]]
     """File and what gives its text; most telling first, since the time may end."""
     device = options.device
     found: list[tuple[str, Callable[[], str]]] = [("device.json", lambda: dump(look_at(device, quick=options.quick)))]
-    for dtype in DTYPES:
+    for dtype in list(DTYPES)[: 1 if options.pace else None]:
         for case in cases(options, dtype):
             found += findings_of(case, options)
     return found
@@ -119,10 +127,11 @@ def findings(options: argparse.Namespace) -> list[tuple[str, Callable[[], str]]]
 
 def cases(options: argparse.Namespace, dtype: str) -> list[Case]:
     """All models that were asked for."""
+    wanted, num_sizes = (options.only or PACED, 1) if options.pace else (options.only, None)
     return [
-        Case(name=name, model=model, sizes=tuple(map(int, sizes.split(","))), dtype=dtype)
+        Case(name=name, model=model, sizes=tuple(map(int, sizes.split(",")))[:num_sizes], dtype=dtype)
         for name, (model, sizes) in (TINY if options.quick else MODELS).items()
-        if not options.only or name in options.only
+        if not wanted or name in wanted
     ]
 
 
@@ -139,7 +148,8 @@ def findings_of(case: Case, options: argparse.Namespace) -> Iterator[tuple[str, 
         yield name, lambda plan=plan, workload=workload: run_plan(case, read(path), workload, plan, device=device)
     for word, recompute in (("kept", False), ("recomputed", True)):
         yield f"{case.label}.{word}.json", lambda recompute=recompute: run(recompute)
-    yield f"{case.label}.orders.json", lambda: dump(race(case, read(path), device=device))
+    if not options.pace:
+        yield f"{case.label}.orders.json", lambda: dump(race(case, read(path), device=device))
 
 
 def read(path: Path) -> ModelProfile:
@@ -228,7 +238,8 @@ def read_clocks(device: str) -> str:
 def measure(case: Case, options: argparse.Namespace) -> str:
     """The workload document of a model on one device of this kind; broken off, it goes on from its journal."""
     device = options.device
-    effort = MeasuringEffort(repetitions=3 if options.quick else 10, seconds=0.2 if options.quick else 2.0)
+    seconds = 0.2 if options.quick else 0.5 if options.pace else 2.0
+    effort = MeasuringEffort(repetitions=3 if options.quick else 10, seconds=seconds)
     survey = Survey(
         microbatch_sizes=case.sizes, device=device, device_type=device_name(device), dtype=DTYPES[case.dtype],
         clock="wall", effort=effort,
@@ -251,9 +262,9 @@ def measure(case: Case, options: argparse.Namespace) -> str:
 def make_table(folder: Path) -> str:
     """All executed plans and all orders as Markdown, by their names."""
     plans = [
-        "| plan | samples per microbatch | actions, ms | executed / predicted | iteration | peak, GiB "
-        "| executed / predicted | allocator keeps, MiB | us per launch |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| plan | samples per microbatch | actions, ms | executed / predicted | by the card alone | iteration "
+        "| peak, GiB | executed / predicted | allocator keeps, MiB | us per launch |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     orders = ["| model | samples | order | ms | faster than the plain loop | losses differ by |"]
     orders += ["| --- | --- | --- | --- | --- | --- |"]
@@ -261,7 +272,7 @@ def make_table(folder: Path) -> str:
         found = json.loads(path.read_text(encoding="utf-8"))
         name = path.name.removesuffix(".json")
         if "failed" in found:
-            plans.append(f"| {name} | {found['failed']} | | | | | | | |")
+            plans.append(f"| {name} | {found['failed']} | | | | | | | | |")
         elif "executed_ns" in found:
             plans.append(plan_row(name, found))
         elif "seconds" in found:
@@ -277,6 +288,7 @@ def plan_row(name: str, found: dict[str, Any]) -> str:
         found["microbatch_size"],
         f"{found['executed_ns'] / 1e6:.2f}",
         f"{found['executed_ns'] / max(1, found['predicted_ns']):.3f}",
+        f"{found['executed_ns'] / max(1, found['one_clock_ns']):.3f}" if "one_clock_ns" in found else "",
         f"{found['iteration_ns'] / max(1, found['predicted_iteration_ns']):.3f}",
         "" if peak is None else f"{peak / 2**30:.2f}",
         "" if peak is None else f"{peak / max(1, planned):.3f}",

@@ -9,6 +9,9 @@ MODELS = {
 }
 """Name, family with its settings, microbatch sizes."""
 
+PACED = ("mixture-64-experts", "resnet152")
+"""Those whose layers the host sets the pace of."""
+
 TINY = {
     "gpt2-xl": ("gpt:layers=3,width=32,heads=2,sequence=16,vocabulary=64", "4,2,1"),
     "llama3-8b": ("llama:layers=3,width=32,heads=4,groups=2,inner=48,sequence=16,vocabulary=64", "4,2,1"),

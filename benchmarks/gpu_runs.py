@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.two_clocks import clocked_actions, play_alone
 from planner.actions import Action
 from planner.execute.run.execution import Execution, Iteration
 from planner.execute.run.preparation import prepare
@@ -142,10 +143,13 @@ def time_launch(device: str) -> int:
 
 def compare_times(reading: Reading, taken: Sequence[Iteration]) -> dict[str, Any]:
     """Planned and executed nanoseconds, in the sum, of every action's kind, and of whole iterations."""
-    planned: dict[str, int] = {}
-    for stage, row in enumerate(reading.own_durations):
-        planned |= {f"{stage}{kind}": ns for kind, ns in zip("FIWB", row, strict=True)}
     cells = [f"{action.stage}{action.kind}" for action in reading.plan.schedule["d0"]]
+    clocked = clocked_actions(reading)
+    spans = play_alone(cells, clocked)
+    lengths: dict[str, list[int]] = defaultdict(list)
+    for cell, span in zip(cells, spans, strict=True):
+        lengths[cell].append(span.end - span.begin)
+    planned = {cell: round(median(each)) for cell, each in lengths.items()}
     executed: dict[str, list[int]] = defaultdict(list)
     for each in taken:
         for name, start, end in each.actions:
@@ -154,7 +158,8 @@ def compare_times(reading: Reading, taken: Sequence[Iteration]) -> dict[str, Any
     return {
         "predicted_ns": sum(planned[cell] for cell in cells),
         "executed_ns": sum(actions[cell][1] for cell in cells),
-        "predicted_iteration_ns": sum(planned[cell] for cell in cells) + reading.closing_ns,
+        "one_clock_ns": sum(clocked[cell].card for cell in cells),
+        "predicted_iteration_ns": spans[-1].end + reading.closing_ns,
         "iteration_ns": median(each.times.end_ns - each.times.begin_ns for each in taken),
         "actions": actions,
     }

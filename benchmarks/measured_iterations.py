@@ -70,6 +70,8 @@ class Trial:
     overlaps: bool = False
     """Whether gathers beside products, messages and reductions are hidden, as Megatron-Bridge's recipes have it."""
     is_fully_sharded: bool = False
+    is_plain: bool = False
+    """Without sequence parallelism and fused attention, as vTrain's model of the program has it."""
     measured_s: float
 
 
@@ -118,6 +120,7 @@ def read_vtrain() -> Iterator[Trial]:
                 data=data,
                 pipeline=pipeline,
                 recomputes=True,
+                is_plain=True,
                 measured_s=float(row["iteration time (ms)"]) / 1e3,
             )
 
@@ -155,9 +158,9 @@ def read_bridge() -> Iterator[Trial]:
 
 
 @cache
-def composed(shape: ModelShape, gpu: str, dtype: Dtype, run: tuple[int, int, int, int, bool]) -> ModelProfile:
+def composed(shape: ModelShape, gpu: str, dtype: Dtype, run: tuple[int, int, int, int, bool, bool]) -> ModelProfile:
     """The layers of a tensor-parallel group, as if it were one device."""
-    sequence, micro, tensor, context, overlaps = run
+    sequence, micro, tensor, context, overlaps, is_plain = run
     question = CompositionQuestion(
         shape=shape,
         rates=[rates_of(gpu)],
@@ -167,6 +170,8 @@ def composed(shape: ModelShape, gpu: str, dtype: Dtype, run: tuple[int, int, int
         dtype=dtype,
         context=context,
         hides_exchanges=overlaps,
+        sequence_parallel=not is_plain,
+        fused_attention=not is_plain,
     )
     profile, _ = compose(question)
     layers = tuple(each.as_one_device(replace(each.costs[0], optimizer_ns=0)) for each in profile.layers)
@@ -208,7 +213,7 @@ def make_devices(trial: Trial) -> Cluster:
 
 def predict(trial: Trial) -> Prediction:
     """Play the pipeline, and add what its replicas exchange and the optimizer's step."""
-    run = (trial.sequence, trial.micro, trial.tensor, trial.context, trial.overlaps)
+    run = (trial.sequence, trial.micro, trial.tensor, trial.context, trial.overlaps, trial.is_plain)
     profile = composed(trial.shape, trial.gpu, trial.dtype, run)
     problem = Problem(
         profile=profile,

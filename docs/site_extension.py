@@ -13,7 +13,10 @@ from schedule_gallery import write_gallery
 from sphinx.application import Sphinx
 
 from api.cli import app as command_line
+from api.jobs.request import Ceilings
+from api.settings import ClientLimits
 from planner.documents.schema import document_schema
+from profiles.documents.class_schema import field_docstrings
 
 DOCS = Path(__file__).resolve().parent
 GENERATED = DOCS / "generated"
@@ -50,6 +53,8 @@ def write_generated_pages() -> None:
     GENERATED.mkdir(exist_ok=True)
     document = json.loads((DOCS / "openapi.json").read_text(encoding="utf-8"))
     pages = {"cli.md": command_line_page(), "rest.md": rest_page(document), "fields.md": fields_page()}
+    pages["limits.md"] = limits_page()
+    pages |= {f"{path.stem}.md": table_page(path) for path in sorted((DOCS / "tables").glob("*.json"))}
     for name, text in pages.items():
         path = GENERATED / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -100,6 +105,29 @@ def rest_page(document: dict[str, Any]) -> str:
 def _described(answer: dict[str, Any]) -> str:
     """What an answer says of itself, or the name of the shared one that it is."""
     return str(answer.get("description") or answer.get("$ref", "").rpartition("/")[2])
+
+
+def limits_page() -> str:
+    """Every limit of the service with its default, from the classes that hold them."""
+    rows = [
+        [f"`{name}`", f"{getattr(kind(), name):,}", " ".join(text.split())]
+        for kind in (ClientLimits, Ceilings)
+        for name, text in field_docstrings(kind)
+    ]
+    about = "`pipeplan serve --limit NAME=VALUE` or `PIPEPLAN_LIMIT_NAME` sets a limit."
+    return _page_of_table("Limits of the service", about, [["limit", "default", "of"], *rows])
+
+
+def table_page(path: Path) -> str:
+    """A page with one table, from a file of `docs/tables`: `title`, `about`, `columns` and `rows`."""
+    table = json.loads(path.read_text(encoding="utf-8"))
+    return _page_of_table(table["title"], table["about"], [table["columns"], *table["rows"]])
+
+
+def _page_of_table(title: str, about: str, rows: list[list[str]]) -> str:
+    lines = ["---", "orphan: true", "---", f"# {title}", "", about, ""]
+    ruled = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in ruled), ""])
 
 
 def fields_page() -> str:

@@ -9,7 +9,7 @@ Kind = Literal["F", "I", "W", "B"]
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 
 ACTION_TEXT = re.compile(r"(0|[1-9][0-9]{0,8})([FIWB])(0|[1-9][0-9]{0,8})")
-"""How an action is written."""
+"""Form of an action: stage, kind, microbatch."""
 
 
 class Action(NamedTuple):

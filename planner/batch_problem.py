@@ -31,13 +31,13 @@ class BatchProblem:
     profile: ModelProfile
     """What the layers cost, at one or more sizes."""
     cluster: Cluster
-    """What the machine offers."""
+    """Devices with memory, and links."""
     global_batch_size: int
     """Samples per synchronous iteration."""
     microbatch_sizes: tuple[int, ...] | None = None
     """The sizes that may be chosen; None: every measured one that divides the batch."""
     options: Options = field(default_factory=Options)
-    """What else may be decided."""
+    """Options of the problem at every size."""
 
     def __post_init__(self) -> None:
         require_integer("problem: global_batch_size", self.global_batch_size, least=1, most=MAX_BATCH)

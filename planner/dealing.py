@@ -95,7 +95,7 @@ class Annealing(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealing:
-    """Which pipeline takes which microbatches."""
+    """Microbatches of each pipeline, and how long the slowest takes."""
 
     pipelines: tuple[tuple[int, ...], ...]
     """Per pipeline its microbatches, by their place in what was given, in the order in which to run them."""

@@ -51,6 +51,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         overhead=_overhead_table(problem),
         measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
         optimizer=_step_table(problem) if profile.has_layer_steps else None,
+        host=tables.host if profile.has_host_times else None,
         sharding=_sharding(problem, widths=(1, *widths)),
         can_halve=_can_halve(problem, costs),
         gradient=_column(layer.synchronised_bytes for layer in layers),
@@ -193,6 +194,8 @@ class _Tables(NamedTuple):
     """[tables, rows, L] 1 where there is a cost."""
     of_replicas: Integers
     """[max replicas + 1] which table holds; `NO_TABLE` for numbers that a stage may not have."""
+    host: Integers
+    """[2, tables, 5, rows, L] what hosts take to ask, and from a host's beginning to the end at least."""
 
 
 def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> _Tables:
@@ -200,9 +203,12 @@ def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
     names, types = problem.profile.topological_order, problem.cluster.device_types
     tables: dict[bytes, int] = {}
     arrays: list[Integers] = []
+    hosts: list[Integers] = []
     of_replicas = [0, *[NO_TABLE] * problem.max_replicas]
     profile = problem.profile
-    is_linear = profile.has_one_size and profile.scales_linearly and not profile.has_exchanges
+    is_linear = (
+        profile.has_one_size and profile.scales_linearly and not (profile.has_exchanges or profile.has_host_times)
+    )
     for replicas in problem.allowed_replicas:
         if is_linear and arrays:
             of_replicas[replicas] = 0
@@ -219,13 +225,29 @@ def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
         )
         if not array[-1].any():
             continue
+        host = _host_table(rows)
         key = array.tobytes() + repr([[work and work.kinds_ns for work in row] for row in rows]).encode()
+        key += host.tobytes()
         if key not in tables:
             tables[key] = len(arrays)
             arrays.append(array)
+            hosts.append(host)
         of_replicas[replicas] = tables[key]
     stacked = numpy.stack(arrays)
-    return _Tables(stacked[:, :-1], stacked[:, -1], _column(of_replicas))
+    return _Tables(stacked[:, :-1], stacked[:, -1], _column(of_replicas), numpy.stack(hosts, axis=1))
+
+
+def _host_table(rows: Sequence[Sequence[LayerWork | None]]) -> Integers:
+    """[2, 5, rows, L] of F, I, W, B and the full recomputation; 0 where the host takes no time."""
+    actions = (*KINDS, FULL_RECOMPUTATION)
+    none = [(0, 0)] * len(actions)
+
+    def pairs(work: LayerWork | None) -> list[tuple[int, int]]:
+        found = none if work is None or not work.asking else [work.matrix(action)[::2] for action in actions]
+        return [(int(host), int(cross)) for host, cross in found]
+
+    table = numpy.array([[pairs(work) for work in row] for row in rows], dtype=numpy.int64)
+    return numpy.ascontiguousarray(table.transpose(3, 2, 0, 1))
 
 
 _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", "recompute_ns")

@@ -117,7 +117,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemReference:
-    """Which question a plan answers."""
+    """The question that a plan answers: names and hashes of its documents, and options."""
 
     profile: str
     """Name of the model profile."""
@@ -205,7 +205,7 @@ class SizeResult:
     num_microbatches: int
     """Microbatches per iteration."""
     state: SizeState
-    """What is known of it."""
+    """`best`, `better`, `open`, `closed` or `infeasible`."""
     objective_ns: int | None = None
     """Of the plan itself at its own size, of the best plan found at another; None if there is none."""
     lower_bound_ns: int | None = None

@@ -51,9 +51,9 @@ class PinnedLayer:
     __pydantic_config__ = _STRICT
 
     layer: str
-    """Name of the layer."""
+    """A layer of the profile."""
     device: str
-    """Name of the device."""
+    """A device of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Options:
     placement: tuple[tuple[tuple[str, ...], ...], ...] | None = None
     """The device groups of every stage of `partition`, if they are decided."""
     objective: Objective = "makespan"
-    """What is minimised."""
+    """The figure that is minimised."""
     deadline_ns: Nanoseconds | None = None
     """With objective `cost`: the makespan is at most this; None: no limit."""
 
@@ -123,28 +123,17 @@ class Options:
     def __post_init__(self) -> None:
         require_fields("options", self)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
-        if self.keep_workspace and self.split_placement:
+        if self.recompute_in_turn and not self.recompute:
             raise ValueError(
-                "options: keep_workspace = true and split_placement = true exclude each other, since no device then "
-                "has both gradients; drop one of the two"
-            )
-        for name in ("recompute_in_turn", "recompute_layers", "recompute_microbatches"):
-            if getattr(self, name) and not self.recompute:
-                raise ValueError(
-                    f"options: {name} = true, but recompute = false; set recompute to true as well, or leave {name} out"
-                )
-        if self.order == "looped" and self.recompute_microbatches:
-            raise ValueError(
-                "options: order = looped with recompute_microbatches = true; programs that run stages in a loop "
-                "recompute every microbatch alike: set recompute_microbatches to false"
+                "options: recompute_in_turn = true, but recompute = false; set recompute to true as well, or leave "
+                "recompute_in_turn out"
             )
         if self.order == "looped" and self.split_backward:
             raise ValueError(
                 "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
                 "backward passes only: set split_backward to false"
             )
-        for name in filter(self.__getattribute__, decisions.KNOWN):
-            decisions.option_of(name).refuse(self)
+        decisions.refuse(self)
         self._require_cost()
         if self.placement is not None:
             if self.partition is None:
@@ -185,9 +174,10 @@ MOST_BYTES = 2**60
 
 
 def _longest_ns(cost: LayerCost) -> int:
-    """All that a layer can take per microbatch."""
+    """All that a layer can take per microbatch, with all that its host takes to ask for it."""
     extra = max([cost.recompute_ns, *(kind.recompute_ns for kind in cost.recompute_kinds)])
-    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + extra
+    asking = sum(each.host_ns + each.last_ns for each in cost.host)
+    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns + extra + asking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,13 +200,13 @@ class Problem:
     """Everything that a plan is an answer to. References between its parts are checked here."""
 
     profile: ModelProfile
-    """What the layers cost."""
+    """Layers with costs and bytes, and edges."""
     cluster: Cluster
-    """What the machine offers."""
+    """Devices with memory, and links."""
     num_microbatches: int
     """Microbatches per synchronous iteration."""
     options: Options = field(default_factory=Options)
-    """What may be decided."""
+    """Abilities of the executor, open decisions and the objective."""
     batch: GlobalBatch | None = None
     """Where the size of a microbatch was decided, too: the question whose answer this problem's plan is."""
     microbatches: tuple[int, ...] | None = None
@@ -234,7 +224,8 @@ class Problem:
                 f"{MAX_ACTIONS:,}; use fewer microbatches, or merge layers"
             )
         self._require_costs()
-        self._require_prices()
+        self._require_clocks()
+        decisions.require(self.options, self.cluster)
         self._require_known_choices()
         self._require_size()
 
@@ -271,15 +262,9 @@ class Problem:
                     'state "scaling": "linear"'
                 )
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
-        asked = filter(self.options.__getattribute__, decisions.KNOWN)
         for name, is_asked in {
-            **{
-                f"{name} = {str(getattr(self.options, name)).lower()}": decisions.option_of(name).ONE_SIZE_ONLY
-                for name in asked
-            },
-            "split_placement = true": self.options.split_placement,
+            **decisions.only_for_one_size(self.options),
             "order = looped": self.options.order == "looped",
-            "recompute_microbatches = true": self.options.recompute_microbatches,
         }.items():
             if is_asked:
                 raise ValueError(
@@ -407,16 +392,21 @@ class Problem:
             f"types: {', '.join(measured)}; measure it there or correct the device's type"
         )
 
-    def _require_prices(self) -> None:
-        """Money is minimised only where every device has a price."""
-        if self.options.objective != "cost":
+    def _require_clocks(self) -> None:
+        """Where hosts take time to ask, devices compute while they send, and a stage's actions are its own."""
+        if not self.profile.has_host_times:
             return
-        for device in self.cluster.devices:
-            if device.price_per_hour is None:
-                raise ValueError(
-                    f"problem: objective = cost, but device {device.name!r} has no price_per_hour; state it for every "
-                    "device of the cluster (0 where it costs nothing)"
-                )
+        what = f"problem: profile {self.profile.name!r} states host times with"
+        if not self.cluster.overlap:
+            raise ValueError(
+                f"{what} overlap = false; an accelerator computes while it sends: set overlap to true, or leave the "
+                "host times out"
+            )
+        if self.options.split_placement:
+            raise ValueError(
+                f"{what} split_placement = true, which has one clock; set split_placement to false, or leave the host "
+                "times out"
+            )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""

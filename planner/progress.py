@@ -2,16 +2,17 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from planner.plan import Plan
-from profiles.field_rules import require_integer
+from profiles.documents.schema_rules import Stated, given
+from profiles.field_rules import Whole, require_fields
 
 DEFAULT_PATIENCE = 200
 """Rounds without a better plan after which a search ends by itself: about two minutes on two cores."""
 
 MAX_THREADS = 1024
-"""Most threads that may be asked for."""
+"""Largest `--threads`."""
 
 COMPILING = "compiling kernels (once)"
 """The phase in which the clock of the limits stands still."""
@@ -20,7 +21,10 @@ Method = Literal["auto", "search", "cp-sat", "ilp"]
 """`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
 one model with everything open, which is for small problems (docs/proofs/exact.md)."""
 
-_STRICT = {"extra": "forbid"}
+_STRICT = {
+    "extra": "forbid",
+    "json_schema_extra": {"anyOf": [{"properties": {"solver": {"type": "null"}}}, given("method", {"const": "ilp"})]},
+}
 
 
 def usable_cores() -> int:
@@ -31,28 +35,29 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to stop."""
+    """When to stop. With max_rounds the answer is the same on every machine, byte for byte."""
 
     __pydantic_config__ = _STRICT
 
-    time_limit_s: float = 60.0
+    time_limit_s: Annotated[float, Stated(exclusiveMinimum=0, maximum=10**6)] = 60.0
     """Wall-clock seconds from the call on; while kernels are compiled, which happens once, the clock stands still."""
-    gap: float = 0.0
+    gap: Annotated[float, Stated(minimum=0, exclusiveMaximum=1)] = 0.0
     """Stop once (objective - lower bound) / objective is at most this."""
-    seed: int = 0
+    seed: Annotated[int, Whole(most=2**31 - 1)] = 0
     """Seed of every random choice."""
-    max_rounds: int | None = None
+    max_rounds: Annotated[int, Whole(most=10**9)] | None = None
     """Deterministic limit: rounds of the joint search; None: as many as the time allows."""
-    patience: int | None = None
+    patience: Annotated[int, Whole(least=1, most=10**9)] | None = None
     """Stop after so many rounds of the search without a better plan; None: `DEFAULT_PATIENCE`, unless `max_rounds` or
     `patience_s` is given."""
     patience_s: float | None = None
     """Stop after so many seconds of search without a better plan, but not before the end of a round; None: never."""
-    threads: int | None = None
+    threads: Annotated[int, Whole(least=1, most=MAX_THREADS)] | None = None
     """Threads that search at once; None: all cores that this process may use. It decides how soon a plan is found, and
     with `max_rounds` not which."""
     method: Method = "auto"
-    """Who looks for plans, once the baselines are played."""
+    """Who looks for plans, once the baselines are played; cp-sat and ilp are a solver on one model with everything
+    open."""
     solver: str | None = None
     """PuLP's name of the solver of `ilp`; None: HiGHS, which comes along."""
 
@@ -63,19 +68,13 @@ class Limits:
             )
         if not 0 <= self.gap < 1:
             raise ValueError(f"limits: gap = {self.gap} is not a fraction; give a number from 0 to below 1, e.g. 0.01")
-        require_integer("limits: seed", self.seed, most=2**31 - 1)
-        if self.max_rounds is not None:
-            require_integer("limits: max_rounds", self.max_rounds, most=10**9)
-        if self.patience is not None:
-            require_integer("limits: patience", self.patience, least=1, most=10**9)
+        require_fields("limits", self)
         if self.method not in get_args(Method):
             raise ValueError(f"limits: method = {self.method!r} is unknown; give one of {', '.join(get_args(Method))}")
         if self.solver is not None and self.method != "ilp":
             raise ValueError(
                 f"limits: solver = {self.solver!r} is for method = ilp, not {self.method}; drop one of them"
             )
-        if self.threads is not None:
-            require_integer("limits: threads", self.threads, least=1, most=MAX_THREADS)
 
     def within(self, *, threads: int | None) -> "Limits":
         """The same limits with at most so many threads."""
@@ -111,4 +110,4 @@ class Progress:
     gap: float | None
     """(incumbent - bound) / incumbent."""
     source: str
-    """Who found the latest improvement."""
+    """Part of the search, or baseline, that found the latest improvement."""

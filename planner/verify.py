@@ -46,9 +46,9 @@ class Violation:
     subject: str
     """What breaks it: a stage, a layer, a device, an action or a figure."""
     expected: str
-    """What the rule demands."""
+    """Value that the rule demands."""
     actual: str
-    """What the plan has."""
+    """Value in the plan."""
     message: str
     """The whole matter in a sentence."""
 
@@ -62,7 +62,7 @@ class Verdict:
     timeline: Timeline | None
     """The plan as played; None if it cannot be played."""
     subject: tuple[Problem, Plan] | None = field(default=None, repr=False, compare=False)
-    """What was judged."""
+    """The verified question and plan."""
     judgement: Judgement | None = field(default=None, repr=False, compare=False)
     """The judge's figures."""
 

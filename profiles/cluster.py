@@ -195,7 +195,7 @@ class Cluster:
     name: Name
     """Shown in tables and pictures."""
     devices: Annotated[tuple[Device, ...], NotEmpty("a cluster needs at least one device")]
-    """At least one."""
+    """At least one; names are unique."""
     links: tuple[Link, ...] = ()
     """Connections; together they must connect all devices."""
     switches: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ class Cluster:
 
     @cached_property
     def by_name(self) -> dict[str, Device]:
-        """The devices by their names."""
+        """Each device under its name."""
         return {device.name: device for device in self.devices}
 
     @cached_property

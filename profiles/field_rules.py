@@ -84,8 +84,8 @@ class _FieldRule(Protocol):
 class Whole:
     """A whole number of some unit from `least` to `most`."""
 
-    unit: str
-    """What is counted, in the plural."""
+    unit: str = ""
+    """What is counted, in the plural; empty where the field's name says it."""
     least: int = 0
     """Smallest number."""
     most: int = MAX_BYTES
@@ -98,7 +98,8 @@ class Whole:
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], JsonSchema]) -> JsonSchema:
         """With the range, and the unit for the description."""
-        return {**handler(core), "minimum": self.least, "maximum": self.most, UNIT: self.unit}
+        unit = {UNIT: self.unit} if self.unit else {}
+        return {**handler(core), "minimum": self.least, "maximum": self.most, **unit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class NotEmpty:
     """A list of at least one entry."""
 
     remedy: str
-    """What to do about an empty one."""
+    """Remedy in the message about an empty value."""
 
     def check(self, value: tuple[Any, ...], *, owner: str, field: str) -> None:
         """Raise ValueError if there is no entry."""

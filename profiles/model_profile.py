@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Annotated, Literal
 
 from profiles.assumptions import Assumptions
+from profiles.degrees import Degrees
 from profiles.field_rules import (
     MAX_NAME_LENGTH,
     MAX_NANOSECONDS,
@@ -26,6 +27,7 @@ from profiles.field_rules import (
     require_distinct,
     require_fields,
 )
+from profiles.host_times import HostTime, require_host_times
 
 MAX_EXCHANGES, MAX_EXCHANGE_NS = 10**4, 10**9
 """Most exchanges of one layer, and the longest that one may take, so that sums stay as small as other times."""
@@ -110,6 +112,9 @@ class LayerCost:
     optimizer_ns: Nanoseconds = 0
     """The optimizer's step on all weights of the layer, once per iteration: one number per device type, whatever the
     width and the number of samples; 0 for a layer without trainable weights."""
+    host: tuple[HostTime, ...] = ()
+    """What the host takes to ask for the kernels of each action, where it works beside an accelerator whose times are
+    those above; empty: both are one."""
 
     def __post_init__(self) -> None:
         owner = f"cost on {self.device_type!r}"
@@ -121,6 +126,16 @@ class LayerCost:
                 "measure it again or leave it out"
             )
         require_distinct(f"{owner}: recomputation", (entry.kind for entry in self.recompute_kinds))
+        if self.host:
+            self._require_host(owner)
+
+    def _require_host(self, owner: str) -> None:
+        """Host times belong to these actions and kinds of recomputation, none of which is called like an action."""
+        kinds = {entry.kind: entry.recompute_ns for entry in self.recompute_kinds}
+        for kind in kinds.keys() & set("FIWB"):
+            raise ValueError(f"{owner}: recomputation {kind!r} has the name of an action; rename it, or leave host out")
+        actions = {"F": self.forward_ns, "I": self.input_grad_ns, "W": self.weight_grad_ns, "B": self.fused_backward_ns}
+        require_host_times(owner, self.host, card_ns=actions | {FULL: self.recompute_ns} | kinds)
 
     @property
     def fused_backward_ns(self) -> int:
@@ -307,6 +322,12 @@ class Layer:
             return self
         return next((entry for entry in self.wider if entry.width == width), None)
 
+    def without_host_times(self) -> "Layer":
+        """The layer for a host that takes no time to ask."""
+        if not any(cost.host for cost in self.costs):
+            return self
+        return replace(self, costs=tuple(replace(cost, host=()) for cost in self.costs))
+
     def as_one_device(self, cost: LayerCost, *, device_type: str | None = None) -> "Layer":
         """The layer with one of its costs alone, as if the group of devices that it is for were one."""
         held = self.bytes_at(cost.width) or self
@@ -318,7 +339,11 @@ class Layer:
         return replace(
             self,
             costs=(
-                LayerCost(device_type=device_type or cost.device_type, **{name: getattr(cost, name) for name in times}),
+                LayerCost(
+                    device_type=device_type or cost.device_type,
+                    host=tuple(each for each in cost.host if each.action in (*"FIWB", FULL)),
+                    **{name: getattr(cost, name) for name in times},
+                ),
             ),
             wider=(),
             recompute_kinds=(),
@@ -439,7 +464,7 @@ class ProbeRun:
     predicted_ns: Annotated[int, Whole("nanoseconds", least=1)]
     """What an iteration takes by the profile's figures."""
     measured_ns: Annotated[int, Whole("nanoseconds", least=1)]
-    """What it took, the median."""
+    """Median iteration of the run."""
 
     def __post_init__(self) -> None:
         require_fields("probe", self)
@@ -473,6 +498,8 @@ class ModelProfile:
     layers stands with their costs, and is added."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
+    degrees: tuple[Degrees, ...] = ()
+    """What the devices of a group share, one entry per width; a width without one: the tensor-parallel degree."""
     assumptions: Assumptions | None = None
     """How the model was run when times and bytes were taken; exports state it to other programs. None: not stated."""
     measurements: tuple[Measurement, ...] = ()
@@ -498,10 +525,12 @@ class ModelProfile:
         if self.microbatch_size is None:
             self._require_one_size(owner)
         require_distinct(f"{owner}: layer", (layer.name for layer in self.layers))
+        self._require_degrees(owner)
         require_distinct(f"{owner}: action overhead on", (each.device_type for each in self.action_overhead_ns))
         if self.conditions not in (None, "busy", "alone"):
             shown = str(self.conditions)[:60]
             raise ValueError(f"{owner}: conditions = {shown!r}; write 'busy' or 'alone', or leave it out")
+        self._require_clocks(owner)
         require_distinct(f"{owner}: edge", (f"{edge.producer!r} -> {edge.consumer!r}" for edge in self.edges))
         known = {layer.name for layer in self.layers}
         for position, edge in enumerate(self.edges):
@@ -511,6 +540,28 @@ class ModelProfile:
                         f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or correct the name"
                     )
         _ = self.topological_order
+
+    def _require_clocks(self, owner: str) -> None:
+        """On a device type all layers state the host's times, or none does."""
+        stated: dict[str, tuple[bool, str]] = {}
+        for layer in self.layers:
+            for cost in layer.costs:
+                has_host, other = stated.setdefault(cost.device_type, (bool(cost.host), layer.name))
+                if has_host != bool(cost.host):
+                    with_host, without = (other, layer.name) if has_host else (layer.name, other)
+                    raise ValueError(
+                        f"{owner}: on {cost.device_type!r} layer {with_host!r} states host times and {without!r} has a "
+                        "cost without; state them in every cost of the device type, or in none"
+                    )
+
+    @cached_property
+    def has_host_times(self) -> bool:
+        """Whether the host's times are told apart on any device type."""
+        return any(cost.host for layer in self.layers for cost in layer.costs)
+
+    def without_host_times(self) -> "ModelProfile":
+        """The profile of a host that takes no time to ask."""
+        return replace(self, layers=tuple(layer.without_host_times() for layer in self.layers))
 
     def overhead_ns(self, device_type: str, kind: str) -> int:
         """What an action of a kind costs beyond its layers on a device type; 0 where it was not measured."""
@@ -529,6 +580,26 @@ class ModelProfile:
                         f"{owner}: microbatch_size = null, but layer {layer.name!r} has a cost at microbatch_size = "
                         f"{cost.microbatch_size}; state the samples of a microbatch"
                     )
+
+    def _require_degrees(self, owner: str) -> None:
+        """One meaning of a width, which some layer has."""
+        require_distinct(f"{owner}: degrees of width", (str(each.width) for each in self.degrees))
+        known = {cost.width for layer in self.layers for cost in layer.costs}
+        for each in self.degrees:
+            if each.width not in known:
+                raise ValueError(
+                    f"{owner}: degrees {each} are those of width {each.width}, at which no layer has a cost; give "
+                    "costs there, or leave them out"
+                )
+        shared = self.assumptions is not None and (self.assumptions.context_parallel or 1) > 1
+        if shared and any(each.context > 1 for each in self.degrees):
+            raise ValueError(
+                f"{owner}: context is among its degrees, and assumptions.context_parallel > 1 too; state it once"
+            )
+
+    def degrees_at(self, width: int) -> Degrees:
+        """What the devices of a group of so many share."""
+        return next((each for each in self.degrees if each.width == width), Degrees(tensor=width))
 
     @cached_property
     def by_name(self) -> dict[str, Layer]:

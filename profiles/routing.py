@@ -187,7 +187,7 @@ class _Hop(NamedTuple):
     pairs: Integers
     """Indices a * D + b of the paths."""
     arcs: Integers
-    """The way of each."""
+    """Number of the directed link by which each path ends."""
 
 
 def _walk(

@@ -28,9 +28,9 @@ class Workload:
     __pydantic_config__ = _STRICT
 
     profile: ModelProfile
-    """What the layers cost."""
+    """Layers with costs and bytes, and edges."""
     cluster: Cluster | None = None
-    """What the machine offers."""
+    """Devices with memory, and links."""
     num_microbatches: Annotated[int, Whole("microbatches", least=1, most=2**30)] | None = None
     """Microbatches per synchronous iteration."""
     global_batch_size: Annotated[int, Whole("samples", least=1, most=2**30)] | None = None

@@ -52,7 +52,7 @@ class _Kernel(Generic[Parameters, Result]):
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba sees in other kernels that call this one."""
+        """The compiled function, so that other kernels may call this one."""
         return self.dispatcher._numba_type_
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

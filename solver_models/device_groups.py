@@ -37,6 +37,8 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
     fields["overhead"] = np.tile(instance.overhead, (num_widths, 1))
     steps = np.zeros(instance.work.shape[2:], np.int64) if instance.optimizer is None else instance.optimizer
     fields["optimizer"] = np.tile(steps, (num_widths, 1))
+    nothing = np.zeros((2, 0, *fields["work"].shape[1:]), np.int64)
+    fields["host"] = nothing if instance.host is None else instance.host
     return {name: np.ascontiguousarray(field, dtype=np.int64) for name, field in fields.items()} | _routes(
         instance, firsts
     )

@@ -110,7 +110,7 @@ class ScheduleInstance:
     can_split: bool
     """Whether I and W may run apart; otherwise only B."""
     objective: Literal["makespan", "span"]
-    """What is minimised."""
+    """The figure that is minimised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ class Instance:
     given_groups: tuple[tuple[int, ...], ...] | None
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
-    """What is minimised."""
+    """The figure that is minimised."""
     recompute_in_turn: bool = False
     """Whether B recomputes one layer after the other, with the stash of one at a time."""
     keep_workspace: bool = False
@@ -259,6 +259,9 @@ class Instance:
     """[T, L] ticks of the optimizer's step on a layer's weights, after everything else; None: none anywhere."""
     sharding: Sharding | None = None
     """What replicas can shard, and must tell each other then; None: no stage shards."""
+    host: Integers | None = None
+    """[2, tables, 5, rows, L] ticks that hosts take to ask for what `work` has, and from a host's beginning to the end
+    at least, on all types at the first width, then at the next; None: no time."""
     recompute_kinds: RecomputeKinds | None = None
     """How single layers may recompute; None: all of a stage do so fully, or none."""
 

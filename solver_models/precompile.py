@@ -81,7 +81,7 @@ def _toy_instance() -> Instance:
 
 
 def toy_search() -> tuple[Searcher, Candidate]:
-    """What all groups run on."""
+    """A searcher and a candidate on which all kernels are compiled."""
     searcher = Searcher(_toy_instance())
     return searcher, searcher.make_candidate(np.array([0, 1]), ((0,), (1,)), modes=np.zeros(2, np.int64))
 

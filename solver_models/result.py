@@ -17,7 +17,7 @@ class ScheduleResult:
     """Outcome of a search for the order of actions."""
 
     status: Status
-    """What the solver claims."""
+    """Claim of the solver."""
     objective: int | None
     """Ticks of the incumbent as the solver counts them."""
     bound: int | None
@@ -33,7 +33,7 @@ class PartitionResult:
     """Outcome of a search for the partition and its mapping."""
 
     status: Status
-    """What the solver claims."""
+    """Claim of the solver."""
     objective: int | None
     """Ticks of the incumbent: the largest load of a device, or of the link into it, per microbatch."""
     bound: int | None

@@ -11,13 +11,13 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 Count = Annotated[int, (1, 10**6)]
-"""How many: at least one."""
+"""A number of things: at least 1."""
 Work = Annotated[int, (1, 10**12)]
 """Actions played, nodes, cells or steps: what is counted instead of seconds, so that it is the same everywhere."""
 Share = Annotated[float, (0.0, 1.0)]
 """A part of something."""
 Ratio = Annotated[float, (1.0, 1000.0)]
-"""How many times as much."""
+"""A factor: at least 1."""
 Seconds = Annotated[float, (0.0, 10.0**6)]
 """Wall-clock seconds, or CP-SAT's deterministic ones."""
 SuccessiveHalving = tuple[tuple[Annotated[float, (1e-9, 10.0)], Annotated[float, (1e-9, 10.0)]], ...]

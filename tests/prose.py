@@ -2,10 +2,12 @@
 
 Words of a page are counted as `wc -w` counts them, code and tables included. Sentences and paragraphs are those of the
 prose: headings and code blocks are left out, a link counts by its text, and code or mathematics within a sentence is
-one word. A colon ends no sentence. A sentence of a table's cell counts only if it is long.
+one word. A colon ends no sentence. A sentence of a table's cell counts only if it is long. The head of a skill is not
+prose but its `description:`.
 """
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 MAX_SENTENCE_WORDS = 25
 _LIST_ITEM = re.compile(r"^\s*(?:[*+-]|\d+\.)\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[A-Z0-9`\"'(\[*_$])")
+_HEAD = re.compile(r"---\n(?:.*\n)*?description: (.*)\n(?:.*\n)*?---\n")
 _TERMS = re.compile(r"`[^`]+`|\$[^$]+\$")
 _LINKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
@@ -38,7 +41,9 @@ class Prose:
 def measure(text: str) -> Prose:
     """Count one page."""
     paragraphs, cells = [], []
-    for is_cell, block in _blocks(text.splitlines()):
+    head = _HEAD.match(text)
+    prose = text if head is None else f"{head[1]}\n\n{text[head.end() :]}"
+    for is_cell, block in _blocks(prose.splitlines()):
         (cells if is_cell else paragraphs).append(block)
     sentences = [sentence for block in paragraphs for sentence in _sentences(block)]
     sentences += [one for cell in cells for one in _sentences(cell) if _length(one) > MAX_SENTENCE_WORDS]
@@ -81,9 +86,10 @@ def _length(text: str) -> int:
 
 
 def pages() -> list[str]:
-    """The pages that people write, by their paths in the repository: README, CONTRIBUTING and docs."""
-    docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    return ["README.md", "CONTRIBUTING.md", *(page for page in docs if not page.startswith("docs/generated/"))]
+    """Every page of the repository but CHANGELOG, by its path; pages that are made from code are not in git."""
+    listed = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")
+    found = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return sorted(page for page in found if page != "CHANGELOG.md" and (ROOT / page).exists())
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link, MessageTime
+from profiles.host_times import HostTime
 from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 AMPLE = 2**40
@@ -147,8 +148,8 @@ def drawn_from(layers: Sequence[Layer]) -> str:
 
 
 def without_kinds(drawn: object) -> str:
-    """Layers or costs as text, without kinds of recomputation, of which those drawn here have none."""
-    return repr(drawn).replace(", recompute_kinds=()", "")
+    """Layers or costs as text, without kinds of recomputation and host times, of which those drawn here have none."""
+    return repr(drawn).replace(", recompute_kinds=()", "").replace(", host=()", "")
 
 
 def random_bucket(layers: Sequence[Layer]) -> int:
@@ -239,6 +240,42 @@ def random_overheads(types: Iterable[str], *, like: Sequence[Layer]) -> tuple[Ac
         )
         for name, forward, input_grad, weight_grad in drawn
     )
+
+
+def with_host_times(rng: Random, problem: Problem) -> Problem:
+    """The problem where the host asks for actions on some device types, now and then without its part of a B.
+
+    Devices compute while they send.
+    """
+    types = {name for name in problem.cluster.device_types if rng.random() < 0.8} or {problem.cluster.device_types[0]}
+    layers = tuple(
+        replace(
+            layer,
+            costs=tuple(
+                replace(cost, host=random_host(rng, cost)) if cost.device_type in types else cost
+                for cost in layer.costs
+            ),
+        )
+        for layer in problem.profile.layers
+    )
+    return replace(
+        problem,
+        profile=replace(problem.profile, layers=layers),
+        cluster=replace(problem.cluster, overlap=True),
+    )
+
+
+def random_host(rng: Random, cost: LayerCost) -> tuple[HostTime, ...]:
+    """What the host takes for each action of a cost, mostly less than the card."""
+    actions = [*("FIWB" if rng.random() < 0.7 else "FIW"), "full", *(entry.kind for entry in cost.recompute_kinds)]
+    card = {"F": cost.forward_ns, "I": cost.input_grad_ns, "W": cost.weight_grad_ns, "B": cost.fused_backward_ns}
+    found = []
+    for action in actions:
+        host = rng.choice([0, rng.randint(0, 4), rng.randint(0, 20)])
+        first = rng.choice([0, rng.randint(0, host)])
+        last = min(rng.choice([0, 0, 2]), card.get(action, 0))
+        found.append(HostTime(action=action, host_ns=host, first_ns=first, last_ns=last))
+    return tuple(found)
 
 
 def scaled_overheads(profile: ModelProfile, factor: int) -> tuple[ActionOverhead, ...]:

@@ -19,7 +19,7 @@ from tests.prose import ROOT
 from tests.test_documents import NEW_PAGES, text_of
 from tests.test_house_rules import assert_none
 
-FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 RUN_ELSEWHERE = {("docs/how-to/serve-a-team.md", "curl"): "tests/test_readme.py runs it"}
 LAUNCHER_OPTIONS = {"--nproc-per-node", "--nnodes", "--standalone"}
 """Options of torchrun that pages use."""
@@ -29,7 +29,8 @@ def console_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
     """What a block needs that is not here, or nothing, and its commands; raises ValueError for other blocks."""
     for block in FENCE.finditer(text):
         info, body = block["info"].strip(), re.sub(r"(\\|\|)\n\s*", lambda end: end[1].strip("\\"), block["body"])
-        lines = [line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")]
+        shown = [line.removeprefix(block["indent"]) for line in body.splitlines()]
+        lines = [line.removeprefix("$ ") for line in shown if line.startswith("$ ")]
         language, _, rest = info.partition(" ")
         reason = rest.removeprefix("needs:").strip() if rest.startswith("needs:") else ""
         if bool(lines) != (language == "console") or (rest and not reason):

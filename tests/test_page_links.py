@@ -57,8 +57,9 @@ def test_what_newcomers_miss_is_one_click_away(task: str):
 
 
 def test_every_page_is_found():
-    """Tests that three clicks from README reach every page that people write."""
-    assert_none(sorted(set(PAGES) - within("README.md", clicks=3)), "No way leads to:")
+    """Tests that three clicks from README reach every page of the site."""
+    of_site = {page for page in PAGES if page.startswith("docs/")}
+    assert_none(sorted(of_site - within("README.md", clicks=3)), "No way leads to:")
 
 
 def test_the_gap_page_says_what_it_does_not_prove():

@@ -19,6 +19,13 @@ ENTRY_POINTS = (
     "planner.execute.data.packed_rows",
     "planner.decisions.max_active_stages.move",
     "planner.decisions.max_active_stages.option",
+    "planner.decisions.price.option",
+    "planner.decisions.recompute_layers.move",
+    "planner.decisions.recompute_layers.option",
+    "planner.decisions.recompute_microbatches.move",
+    "planner.decisions.recompute_microbatches.option",
+    "planner.decisions.split_placement.move",
+    "planner.decisions.split_placement.option",
     "planner.decisions.unequal_shares.move",
     "planner.decisions.unequal_shares.option",
 )

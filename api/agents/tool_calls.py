@@ -74,6 +74,6 @@ class VerifyCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoArguments:
-    """Nothing is asked."""
+    """The input of tools that take none: an empty object."""
 
     __pydantic_config__ = _STRICT

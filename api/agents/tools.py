@@ -25,7 +25,7 @@ _COUNT: Schema = {"type": ["integer", "null"]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Where a call comes from and what it may use."""
+    """One client's connection: its service, and the tenant and scopes of its key."""
 
     calls: ServiceCalls
     workloads: KeptWorkloads
@@ -169,12 +169,12 @@ def _explanation() -> Schema:
 
 
 def make_tools() -> tuple[Tool, ...]:
-    """All of them."""
+    """The tools of the server, in the order in which clients list them."""
     return (*_asking_tools(), *_looking_tools())
 
 
 def _asking_tools() -> tuple[Tool, ...]:
-    """Those that search."""
+    """Tools that start a search."""
     return (
         Tool(
             name="audit",
@@ -206,7 +206,6 @@ def _asking_tools() -> tuple[Tool, ...]:
 
 
 def _looking_tools() -> tuple[Tool, ...]:
-    """Those that look at what is there."""
     return (
         Tool(
             name="plan_status",

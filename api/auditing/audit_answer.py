@@ -26,5 +26,5 @@ def answer_audit(request: AuditRequest) -> dict[str, Any]:
         memory_bytes=memory,
         measured=None if measured is None else measured.profile,
     )
-    result = audit(problem, time_limit_s=request.time_limit_s)
+    result = audit(problem, time_limit_s=request.time_limit_s, others=request.other_degrees, memory_bytes=memory)
     return summarise_audit(result) | ({"files": audit_files(result)} if request.files else {})

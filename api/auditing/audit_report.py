@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, shown_stages
+from api.auditing.better_degrees import BetterDegrees, degree_flags, name_of
 from api.auditing.configuration_audit import Audit, PlayedRun
 from api.formatting import render_bytes, render_of_limit
 from planner.simulation.explain import DeviceTime
@@ -12,7 +13,7 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 ERRORS = {
-    "a100_sxm": (109, 1.20, 3.0, 42),
+    "a100_sxm": (109, 1.12, 7.0, 46),
     "h100_sxm": (7, 1.07, 2.7, 15),
     "b200_sxm": (24, 1.06, 3.7, 8),
     "gb200": (27, 1.11, 6.7, 19),
@@ -21,13 +22,22 @@ ERRORS = {
 """Of dense models by docs/benchmarks/measured_iterations.md, of B200 by docs/benchmarks/audits.md: rows, measured over
 estimated time on the median, and the error in percent once that factor is counted, on the median and at worst."""
 
+_EXPERT_ERRORS = {
+    "h100_sxm": (13, 1.66, 14.3, 41),
+    "b200_sxm": (14, 1.27, 22.9, 43),
+    "b300_sxm": (19, 1.33, 16.7, 56),
+    "gb200": (27, 1.24, 3.1, 41),
+    "gb300": (28, 1.21, 5.5, 37),
+}
+"""The same of models with experts, by docs/benchmarks/audits.md."""
+
 _MEMORY_ERROR = (
     "peaks of 24 iterations of dense models measured on B200 were 1.00 times their estimate on the median, "
     "0.99 to 1.01 at worst"
 )
 """By docs/benchmarks/audits.md."""
 
-NO_ERROR = "no measured iterations of this type of GPU, of models with experts, or of hybrid ones have been compared"
+NO_ERROR = "no measured iterations of this type of GPU, or of hybrid models, have been compared"
 
 WHERE_FROM = {
     "row": "come from measured rows",
@@ -70,6 +80,7 @@ def summarise_audit(audit: Audit) -> dict[str, Any]:
             "at_least_percent": _lower_bound(audit.at_least),
             "at_most_percent": None if audit.at_most is None else _ceiling(audit.at_most),
         },
+        "degrees": None if audit.degrees is None else _degrees(audit, audit.degrees),
         "lower_bound_ns": audit.lower_bound_ns,
         "certificate_checked": audit.is_checked,
         "nothing_fits": audit.is_infeasible,
@@ -79,6 +90,26 @@ def summarise_audit(audit: Audit) -> dict[str, Any]:
         "memory_error": _memory_error_of(audit),
         **{name: list(value) for name, value in asdict(run.notes).items() if name != "refusals"},
     }  # fmt: skip
+
+
+def _degrees(audit: Audit, found: BetterDegrees) -> dict[str, Any]:
+    run, evidence = found.audited.run, found.plan.evidence
+    assert evidence is not None
+    return {
+        "tensor": run.tensor,
+        "context": run.context,
+        "experts": run.experts,
+        "pipeline": run.pipeline,
+        "data": run.data,
+        "time_ns": evidence.makespan_ns,
+        "peak_bytes": max(evidence.peak_bytes.values()),
+        "flags": [*degree_flags(run, before=audit.audited.run), *flags_of(found.audited, found.plan)],
+        "drop": list(dropped_flags(audit.audited, found.plan)),
+        "lower_bound_ns": found.lower_bound_ns,
+        "looked_at": found.looked_at,
+        "impossible": found.impossible,
+        "planned": found.planned,
+    }
 
 
 def time_from(audit: Audit) -> dict[str, float]:
@@ -94,15 +125,18 @@ def error_of(audit: Audit) -> str:
     name = audit.audited.sheet.name
     if not audit.audited.figures:
         return "layers as measured; what a run takes beside them is not known"
-    if audit.audited.run.shape.mixture is not None or audit.audited.run.shape.pattern or name not in ERRORS:
+    shape = audit.audited.run.shape
+    known = ERRORS if shape.mixture is None else _EXPERT_ERRORS
+    if shape.pattern or name not in known:
         return NO_ERROR
-    rows, factor, median, worst = ERRORS[name]
+    rows, factor, median, worst = known[name]
+    models = "dense models" if shape.mixture is None else "models with experts"
     is_fitted = time_from(audit)["assumed"] == 1
     by_tables = (
         " (by the measured tables; rates fitted to them: docs/benchmarks/achieved_rates.md)" if is_fitted else ""
     )
     return (
-        f"{rows} iterations of dense models measured on {shown_gpu(name)} took {factor} times their estimate on the "
+        f"{rows} iterations of {models} measured on {shown_gpu(name)} took {factor} times their estimate on the "
         f"median; once that is counted, estimates are {median} % off on the median, {worst} % at worst{by_tables}"
     )
 
@@ -197,6 +231,8 @@ def _lines(audit: Audit) -> Iterator[str]:
     if audit.played is not None:
         yield from _time(audit, audit.played)
     yield from _better(audit)
+    if audit.degrees is not None:
+        yield from _other_degrees(_degrees(audit, audit.degrees), name_of(audit.degrees.audited.run))
     yield from _basis(audit)
 
 
@@ -281,6 +317,17 @@ def _better(audit: Audit) -> Iterator[str]:
         yield f"flags for it ({render_bytes(peak)} on the fullest rank):"
         yield from (f"    {line}" for line in flags_of(audit.audited, better))
         yield from (f"  without {name}" for name in dropped_flags(audit.audited, better))
+
+
+def _other_degrees(found: dict[str, Any], name: str) -> Iterator[str]:
+    least = "" if found["lower_bound_ns"] is None else f"; none can take less than {seconds(found['lower_bound_ns'])}"
+    yield (
+        f"best of {found['looked_at']} choices of degrees: {name}, {seconds(found['time_ns'])}{least} "
+        f"({found['impossible']} cannot fit, {found['planned']} were planned for)"
+    )
+    yield f"flags for it ({render_bytes(found['peak_bytes'])} on the fullest rank):"
+    yield from (f"    {line}" for line in found["flags"])
+    yield from (f"  without {name}" for name in found["drop"])
 
 
 def _basis(audit: Audit) -> Iterator[str]:

@@ -1,19 +1,26 @@
 """An audit as a service, or any program, asks for it: nothing of this machine's files is read."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
-from api.auditing.configuration_files import AuditQuestion
+from api.auditing.configuration_files import MOST_COUNT, MOST_GIB, AuditQuestion
 from profiles.configurations.known_models import MODELS
+from profiles.documents.schema_rules import JSON_OBJECT, Stated, given
 from profiles.documents.validation import validate
 from profiles.field_rules import MAX_NAME_LENGTH
 
 MOST_SECONDS = 60.0
 """For a better plan."""
-MOST_COUNT, MOST_GIB = 10**7, 10**4
-"""Of devices, samples, tokens and degrees; of a GPU's memory."""
 
-_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+_MODEL, _CONFIG = given("model", {"type": "string"}), given("config", {"type": "object"})
+_FILE, _TEXT = (given(name, {"type": "string"}) for name in ("file", "text"))
+_STRICT = {
+    "extra": "forbid",
+    "json_schema_extra": {
+        "anyOf": [_MODEL, _CONFIG, _FILE, given("workload", {"type": "object"})],
+        "allOf": [{"not": {"allOf": [_MODEL, _CONFIG]}}, {"if": _FILE, "then": _TEXT, "else": {"not": _TEXT}}],
+    },
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +29,14 @@ class AuditRequest(AuditQuestion):
 
     __pydantic_config__ = _STRICT
 
-    config: dict[str, object] | None = None
+    config: Annotated[dict[str, object], Stated(JSON_OBJECT)] | None = None
     """A model's config.json, instead of a known model's name."""
-    workload: dict[str, object] | None = None
+    workload: Annotated[dict[str, object], Stated(JSON_OBJECT)] | None = None
     """One with measured layers, instead of estimates."""
-    time_limit_s: float = 5.0
+    time_limit_s: Annotated[float, Stated(exclusiveMinimum=0, maximum=MOST_SECONDS)] = 5.0
     """For the better plan."""
+    other_degrees: bool = False
+    """Whether other degrees are looked for as well, as long again."""
     files: bool = False
     """Whether workload, plans and flags are wanted as well, as the command writes them."""
 

@@ -34,7 +34,7 @@ from profiles.model_profile import Edge, Layer, ModelProfile
 
 WEIGHT_BYTES = 2
 MOST_RANKS, MOST_BLOCKS, MOST_PLAYED = 256, 2_000, 10**6
-"""What is looked at."""
+"""Largest configuration that is audited: ranks, blocks, and actions of a simulation."""
 LATENCY_NS = 10_000
 
 
@@ -43,7 +43,7 @@ class AuditedProblem:
     """The question, and what its times were made of."""
 
     run: RunConfiguration
-    """Whose question it is."""
+    """Configuration that was read."""
     sheet: GpuSheet
     """Of the devices."""
     problem: Problem
@@ -51,7 +51,7 @@ class AuditedProblem:
     figures: tuple[Figure, ...]
     """Every time of an operation."""
     origin: str
-    """What the times rest on."""
+    """Source of the times: tables, rates or a profile."""
     recompute: Recomputation | None
     """What stages recompute; None: nothing, or it stands in the layers' times."""
     target: Target
@@ -118,6 +118,9 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
             hides_exchanges=run.hides_exchanges,
             sequence_parallel=run.sequence_parallel,
             experts=run.experts,
+            sends_once=run.sends_once,
+            hides_tokens=run.hides_tokens,
+            fused_attention=run.fused_attention,
         )
     )
     costs = _StateCosts(run, sheet)

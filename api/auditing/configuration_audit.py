@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.auditing.audited_problem import AuditedProblem, audited_plan
+from api.auditing.better_degrees import BetterDegrees, find_better_degrees
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.certificate import check_certificate
 from planner.plan import Plan
@@ -22,7 +23,7 @@ class PlayedRun:
     """Its stages and orders."""
     recompute: Recomputation | None
     timeline: Timeline
-    """When everything happens, and what is held."""
+    """Starts and ends of all actions and transfers in ns, and peaks in bytes."""
     over_bytes: Mapping[str, int]
     """Devices that are asked for more than they have, by how much."""
 
@@ -37,7 +38,7 @@ class Audit:
     played: PlayedRun | None
     """The configuration; None: it does not start."""
     explanation: Explanation | None
-    """Where its time goes."""
+    """Idle time by cause, and the critical chain; None where nothing was simulated."""
     fitting: PlayedRun | None
     """Where it does not fit: the same stages with the least recomputation that does."""
     better: Plan | None
@@ -48,6 +49,8 @@ class Audit:
     """Whether the certificate of the bound was checked."""
     is_infeasible: bool
     """Whether it was proved that nothing fits at these degrees."""
+    degrees: BetterDegrees | None = None
+    """The best of other degrees; None: they were not asked for, or no plan was found."""
 
     @property
     def verdict(self) -> str:
@@ -79,8 +82,16 @@ class Audit:
         return self.played.timeline.makespan_ns / self.lower_bound_ns - 1
 
 
-def audit(audited: AuditedProblem, *, time_limit_s: float) -> Audit:
-    """Play the configuration, and look for a better plan as long as the limit says."""
+def audit(
+    audited: AuditedProblem, *, time_limit_s: float, others: bool = False, memory_bytes: int | None = None
+) -> Audit:
+    """Play the configuration, and look for a better plan as long as the limit says.
+
+    With `others`, and as long again, at other degrees on as many GPUs, which have `memory_bytes`.
+    """
+    degrees = None
+    if others:
+        degrees = find_better_degrees(audited, memory_bytes=memory_bytes, time_limit_s=time_limit_s)
     refusals = tuple(audited.run.notes.refusals)
     played = None if refusals else play_run(audited, recompute=audited.recompute)
     better, is_infeasible = _search(audited, played, time_limit_s=time_limit_s)
@@ -98,6 +109,7 @@ def audit(audited: AuditedProblem, *, time_limit_s: float) -> Audit:
         lower_bound_ns=None if evidence is None else evidence.lower_bound_ns,
         is_checked=is_checked,
         is_infeasible=is_infeasible,
+        degrees=degrees,
     )
 
 

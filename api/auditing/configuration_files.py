@@ -3,16 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value, read_arguments
 from profiles.configurations.deepspeed_run import DeepSpeedQuestion, read_deepspeed
+from profiles.configurations.known_models import MODELS, SHEETS
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
 from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
+from profiles.documents.schema_rules import Stated
 from profiles.estimates.operations import Dtype
+from profiles.field_rules import MAX_NAME_LENGTH
 
 MAX_BYTES = 2**24
+
+MOST_COUNT, MOST_GIB = 10**7, 10**4
+"""Of devices, samples, tokens and degrees; of a GPU's memory."""
+
+_Count = Annotated[int, Stated(minimum=1, maximum=MOST_COUNT)]
 
 _PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
     "bf16": {"bf16": True, "fp8_format": False, "fp4_format": False},
@@ -27,30 +35,30 @@ class AuditQuestion:
     """The question as the command line states it."""
 
     program: Literal["megatron", "torchtitan", "deepspeed"]
-    """Who runs it."""
-    file: str | None = None
+    """Program whose configuration it is."""
+    file: Annotated[str, Stated(maxLength=MAX_NAME_LENGTH)] | None = None
     """What it is started with; of a file in Python `FILE.py:FUNCTION`."""
     text: str | None = None
     """What the file holds, where it is not on this machine."""
-    model: str | None = None
-    gpu: str | None = None
-    gpu_memory: float | None = None
-    devices: int | None = None
-    seq_length: int | None = None
-    micro_batch_size: int | None = None
-    global_batch_size: int | None = None
+    model: Annotated[str | None, Stated({"enum": [*MODELS, None]})] = None
+    gpu: Annotated[str | None, Stated({"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]})] = None
+    gpu_memory: Annotated[float, Stated(minimum=1, maximum=MOST_GIB)] | None = None
+    devices: _Count | None = None
+    seq_length: _Count | None = None
+    micro_batch_size: _Count | None = None
+    global_batch_size: _Count | None = None
     dtype: Dtype | None = None
     variables: list[str] | None = field(default=None)
     """`NAME=VALUE` of the script's environment."""
-    tp: int | None = None
-    pp: int | None = None
-    vpp: int | None = None
-    cp: int | None = None
-    ep: int | None = None
+    tp: _Count | None = None
+    pp: _Count | None = None
+    vpp: _Count | None = None
+    cp: _Count | None = None
+    ep: _Count | None = None
     layout: str | None = None
     recompute_granularity: str | None = None
     recompute_method: str | None = None
-    recompute_num_layers: int | None = None
+    recompute_num_layers: _Count | None = None
     use_distributed_optimizer: bool = False
     partition_method: str | None = None
 
@@ -95,7 +103,7 @@ MEGATRON_ONLY = (
 """Options that no other program's configuration has."""
 
 ASSUMED_GPU = "h100"
-"""Where nobody names one."""
+"""GPU of a configuration that names none."""
 
 
 def read_configuration(asked: AuditQuestion) -> RunConfiguration:

@@ -36,7 +36,7 @@ class AuditedOptions(NamedTuple):
 
 
 class LayoutOptions(NamedTuple):
-    """How it is cut."""
+    """Parallel degrees, and the cut into stages."""
 
     tp: audited.Tensor = None
     pp: audited.Pipeline = None
@@ -52,9 +52,10 @@ class LayoutOptions(NamedTuple):
 
 
 class AnswerOptions(NamedTuple):
-    """What the answer holds, and where it goes."""
+    """Time of the search, limits that decide the exit code, and the form and place of the answer."""
 
     time_limit: audited.AuditTime = 12.0
+    other_degrees: audited.OtherDegrees = False
     max_slower: audited.MaxSlower = None
     strict: audited.Strict = False
     json: arg.Json = False
@@ -65,7 +66,7 @@ class AnswerOptions(NamedTuple):
     "audit",
     cls=folded(
         *("program", "file", "model", "gpu", "devices", "micro_batch_size", "global_batch_size", "tp", "pp", "vpp"),
-        *("layout", "time_limit", "max_slower", "strict", "json", "output"),
+        *("layout", "time_limit", "other_degrees", "max_slower", "strict", "json", "output"),
     ),
     epilog="Exit codes: 0 runs, 2 not understood, 3 does not fit, 4 too slow.\n\n"
     "Examples:\n\npipeplan audit megatron --model llama3-70b --gpu h100 --tp 4 --pp 8 "
@@ -102,7 +103,7 @@ def audit_command(
         memory = None if run.gpu_memory is None else int(run.gpu_memory * 2**30)
         measured = None if run.profile is None else read_workload(run.profile).profile
         question = make_audited_problem(found, gpu=run.gpu or ASSUMED_GPU, memory_bytes=memory, measured=measured)
-    result = audit(question, time_limit_s=answer.time_limit)
+        result = audit(question, time_limit_s=answer.time_limit, others=answer.other_degrees, memory_bytes=memory)
     if answer.output is not None:
         _write(result, Path(answer.output))
     if answer.json:

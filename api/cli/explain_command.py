@@ -74,7 +74,6 @@ def _hear_price(*, is_json: bool) -> Callable[[str], None]:
 
 
 def _tell(problem: "Problem", explanation: "Explanation", *, prices: "list[ShadowPrice] | None", is_json: bool) -> None:
-    """The explanation, and the prices if they were asked for."""
     if is_json:
         from api.reporting.summaries import summarise_explanation, summarise_prices
 

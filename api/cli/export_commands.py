@@ -183,7 +183,7 @@ def targets_command(json: arg.Json = False) -> None:
     if json:
         report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
         return
-    from api.reporting.screen import make_table
+    from api.reporting.screen_table import make_table
 
     table = make_table("program", "what it can run")
     table.columns[0].no_wrap = True

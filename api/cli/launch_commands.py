@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options import pod_arguments as pod
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from api.running.healing import JobAttempt
     from api.running.launching import Launch
     from planner.launch.job_commands import LaunchRequest, Submitted
+    from planner.launch.kueue import KueueQueue
     from planner.launch.launch_job import LaunchSubmission
 
 commands = Commands(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
@@ -107,14 +109,14 @@ _USUAL = ("plan", "program", "dry_run", "folder", "json", "cluster", "name", "ho
 
 
 class _AgentOptions(NamedTuple):
-    """How torchrun's agents are started."""
+    """Options of torchrun's agents."""
 
     detach: arg.Detach = False
     here: arg.IsHere = False
 
 
 class _MeetingOptions(NamedTuple):
-    """Where torchrun's agents meet."""
+    """Address of torchrun's rendezvous."""
 
     master_addr: arg.Master = None
     master_port: arg.MasterPort = 29500
@@ -128,23 +130,40 @@ class _SlurmOptions(NamedTuple):
 
 
 class _PodOptions(NamedTuple):
-    """What Kubernetes is asked for."""
+    """Image, controller and manifests on Kubernetes."""
 
-    image: arg.Image
-    controller: arg.Controller = "jobset"
-    namespace: arg.Namespace = "default"
-    max_restarts: arg.MaxRestarts = 3
-    patch: arg.Patches = None
+    image: pod.Image
+    controller: pod.Controller = "jobset"
+    namespace: pod.Namespace = "default"
+    max_restarts: pod.MaxRestarts = 3
+    kueue: pod.Queue = None
+    kueue_level: pod.QueueLevels = None
+    patch: pod.Patches = None
+
+    def queue(self, *, is_healed: bool) -> "KueueQueue | None":
+        """Who places the pods, if not the plan."""
+        from planner.launch.kueue import NVLINK_LABEL, KueueQueue
+
+        if self.kueue is None:
+            if self.kueue_level:
+                raise InputError("--kueue-level: levels matter only where Kueue places pods; add --kueue QUEUE")
+            return None
+        if is_healed:
+            raise InputError(
+                "--heal: a plan is healed on its own nodes, but --kueue has others chosen; drop one of both"
+            )
+        with as_input_errors():
+            return KueueQueue(name=self.kueue, levels=tuple(self.kueue_level or (NVLINK_LABEL,)))
 
 
 class _SkyOptions(NamedTuple):
-    """What SkyPilot is asked for."""
+    """Accelerators and setup on SkyPilot."""
 
     accelerators: arg.SkyAccelerators = None
     infra: arg.SkyInfra = None
     image: arg.SkyImage = None
     workdir: arg.SkyWorkdir = None
-    patch: arg.Patches = None
+    patch: pod.Patches = None
 
 
 class _RayOptions(NamedTuple):
@@ -152,9 +171,9 @@ class _RayOptions(NamedTuple):
 
     address: arg.RayAddress = None
     gpus: arg.WithGpus = False
-    max_restarts: arg.MaxRestarts = 3
+    max_restarts: pod.MaxRestarts = 3
     master_port: arg.MasterPort = 29500
-    patch: arg.Patches = None
+    patch: pod.Patches = None
 
 
 @commands.command(
@@ -287,7 +306,7 @@ def launch_kubernetes_command(
     gpus: arg.WithGpus = False,
     healing: _HealOptions,
 ) -> None:
-    """One pod per host, pinned to its node; prints the job's folder.
+    """One pod per host, pinned to its node or placed by Kueue; prints the job's folder.
 
     The plan is in a ConfigMap.
     """
@@ -296,7 +315,13 @@ def launch_kubernetes_command(
     from planner.launch.kubernetes import PodNeeds
 
     launch = job.make(plan, program)
-    needs = PodNeeds(image=pods.image, namespace=pods.namespace, with_gpus=gpus, max_restarts=pods.max_restarts)
+    needs = PodNeeds(
+        image=pods.image,
+        namespace=pods.namespace,
+        with_gpus=gpus,
+        max_restarts=pods.max_restarts,
+        queue=pods.queue(is_healed=healing.heal),
+    )
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
     request = LaunchRequest(

@@ -82,7 +82,7 @@ _MaxActiveStages = Annotated[
 
 
 class _DecisionOptions(NamedTuple):
-    """What may be decided."""
+    """Decisions that are opened or closed."""
 
     decide_all: arg.DecideAll = False
     objective: arg.Objective = None
@@ -109,7 +109,7 @@ class _DecisionOptions(NamedTuple):
 
 
 class _OtherOptions(NamedTuple):
-    """What belongs to none of these."""
+    """The service that plans instead of this process."""
 
     server: arg.Server = None
 

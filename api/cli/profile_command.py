@@ -27,7 +27,7 @@ class _MeasuredOptions(NamedTuple):
 
 
 class _RepetitionOptions(NamedTuple):
-    """How often, and beside what."""
+    """Repetitions per layer, and the load beside it."""
 
     alone: arg.Alone = False
     repetitions: arg.Repetitions = 10

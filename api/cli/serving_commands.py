@@ -16,7 +16,7 @@ keys = Commands(no_args_is_help=True, help="Make, list and revoke the API keys o
 
 
 class _AddressOptions(NamedTuple):
-    """Where a service listens."""
+    """Host and port of the service."""
 
     host: serving.Host = "127.0.0.1"
     port: serving.Port = 8765
@@ -33,7 +33,7 @@ class _StoreOptions(NamedTuple):
 
 
 class _AccessOptions(NamedTuple):
-    """Who may come in."""
+    """API keys, and the identity provider whose tokens count."""
 
     keys: serving.Keys = None
     oidc_issuer: serving.OidcIssuer = None

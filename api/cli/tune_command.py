@@ -12,7 +12,7 @@ commands = Commands()
 
 
 class _TuningEffort(NamedTuple):
-    """How long, and how closely."""
+    """Time limit, number of runs and accepted error."""
 
     time_limit: arg.TimeLimit = 300.0
     runs: arg.TuneRuns = 3

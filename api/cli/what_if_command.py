@@ -11,7 +11,7 @@ commands = Commands()
 
 
 class _QuestionSource(NamedTuple):
-    """What is asked about."""
+    """A plan, or a workload that is planned first."""
 
     question: arg.Question
     workload: arg.PlansWorkload = None

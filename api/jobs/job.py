@@ -35,7 +35,7 @@ class NewJob:
     id: str
     """32 hexadecimal digits."""
     tenant: str
-    """Whose it is."""
+    """Name of the tenant that owns the job."""
     name: str
     """Name of the profile, for lists."""
     request: str
@@ -171,7 +171,7 @@ class Island:
     attempt: int
     """How often it was claimed: the fencing token."""
     crashes: int
-    """How often its solver died."""
+    """Deaths of its solver process."""
     late_s: float
     """Seconds since the job was claimed for the first time."""
 
@@ -191,7 +191,7 @@ class ProgressUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ends."""
+    """End of a job: its last plan, or the reason why there is none."""
 
     state: State
     stopped_by: str | None = None

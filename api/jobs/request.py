@@ -6,10 +6,11 @@ import platform
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 from api.jobs.job import LABEL, MAX_PRIORITY, MAX_TAGS
-from planner.batch_problem import Question, problem_answered, question_of_workload, workload_of_question
+from api.jobs.request_fields import PlanId, Priority, Project, Tags, WorkloadTree
+from planner.batch_problem import MAX_BATCH, Question, problem_answered, question_of_workload, workload_of_question
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -18,6 +19,7 @@ from planner.release import RELEASE
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import canonical_json, to_plain
 from profiles.documents.refusal import refusal
+from profiles.documents.schema_rules import COMPONENT, Stated, given, not_together
 from profiles.documents.strict_json import Ceiling, decode_text, parse_json
 from profiles.documents.validation import validate
 from profiles.field_rules import require_integer
@@ -26,12 +28,26 @@ from profiles.microbatch_sizes import measured_sizes
 from profiles.workload import Workload
 
 SOURCE = "body"
-"""What messages call the request."""
+"""Name of the request in messages."""
 
 BODIES = Ceiling(values=500_000, containers=100_000)
 """What a request may hold: enough for every plan that the service makes, and read in a fraction of a second."""
 
-_STRICT = {"extra": "forbid"}
+_ROUNDS = given("limits", given("max_rounds", {"type": "integer"}))
+_SIZES = given("microbatch_sizes", {"type": "array"})
+_SUBMISSION = {
+    "extra": "forbid",
+    "json_schema_extra": {
+        "required": [],
+        "anyOf": [{"required": ["workload"]}, given("start_from", {"type": "string"})],
+        "allOf": [
+            not_together("num_microbatches", "global_batch_size"),
+            {"not": {"allOf": [given("islands", {"minimum": 2}), _ROUNDS]}},
+            {"not": {"allOf": [given("start_from", {"type": "string"}), _ROUNDS]}},
+            {"not": {"allOf": [given("num_microbatches", {"type": "integer"}), _SIZES]}},
+        ],
+    },
+}
 
 _SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
 
@@ -60,32 +76,32 @@ class Ceilings:
 class Submission:
     """The body of `POST /v1/plans`; a workload alone is one too, with everything else left to its default."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = _SUBMISSION
 
-    workload: dict[str, object]
+    workload: WorkloadTree
     """A workload document in any form that is read from files."""
-    num_microbatches: int | None = None
+    num_microbatches: Annotated[int, Stated(minimum=1, maximum=2**30)] | None = None
     """Instead of the workload's own number."""
-    global_batch_size: int | None = None
+    global_batch_size: Annotated[int, Stated(minimum=1, maximum=MAX_BATCH)] | None = None
     """Samples per iteration, instead of a number of microbatches: their size and number are decided."""
-    microbatch_sizes: tuple[int, ...] | None = None
+    microbatch_sizes: tuple[Annotated[int, Stated(minimum=1)], ...] | None = None
     """The sizes among which that is decided; None: every measured one."""
-    options: dict[str, object] = field(default_factory=dict)
+    options: Annotated[dict[str, object], Stated({COMPONENT: "Options"})] = field(default_factory=dict)
     """Options of the problem, on top of the workload's own."""
     limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
-    """When to stop; `max_rounds` makes the answer the same on every machine."""
-    priority: int = 0
+    """When to stop; left out: after 10 s. `max_rounds` makes the answer the same on every machine."""
+    priority: Priority = 0
     """Larger first, among the tenant's own jobs."""
     pinned: bool = False
     """Keep the plan for good."""
-    project: str = ""
-    """What to file it under."""
-    tags: tuple[str, ...] = ()
+    project: Project = ""
+    """Project of the plan; empty: none."""
+    tags: Tags = ()
     """Words to find it by."""
-    islands: int = 1
+    islands: Annotated[int, Stated(minimum=1)] = 1
     """Workers that may search for the plan at once, each with a seed of its own; those beyond the first only while no
-    other job waits for a worker."""
-    start_from: str | None = None
+    other job waits for a worker. Not with limits.max_rounds, nor with the objective cost."""
+    start_from: PlanId | None = None
     """A plan of the tenant's where the search begins, if it fits; without a workload its question is asked again."""
 
     def __post_init__(self) -> None:
@@ -103,10 +119,10 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What a job solves."""
+    """A validated question with its limits."""
 
     problem: Question
-    """The question."""
+    """Profile, cluster, microbatches and options."""
     limits: Limits
     """When to stop."""
 
@@ -291,8 +307,3 @@ def read_request(text: str) -> PlanRequest:
         problem=question_of_workload(workload, validate(Options, dict(workload.options), source="request")),
         limits=validate(Limits, tree["limits"], source="request"),
     )
-
-
-def with_limits(text: str, limits: Limits) -> str:
-    """The same request with other limits."""
-    return replace(read_request(text), limits=limits).render()

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from api.formatting import render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_source
+from api.reporting.screen_table import make_table
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
 from planner.problem import Problem
@@ -97,7 +98,7 @@ def render_kinds(rows: Sequence[_KindRow], *, wanted: int) -> RenderableType:
 
 
 def _render_table(rows: Sequence[_KindRow]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = make_table()
     for header in ("plan", "kind"):
         table.add_column(header)
     for header in ("makespan ms", "vs best", "gap", "memory"):

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
 from api.reporting.plain_names import render_bound, render_schedule
-from api.reporting.screen import ITERATIONS, make_table, render_header, render_memory
+from api.reporting.screen import ITERATIONS, render_header, render_memory
+from api.reporting.screen_table import make_table
 from planner.problem import Problem
 
 if TYPE_CHECKING:

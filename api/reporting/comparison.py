@@ -26,11 +26,11 @@ class Contender:
     """1 - total work / (devices used x makespan)."""
     num_stages: int
     num_devices: int
-    """Devices used."""
+    """Devices that hold a stage."""
     peak_fraction: float
     """Peak memory over the limit, on the device where that is largest."""
     num_violations: int
-    """What the verifier found."""
+    """Rules that the plan breaks."""
 
 
 def compare(

@@ -6,12 +6,12 @@ from html import escape
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from api.formatting import render_ms, render_percent
 from api.reporting.screen import ITERATIONS
+from api.reporting.screen_table import make_table
+from planner.decisions.price.front import ParetoFront, ParetoPoint
 from planner.plan import Plan
-from planner.planning import ParetoFront, ParetoPoint
 from planner.problem import Problem
 
 WIDTH, HEIGHT, MARGIN = 640, 400, 60
@@ -35,7 +35,7 @@ class _PointRow:
     price_per_hour: float
     """Of the devices used."""
     devices: tuple[str, ...]
-    """The devices used."""
+    """Names of the devices that hold a stage."""
     types: str
     """How many of every type: `2 x A100, 1 x T4`."""
     microbatch_size: int | None
@@ -77,7 +77,7 @@ def _render_money(cost: float) -> str:
 
 def render_front(front: ParetoFront) -> RenderableType:
     """The points for people, and what the columns mean."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = make_table()
     table.add_column("plan")
     for header in ("makespan ms", "at least", "cost", "at least", "gap", "per hour"):
         table.add_column(header, justify="right", no_wrap=True)

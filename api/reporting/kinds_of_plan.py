@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_program, render_remark, render_schedule
+from api.reporting.screen_table import make_table
 from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.errors import PlanError
 from planner.export.targets import TARGETS
@@ -41,8 +41,8 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
     if ours not in best:
         return
     yield Text(why_this_kind(best, ours))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("best of its kind", no_wrap=True)
+    table = make_table()
+    table.add_column("best of its kind")
     for header in ("ms", "vs ours", "microbatches", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
@@ -119,7 +119,7 @@ def _absent(kind: Kind, problem: Problem) -> Iterator[RenderableType]:
     yield from (ABSENT, ABSENT, "", "")
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
     if not reason and kind == "data parallel at once" and problem.batch is None:
-        reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch leaves the number open"
+        reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch opens this"
     yield _remark(render_remark(reason) or "none was found")
 
 
@@ -134,7 +134,7 @@ def _cells(found: KindResult, ours: KindResult, *, program: str) -> Iterator[Ren
 
 
 def _remark(text: str) -> Text:
-    return Text(text, style="dim not bold", no_wrap=True, overflow="ellipsis")
+    return Text(text, style="dim not bold")
 
 
 def _note(found: KindResult, *, program: str) -> str:

@@ -26,13 +26,13 @@ class PlanAndRun:
     iteration: ExecutedIteration
     """The one of median duration."""
     attribution: Attribution
-    """Where its difference comes from."""
+    """Difference between prediction and run, in parts."""
     findings: tuple[CalibratedQuantity, ...]
     """Every quantity of the run beside its prediction."""
     num_left_out: int
     """Iterations of the warm-up."""
     memory: tuple[DeviceMemory, ...]
-    """Per device that said what it held."""
+    """Planned and measured bytes, of the devices whose processes recorded any."""
 
     def timeline(self) -> Timeline:
         """The iteration as a timeline."""

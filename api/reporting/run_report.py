@@ -8,7 +8,8 @@ from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_percent
 from api.reporting.run_comparison import PlanAndRun
-from api.reporting.screen import make_table, render_header
+from api.reporting.screen import render_header
+from api.reporting.screen_table import make_table
 from planner.fidelity.calibration import CalibratedQuantity
 from planner.fidelity.memory_parts import DeviceMemory
 

@@ -30,10 +30,12 @@ from api.reporting.plain_names import (
     render_types,
     render_unmeasured,
 )
+from api.reporting.screen_table import ScreenTable, make_table
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
+from planner.simulation.host_waits import find_host_waits
 
 if TYPE_CHECKING:
     from api.progress import RunSummary
@@ -50,8 +52,17 @@ _UNSTEADY = 0.05
 _MAX_NOTES = 3
 """Lines of remarks about costs that were not measured."""
 
+_MAX_HOST_STAGES = 8
+"""So many stages in which the host sets the pace are named."""
+
 _NEARLY_FULL = 0.9
 """Devices filled by more than this part need a word about their reserve."""
+
+_MEANINGS = (
+    "makespan: time of one iteration; bubble: part of it that devices idle; input and weight grad: the backward pass; "
+    "gap: what a better plan could save at most, proved for the times as given"
+)
+"""What the words of the screen mean, at its end."""
 
 MAX_BASELINE_ROWS = 5
 """Rows of the table of baselines; slower cuts of the same schedule are left out first, then the slowest."""
@@ -76,7 +87,7 @@ def render_screen(problem: Problem, plan: Plan, *, run: "RunSummary") -> Rendera
         _render_baselines(problem, evidence, ours=own_row(problem, plan)),
         "",
         *render_kinds(problem, plan, program=run.target),
-        _render_outcome(problem, evidence, run=run),
+        _render_outcome(problem, plan, evidence=evidence, run=run),
     )
 
 
@@ -88,8 +99,7 @@ def render_header(problem: Problem) -> RenderableType:
     size = size.removesuffix("s") if profile.microbatch_size == 1 else size
     if problem.microbatches is not None:
         size = f" of {min(problem.microbatches)} to {max(problem.microbatches)} samples"
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(profile.name, style="bold")
+    text = Text(profile.name, style="bold")
     text.append(f"  {shape} of {len(profile.layers)} layers · {cluster.name}: {render_types(cluster)} · ")
     text.append(f"{problem.num_microbatches} microbatch{'es' if problem.num_microbatches > 1 else ''}{size}")
     if problem.batch is not None:
@@ -98,7 +108,7 @@ def render_header(problem: Problem) -> RenderableType:
     return Group(text, Text(f"options: {asked}", style="dim")) if asked else text
 
 
-def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> Table:
+def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> ScreenTable:
     """One row per stage: layers, devices, what a microbatch costs, and the memory of the fullest device."""
     table = make_table()
     table.add_column("stage", justify="right", no_wrap=True)
@@ -128,7 +138,7 @@ def _explain_signs(plan: Plan) -> Iterator[RenderableType]:
         ),
     }
     if shown := "; ".join(sign for sign, is_shown in signs.items() if is_shown):
-        yield one_line(shown, style="dim")
+        yield Text(shown, style="dim")
 
 
 def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping[str, int]) -> Iterator[RenderableType]:
@@ -138,8 +148,8 @@ def _stage_row(costs: CostModel, plan: Plan, *, number: int, peak_bytes: Mapping
     fullest = max(devices, key=lambda device: peak_bytes.get(device.name, 0) / max(1, device.usable_bytes))
     peak = peak_bytes.get(fullest.name, 0)
     yield str(number)
-    yield one_line(render_recomputed(stage) + render_layers(stage.layers))
-    yield one_line(render_groups(stage.replicas) + render_samples(stage) + (" ÷" if stage.is_sharded else ""))
+    yield render_recomputed(stage) + render_layers(stage.layers)
+    yield render_groups(stage.replicas) + render_samples(stage) + (" ÷" if stage.is_sharded else "")
     yield render_ms(cost.forward_ns)
     yield render_ms(cost.input_grad_ns)
     yield render_ms(cost.weight_grad_ns) if cost.has_weight_grad else ABSENT
@@ -153,13 +163,13 @@ def render_memory(fraction: float) -> Text:
     return Text.assemble((render_bar(fraction), style), f" {100 * fraction:3.0f} %")
 
 
-def _render_sizes(rows: Sequence[SizeResult]) -> Table:
+def _render_sizes(rows: Sequence[SizeResult]) -> ScreenTable:
     """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
     table = make_table()
     table.add_column("", no_wrap=True)
     for header in ("samples", "microbatches", "best plan ms", "lower bound ms", "best known method ms"):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("size is", no_wrap=True)
+    table.add_column("size is")
     table.add_column("searched", justify="right", no_wrap=True)
     for row in rows:
         is_best = row.state == "best"
@@ -171,7 +181,7 @@ def _render_sizes(rows: Sequence[SizeResult]) -> Table:
             render_ms(row.objective_ns),
             render_ms(_bound_of(row)),
             render_ms(row.baseline_ns),
-            one_line(_STATES[row.state] + (f": {row.note}" if row.note else "")),
+            _STATES[row.state] + (f": {row.note}" if row.note else ""),
             effort,
             style="bold green" if is_best else "" if row.state == "open" else "dim",
         )
@@ -194,12 +204,12 @@ def _bound_of(row: SizeResult) -> int | None:
     return None if row.objective_ns is None and row.note else max(known, default=None)
 
 
-def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineResult) -> Table:
+def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineResult) -> ScreenTable:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
     has_span = problem.options.objective == "span"
     table = make_table()
     table.add_column("", no_wrap=True)
-    table.add_column("plan", no_wrap=True)
+    table.add_column("plan")
     times = ("makespan ms", "longest device ms") if has_span else ("makespan ms",)
     for header in (*times, "vs ours", "bubble", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -211,7 +221,7 @@ def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineRes
         style = "bold green" if row is ours else "" if row.fits_memory else "dim"
         table.add_row(tick, *_baseline_cells(row, ours, has_span=has_span), style=style)
     if num_hidden:
-        table.add_row("", one_line(f"… {num_hidden} more in the plan's evidence"), style="dim")
+        table.add_row("", f"… {num_hidden} more in the plan's evidence", style="dim")
     return table
 
 
@@ -237,7 +247,7 @@ def _schedule_of(row: BaselineResult) -> str:
 
 
 def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool) -> Iterator[RenderableType]:
-    yield one_line("this plan" if row is ours else render_schedule(row.name))
+    yield "this plan" if row is ours else render_schedule(row.name)
     yield render_ms(row.makespan_ns)
     if has_span:
         yield render_ms(row.span_ns)
@@ -246,14 +256,14 @@ def _baseline_cells(row: BaselineResult, ours: BaselineResult, *, has_span: bool
     yield Text(ABSENT if row.peak_fraction is None else f"{100 * row.peak_fraction:.0f} %", style=_memory_style(row))
     yield Text("yes" if row.fits_memory else ABSENT if row.makespan_ns is None else "no", style=_memory_style(row))
     is_said_by_memory = row is ours or (row.makespan_ns is not None and not row.fits_memory)
-    yield one_line("" if is_said_by_memory else render_remark(row.note), style="dim not bold")
+    yield Text("" if is_said_by_memory else render_remark(row.note), style="dim not bold")
 
 
 def _memory_style(row: BaselineResult) -> str:
     return "red" if row.makespan_ns is not None and not row.fits_memory else ""
 
 
-def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") -> Table:
+def _render_outcome(problem: Problem, plan: Plan, *, evidence: Evidence, run: "RunSummary") -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -274,13 +284,11 @@ def _render_outcome(problem: Problem, evidence: Evidence, *, run: "RunSummary") 
         table.add_row("", f"{len(late)} more known methods were not tried for lack of time (-t)")
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
-    doubts = [*_describe_comparison(problem), *_describe_probe(problem)]
+    doubts = [*_describe_host(problem, plan, evidence=evidence), *_describe_comparison(problem)]
+    doubts += _describe_probe(problem)
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", Text(note, style="yellow"))
-    meaning = (
-        "makespan: time of one iteration; gap: what a better plan could save at most, proved for the times as given"
-    )
-    table.add_row("", Text(meaning, style="dim"))
+    table.add_row("", Text(_MEANINGS, style="dim"))
     return table
 
 
@@ -298,6 +306,20 @@ def _describe_timings(problem: Problem, evidence: Evidence) -> list[str]:
         if evidence.timings.get(what) == "not measured":
             notes.append(f"{what.replace('_', ' ')} not measured: what an action or message costs beyond this counts 0")
     return notes
+
+
+def _describe_host(problem: Problem, plan: Plan, *, evidence: Evidence) -> list[str]:
+    """Where the host sets the pace, and what can be saved there: bounds count the card's work alone."""
+    waits = find_host_waits(problem, plan)
+    if waits is None:
+        return []
+    shown = [str(number) for number in waits.stages[:_MAX_HOST_STAGES]]
+    more = f" and {len(waits.stages) - len(shown)} more" if len(waits.stages) > len(shown) else ""
+    saved, most = (waits.objective_ns - ns for ns in (waits.without_host_ns, evidence.lower_bound_ns))
+    return [
+        f"the host sets the pace in stage {', '.join(shown)}{more}: CUDA graphs save {render_ms(saved)} ms with these "
+        f"orders, with any at most {render_ms(most)} ms (proved); larger microbatches need the host less often"
+    ]
 
 
 def _describe_comparison(problem: Problem) -> list[str]:
@@ -449,13 +471,3 @@ def _shortened(count: int, limit: int) -> list[int | None]:
         return list(range(count))
     head = limit // 2
     return [*range(head), None, *range(count - (limit - 1 - head), count)]
-
-
-def one_line(text: str, *, style: str = "") -> Text:
-    """A cell that is cut rather than wrapped where the screen is narrow."""
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
-
-
-def make_table(*headers: str) -> Table:
-    """The look of every table here: no lines, faint headers."""
-    return Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

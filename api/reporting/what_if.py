@@ -87,13 +87,13 @@ class WhatIfAnswer:
     """A question before and after a change."""
 
     change: Change
-    """What is different."""
+    """The difference between the two questions."""
     objective: Literal["makespan", "span"]
-    """What the figures are of."""
+    """Objective of all figures."""
     before: _BestKnown
     """Without the change."""
     after: _BestKnown
-    """With it."""
+    """Best plan and bound of the changed question."""
     plan: Plan
     """The plan with the change."""
     problem: Problem

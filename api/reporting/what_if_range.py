@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from planner.baselines.layouts import EVEN, SMALLEST_LARGEST, TRANSFERS_TOO
@@ -16,29 +16,13 @@ from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.verify import verify
-from planner.what_if.change import Change, apply_change, find_start
+from planner.what_if.change import Change, WhatIfRange, apply_change, find_start
 
 PATIENCE_S = 0.4
 """How long baselines of one changed question are looked at."""
 
 _SHARED_PATIENCE_S = 1.2
 """How long those of many in one request are, in all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfRange:
-    """Between what the best plan of a changed question lies; both ends are certain, wherever they are not None."""
-
-    at_least_ns: int | None
-    """No plan of the changed question is below; None: there is no such question."""
-    at_most_ns: int | None
-    """Some verified plan of it takes so long; None: none was found so soon."""
-    witness: str | None
-    """Which: `this plan`, or a baseline."""
-    reason: str | None = None
-    """Why there is no such question, or no plan that fits."""
-    price_per_hour: float | None = None
-    """Of all devices that are there then; None where some have no price."""
 
 
 def find_ranges(problem: Problem, plan: Plan, *, changes: Sequence[Change]) -> list[WhatIfRange]:
@@ -54,18 +38,23 @@ def _find_range(problem: Problem, plan: Plan, *, change: Change, patience_s: flo
         changed = apply_change(problem, change)
         start = find_start(problem, plan, change=change)
     except ValueError as error:
-        return WhatIfRange(at_least_ns=None, at_most_ns=None, witness=None, reason=str(error))
+        return _nothing(str(error))
     costs = CostModel(changed)
     reason = prove_infeasible(changed, costs)
     if reason is not None:
-        return WhatIfRange(at_least_ns=None, at_most_ns=None, witness=None, reason=reason)
+        return _nothing(reason)
     least = make_bound(changed, costs, time_limit_s=0.0, params=BoundParams()).value_ns
     if _only_takes_memory(problem, changed, change=change) and plan.evidence is not None:
         least = max(least, plan.evidence.lower_bound_ns)
     prices = [device.price_per_hour for device in changed.cluster.devices]
     price = None if None in prices else sum(each for each in prices if each is not None)
     objective_ns, witness = min(_witnesses(changed, costs, start=start, patience_s=patience_s), default=(None, None))
-    return WhatIfRange(at_least_ns=least, at_most_ns=objective_ns, witness=witness, price_per_hour=price)
+    return WhatIfRange(at_least_ns=least, at_most_ns=objective_ns, witness=witness, reason=None, price_per_hour=price)
+
+
+def _nothing(reason: str) -> WhatIfRange:
+    """There is no such question, or no plan that fits."""
+    return WhatIfRange(at_least_ns=None, at_most_ns=None, witness=None, reason=reason, price_per_hour=None)
 
 
 def _only_takes_memory(problem: Problem, changed: Problem, *, change: Change) -> bool:

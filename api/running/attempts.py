@@ -15,7 +15,7 @@ from planner.launch.launch_job import Command, LaunchSubmission
 from planner.launch.slurm import GOING_ON, find_job_state
 
 _SLURM_POLL_S = 0.5
-"""How often Slurm is asked."""
+"""Seconds between two questions to Slurm."""
 _DOWN = ("down", "drain", "fail", "error")
 _LEFT_BEHIND = ("attempt-*", "plan-[0-9]*.json", "recipe-[0-9]*.json")
 

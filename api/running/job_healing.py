@@ -61,7 +61,7 @@ class _HealedJob:
     iteration: int | None
     """Iterations that it goes on from; None where only the job sees its checkpoints."""
     recipe: Recipe
-    """What its devices read."""
+    """Moves of state for the next start."""
     again: Replanned
     """The new plan, and what it was chosen by."""
     submitted: Submitted

@@ -41,7 +41,7 @@ from planner.launch.launch_job import Command, LaunchSubmission
 from planner.launch.pod_state import PodsSeen, PodState, read_down_nodes, read_pods
 
 POLL_S = 2.0
-"""How often Kubernetes is asked."""
+"""Seconds between two questions to Kubernetes."""
 SETTLE_S = 60.0
 """How long a loss is waited for once a pod has failed: Kubernetes tells of a dead node after most of a minute, and the
 pods of other nodes may notice before."""
@@ -53,7 +53,7 @@ SILENT_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPace:
-    """How Kubernetes is asked."""
+    """Seconds between questions to Kubernetes, and patience with missing answers."""
 
     poll_s: float = POLL_S
     """Seconds between two looks."""

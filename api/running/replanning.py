@@ -49,7 +49,7 @@ class Replanned:
     present_ns: int | None
     """The makespan of the present plan on what is left, at the costs of the new one; None if it cannot go on there."""
     elapsed_s: float
-    """How long planning took."""
+    """Seconds of planning."""
 
     def describe(self) -> list[str]:
         """For people, a line each."""
@@ -147,7 +147,7 @@ def _objective_ns(problem: Problem, plan: Plan) -> int:
 
 
 def _stays(left: Problem, present: Plan, *, gone: Collection[str]) -> Plan | None:
-    """The present plan on what is left, if it can go on there."""
+    """The present plan if it uses none of the lost devices and fits the remaining ones, else None."""
     start = adapt_plan(present, gone) if gone else present
     if start is None:
         return None

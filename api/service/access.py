@@ -53,7 +53,7 @@ Viewer = Annotated[Caller, Depends(viewer)]
 
 
 def is_plan_id(text: str) -> bool:
-    """Whether a plan may have that id."""
+    """Whether a text is 32 hexadecimal digits, as ids are."""
     return _ID.fullmatch(text) is not None
 
 

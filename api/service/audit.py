@@ -13,7 +13,7 @@ KEPT_S = 400 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One thing that was done."""
+    """One line of the audit log: who did what to what, and when."""
 
     at: float
     """Seconds since 1970."""

@@ -32,14 +32,14 @@ def unauthenticated(detail: str) -> ServiceError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who a request comes from."""
+    """Tenant, scopes and limits of an authenticated request."""
 
     tenant: str
-    """Whose jobs it may see."""
+    """Tenant whose jobs are visible."""
     key_id: str | None = None
     """The API key, where one was brought."""
     scopes: tuple[str, ...] = SCOPES
-    """What it may do."""
+    """Scopes of the key: `read`, `write`, `metrics`, `admin`."""
     hourly_jobs: int
     concurrent_jobs: int
     expires_at: float | None = None

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from api.jobs.workers.solver_handle import Child, ChildDiedError, ProcessLimits
@@ -48,18 +49,23 @@ class Inspector:
     async def ask(self, tenant: str, make_order: _MakeOrder, *, seconds: float | None = None) -> dict[str, Any]:
         """The answer to the order that `make_order` makes, in a thread, once it is the tenant's turn.
 
-        Raises what that raises, ServiceError 422 for what cannot be done, 429 and 503 if there is no time or room.
+        Cancelled, it ends the process that works on it. Raises what `make_order` raises, ServiceError 422 for what
+        cannot be done, 429 and 503 if there is no time or room.
         """
         async with self._queue.slot(tenant):
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._carry_out, make_order, seconds or self._seconds)
+            loop, cancelled = asyncio.get_running_loop(), threading.Event()
+            work = partial(self._carry_out, make_order, seconds=seconds or self._seconds, cancelled=cancelled)
+            try:
+                return await loop.run_in_executor(self._threads, work)
+            finally:
+                cancelled.set()
 
-    def _carry_out(self, make_order: _MakeOrder, seconds: float) -> dict[str, Any]:
+    def _carry_out(self, make_order: _MakeOrder, *, seconds: float, cancelled: threading.Event) -> dict[str, Any]:
         order = make_order()
         for is_last in (False, True):
             with self._one() as child:
                 try:
-                    return _Inspection(child, seconds).answer(order)
+                    return _Inspection(child, seconds, cancelled=cancelled).answer(order)
                 except ChildDiedError:  # perhaps it was killed for no fault of the order's
                     child.kill()
                     if self._is_over:
@@ -144,8 +150,8 @@ class Inspector:
 class _Inspection:
     """One order for one process."""
 
-    def __init__(self, child: Child, seconds: float) -> None:
-        self._child, self._seconds = child, seconds
+    def __init__(self, child: Child, seconds: float, *, cancelled: threading.Event) -> None:
+        self._child, self._seconds, self._cancelled = child, seconds, cancelled
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """What the process says to it; raises ServiceError, or ChildDiedError if it ended before it answered."""
@@ -166,10 +172,10 @@ class _Inspection:
         return answer
 
     def _wait(self) -> dict[str, Any] | None:
-        """The answer, or None if it does not come in time; loading does not count."""
+        """The answer, or None if it does not come in time or nobody waits for it; loading does not count."""
         begin = time.monotonic()
         until = begin + (self._seconds if self._child.is_loaded else LOADING_S)
-        while (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0 and not self._cancelled.is_set():
             was_loaded = self._child.is_loaded
             answer = self._child.answer(min(0.05, left))
             if answer is not None and answer["event"] != "progress":

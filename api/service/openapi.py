@@ -2,146 +2,45 @@
 
 import json
 import re
-from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from fastapi.routing import APIRoute
 
-from api.auditing.audit_request import MOST_COUNT, MOST_GIB, MOST_SECONDS, AuditRequest
-from api.jobs.job import LABEL, MAX_TAGS
-from api.service.handlers.notice_handlers import Notice
-from api.service.handlers.picture_handlers import RangeOrder
+from api.auditing.audit_request import AuditRequest
+from api.jobs.job import LABEL, State
+from api.jobs.request import Submission
+from api.service.handlers import answers
+from api.service.handlers.notice_handlers import Notice, Told
+from api.service.handlers.picture_handlers import RangeOrder, Ranges
 from api.service.handlers.plan_handlers import Filing
-from api.service.handlers.playback import Playback, Verification, WhatIf
-from api.service.handlers.webhook_handlers import NewWebhook
+from api.service.handlers.playback import Audit, Playback, Verification, WhatIf
+from api.service.handlers.webhook_handlers import MadeWebhook, NewWebhook, WebhookList
+from api.service.http.problem_json import ProblemDetails
 from api.service.routes import ROUTERS
-from api.service.webhooks import MOST_LETTERS, URL
-from planner.batch_problem import MAX_BATCH
 from planner.documents.schema import definitions
-from planner.plan import PLAN_FORMAT
-from planner.progress import MAX_THREADS, Limits
 from planner.release import RELEASE
-from planner.what_if.change import Change
-from profiles.configurations.known_models import MODELS, SHEETS
 from profiles.documents.class_schema import definitions_of
-from profiles.field_rules import MAX_NAME_LENGTH, MAX_SAMPLES
-from profiles.workload import WORKLOAD_FORMAT
+from profiles.documents.schema_rules import NO_NUL
+from profiles.field_rules import MAX_NAME_LENGTH
 
 Schema = dict[str, Any]
-
-_MOMENT: Schema = {"type": ["string", "null"], "format": "date-time"}
-_NANOSECONDS: Schema = {"type": ["integer", "null"], "minimum": 0}
-_TEXT: Schema = {"type": ["string", "null"]}
-_PRIORITY: Schema = {"type": "integer", "minimum": -10, "maximum": 10}
-_STATES = ["queued", "running", "succeeded", "failed", "cancelled"]
-
-
-_NO_NUL = "^[^\\u0000]*$"
-"""Of every text: no database takes a NUL."""
 
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _object(properties: Schema, *, required: list[str] | None = None, **more: Any) -> Schema:
-    needed = sorted(properties) if required is None else required
-    return {"type": "object", "properties": properties, "required": needed, **more}
-
-
-def _job() -> Schema:
-    return _object(
-        {
-            "id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-            "name": {"type": "string"},
-            "state": {"enum": _STATES},
-            "solution_status": {"enum": ["optimal", "feasible", "infeasible", "unknown"]},
-            "proved_by": {"enum": ["certificate", "complete search", None]},
-            "solver_bound_ns": _NANOSECONDS,
-            "stopped_by": _TEXT,
-            "phase": _TEXT,
-            "priority": _PRIORITY,
-            "pinned": {"type": "boolean"},
-            "project": {"type": "string"},
-            "tags": {"type": "array", "items": {"type": "string"}},
-            "profile_sha256": {"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"},
-            "created_at": {"type": "string", "format": "date-time"},
-            "started_at": _MOMENT,
-            "finished_at": _MOMENT,
-            "attempt": {"type": "integer", "minimum": 0},
-            "islands": {"type": "integer", "minimum": 1, "description": "Workers that may search for it at once."},
-            "incumbent_ns": _NANOSECONDS,
-            "lower_bound_ns": _NANOSECONDS,
-            "gap": {"type": ["number", "null"]},
-            "source": _TEXT,
-            "verdict": {"anyOf": [{"type": "null"}, _object({"passed": {"const": True}})]},
-            "plan_sha256": {"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"},
-            "error": {"anyOf": [{"type": "null"}, _object({"code": {"type": "string"}, "detail": {"type": "string"}})]},
-            "links": {"type": "object", "additionalProperties": {"type": "string"}},
-            "what_if": {"type": "object"},
-            "start_from": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-        },
-        required=["id", "state", "solution_status", "incumbent_ns", "lower_bound_ns", "gap", "verdict", "links"],
-        additionalProperties=False,
-    )
-
-
-def _event() -> Schema:
-    """One event of a stream."""
-    kinds = ["queued", "started", "incumbent", "bound", "log", "done"]
-    return _object(
-        {
-            "id": {"type": "string", "pattern": "^[0-9]+$"},
-            "event": {"enum": kinds},
-            "data": {"type": "string", "description": "A JSON object."},
-        },
-        description="An event; its id goes into Last-Event-ID to go on after it.",
-    )
-
-
-def _limits() -> Schema:
-    """What holds beyond the types of `Limits`."""
-    whole: Schema = {"minimum": 0, "maximum": 10**9}
-    return {
-        "time_limit_s": {"exclusiveMinimum": 0, "maximum": 1_000_000, "default": 10},
-        "gap": {"minimum": 0, "exclusiveMaximum": 1},
-        "seed": {"minimum": 0, "maximum": 2**31 - 1},
-        "max_rounds": whole,
-        "patience": {**whole, "minimum": 1},
-        "threads": {"minimum": 1, "maximum": MAX_THREADS},
-        "method": {
-            "description": "Who looks for plans; cp-sat and ilp are a solver on one model with everything open."
-        },
-    }
-
-
-def _given(name: str, given: Schema) -> Schema:
-    """It is there, and as `given` says."""
-    return {"properties": {name: given}, "required": [name]}
-
-
-def _not_together(*names: str) -> Schema:
-    """These whole numbers are not all given; null is none."""
-    return {"not": {"allOf": [_given(name, {"type": "integer"}) for name in names]}}
-
-
 def _json_schema() -> Schema:
     """Whatever is read as JSON."""
-    name = {"pattern": _NO_NUL}
+    members = {"propertyNames": {"pattern": NO_NUL}, "additionalProperties": _ref("Json")}
     return {
         "anyOf": [
             {"type": ["number", "boolean", "null", "string"]},
             {"type": "array", "items": _ref("Json")},
-            {"type": "object", "propertyNames": name, "additionalProperties": _ref("Json")},
+            {"type": "object", **members},
         ]
     }
-
-
-def _open(properties: Schema, *, required: list[str]) -> Schema:
-    """An object with these properties, and any others."""
-    more = {"propertyNames": {"pattern": _NO_NUL}, "additionalProperties": _ref("Json")}
-    return _object(properties, required=required, **more)
 
 
 def _without_nul(schema: Any) -> Any:
@@ -154,19 +53,7 @@ def _without_nul(schema: Any) -> Any:
     kinds = copied.get("type")
     is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
     is_free = is_text and not {"pattern", "format", "enum", "const"} & set(copied)
-    return copied | {"pattern": _NO_NUL} if is_free else copied
-
-
-def _change() -> Schema:
-    """What holds beyond the types of `Change`."""
-    return {
-        "devices": {"minimum": -1024, "maximum": 1024},
-        "memory_bytes": {"minimum": -(2**50), "maximum": 2**50},
-        "link_speed": {"minimum": 0.001, "maximum": 1000},
-        "num_microbatches": {"minimum": 1, "maximum": 2**20},
-        "global_batch_size": {"minimum": 1, "maximum": MAX_BATCH},
-        "microbatch_size": {"minimum": 1, "maximum": MAX_SAMPLES},
-    }
+    return copied | {"pattern": NO_NUL} if is_free else copied
 
 
 _COMPONENT = "#/components/schemas/{model}"
@@ -177,175 +64,18 @@ def _documents() -> Schema:
     return {name: schema for name, schema in definitions(_COMPONENT).items() if name != "ProfileDocument"}
 
 
-def _workload() -> Schema:
-    """Our own form in full; what else is read is not described here."""
-    other = _open({"format": {"not": {"const": WORKLOAD_FORMAT}}}, required=[])
-    neutral = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["forward_ms"]}}
-    other["anyOf"] = [_given("format", {"type": "string"}), _given("layers", neutral)]
-    other["description"] = "Any other form that pipeplan reads: of version 1, the neutral one, Piper's."
-    return {"description": "A workload document.", "anyOf": [_ref("WorkloadDocument"), other]}
-
-
-def _range() -> Schema:
-    money = {"type": ["number", "null"], "description": "Of all devices; null without prices."}
-    return _object(
-        {"at_least_ns": _NANOSECONDS, "at_most_ns": _NANOSECONDS, "witness": _TEXT, "reason": _TEXT}
-        | {"price_per_hour": money}
-    )
-
-
-def _audit_request() -> Schema:
-    """What `AuditRequest` takes beside the types of its fields."""
-    whole = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_COUNT}, {"type": "null"}]}
-    counts = [each.name for each in fields(AuditRequest) if each.type == int | None]
-    return {
-        **dict.fromkeys(counts, whole),
-        "model": {"enum": [*MODELS, None]},
-        "gpu": {"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]},
-        "gpu_memory": {"anyOf": [{"type": "number", "minimum": 1, "maximum": MOST_GIB}, {"type": "null"}]},
-        "file": {"anyOf": [{"type": "string", "maxLength": MAX_NAME_LENGTH}, {"type": "null"}]},
-        "time_limit_s": {"exclusiveMinimum": 0, "maximum": MOST_SECONDS},
-        **{name: {"anyOf": [_open({}, required=[]), {"type": "null"}]} for name in ("config", "workload")},
-    }
-
-
-def _filing() -> Schema:
-    """Where a plan is found again."""
-    return {
-        "project": {"type": "string", "pattern": f"^({LABEL.pattern})?$"},
-        "tags": {
-            "type": "array",
-            "maxItems": MAX_TAGS,
-            "items": {"type": "string", "pattern": f"^{LABEL.pattern}$"},
-        },
-    }
-
-
-def _submission(document: Schema) -> Schema:
-    """A question."""
-    rounds = _given("limits", _given("max_rounds", {"type": "integer"}))
-    sizes = {"num_microbatches": "integer", "microbatch_sizes": "array"}
-    return _object(
-        {
-            "workload": document,
-            "num_microbatches": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**30},
-            "global_batch_size": {
-                "type": ["integer", "null"],
-                "minimum": 1,
-                "maximum": MAX_BATCH,
-                "description": "Samples per iteration: size and number of microbatches are decided.",
-            },
-            "microbatch_sizes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 1}},
-            "options": _ref("Options"),
-            "limits": _ref("Limits"),
-            "priority": _PRIORITY,
-            "pinned": {"type": "boolean"},
-            **_filing(),
-            "islands": {
-                "type": "integer",
-                "minimum": 1,
-                "default": 1,
-                "description": "Workers that may search at once, each with its own seed; those beyond the first "
-                "only while no other job waits. Not with limits.max_rounds, nor with the objective cost.",
-            },
-            "start_from": {
-                "type": ["string", "null"],
-                "pattern": "^[0-9a-f]{32}$",
-                "description": "A plan to begin the search with; without a workload its question is asked again.",
-            },
-        },
-        required=[],
-        additionalProperties=False,
-        anyOf=[{"required": ["workload"]}, _given("start_from", {"type": "string"})],
-        allOf=[
-            _not_together("num_microbatches", "global_batch_size"),
-            {"not": {"allOf": [_given("islands", {"minimum": 2}), rounds]}},
-            {"not": {"allOf": [_given("start_from", {"type": "string"}), rounds]}},
-            {"not": {"allOf": [_given(name, {"type": kind}) for name, kind in sizes.items()]}},
-        ],
-    )
-
-
-def _body_schemas(document: Schema, plan: Schema) -> Schema:
-    """What is sent: the fields of the classes that read it, and what else holds of them."""
-    kinds = (AuditRequest, Change, Filing, Limits, NewWebhook, Notice, Playback, RangeOrder, Verification, WhatIf)
-    found = definitions_of(kinds, ref_template=_COMPONENT)
-    checked = {"plan": plan, "workload": {"anyOf": [document, {"type": "null"}]}}
-    more: Schema = {
-        "AuditRequest": _audit_request(),
-        "Change": _change(),
-        "Filing": _filing(),
-        "Limits": _limits(),
-        "NewWebhook": {"url": {"maxLength": MOST_LETTERS, "pattern": f"^{URL.pattern}$"}},
-        "Notice": {"detail": _open({}, required=[])},
-        "Playback": {**checked, "other": {"anyOf": [plan, {"type": "null"}]}},
-        "RangeOrder": {"changes": {"maxItems": 32}},
-        "Verification": checked,
-        "WhatIf": {"priority": _PRIORITY},
-    }
-    for kind, constraints in more.items():
-        fields = found[kind]["properties"]
-        fields |= {name: _narrowed(fields[name], constraint) for name, constraint in constraints.items()}
-    found["Change"] |= _not_together("num_microbatches", "global_batch_size", "microbatch_size")
-    found["Limits"]["description"] += " With max_rounds the answer is the same on every machine, byte for byte."
-    found["Limits"]["anyOf"] = [{"properties": {"solver": {"type": "null"}}}, _given("method", {"const": "ilp"})]
-    model, config = _given("model", {"type": "string"}), _given("config", {"type": "object"})
-    file, text = (_given(name, {"type": "string"}) for name in ("file", "text"))
-    found["AuditRequest"]["anyOf"] = [model, config, file, _given("workload", {"type": "object"})]
-    found["AuditRequest"]["allOf"] = [
-        {"not": {"allOf": [model, config]}},
-        {"if": file, "then": text, "else": {"not": text}},
-    ]
-    return found | {"Submission": _submission(document)}
-
-
-def _narrowed(field: Schema, constraint: Schema) -> Schema:
-    """The field under a constraint, which takes the place of its type where it has one itself."""
-    is_whole = bool({"anyOf", "enum", "type"} & set(constraint))
-    return {key: part for key, part in field.items() if not is_whole or key in ("description", "default")} | constraint
+_BODIES = (AuditRequest, Filing, NewWebhook, Notice, Playback, RangeOrder, Submission, Verification, WhatIf)
+_ANSWERS = (
+    *(answers.Job, answers.Jobs, answers.StoryEvent, answers.History, answers.Ticket, Audit, Ranges),
+    *(answers.Verdict, MadeWebhook, WebhookList, Told, ProblemDetails),
+)
 
 
 def _schemas() -> Schema:
-    document = _workload()
-    plan = _open({"format": {"const": PLAN_FORMAT}}, required=["format"])
-    plan["description"] = "A plan document, as PlanDocument says; what it states is judged."
-    complaint = _object({"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}})
-    return {
-        **_documents(),
-        **_body_schemas(document, plan),
-        "Json": _json_schema(),
-        "Job": _job(),
-        "Jobs": _object(
-            {
-                "plans": {"type": "array", "items": _ref("Job")},
-                "next": {"type": "string", "description": "The next page, if there may be one"},
-            },
-            required=["plans"],
-        ),
-        "WhatIfRange": _range(),
-        "Audit": {
-            "type": "object",
-            "properties": {
-                "verdict": {"enum": ["runs", "does not fit", "does not start"]},
-                "refusals": {"type": "array", "items": {"type": "string"}},
-                "unknown": {"type": "array", "items": {"type": "string"}},
-                "files": {"type": "object", "additionalProperties": {"type": "string"}},
-            },
-            "required": ["verdict", "refusals", "unknown"],
-        },
-        "Verdict": {"type": "object", "properties": {"passed": {"type": "boolean"}}, "required": ["passed"]},
-        "Problem": _object(
-            {
-                "type": {"type": "string"},
-                "title": {"type": "string"},
-                "status": {"type": "integer"},
-                "code": {"type": "string"},
-                "detail": {"type": "string"},
-                "errors": {"type": "array", "maxItems": 20, "items": complaint},
-            },
-            required=["type", "title", "status", "code"],
-        ),
-    }
+    """What travels, as the classes say that read and write it."""
+    more = definitions_of((*_BODIES, *_ANSWERS), ref_template=_COMPONENT)
+    named = {"Problem": more.pop("ProblemDetails"), "Json": _json_schema()}
+    return {**_documents(), **more, **named}
 
 
 def _json(schema: Schema, description: str, **headers: str) -> Schema:
@@ -453,7 +183,7 @@ def _search_parameters() -> list[Schema]:
         "name": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[ -~]+$"},
         "model": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": "^[ -~]+$"},
         "sha256": {"type": "string", "pattern": "^[0-9a-f]{6,64}$"},
-        "state": {"enum": _STATES},
+        "state": {"enum": list(get_args(State))},
         "since": day,
         "until": day,
         "after": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
@@ -466,8 +196,8 @@ def _plan_operations() -> Schema:
     going = _json(_ref("Job"), "Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS")
     job = _json(_ref("Job"), "The plan", ETag="Changes with the plan")
     done["links"] = going["links"] = _links()
-    story = {"description": "The story", "content": {"text/event-stream": {"schema": _event()}}}
-    ticket = _json(_object({"ticket": {"type": "string"}}), "The ticket, for /view?ticket=")
+    story = {"description": "The story", "content": {"text/event-stream": {"schema": _ref("StoryEvent")}}}
+    ticket = _json(_ref("Ticket"), "The ticket, for /view?ticket=")
     return {
         "list_plans": _operation(
             "The caller's latest plans",
@@ -517,15 +247,6 @@ def _query(name: str, schema: Schema, **more: Any) -> Schema:
 
 
 def _artefact_operations() -> Schema:
-    event = _object(
-        {
-            "seq": {"type": "integer", "minimum": 1},
-            "kind": {"type": "string"},
-            "at_s": {"type": "number", "minimum": 0},
-            "has_plan": {"type": "boolean", "description": "Whether `picture?incumbent=SEQ` shows the plan."},
-        },
-        description="An event of the job with what it says.",
-    )
     export = {"text/csv": {"schema": {"type": "string"}}, "application/json": {"schema": {}}}
     number: Schema = {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}
     media = "application/json"
@@ -544,7 +265,7 @@ def _artefact_operations() -> Schema:
         "export_plan": _artefact("The plan for another program", {"description": "The export", "content": export}),
         "get_history": _operation(
             "All incumbents and bounds, with their times",
-            _json(_object({"events": {"type": "array", "items": event}}), "The story so far"),
+            _json(_ref("History"), "The story so far"),
         ),
         "get_picture": _artefact(
             "Timeline, memory and traffic of the best plan so far, as the page draws them",
@@ -572,7 +293,7 @@ def _instant_operations() -> Schema:
         ),
         "find_ranges": _operation(
             "Between what the best plan of each change lies, for certain and at once",
-            _json(_object({"ranges": {"type": "array", "items": _ref("WhatIfRange")}}), "The ranges"),
+            _json(_ref("Ranges"), "The ranges"),
             problems=(404, 409),
             requestBody=_body("RangeOrder"),
         ),
@@ -601,19 +322,17 @@ def _instant_operations() -> Schema:
 
 
 def _webhook_operations() -> Schema:
-    webhook = _object({"id": {"type": "string"}, "url": {"type": "string"}, "created_at": _MOMENT})
-    made = _object({"id": {"type": "string"}, "url": {"type": "string"}, "secret": {"type": "string"}})
     create = _operation(
         "Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)",
         {},
-        responses={"201": _json(made, "The secret is shown once", Location="The webhook")},
+        responses={"201": _json(_ref("MadeWebhook"), "The secret is shown once", Location="The webhook")},
         problems=(409,),
         requestBody=_body("NewWebhook"),
     )
     notify = _operation(
         "Tell the webhooks what became of the plan",
         {},
-        responses={"202": _json(_object({"num_webhooks": {"type": "integer"}}), "How many will hear")},
+        responses={"202": _json(_ref("Told"), "How many will hear")},
         requestBody=_body("Notice"),
     )
     for each in (create, notify):
@@ -621,7 +340,7 @@ def _webhook_operations() -> Schema:
     return {
         "list_webhooks": _operation(
             "Addresses that hear when a plan ends",
-            _json(_object({"webhooks": {"type": "array", "items": webhook}}), "Without secrets"),
+            _json(_ref("WebhookList"), "Without secrets"),
         ),
         "create_webhook": create,
         "delete_webhook": _without_answer("Say nothing to it any more", "Gone"),

@@ -23,7 +23,7 @@ class Stream:
 
     caller: Caller
     job_id: str
-    """What it waits for."""
+    """Job whose events are sent."""
     is_over: bool = False
     """Whether its key, or its token, is good no more."""
 

@@ -39,7 +39,7 @@ class TuningRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tuned:
-    """What a tuning run made."""
+    """Result and files of a tuning run."""
 
     result: TuningResult
     limits: TuningLimits

@@ -36,7 +36,7 @@ class ShortRun:
     """The times of one run."""
 
     folder: str
-    """Where its trace is."""
+    """Folder of its trace."""
     durations_ns: tuple[int, ...]
     """Of its iterations, in order, the warm-up left out."""
     wall_s: float

@@ -23,7 +23,7 @@ class RunnablePlan:
     """A plan that may be run."""
 
     name: str
-    """Which question it answers best."""
+    """Name of the question that it answers best."""
     plan: Plan
     """With its evidence."""
     predicted_ns: int

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from api.formatting import ABSENT, render_ms, render_percent, render_seconds
 from api.reporting.plain_names import render_schedule
-from api.reporting.screen import make_table
+from api.reporting.screen_table import make_table
 from api.tuning.tuning_loop import Trial, TuningLimits, TuningResult
 from planner.plan import Plan
 

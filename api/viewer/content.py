@@ -266,7 +266,6 @@ FAMILIES = (
 
 
 def _family_of(baseline: str) -> str:
-    """The family that a baseline belongs to."""
     return next((family for family, starts in FAMILIES if baseline.startswith(starts)), "Other planners")
 
 

@@ -20,7 +20,7 @@ def alternate(forwards: Sequence[Action], backwards: Sequence[Sequence[Action]],
 
 
 def forward_steps(pipeline: Pipeline, stage: int) -> list[Action]:
-    """Every forward of a stage."""
+    """F of all microbatches in order."""
     return [Action("F", stage, microbatch) for microbatch in range(pipeline.num_microbatches)]
 
 

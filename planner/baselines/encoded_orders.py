@@ -9,6 +9,7 @@ import numpy as np
 from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
+from planner.layout.costs import StageCost
 from solver_models.instance import BACKWARD, INPUT_GRAD, Integers, ShortIntegers
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 from solver_models.simulation.evaluator import FAR, OPTIONS, Net, by_device
@@ -42,6 +43,7 @@ def make_net(pipeline: Pipeline) -> Net:
     return Net(
         replica_stage=column(numbers), replica_device=position,
         duration=column([[cost.duration_ns(kind) for kind in KINDS] for cost in costs]),
+        host=_hosts(costs),
         has_weight=column([int(cost.has_weight_grad) for cost in costs]),
         held=column([cost.held_bytes for cost in costs]), stash=stash, whole_backward=stash,
         weight_stash=column([cost.weight_stash_bytes for cost in costs]), workspace=nothing, weight_workspace=nothing,
@@ -53,6 +55,13 @@ def make_net(pipeline: Pipeline) -> Net:
         route_start=np.concatenate([[0], np.cumsum(has_link)]), route_links=np.arange(has_link.sum()),
         synchronisation=nothing, scalars=column([scalars.get(name, 0) for name in OPTIONS]),
     )  # fmt: skip
+
+
+def _hosts(costs: Sequence[StageCost]) -> Integers:
+    """[S, 4, 2] the hosts' part of actions; empty where none takes time."""
+    has_hosts = any(cost.clocks for cost in costs)
+    table = [cost.clocks or ((0, 0),) * len(KINDS) for cost in costs if has_hosts]
+    return np.array(table, np.int64).reshape(-1, len(KINDS), 2)
 
 
 def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrders:

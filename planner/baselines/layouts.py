@@ -84,7 +84,6 @@ def make_stages(costs: CostModel, placement: StagePlacement, *, cut: Cut) -> tup
 
 
 def _groups(costs: CostModel, placement: StagePlacement) -> list[tuple[DeviceGroup, ...]]:
-    """The device groups of every stage."""
     options = costs.problem.options
     num_devices = _num_devices(costs, placement)
     positions = placement.devices_of(num_devices)

@@ -82,7 +82,7 @@ class Method:
     name: str
     """As its authors call it."""
     placement: StagePlacement
-    """Which device holds which stages."""
+    """Mapping of stages to devices."""
     order: Callable[[Pipeline], DeviceOrders]
     """The order of actions on every device."""
     splits_backward: bool

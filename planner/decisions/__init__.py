@@ -1,7 +1,7 @@
 """Decisions of a plan, a folder each: delete the folder, and nobody can ask for the decision.
 
-`option.py` refuses what excludes it, `move.py` makes its part of the search. What the folders hold is found when the
-program starts.
+`option.py` refuses what excludes it, `move.py` makes its part of the search, `driver.py` ranks candidates by an
+objective of its own, `bound.py` has what no plan is below. What the folders hold is found when the program starts.
 """
 
 from collections.abc import Iterator
@@ -10,26 +10,87 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-KNOWN = ("max_active_stages", "unequal_shares")
-"""Options that ask for a decision with a folder of its own."""
+_ANY = "a number"
+"""Stands for any value but None."""
+
+KNOWN = {
+    "price": ("objective", "cost"),
+    "split_placement": ("split_placement", True),
+    "recompute_layers": ("recompute_layers", True),
+    "max_active_stages": ("max_active_stages", _ANY),
+    "unequal_shares": ("unequal_shares", True),
+    "recompute_microbatches": ("recompute_microbatches", True),
+}
+"""Per decision with a folder of its own the option that asks for it, and its value; in the order of their turns."""
 
 
 @cache
-def found() -> tuple[str, ...]:
-    """The decisions that are there, by the names of their options."""
-    return tuple(sorted(each.parent.name for each in Path(__file__).parent.glob("*/option.py")))
+def found(part: str = "option") -> tuple[str, ...]:
+    """The decisions that are there and have such a module."""
+    return tuple(name for name in KNOWN if (Path(__file__).parent / name / f"{part}.py").exists())
+
+
+def _asked(options: object) -> Iterator[str]:
+    """The decisions that some options ask for."""
+    return (name for name, (field, value) in KNOWN.items() if _is_asked(getattr(options, field), value))
+
+
+def _is_asked(given: object, value: object) -> bool:
+    return given is not None if value is _ANY else given == value
+
+
+def _shown(name: str) -> str:
+    """What asks for a decision, as it stands in messages."""
+    field, value = KNOWN[name]
+    return f"{field} = {str(value).lower()}"
 
 
 def option_of(name: str) -> ModuleType:
     """What a decision excludes; ValueError if it is not there."""
     if name not in found():
         raise ValueError(
-            f"options: {name} = true, but planner/decisions/{name} is not installed; set it to false, or install the "
-            "whole package"
+            f"options: {_shown(name)}, but planner/decisions/{name} is not installed; leave the option out, or install "
+            "the whole package"
         )
-    return import_module(f"{__name__}.{name}.option")
+    return part_of(name, "option")
+
+
+def part_of(name: str, part: str) -> ModuleType:
+    """A module of a decision that is there."""
+    return import_module(f"{__name__}.{name}.{part}")
+
+
+def refuse(options: object) -> None:
+    """ValueError if what is asked for is not there, or excluded by another option."""
+    for option in map(option_of, _asked(options)):
+        getattr(option, "refuse", _nothing)(options)
+
+
+def require(options: object, cluster: object) -> None:
+    """ValueError if a cluster lacks what is asked for needs."""
+    for option in map(option_of, _asked(options)):
+        getattr(option, "require", _nothing)(cluster)
+
+
+def _nothing(subject: object) -> None:
+    del subject
+
+
+def only_for_one_size(options: object) -> dict[str, bool]:
+    """By what is asked for, as it stands in messages: whether all microbatches must have one size."""
+    return {_shown(name): option_of(name).ONE_SIZE_ONLY for name in _asked(options)}
+
+
+def parts() -> tuple[str, ...]:
+    """The names of the parts of the search, as evidence states them."""
+    return tuple(part_of(name, "option").PART for name in found("move"))
 
 
 def moves() -> Iterator[ModuleType]:
     """The parts of the search of all decisions that are there."""
-    return (import_module(f"{__name__}.{name}.move") for name in found())
+    return (part_of(name, "move") for name in found("move"))
+
+
+def drivers(options: object) -> Iterator[ModuleType]:
+    """What ranks candidates by an objective that some options ask for."""
+    return (part_of(name, "driver") for name in _asked(options) if name in found("driver"))

@@ -638,7 +638,7 @@ def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
 
 
 def _layer_number(least: Least, certificate: Mapping[str, Any]) -> int:
-    """The layer that a certificate names."""
+    """Position of the layer in the profile; raises ValueError if there is none."""
     name = certificate["layer"]
     if not isinstance(name, str) or name not in least.index:
         raise ValueError(f"certificate: layer = {str(name)[:60]!r} is not in the profile; make the bound again")

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
 
+from planner import decisions
 from planner.baselines.listed import listed_baselines
 from planner.baselines.registry import Baseline, make_baselines, play_baseline
-from planner.device_subsets import PER_UNIT, problem_on
+from planner.device_subsets import problem_on
 from planner.documents.embedded_document import KEY
 from planner.documents.embedded_problem import enclosed_problem
 from planner.evidence.certificate import (
@@ -24,7 +25,6 @@ from planner.evidence.certificate import (
     proves_anew,
     schedule_bound,
 )
-from planner.evidence.cost_bound import check_subsets
 from planner.judge.rules.evidence import TOLERANCE
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, SizeResult
@@ -56,9 +56,9 @@ class _Difference:
     field: str
     """Which one, e.g. `lower_bound_ns`, `baselines.GPipe (even layers).makespan_ns`."""
     stated: Any
-    """What the evidence says."""
+    """Value in the evidence."""
     derived: Any
-    """What follows."""
+    """Value that follows from the plan."""
     message: str
     """The matter in a sentence."""
 
@@ -89,7 +89,7 @@ class Rederivation:
     verdict: Verdict
     """Of the independent verifier: the rules, and the figures of the plan as played."""
     bound: _BoundState
-    """What is known of the stated bound."""
+    """`derived`, `rejected` or `not rechecked`."""
     bound_kind: str | None
     """Kind of the bound that the certificate proves; None if nothing was derived."""
     lower_bound_ns: int | None
@@ -156,7 +156,7 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         bound_kind=None if proof.value is None else str(evidence.certificate["kind"]),
         lower_bound_ns=proof.value,
         gap=check.gap,
-        least_cost=None if rental.value is None else rental.value / PER_UNIT,
+        least_cost=_money(rental.value),
         has_baselines=with_baselines,
         findings=tuple(found),
     )
@@ -177,16 +177,16 @@ def _blank(verdict: Verdict, *findings: _EvidenceFinding) -> Rederivation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckedBound:
-    """What a certificate proves."""
+    """Result of checking a certificate."""
 
     value: int | None = None
-    """None if nothing is known."""
+    """Nanoseconds; None where the bound was not derived."""
     findings: tuple[_EvidenceFinding, ...] = ()
     """Why nothing is known."""
 
     @property
     def state(self) -> _BoundState:
-        """What is known of the bound."""
+        """`derived`, `rejected` or `not rechecked`."""
         if self.value is not None:
             return "derived"
         return "rejected" if any(isinstance(each, _Difference) for each in self.findings) else "not rechecked"
@@ -242,8 +242,12 @@ def _check_rental(problem: Problem, evidence: Evidence) -> _CheckedBound:
     if evidence.rental is None or problem.options.objective != "cost":
         return _CheckedBound()
     rental = evidence.rental
-    derive = partial(check_subsets, problem, rental.certificate)
+    derive = partial(decisions.part_of("price", "bound").check_subsets, problem, rental.certificate)
     return _derive(derive, evidence, place=("rental.certificate", "cost"), stated=rental.lower_bound)
+
+
+def _money(value: int | None) -> float | None:
+    return None if value is None else float(decisions.part_of("price", "bound").in_currency(value))
 
 
 def _compare(field: str, *, stated: object, derived: object) -> Iterator[_Difference]:

@@ -287,7 +287,6 @@ class _Losses:
         self.path, self.first, self.is_open = path, first, False
 
     def note(self, number: int, iteration: Iteration) -> None:
-        """Of an iteration."""
         left_out = "" if iteration.is_updated else ", no step"
         sys.stderr.write(
             f"iteration {number}: loss {iteration.loss:.6g}, {iteration.duration_ns / 1e6:.1f} ms{left_out}\n"

@@ -56,7 +56,7 @@ class Choices:
     skip: Skip = "direct"
     """How tensors get over stages that do not use them."""
     messages: Messages = "auto"
-    """Who sends."""
+    """Sends and receives by torch's runtime (`torch`), by ours (`own`), or as the plan needs (`auto`)."""
     device: str = "auto"
     """cpu, cuda, or what there is."""
     cluster: Path | None = None

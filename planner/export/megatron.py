@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_blocks
 from planner.export.looped_pipelines import require_looped
-from planner.export.megatron_flags import assumed_flags
+from planner.export.megatron_flags import assumed_flags, degree_flags
 from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
 from planner.export.samples import (
     require_alike_microbatches,
@@ -26,6 +26,7 @@ from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
 from profiles.configurations.megatron_layout import written_out
+from profiles.degrees import Degrees
 
 SELECTIVE = "selective"
 """The kind of recomputation that Megatron's granularity of that name is."""
@@ -38,8 +39,8 @@ class _MegatronJob:
     arguments: tuple[tuple[str, ...], ...]
     """Flags, each with its values."""
     ranks: tuple[str, ...]
-    """The device of every global rank: those of a group first, then replicas, then along the pipeline (Megatron's order
-    tp-cp-ep-dp-pp, with cp = ep = 1)."""
+    """The device of every global rank: those of a group first (tensor, then context, then data), then replicas, then
+    along the pipeline (Megatron's order tp-cp-ep-dp-pp)."""
     notes: tuple[str, ...] = ()
     """Where Megatron does something else than the plan counts on, for people."""
 
@@ -49,16 +50,17 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
     require_expressible(problem, plan)
     ranks = require_looped(problem, plan, what="Megatron-LM", has_widths=True)
     letters = letters_of(problem, cut_by(plan))
-    replicas, width = len(plan.stages[0].replicas), len(plan.stages[0].replicas[0])
+    replicas, degrees = len(plan.stages[0].replicas), _degrees(problem, plan)
     per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
         ("--pipeline-model-parallel-size", str(len(ranks))),
         *_cut_flags(plan, letters),
-        ("--micro-batch-size", str(per_replica)),
+        ("--micro-batch-size", str(per_replica // degrees.data)),
         ("--global-batch-size", str(per_replica * replicas * problem.num_microbatches)),
     ]
-    if width > 1:
-        arguments.append(("--tensor-model-parallel-size", str(width)))
+    if degrees.tensor > 1:
+        arguments.append(("--tensor-model-parallel-size", str(degrees.tensor)))
+    arguments += degree_flags(problem, plan)
     if "m" in "".join(letters):
         arguments.append(("--mtp-num-layers", str("".join(letters).count("m"))))
     arguments += _recomputation(plan)
@@ -70,6 +72,10 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
         ranks=tuple(itertools.chain.from_iterable(ranks)),
         notes=tuple(_notes(problem, plan)),
     )
+
+
+def _degrees(problem: Problem, plan: Plan) -> Degrees:
+    return problem.profile.degrees_at(len(plan.stages[0].replicas[0]))
 
 
 def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
@@ -91,7 +97,8 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     require_known_shares(problem, plan, what="Megatron-LM")
     require_equal_shares(plan, what="Megatron-LM")
     assumed_flags(problem, plan)
-    replicas = len(plan.stages[0].replicas)
+    degree_flags(problem, plan)
+    replicas = len(plan.stages[0].replicas) * _degrees(problem, plan).data
     if not problem.profile.is_whole(Fraction(1, replicas)):
         raise ValueError(
             f"microbatches of {problem.profile.microbatch_size} samples cannot be cut for {replicas} replicas; plan "

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.export.stated_assumptions import ExportedRun, States, state
+from planner.export.stated_assumptions import ExportedRun, States, run_of, state
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -47,10 +47,33 @@ def _on(flag: str) -> Any:
 
 def _expert_parallel(value: bool, run: ExportedRun) -> Flags:
     if not value:
-        return [("--expert-tensor-parallel-size", str(run.width))]
-    if run.assumptions.sequence_parallel is not True:
+        return [("--expert-tensor-parallel-size", str(run.degrees.tensor))]
+    _require_sequence_parallel(run)
+    return [("--expert-model-parallel-size", str(run.degrees.tensor)), ("--expert-tensor-parallel-size", "1")]
+
+
+def _require_sequence_parallel(run: ExportedRun) -> None:
+    if run.degrees.tensor > 1 and run.assumptions.sequence_parallel is not True:
         raise ValueError("needs sequence parallelism for it; profile with sequence_parallel = true")
-    return [("--expert-model-parallel-size", str(run.width)), ("--expert-tensor-parallel-size", "1")]
+
+
+def degree_flags(problem: Problem, plan: Plan) -> Flags:
+    """What the devices of a group share, the tensor degree aside; raises ValueError for what Megatron refuses."""
+    run = run_of(problem, plan)
+    flags: Flags = []
+    if run.degrees.context > 1:
+        flags.append(("--context-parallel-size", str(run.degrees.context)))
+    if run.degrees.expert > 1:
+        try:
+            _require_sequence_parallel(run)
+        except ValueError as reason:
+            raise ValueError(
+                f"profile {problem.profile.name!r}: degrees {run.degrees}, and Megatron-LM {reason}"
+            ) from None
+        flags.append(("--expert-model-parallel-size", str(run.degrees.expert)))
+    if run.names_degrees and run.degrees.tensor > 1:
+        flags.append(("--expert-tensor-parallel-size", "1"))
+    return flags
 
 
 def _hidden_exchanges(value: bool, run: ExportedRun) -> Flags:
@@ -70,7 +93,7 @@ _STATES: States = {
     "selective_modules": lambda value, _: [("--recompute-modules", *value)],
     "sequence_length": lambda value, _: [("--seq-length", str(value))],
 }
-"""Context parallelism has no entry: its ranks would come on top of the plan's."""
+"""Context parallelism of all costs has no entry: its ranks would come on top of the plan's. Degrees by name have it."""
 
 
 def assumed_flags(problem: Problem, plan: Plan) -> Flags:

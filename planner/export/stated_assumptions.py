@@ -11,12 +11,13 @@ from typing import Any
 from planner.plan import Plan
 from planner.problem import Problem
 from profiles.assumptions import Assumptions
+from profiles.degrees import Degrees
 
 OWN_CODE = ("attention", "fused_loss", "sequence_length")
 """What is decided by the code of the model where that is the user's own."""
 
 _WITHIN_GROUPS = ("sequence_parallel", "expert_parallel", "hidden_exchanges")
-"""What says nothing where every stage replica is one device."""
+"""What says nothing where no devices share products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,10 @@ class ExportedRun:
 
     assumptions: Assumptions
     """Of its profile; nothing is stated where the profile states none."""
-    width: int
-    """Devices of a group."""
+    degrees: Degrees
+    """Of a group."""
+    names_degrees: bool
+    """Whether the profile states them by name."""
     replicas: int
     """Of a stage, at most."""
     is_sharded: bool
@@ -35,11 +38,13 @@ class ExportedRun:
     """Whether any layer recomputes selectively."""
 
 
-def _run_of(problem: Problem, plan: Plan) -> ExportedRun:
+def run_of(problem: Problem, plan: Plan) -> ExportedRun:
     """What of a plan decides which assumptions matter."""
+    width = max(len(group) for stage in plan.stages for group in stage.replicas)
     return ExportedRun(
         assumptions=problem.profile.assumptions or Assumptions(),
-        width=max(len(group) for stage in plan.stages for group in stage.replicas),
+        degrees=problem.profile.degrees_at(width),
+        names_degrees=any(each.width == width for each in problem.profile.degrees),
         replicas=max(len(stage.replicas) for stage in plan.stages),
         is_sharded=any(stage.shard != "none" for stage in plan.stages),
         has_selective=any("selective" in stage.recomputed.values() for stage in plan.stages),
@@ -49,8 +54,10 @@ def _run_of(problem: Problem, plan: Plan) -> ExportedRun:
 def _that_matter(run: ExportedRun) -> dict[str, Any]:
     """The assumptions on which this plan rests: those about groups need groups, and so on."""
     stated = run.assumptions.stated()
-    if run.width == 1:
+    if run.degrees.tensor == 1:
         stated = {field: value for field, value in stated.items() if field not in _WITHIN_GROUPS}
+    if run.names_degrees:
+        stated.pop("expert_parallel", None)
     if not run.has_selective:
         stated.pop("selective_modules", None)
     if run.replicas == 1 or stated.get("distributed_optimizer") is False:
@@ -66,7 +73,7 @@ States = Mapping[str, Callable[[Any, "ExportedRun"], Any]]
 
 def state(problem: Problem, plan: Plan, *, how: States, what: str) -> Iterator[tuple[str, Any]]:
     """Every field that matters, with what states it; raises ValueError with field, value and remedy for the others."""
-    run = _run_of(problem, plan)
+    run = run_of(problem, plan)
     for field, value in _that_matter(run).items():
         owner = f"profile {problem.profile.name!r}: assumptions.{field} = {value!r}"
         if field == "distributed_optimizer":  # the plan's own shards state it
@@ -105,8 +112,8 @@ def told_in_notes(problem: Problem, plan: Plan, *, what: str) -> tuple[str, ...]
 
 def unstated_note(problem: Problem, plan: Plan, *, what: str) -> tuple[str, ...]:
     """A line for profiles that do not state what matters most: whose defaults hold."""
-    run = _run_of(problem, plan)
-    wanted = ("precision", "attention", *(_WITHIN_GROUPS[:1] if run.width > 1 else ()))
+    run = run_of(problem, plan)
+    wanted = ("precision", "attention", *(_WITHIN_GROUPS[:1] if run.degrees.tensor > 1 else ()))
     missing = [name for name in wanted if getattr(run.assumptions, name) is None]
     if not missing:
         return ()

@@ -23,7 +23,7 @@ class Target:
     """One program."""
 
     name: str
-    """How it is asked for."""
+    """Value of `--target`."""
     runs: str
     """What it can run, for people."""
     limits: Mapping[str, Any]
@@ -59,7 +59,8 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
     torchtitan.require_whole_state(plan)
     torchtitan.assumed_settings(problem, plan)
-    plan = _fit_torch(problem, plan)
+    plan = renumbered(plan)
+    render_torch_table(problem, plan, has_groups=True)
     torchtitan.make_parallelism(problem, plan)
     return plan
 
@@ -129,8 +130,8 @@ TARGETS = {
         ),
         Target(
             name="torchtitan",
-            runs="as torch, with equally many stages per device, in a loop or two of them in a V",
-            limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
+            runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width",
+            limits={**_WHOLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
         ),

@@ -12,15 +12,17 @@ from planner.plan import Plan, Schedule
 from planner.problem import Problem
 
 
-def render_torch_table(problem: Problem, plan: Plan, *, merges_backward: bool = True) -> str:
+def render_torch_table(problem: Problem, plan: Plan, *, merges_backward: bool = True, has_groups: bool = False) -> str:
     """The table as CSV text, one row per rank (`torch_ranks`).
+
+    `has_groups`: a rank of the pipeline may be a group of devices, all groups of one width.
 
     `merges_backward`: an I that its own W follows at once becomes a B. That is cheaper for torch and holds less memory,
     but the gradient then leaves after W, not before; without merging, the order is kept as planned.
 
     Raises ValueError for a plan that torch cannot run as written.
     """
-    _require_expressible(problem, plan)
+    _require_expressible(problem, plan, has_groups=has_groups)
     whole = _stages_with_whole_backward(problem, plan)
     rows = []
     for device in torch_ranks(plan):
@@ -31,8 +33,12 @@ def render_torch_table(problem: Problem, plan: Plan, *, merges_backward: bool = 
 
 
 def torch_ranks(plan: Plan) -> tuple[str, ...]:
-    """The device of every rank of the pipeline's process group, in order of first stage; idle devices stay outside."""
-    return plan.devices
+    """The device of every rank of the pipeline's process group, in order of first stage; idle devices stay outside.
+
+    Of a group its first one.
+    """
+    first = {group[0] for stage in plan.stages for group in stage.replicas}
+    return tuple(device for device in plan.devices if device in first)
 
 
 def _stages_with_whole_backward(problem: Problem, plan: Plan) -> set[int]:
@@ -67,10 +73,10 @@ def _merged(device_order: list[Action]) -> list[Action]:
     return merged
 
 
-def _require_expressible(problem: Problem, plan: Plan) -> None:
+def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool) -> None:
     problem.require_alike("torch's runtime")
     _require_own_devices(plan)
-    _require_single_devices(plan)
+    _require_single_ranks(plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1)
     _require_work_everywhere(plan)
     _require_neighbours(problem, plan)
     _require_last_stage_in_order(plan)
@@ -86,7 +92,7 @@ def _require_own_devices(plan: Plan) -> None:
             )
 
 
-def _require_single_devices(plan: Plan) -> None:
+def _require_single_ranks(plan: Plan, *, width: int) -> None:
     """Torch gives every stage to exactly one rank."""
     for number, stage in enumerate(plan.stages):
         if len(stage.replicas) != 1:
@@ -94,9 +100,10 @@ def _require_single_devices(plan: Plan) -> None:
                 f"stage {number} has {len(stage.replicas)} replicas, but torch runs a stage on one rank; "
                 "plan with max_replicas = 1, or replicate the whole pipeline outside"
             )
-        if len(stage.replicas[0]) != 1:
+        if len(stage.replicas[0]) != width:
+            row = "one device" if width == 1 else f"{width} devices, as stage 0 is"
             raise ValueError(
-                f"stage {number} spans {len(stage.replicas[0])} devices, but a row of the table is one device; "
+                f"stage {number} spans {len(stage.replicas[0])} devices, but a row of the table is {row}; "
                 "plan with max_width = 1"
             )
 

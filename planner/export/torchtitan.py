@@ -13,6 +13,7 @@ from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan
 from planner.problem import Problem
+from profiles.degrees import Degrees
 
 _SCHEDULE_FILE = "schedule.csv"
 """The table's name beside the configuration."""
@@ -27,8 +28,8 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     Raises ValueError if torchtitan cannot run the plan.
     """
     require_whole_state(plan)
-    table = render_torch_table(problem, plan)
-    samples = require_samples(problem, what="torchtitan") * problem.num_microbatches
+    table = render_torch_table(problem, plan, has_groups=True)
+    samples = _samples(problem, plan) * problem.num_microbatches
     training: dict[str, Any] = {"local_batch_size": samples, "disable_cuda_graphs": True}  # none for pipelines, it says
     training |= assumed_settings(problem, plan)
     config = {"training": training, "parallelism": make_parallelism(problem, plan)}
@@ -73,6 +74,8 @@ _STATES: States = {
     "gradients": _gradients,
     "attention": _unless("unfused", "has no attention that stores its scores; profile with fused attention"),
     "fused_loss": _unless(True, "has no such setting; profile with fused_loss = false"),
+    "sequence_parallel": _unless(False, "shares sequences between products; profile with sequence_parallel = true"),
+    "hidden_exchanges": _unless(True, "hides none of them by default; profile with hidden_exchanges = false"),
     "sequence_length": lambda value, _: {"seq_len": value},
 }
 """Fields of torchtitan's `TrainingConfig`."""
@@ -96,13 +99,36 @@ def require_whole_state(plan: Plan) -> None:
 
 def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
     """Fields of torchtitan's `ParallelismConfig` by name."""
+    degrees = _degrees(problem, plan)
+    named = {
+        "tensor_parallel_degree": degrees.tensor,
+        "context_parallel_degree": degrees.context,
+        "data_parallel_shard_degree": degrees.data,
+        "expert_parallel_degree": degrees.expert,
+    }
     return {
         "pipeline_parallel_degree": len(torch_ranks(plan)),
+        **{name: value for name, value in named.items() if value > 1},
         "module_fqns_per_model_part": module_names(problem, cut_by(plan)),
         "pipeline_parallel_schedule": find_map(plan),
         "pipeline_parallel_schedule_csv": _SCHEDULE_FILE,
-        "pipeline_parallel_microbatch_size": problem.profile.microbatch_size,
+        "pipeline_parallel_microbatch_size": _samples(problem, plan),
     }
+
+
+def _degrees(problem: Problem, plan: Plan) -> Degrees:
+    return problem.profile.degrees_at(len(plan.stages[0].replicas[0]))
+
+
+def _samples(problem: Problem, plan: Plan) -> int:
+    """Of a microbatch, on one of the parts of a group that take samples of their own."""
+    samples, data = require_samples(problem, what="torchtitan"), _degrees(problem, plan).data
+    if samples % data:
+        raise ValueError(
+            f"microbatches of {samples} samples cannot be cut for data = {data}; plan with another width, or profile "
+            "another size"
+        )
+    return samples // data
 
 
 def find_map(plan: Plan) -> str:

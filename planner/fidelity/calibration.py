@@ -139,9 +139,11 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
         layers = {name: _with_shorter_step(layer, (closing_ns, steps_ns)) for name, layer in layers.items()}
     others = [each for each in profile.action_overhead_ns if each.device_type not in overheads]
     note = f"Calibrated with {source}: durations of stages shared out among their layers, overheads per action."
+    if profile.has_host_times:
+        note += " Durations include what actions waited for the host, whose times are left out."
     return replace(
-        profile,
-        layers=tuple(layers[layer.name] for layer in profile.layers),
+        profile.without_host_times(),
+        layers=tuple(layers[layer.name].without_host_times() for layer in profile.layers),
         action_overhead_ns=(
             *others,
             *(_make_overhead(name, found, exchange_ns=profile.exchange_ns(name)) for name, found in overheads.items()),

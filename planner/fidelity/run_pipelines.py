@@ -29,7 +29,7 @@ class StepShape:
     """That every microbatch runs through, sorted."""
 
     def place_of(self, stage: int) -> int:
-        """Which of the places has a stage."""
+        """Index of the place that holds a stage."""
         return next(number for number, held in enumerate(self.stages) if stage in held)
 
     def has_weights(self, place: int) -> bool:
@@ -154,7 +154,6 @@ class PipelinePlayer:
     """The order of one pipeline, played again and again with other durations: what `replay_ns` says, sooner."""
 
     def __init__(self, step: RunStep, shape: StepShape) -> None:
-        """Of a step with this one pipeline."""
         ((_, slots),) = _slots(step).items()
         cells = {cell: number for number, cell in enumerate(shape.cells)}
         keys, self._steps = list_steps(step)

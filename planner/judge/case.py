@@ -67,12 +67,12 @@ class Case:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """The timeline, if there is one."""
+        """The core's timeline; None where the plan cannot be played."""
         return None if isinstance(self.played, str) else self.played
 
     @cached_property
     def judgement(self) -> Judgement | None:
-        """What the timeline amounts to."""
+        """The check of the timeline; None where there is none."""
         return None if self.timeline is None else check_times(self.reading, self.timeline)
 
     @cached_property

@@ -39,15 +39,15 @@ class DeviceOrders:
     """All device orders; what is not of this problem is `_NOWHERE`."""
 
     schedule: Schedule
-    """The orders themselves."""
+    """Per device its actions, as the plan lists them."""
     first: Integers
     """[D + 1] where the order of each device begins."""
     kind: Integers
     """[A] index among F, I, W, B."""
     stage: Integers
-    """[A]"""
+    """Stage of each action: [A]."""
     microbatch: Integers
-    """[A]"""
+    """Microbatch of each action: [A]."""
 
     @cached_property
     def device(self) -> Integers:

@@ -33,7 +33,7 @@ class MemoryUse(NamedTuple):
     """What one device holds at most."""
 
     peak_bytes: int
-    """The most it ever holds."""
+    """Largest sum of static bytes, stashes and workspace over time."""
     first_over: Action | None
     """The first action during which it holds more than its memory; None if it never does or already idle holds it."""
 

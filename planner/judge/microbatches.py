@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     """Microbatches of one size that the same device groups run."""
 
     size: int
-    """Of each of them."""
+    """Samples of each microbatch."""
     pipeline: int | None
     """Who runs them; None where nothing is dealt."""
     microbatches: tuple[int, ...]

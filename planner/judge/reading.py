@@ -1,7 +1,9 @@
 """One plan read by all pages of the contract."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import numpy
 
@@ -20,6 +22,7 @@ from planner.judge.costs import (
     unit_size,
 )
 from planner.judge.device_orders import Booleans, DeviceOrders, Integers, Positions, read_orders
+from planner.judge.host_pace import Pace, TimedLayer, asking_times, stage_paces
 from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usable_bytes
 from planner.judge.microbatches import (
     Batch,
@@ -39,6 +42,8 @@ from planner.judge.traffic import Channel, Reduction, Tensor, make_channels, sta
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from profiles.model_profile import Layer, LayerCost, ModelProfile
+
+Row = TypeVar("Row")
 
 
 class Reading:
@@ -73,7 +78,7 @@ class Reading:
 
     @cached_property
     def replicas(self) -> list[StageReplica]:
-        """Every stage replica, stage by stage."""
+        """All stage replicas, ordered by stage, then replica."""
         return make_stage_replicas(self.plan.stages, has_weight_grad=self.has_weight_grad)
 
     def times_of(
@@ -162,20 +167,29 @@ class Reading:
     @cached_property
     def durations(self) -> list[list[tuple[int, ...]]]:
         """[stage replicas][variants][F, I, W, B] nanoseconds: as stages say for every size, then keeping all."""
-        kept = [[] for _ in self.replicas] if self.keeping is None else self.keeping.durations_by_size
-        return [stated + own for stated, own in zip(self.durations_by_size, kept, strict=True)]
+        return self._with_keeping(lambda reading: reading.own_durations, nothing=(0,) * len(KINDS))
 
     @cached_property
-    def durations_by_size(self) -> list[list[tuple[int, ...]]]:
-        """[stage replicas][sizes][F, I, W, B] nanoseconds; of sizes that a replica never runs zeros."""
+    def paces(self) -> list[list[tuple[Pace, ...]]]:
+        """[stage replicas][variants] F, I, W and B of the hosts, as `durations`; empty where no host takes time."""
+        if not any(cost.host for layer in self.profile.layers for cost in layer.costs):
+            return []
+        return self._with_keeping(lambda reading: reading.own_paces, nothing=(Pace(0, 0),) * len(KINDS))
+
+    def _with_keeping(self, own: Callable[["Reading"], list[Row]], *, nothing: Row) -> list[list[Row]]:
+        """[stage replicas][variants] rows as stages say for every size, then those of microbatches that keep all."""
+        kept = [[] for _ in self.replicas] if self.keeping is None else self.keeping._by_size(own, nothing=nothing)
+        return [stated + more for stated, more in zip(self._by_size(own, nothing=nothing), kept, strict=True)]
+
+    def _by_size(self, own: Callable[["Reading"], list[Row]], *, nothing: Row) -> list[list[Row]]:
+        """[stage replicas][sizes] rows; of sizes that a replica never runs `nothing`."""
         if self.problem.microbatches is None:
-            return [[times] for times in self.own_durations]
-        none = (0,) * len(KINDS)
-        found: list[list[tuple[int, ...]]] = [[none] * (int(self.size_number.max()) + 1) for _ in self.replicas]
+            return [[row] for row in own(self)]
+        found = [[nothing] * (int(self.size_number.max()) + 1) for _ in self.replicas]
         for batch, part in self.parts:
             number = int(self.size_number[batch.microbatches[0]])
-            for replica, times in zip(self.replicas_in(batch), part.own_durations, strict=True):
-                found[replica][number] = times
+            for replica, row in zip(self.replicas_in(batch), own(part), strict=True):
+                found[replica][number] = row
         return found
 
     @cached_property
@@ -197,6 +211,23 @@ class Reading:
                 own = {**own, "I": times(replica, replica.samples.share)["I"]}
             found.append(tuple(own[kind] for kind in KINDS))
         return found
+
+    @cached_property
+    def own_paces(self) -> list[tuple[Pace, ...]]:
+        """[stage replicas][F, I, W, B] what the hosts do, at the profile's size."""
+        return [self._stage_paces(replica) or (Pace(0, 0),) * len(KINDS) for replica in self.replicas]
+
+    def _stage_paces(self, replica: StageReplica) -> tuple[Pace, ...]:
+        stage, device_type, width = self.plan.stages[replica.stage], self.devices[replica.head].type, len(replica.group)
+        found, share = [], replica.samples.share
+        for layer in self.layers_of(stage):
+            kind = kind_in(stage, layer)
+            times = self.times_of(layer, device_type, width=width, share=share, kind=kind)
+            assert times is not None
+            exchanges = exchange_times(self.profile, layer, device_type=device_type)
+            measured = self._measured[layer.name, device_type, width]
+            found.append(TimedLayer(times, exchanges, asking_times(measured, unit_size(self.profile) * share), kind))
+        return stage_paces(found, share=share, overhead=action_overhead(self.profile, device_type))
 
     def _stage_times(self, replica: StageReplica, share: Fraction) -> dict[str, int]:
         """What its stage takes on the devices of a stage replica, for a share of the samples."""
@@ -241,7 +272,7 @@ class Reading:
 
     @cached_property
     def tensors(self) -> dict[tuple[int, int], Tensor]:
-        """What flows between stages."""
+        """Tensors between stages, with producers and consumers."""
         return tensors(self.profile.edges, self.stage_of)
 
     @cached_property
@@ -338,7 +369,7 @@ class Reading:
 
     @cached_property
     def positions(self) -> Positions:
-        """Where its actions stand."""
+        """Position of each action in its device's order."""
         sizes = {"num_stages": len(self.plan.stages), "num_microbatches": self.problem.num_microbatches}
         return Positions(self.orders, **sizes)
 
@@ -358,21 +389,7 @@ class Reading:
     @cached_property
     def added(self) -> list[list[Steps]]:
         """[stage replicas][variants] what the actions add to what is held, as `durations`."""
-        kept = [[] for _ in self.replicas] if self.keeping is None else self.keeping.added_by_size
-        return [stated + own for stated, own in zip(self.added_by_size, kept, strict=True)]
-
-    @cached_property
-    def added_by_size(self) -> list[list[Steps]]:
-        """[stage replicas][sizes] what the actions add to what is held; of sizes that a replica never runs nothing."""
-        if self.problem.microbatches is None:
-            return [[each] for each in self.own_steps]
-        nothing = (Step(0, 0),) * 4
-        found: list[list[Steps]] = [[nothing] * (int(self.size_number.max()) + 1) for _ in self.replicas]
-        for batch, part in self.parts:
-            number = int(self.size_number[batch.microbatches[0]])
-            for replica, each in zip(self.replicas_in(batch), part.own_steps, strict=True):
-                found[replica][number] = each
-        return found
+        return self._with_keeping(lambda reading: reading.own_steps, nothing=(Step(0, 0),) * 4)
 
     @cached_property
     def own_steps(self) -> list[Steps]:

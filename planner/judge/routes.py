@@ -66,7 +66,7 @@ class Route(NamedTuple):
 
     @property
     def delay_ns(self) -> int:
-        """What an empty message takes."""
+        """Time of an empty message, in ns."""
         return self.latency_ns + self.message_overhead_ns
 
     def time_ns(self, num_bytes: int) -> int:

@@ -44,7 +44,7 @@ class StageBytes(NamedTuple):
     parameters: int
     """The weights."""
     gradients: int
-    """What replicas synchronise."""
+    """Bytes that replicas synchronise."""
     gathered: int
     """The weights that replicas tell each other after a step, where each steps a part of them."""
     part_weights: int

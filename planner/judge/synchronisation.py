@@ -16,7 +16,7 @@ from planner.plan import Stage
 
 
 class Ring(NamedTuple):
-    """How a replicated stage synchronises."""
+    """The reduction of a replicated stage: how long it takes, and the links that it occupies."""
 
     duration_ns: int
     """Rounded up; 0 where there is nothing to do."""

@@ -2,7 +2,8 @@
 
 Every action, transfer and synchronisation has one equation for its start, in terms of the ends of others:
 
-    action            the latest of: the action before it on its devices, what it needs of its own stage, what arrives
+    action            the latest of: the action before it on its devices, what it needs of its own stage, what arrives;
+                      it ends after what its stage costs, or when its host lets it (`host_pace`)
     transfer          ready at the end of its action; starts once each of its links has served those before it
     synchronisation   the end of the stage's last action; if bucketed, it queues like a transfer
     gathering         the latest of: the gathering before it, the action before it on each of its devices
@@ -21,6 +22,7 @@ import numpy
 
 from planner.judge.active_stages import Gathering
 from planner.judge.device_orders import Booleans, Integers
+from planner.judge.host_pace import card_ends
 from planner.judge.reading import Reading
 from planner.judge.transfer_queue import TransferQueue, Transfers
 from planner.simulation.timeline import PlayedActions, PlayedTransfers, Timeline
@@ -123,11 +125,22 @@ class _Check:
         return numpy.array(starts, dtype=self.exact), numpy.array(ends, dtype=self.exact)
 
     def action_durations(self) -> Iterator[str]:
-        """An action takes the time that its stage costs."""
+        """An action takes the time that its stage costs, or ends as soon as its host lets the card end it."""
         if self.is_readable:
-            for row in _where(self.end - self.start != self.expected):
+            expected = self.expected if not self.reading.paces else self._card_ends() - self.start
+            for row in _where(self.end - self.start != expected):
                 taken = self.end[row] - self.start[row]
-                yield f"{self._name(row)} takes {taken} ns instead of {self.expected[row]}"
+                yield f"{self._name(row)} takes {taken} ns instead of {expected[row]}"
+
+    def _card_ends(self) -> Integers:
+        """[actions] when each ends by the matrices of section 3, the slowest host of a group counting for all of it."""
+        paces = numpy.array(self.reading.paces, dtype=self.exact).reshape(len(self.replicas), -1, 4, 2)
+        own = paces[self.runner, self.reading.variant, self.orders.kind]
+        ends = numpy.maximum(self.start + self.expected, card_ends(self.end, paces=own, first=self.orders.first))
+        latest = self._zeros(self.shape).reshape(-1)
+        numpy.maximum.at(latest, self.slot, ends)
+        found: Integers = latest[self.slot]
+        return found
 
     def _needed(self, transfers: Transfers) -> Integers:
         """[slots] when everything that an action needs is there, its own stage replica's earlier actions included."""

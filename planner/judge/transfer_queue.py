@@ -48,7 +48,7 @@ class Transfers:
         return self.reading.channels[number]
 
     def _microbatches(self, number: int) -> Integers:
-        """What a channel comes for."""
+        """Microbatches of a channel."""
         channel = self._channel(number)
         if channel.microbatch is not EVERY:
             return numpy.array([channel.microbatch], dtype=numpy.int64)

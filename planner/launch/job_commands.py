@@ -38,7 +38,7 @@ class LaunchRequest:
     launcher: _Launcher
     """Launcher that runs it."""
     program: tuple[str, ...]
-    """What every process runs."""
+    """Program and arguments of every process."""
     python: str
     """Interpreter on the hosts."""
     on_processors: bool = False

@@ -13,14 +13,15 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.execute.table.placement import HOST_VARIABLES
+from planner.launch.kueue import MAX_POD_SETS, QUEUE_LABEL, KueueQueue, indexed_command, split_pod_sets
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
 
 Kind = Literal["jobset", "trainjob", "volcano"]
-"""Which controller runs the job."""
+"""Controller that runs the job."""
 
 _PLAN_FOLDER = "/etc/pipeplan"
-"""Where the ConfigMap is mounted."""
+"""Mount path of the ConfigMap."""
 RECIPE_PATH = f"{_PLAN_FOLDER}/recipe.json"
 """Where the pods find the recipe by which they go on, if there is one."""
 CLUSTER_PATH = f"{_PLAN_FOLDER}/cluster.json"
@@ -36,7 +37,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 WIDTH = 120
 """Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
-"""Where the processes meet."""
+"""Port of the rendezvous."""
 _MAX_LABEL = 63
 """Characters of a name in Kubernetes' DNS: that of a pod has those of its job and its indices in it."""
 
@@ -48,7 +49,7 @@ class PodNeeds:
     image: str
     """Container image with torch and this distribution in it."""
     namespace: str = "default"
-    """Where everything is created."""
+    """Namespace of all objects."""
     with_gpus: bool = False
     """Ask for as many `nvidia.com/gpu` on every host as the plan's highest accelerator there needs."""
     max_restarts: int = 3
@@ -59,6 +60,8 @@ class PodNeeds:
     """Nodes that were lost, on which no pod may be put."""
     runtime: str = "torch-distributed"
     """TrainJob only: the ClusterTrainingRuntime."""
+    queue: KueueQueue | None = None
+    """JobSet only: Kueue chooses the nodes, instead of the plan."""
 
 
 def render_kubernetes(
@@ -78,7 +81,9 @@ def render_kubernetes(
     Raises ValueError if these are too large for a ConfigMap even when the plan is compressed, if the controller would
     refuse the name, or for a patch that does not fit.
     """
-    _require_name(job.name, kind=kind, num_hosts=len(job.placement.hosts))
+    if needs.queue is not None and kind != "jobset":
+        raise ValueError(f"--kueue: pods of a {kind} are placed on the plan's nodes; use --controller jobset")
+    _require_name(job.name, kind=kind, num_hosts=len(job.placement.hosts), is_queued=needs.queue is not None)
     require_host_names([job.real_host(host) for host in job.placement.hosts], what="the name of a node")
     make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]
     items = [make(job, needs)]
@@ -92,11 +97,11 @@ def render_kubernetes(
     )
 
 
-def _require_name(name: str, *, kind: Kind, num_hosts: int) -> None:
+def _require_name(name: str, *, kind: Kind, num_hosts: int, is_queued: bool) -> None:
     """Raise ValueError for a name that makes the controller's webhook refuse the names of pods or of the service."""
     last = num_hosts - 1
     longest = {
-        "jobset": f"{name}-host{last}-0-0-abcde",
+        "jobset": f"{name}-host{MAX_POD_SETS - 1}-0-{last}-abcde" if is_queued else f"{name}-host{last}-0-0-abcde",
         "trainjob": f"{name}-node-0-{last}-abcde",
         "volcano": f"{name}-host{last}-0",
     }[kind]
@@ -156,32 +161,55 @@ _FAILURES = ("PodEvicted", "PodFailed")
 
 
 def _job_set(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
-    """One replicated job per host, pinned to it; a host that fails starts all of them anew."""
-    master = f"{job.name}-host0-0-0.{job.name}"
+    """One replicated job per host, pinned to it, or per set of like pods that Kueue places.
+
+    A host that fails starts all of them anew.
+    """
+    queue = needs.queue
+    metadata = _metadata(job, needs) | ({} if queue is None else {"labels": {QUEUE_LABEL: queue.name}})
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": _metadata(job, needs),
+        "metadata": metadata,
         "spec": {
             "failurePolicy": {"maxRestarts": 0 if needs.is_attended else needs.max_restarts},
             "network": {"enableDNSHostnames": True},
-            "replicatedJobs": [
-                {
-                    "name": f"host{number}",
-                    "replicas": 1,
-                    "template": {
-                        "spec": {
-                            "parallelism": 1,
-                            "completions": 1,
-                            "backoffLimit": 0,
-                            "template": {"spec": _pod(job, needs, number=number, master=master)},
-                        }
-                    },
-                }
-                for number in range(len(job.placement.hosts))
-            ],
+            "replicatedJobs": _pinned_jobs(job, needs) if queue is None else _queued_jobs(job, needs, queue=queue),
         },
     }
+
+
+def _pinned_jobs(job: LaunchJob, needs: PodNeeds) -> list[dict[str, Any]]:
+    master = f"{job.name}-host0-0-0.{job.name}"
+    return [
+        _replicated(f"host{number}", count=1, template={"spec": _pod(job, needs, number=number, master=master)})
+        for number in range(len(job.placement.hosts))
+    ]
+
+
+def _queued_jobs(job: LaunchJob, needs: PodNeeds, *, queue: KueueQueue) -> list[dict[str, Any]]:
+    master = f"{job.name}-host0-0-0.{job.name}"
+    jobs: list[dict[str, Any]] = []
+    first = 0
+    for number, pods in enumerate(split_pod_sets(job)):
+        command = indexed_command(
+            [job.real_host(host) for host in pods.hosts],
+            start=(job.python, *TORCHRUN),
+            first_node=first,
+            then=(*_agent(job, pods.hosts[0], master=master), *rank_arguments(job)),
+        )
+        spec = _pod_spec(job, needs, host=pods.hosts[0], command=command)
+        template = {"metadata": {"annotations": dict(pods.annotations(queue))}, "spec": spec}
+        jobs.append(_replicated(f"host{number}", count=len(pods.hosts), template=template))
+        first += len(pods.hosts)
+    return jobs
+
+
+def _replicated(name: str, *, count: int, template: Mapping[str, Any]) -> dict[str, Any]:
+    """A job of a JobSet with so many pods, which have no second try of their own."""
+    indexed = {"completionMode": "Indexed"} if "metadata" in template else {}
+    spec = {"parallelism": count, "completions": count, **indexed, "backoffLimit": 0, "template": template}
+    return {"name": name, "replicas": 1, "template": {"spec": spec}}
 
 
 def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
@@ -216,23 +244,33 @@ def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
 def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[str, Any]:
     """The pod of the host with this number in order of first rank."""
     host = job.placement.hosts[number]
-    agent = (
+    nnodes, *agent = _agent(job, host, master=master)
+    command = [job.python, *TORCHRUN, nnodes, f"--node-rank={number}", *agent, *rank_arguments(job)]
+    spec = _pod_spec(job, needs, host=host, command=command)
+    spec["containers"][0]["env"] = [{"name": HOST_VARIABLES[0], "value": job.real_host(host)}]
+    return spec | {"nodeSelector": {_HOSTNAME: job.real_host(host)}}
+
+
+def _agent(job: LaunchJob, host: str, *, master: str) -> tuple[str, ...]:
+    """What torchrun's agent of this host is told, but for its number."""
+    return (
         f"--nnodes={len(job.placement.hosts)}",
-        f"--node-rank={number}",
         f"--nproc-per-node={len(job.placement.on(host))}",
         f"--master-addr={master}",
         f"--master-port={PORT}",
     )
+
+
+def _pod_spec(job: LaunchJob, needs: PodNeeds, *, host: str, command: Sequence[str]) -> dict[str, Any]:
+    """A pod with what this host of the plan needs."""
     return {
         "restartPolicy": "Never",
-        "nodeSelector": {_HOSTNAME: job.real_host(host)},
         **_away_from(needs.avoided),
         "containers": [
             {
                 "name": "rank",
                 "image": needs.image,
-                "command": [job.python, *TORCHRUN, *agent, *rank_arguments(job)],
-                "env": [{"name": HOST_VARIABLES[0], "value": job.real_host(host)}],
+                "command": list(command),
                 "ports": [{"containerPort": PORT, "protocol": "TCP"}],
             }
             | _resources(job, needs, hosts=(host,))

@@ -42,7 +42,7 @@ class RankMapping:
         return tuple(sorted((slot for slot in self.slots if slot.host == host), key=lambda slot: slot.slot))
 
     def rank_of(self, stage: int, *, replica: int) -> int:
-        """The rank that holds a replica of a stage."""
+        """Rank of the first device of a stage replica."""
         return next(slot.rank for slot in self.slots if (stage, replica) in slot.holds)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 JOB_FILE = "ray-job.json"
-"""What is to be run."""
+"""File with the job, beside the driver."""
 FOLDER = "{folder}"
 """In an agent's words: the folder with the plan."""
 MASTER = "{master}"

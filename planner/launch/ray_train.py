@@ -74,7 +74,7 @@ def render_ray(
 
 
 def _document(job: LaunchJob, hosts: Sequence[str], *, needs: RayNeeds) -> dict[str, Any]:
-    """What the driver reads."""
+    """The JSON document that the driver reads."""
     count = max(slot.index for slot in job.placement.slots) + 1
     return {
         "hosts": hosts,

@@ -10,8 +10,10 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
+from planner.actions import KINDS
 from planner.layout.gathers import most_gathered
 from planner.layout.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
+from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, product
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
@@ -37,6 +39,14 @@ class LayerWork:
     source: str
     """`measured`, `interpolated` (between two measured sizes) or `scaled` (in proportion, from the nearest size, as
     the profile's `scaling: linear` says)."""
+    asking: tuple[tuple[str, Asking], ...] = ()
+    """What the hosts of the replicas take together to ask for it, by action; empty where that takes no time."""
+
+    def matrix(self, action: str) -> Matrix:
+        """An action, or a kind of recomputation, of the layer on two clocks, summed over the replicas as well."""
+        cards = {"F": self.forward_ns, "I": self.input_grad_ns, "W": self.weight_grad_ns, "B": self.backward_ns}
+        card = cards[action] if action in cards else self.recomputation_ns(action)
+        return matrix_of(dict(self.asking).get(action, Asking(0, 0, 0)), card)
 
     def recomputation_ns(self, kind: str) -> int:
         """What a kind of recomputation takes; raises ValueError where the layer does not state it."""
@@ -74,6 +84,8 @@ class StageCost:
     """Held while F, I or B runs."""
     weight_workspace_bytes: int
     """Held while W runs, unless I has kept it; with split placement the weight stash from elsewhere as well."""
+    clocks: tuple[ActionClocks, ...] = ()
+    """The host's part of F, I, W and B, whose times above are the card's; empty: both are one."""
 
     @property
     def least_backward_ns(self) -> int:
@@ -160,16 +172,23 @@ def _without_exchanges(
     nearest = above if above is not None else below
     if nearest is None or not is_linear:
         return None
-    return _work(points[nearest], points[nearest], shares=(microbatch_size, 0, nearest), source="scaled")
+    work = _work(points[nearest], points[nearest], shares=(microbatch_size, 0, nearest), source="scaled")
+    return replace(work, asking=_asking(points[nearest], points[nearest], shares=(replicas, 0, 1)))
 
 
-def _work(
-    low: LayerCost, high: LayerCost, *, shares: tuple[int | Fraction, int | Fraction, int], source: str
-) -> LayerWork:
-    """(low * shares[0] + high * shares[1]) / shares[2], rounded up."""
+_Shares = tuple[int | Fraction, int | Fraction, int]
+
+
+def _mix(a: int, b: int, *, shares: _Shares) -> int:
+    """(a * shares[0] + b * shares[1]) / shares[2], rounded up."""
+    return int(-(-(a * shares[0] + b * shares[1]) // shares[2]))
+
+
+def _work(low: LayerCost, high: LayerCost, *, shares: _Shares, source: str) -> LayerWork:
+    """The mean of two costs by their shares."""
 
     def mix(a: int, b: int) -> int:
-        return int(-(-(a * shares[0] + b * shares[1]) // shares[2]))
+        return _mix(a, b, shares=shares)
 
     return LayerWork(
         forward_ns=mix(low.forward_ns, high.forward_ns),
@@ -181,7 +200,28 @@ def _work(
             (entry.kind, mix(entry.recompute_ns, _time_of(high, entry.kind))) for entry in low.recompute_kinds
         ),
         source=source,
+        asking=_asking(low, high, shares=shares),
     )
+
+
+def _asking(low: LayerCost, high: LayerCost, *, shares: _Shares) -> tuple[tuple[str, Asking], ...]:
+    """What the hosts take: it does not shrink with the samples below the least size that was measured."""
+    ends = [_host_times(cost) for cost in (low, high)]
+    actions = dict.fromkeys(action for each in ends for action in each)
+    pairs = {action: [each.get(action, Asking(0, 0, 0)) for each in ends] for action in actions}
+    return tuple(
+        (action, Asking(*(_mix(a, b, shares=shares) for a, b in zip(*pair, strict=True))))
+        for action, pair in pairs.items()
+    )
+
+
+def _host_times(cost: LayerCost) -> dict[str, Asking]:
+    """By action; a B that is not stated is asked for as I and W are."""
+    found = {each.action: Asking(each.host_ns, each.first_ns, each.last_ns) for each in cost.host}
+    if found and "B" not in found:
+        parts = [found[kind] for kind in "IW" if kind in found]
+        found["B"] = Asking(sum(part.host for part in parts), parts[0].first, parts[-1].last)
+    return found
 
 
 def _time_of(cost: LayerCost, kind: str) -> int:
@@ -350,7 +390,9 @@ class CostModel:
         held = _ceil(sum(checkpoints), replicas)
         largest = max(size.stash_bytes - left for size, left in zip(sizes, checkpoints, strict=True))
         one_by_one = self.problem.options.recompute_in_turn
-        forward, input_grad, weight_grad, backward = (self.problem.profile.overhead_ns(device_type, k) for k in "FIWB")
+        overheads = [self.problem.profile.overhead_ns(device_type, kind) for kind in KINDS]
+        forward, input_grad, weight_grad, backward = overheads
+        has_clocks = any(work.asking for work in works)
         return StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
             input_grad_ns=_ceil(sum(work.input_grad_ns for work in works) + recompute, replicas) + input_grad,
@@ -364,6 +406,7 @@ class CostModel:
             weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,
+            clocks=_stage_clocks(works, kinds, replicas=replicas, overheads=overheads) if has_clocks else (),
         )
 
     def state_bytes(self, stage: Stage, *, width: int) -> int:
@@ -684,6 +727,30 @@ class CostModel:
     def _input_grad_parts(self, stage: Stage) -> list[SplitPart]:
         """The parts that share I of a stage with split placement."""
         return [part for part in self.parts(stage) if part.share] if stage.is_split else []
+
+
+def _stage_clocks(
+    works: Sequence[LayerWork],
+    kinds: Sequence[str | None],
+    *,
+    replicas: int | Fraction,
+    overheads: Sequence[int],
+) -> tuple[ActionClocks, ...]:
+    """F, I, W and B of a stage on one of its replicas, the layers one after the other, backwards but in F.
+
+    A layer that recomputes does so right before its I or B. The overhead of an action is its host's and its card's.
+    """
+    found = []
+    for kind, overhead in zip(KINDS, overheads, strict=True):
+        rows = list(zip(works, kinds, strict=True))
+        matrices = []
+        for work, recomputed in rows if kind == "F" else reversed(rows):
+            if recomputed is not None and kind in "IB":
+                matrices.append(work.matrix(recomputed))
+            matrices.append(work.matrix(kind))
+        whole = product(matrices)
+        found.append(ActionClocks(_ceil(whole.host, replicas) + overhead, _ceil(whole.cross, replicas) + overhead))
+    return tuple(found)
 
 
 def checkpoint_bytes(size: Layer | WidthBytes, kind: str | None) -> int:

@@ -34,7 +34,7 @@ class _Range(NamedTuple):
     """The samples for which a replica, or a part, runs I."""
 
     number: int
-    """Which replica, or which part."""
+    """Index of the replica or of the part."""
     start: Fraction
     end: Fraction
 

@@ -1,14 +1,11 @@
 """The recipe that turns a problem into a verified plan; `make_plan`, `make_plans` and `make_pareto` are its doors."""
 
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.dispatch import make_plan, make_plans
-from planner.planning.runs.pareto import ParetoFront, ParetoPoint, make_pareto
+from planner.planning.runs.dispatch import make_pareto, make_plan, make_plans
 from planner.progress import Limits, Progress
 
 __all__ = [
     "Limits",
-    "ParetoFront",
-    "ParetoPoint",
     "Progress",
     "SearchParams",
     "make_pareto",

@@ -20,7 +20,7 @@ class Conclusion:
     """What a run has shown of all plans, not of its incumbent alone."""
 
     bound: Bound
-    """What no plan is below."""
+    """Lower bound on every plan, with its certificate."""
     solver_bound_ns: int | None
     """What a complete search or a solver claims that no plan is below."""
     stopped_by: str
@@ -32,7 +32,7 @@ class Conclusion:
 
     @classmethod
     def of(cls, run: SearchState) -> "Conclusion":
-        """That of a single run."""
+        """The conclusion of a single run."""
         assert run.lower_bound is not None
         return cls(
             bound=run.lower_bound,

@@ -20,11 +20,8 @@ PARTS = (
     "sequential planner",
     "stages near the bound",
     "order search",
-    "split placement",
-    "layer recomputation",
-    "microbatch recomputation",
     "overlapping groups",
-    *(name.replace("_", " ") for name in decisions.found()),
+    *decisions.parts(),
     "exact search",
     "CP-SAT order",
     "packing bound",
@@ -133,7 +130,7 @@ class SearchParams(SolverParams):
     """Every parameter of a planning run, as `group.name`; the defaults are what was tuned and tested."""
 
     first_plans: FirstPlansParams = field(default_factory=FirstPlansParams)
-    """What comes before the search."""
+    """Effort before the search."""
     pace: PaceParams = field(default_factory=PaceParams)
     """What is left out where rounds are counted."""
     bound: BoundParams = field(default_factory=BoundParams)

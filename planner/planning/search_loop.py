@@ -11,13 +11,10 @@ from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
-from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
-from planner.planning.improvers.recompute_improver import RecomputeImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
-from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
@@ -122,10 +119,7 @@ class SearchLoop:
         self.leader = Leader(run, self.search)
         self.sessions = Sessions(run, self.search, leader=self.leader)
         self.sequential = SequentialImprover(run, self.search, leader=self.leader)
-        self.split_placement = SplitPlacementImprover(run, self.search)
         self.exact = ExactImprover(run, self.search.searcher)
-        self.layers = RecomputeImprover(run, self.search)
-        self.microbatches = MicrobatchRecomputeImprover(run, self.search)
         self.overlaps = OverlapImprover(run)
         self.decisions: list[DecisionImprover] = [each.make_improver(run, self.search) for each in decisions.moves()]
 
@@ -168,11 +162,9 @@ class SearchLoop:
                 try_orders(run, search)
                 self.leader.propose(NEAR_BOUND)
             yield
-        if self.layers.is_open and run.params.has(self.layers.name):
-            with run.step_of(self.layers.name):
-                yield from self.layers.begin()
+        yield from self._begin_decisions(None)
         if not search.pool:
-            yield from self._finish_without_pool()
+            yield from self._finish_exactly()
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
@@ -180,18 +172,20 @@ class SearchLoop:
         others = (
             self.overlaps,
             self.sequential,
-            self.split_placement,
-            self.layers,
             *self.decisions,
-            self.microbatches,
             *complete,
             self.sessions,
             bound,
         )
-        if run.instance.given_groups is not None and self.microbatches.is_open:
-            yield from self._take_step(self.microbatches)
         self._expect_first_round()
         yield from self._take_steps(_JointImprover(search, self.leader), others)
+
+    def _begin_decisions(self, given: Candidate | None) -> Iterator[None]:
+        """First steps of the decisions that are open; `given`: stages and devices, where both are decided."""
+        for decision in self.decisions:
+            if decision.is_open and self.run.params.has(decision.name):
+                with self.run.step_of(decision.name):
+                    yield from decision.begin(given)
 
     def _expect_first_round(self) -> None:
         """Tell how long the first round takes, where a play is slow: many devices, or links that many of them share."""
@@ -217,18 +211,19 @@ class SearchLoop:
         self.run.make_ready(*FIRST)
         seeds = make_seeds(self.search.searcher)[:1]
         if not seeds or not self.search.searcher.is_allowed(seeds[0]):
-            yield from self._take_decisions()
+            yield from self._begin_decisions(None)
             return
         with self.run.step_of("order seeds"):
             orders = _OrderImprover(self.run, self.search, order=self.sessions.order_search(seeds[0]))
             orders.propose("order seeds")
         yield
         if not orders.order.pool:
-            yield from self._finish_without_pool()
-        self.split_placement.given = seeds[0]
+            yield from self._begin_decisions(None)
+            yield from self._finish_exactly()
+        yield from self._begin_decisions(seeds[0])
         is_small = orders.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
-        others = (self.split_placement, *self.decisions, *((FinalExactImprover(self.exact),) if is_exact else ()))
+        others = (*self.decisions, *((FinalExactImprover(self.exact),) if is_exact else ()))
         yield from self._take_steps(orders, others)
 
     def _take_steps(
@@ -251,17 +246,6 @@ class SearchLoop:
         if self.run.params.has(improver.name):
             with self.run.step_of(improver.name):
                 yield from improver.take_step()
-
-    def _take_decisions(self) -> Iterator[None]:
-        """A step of each decision with a folder of its own, where the joint search has nothing to offer."""
-        for decision in self.decisions:
-            if decision.is_open and self.run.params.has(decision.name):
-                with self.run.step_of(decision.name):
-                    yield from decision.take_step()
-
-    def _finish_without_pool(self) -> Iterator[None]:
-        yield from self._take_decisions()
-        yield from self._finish_exactly()
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""

@@ -301,7 +301,7 @@ class SearchState:
             )
 
     def report_if_due(self, phase: str) -> None:
-        """Tell the caller, if nothing was told for a while."""
+        """Report progress if the last report is older than the reporting interval."""
         if self.elapsed_s - self.reported >= REPORT_EVERY_S:
             self.report(phase)
 

@@ -40,13 +40,13 @@ class LayerChain:
     costs: tuple[Integers, ...]
     """[2, layers] ticks of F and B, once for each way that they may be, `UNIT` for a block's F."""
     weights: tuple[int, ...]
-    """Of each."""
+    """Number of weights that each layer has on a rank."""
     transfer: int
     """Ticks from a stage to the next."""
     predicting: int
     """Layers that an m stands for."""
     origin: str
-    """What the costs rest on."""
+    """Source of the costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class _ChainLayer:
 
     @property
     def time(self) -> float:
-        """Both ways."""
+        """Forward and backward, in the unit of the basis."""
         return self.forward + self.backward
 
     def __add__(self, other: "_ChainLayer") -> "_ChainLayer":

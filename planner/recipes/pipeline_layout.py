@@ -19,7 +19,7 @@ from planner.recipes.least_time import as_problem, find_least_time, hardest_mix
 LayoutTarget = Literal["megatron", "megatron-hybrid", "torchtitan", "deepspeed"]
 
 MOST_RANKS, MOST_LAYERS = 64, 512
-"""What is looked at."""
+"""Largest pipeline and model for which a layout is made."""
 
 _WHOLE = 3 * UNIT
 """Ticks that times are told in: F and B of a mean block."""
@@ -60,7 +60,7 @@ class PipelineLayout:
     rank_activations: tuple[int, ...]
     """Blocks whose activations a rank holds at once."""
     basis: str
-    """What the times rest on."""
+    """Source of the times."""
 
     def as_lists(self) -> list[list[str]]:
         """The stages as Megatron-Bridge's recipes state them; raises ValueError for a hybrid model."""

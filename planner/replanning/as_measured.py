@@ -73,6 +73,11 @@ def _with_types(
     is_best: bool = False,
 ) -> Problem:
     """`own`: the devices that become types of their own. Types without a device are left out."""
+    if problem.profile.has_host_times:
+        raise ValueError(
+            f"profile {problem.profile.name!r} states host times, but a run tells host and card not apart; leave host "
+            "out of the costs, or calibrate the profile with the run"
+        )
     members: dict[tuple[str, str], list[str]] = {}
     for device in problem.cluster.devices:
         members.setdefault((device.type, own.get(device.name, "")), []).append(device.name)

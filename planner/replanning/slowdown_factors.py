@@ -78,7 +78,7 @@ class Component:
     """Devices and stages that hang together."""
 
     pairs: tuple[Pair, ...]
-    """Those that were measured."""
+    """Measured pairs of device and stage."""
     explanations: tuple[FactorExplanation, ...]
     """The simplest ones, plausible ones first; a single empty one where nothing differs."""
     leeway: _Leeway

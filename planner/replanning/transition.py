@@ -37,7 +37,7 @@ class Transition:
         return make_recipe(problem, before=self.before, after=stages, lost=self.absent)
 
     def moving_ns(self, problem: Problem, stages: Sequence[Stage]) -> int:
-        """How long that takes."""
+        """Nanoseconds of the slowest device's moves."""
         return restore_ns(self.recipe(problem, stages), bytes_per_s=self.bytes_per_s)
 
     def total_ns(self, *, iteration_ns: int, moving_ns: int) -> int:

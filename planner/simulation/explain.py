@@ -228,7 +228,6 @@ class _PlayedPlan:
         return next(ends, 0)
 
     def ready_ns(self, device: str, action: Action) -> int:
-        """When everything the action needs was on the device."""
         if action.kind == "W":
             last = self.last_input.get((device, action))
             return max(self.end_of(device, action, kinds=("I", "B")), last.end_ns if last else 0)

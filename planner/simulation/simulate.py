@@ -124,8 +124,18 @@ class _Playback:
             [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
         ).reshape(-1, 2, len(KINDS))
         self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
+        self.host = self._hosts(costs_of)
         steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in pair] for pair in costs_of]
         self.steps = numpy.array(steps, dtype=numpy.int64).reshape(-1, 2, len(KINDS), 2)
+
+    def _hosts(self, costs_of: Sequence[Sequence[StageCost]]) -> Integers | None:
+        """[A, 2] what the host takes to ask, and from its beginning to the end at least; None: no time anywhere."""
+        if not any(cost.clocks for pair in costs_of for cost in pair):
+            return None
+        nothing = ((0, 0),) * len(KINDS)
+        table = numpy.array([[cost.clocks or nothing for cost in pair] for pair in costs_of], dtype=numpy.int64)
+        found: Integers = table.reshape(-1, 2, len(KINDS), 2)[self.holder, self.variant, self.device_orders.kind]
+        return found
 
     def _keeps(self) -> Any:
         """[A] whether the microbatch keeps everything where others of its stage recompute."""
@@ -203,7 +213,7 @@ class _Playback:
         start, count = numpy.full(len(self.holder), -1, dtype=numpy.int64), numpy.count_nonzero(runs)
         start[runs], gathering = times.start[:count], times.start[count:]
         self._require_end(start)
-        end = start + self.ticks
+        end = start + times.took[:count]
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         found = self._timeline(start, end=end, times=times, synchronisations=synchronisations)
         return replace(found, gathers=self._timed_gathers(gathering)) if self.queues else found
@@ -278,9 +288,16 @@ class _Playback:
             kind=_longer(device_orders.kind[runs], more=len(asked)),
             microbatch=_longer(device_orders.microbatch[runs], more=len(asked)),
             ticks=numpy.concatenate([self.ticks[runs], _column([self._gathering_ns(each) for each in asked])]),
+            host=self._longer_host(runs, more=len(asked)),
             gate=numpy.concatenate([self._gates()[runs], _column([each.position for each in asked])]),
             peers=self._peers(index),
         )
+
+    def _longer_host(self, runs: Any, *, more: int) -> Integers | None:
+        """No host asks for what is gathered."""
+        if self.host is None:
+            return None
+        return numpy.concatenate([self.host[runs], numpy.zeros((more, 2), dtype=numpy.int64)])
 
     def _gathering_ns(self, gather: Gather) -> int:
         return self.costs.gathering_ns(self.plan.stages[gather.stage])

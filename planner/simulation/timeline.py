@@ -164,7 +164,7 @@ class PlayedChannel(NamedTuple):
     """Among what it sends in the same direction."""
 
     def timed(self, microbatch: int, *, ready: int, start: int) -> TimedTransfer:
-        """The transfer of one microbatch, with the times when it was ready and when it started."""
+        """A transfer in ns: `ready` when its tensor exists, `start` when its links are free."""
         return TimedTransfer(
             self.sender, self.receiver, self.from_stage, self.to_stage, microbatch, self.direction, self.num_bytes,
             self.links, ready, start, start + self.duration_ns,

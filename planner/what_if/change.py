@@ -1,18 +1,25 @@
 """What may be different in a what-if: devices, memory, links, the batch and how it is cut into microbatches."""
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from planner.batch_problem import MAX_BATCH
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
-from profiles.field_rules import MAX_SAMPLES, require_integer
+from profiles.documents.schema_rules import Stated, not_together
+from profiles.field_rules import MAX_SAMPLES, Whole, require_fields
 from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 
-_STRICT = {"extra": "forbid"}
+_STRICT = {
+    "extra": "forbid",
+    "json_schema_extra": not_together("num_microbatches", "global_batch_size", "microbatch_size"),
+}
 
 _MAX_SPEEDUP = 1000.0
+
+_Objective = Annotated[int, Stated(minimum=0)]
 
 _MOST_DOUBLINGS = 3
 """Microbatches are offered up to eight times as large or as small as they are."""
@@ -24,36 +31,45 @@ class Change:
 
     __pydantic_config__ = _STRICT
 
-    devices: int = 0
+    devices: Annotated[int, Whole(least=-1024, most=1024)] = 0
     """So many more devices like the last one (fewer, if negative)."""
-    memory_bytes: int = 0
+    memory_bytes: Annotated[int, Whole(least=-(2**50), most=2**50)] = 0
     """So many more bytes on every device (fewer, if negative)."""
-    link_speed: float = 1.0
+    link_speed: Annotated[float, Stated(minimum=1 / _MAX_SPEEDUP, maximum=_MAX_SPEEDUP)] = 1.0
     """Every link has so many times its bandwidth."""
-    num_microbatches: int | None = None
+    num_microbatches: Annotated[int, Whole(least=1, most=2**20)] | None = None
     """Microbatches instead of the present number; alone, they keep their size, and the batch changes."""
-    global_batch_size: int | None = None
+    global_batch_size: Annotated[int, Whole(least=1, most=MAX_BATCH)] | None = None
     """Samples in the batch instead of the present number; alone, microbatches keep their size."""
-    microbatch_size: int | None = None
+    microbatch_size: Annotated[int, Whole(least=1, most=MAX_SAMPLES)] | None = None
     """Samples in a microbatch instead of the present number; alone, the batch stays, and is cut anew."""
     lost: tuple[str, ...] = ()
     """Devices and hosts that are gone."""
 
     def __post_init__(self) -> None:
-        require_integer("change: devices", self.devices, least=-1024, most=1024)
-        require_integer("change: memory_bytes", self.memory_bytes, least=-(2**50), most=2**50)
+        require_fields("change", self)
         if not 1 / _MAX_SPEEDUP <= self.link_speed <= _MAX_SPEEDUP:
             raise ValueError(f"change: link_speed = {self.link_speed} is out of range; give 0.001 to 1000")
-        if self.num_microbatches is not None:
-            require_integer("change: num_microbatches", self.num_microbatches, least=1, most=2**20)
-        if self.global_batch_size is not None:
-            require_integer("change: global_batch_size", self.global_batch_size, least=1, most=MAX_BATCH)
-        if self.microbatch_size is not None:
-            require_integer("change: microbatch_size", self.microbatch_size, least=1, most=MAX_SAMPLES)
         if None not in (self.num_microbatches, self.global_batch_size, self.microbatch_size):
             raise ValueError(
                 "change: num_microbatches, global_batch_size and microbatch_size are all given; leave one out"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfRange:
+    """Between what the best plan of a changed question lies; both ends are certain, wherever they are not None."""
+
+    at_least_ns: _Objective | None
+    """No plan of the changed question is below; None: there is no such question."""
+    at_most_ns: _Objective | None
+    """Some verified plan of it takes so long; None: none was found so soon."""
+    witness: str | None
+    """Which: `this plan`, or a baseline."""
+    reason: str | None
+    """Why there is no such question, or no plan that fits."""
+    price_per_hour: float | None
+    """Of all devices that are there then; None where some have no price."""
 
 
 def find_gone(problem: Problem, change: Change) -> frozenset[str]:

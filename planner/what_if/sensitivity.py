@@ -22,7 +22,7 @@ from planner.what_if.profile_changes import with_faster_device, with_halved_micr
 from profiles.cluster import Cluster, Device
 
 Kind = Literal["search", "memory", "link", "speed", "device", "microbatches"]
-"""What there is more of."""
+"""The resource that is varied."""
 
 GIB = 2**30
 _SMALL_MEMORY = 4 * GIB
@@ -52,7 +52,7 @@ class ShadowPrice:
     """Certified range of the time that one change saves."""
 
     kind: Kind
-    """Of what there is more."""
+    """The resource that is varied."""
     subject: str
     """Of which device or link; empty: of all, or of none in particular."""
     text: str

@@ -44,7 +44,7 @@ class ReadArguments:
     strange: list[str] = field(default_factory=list)
     """Words that are neither flags nor values of flags."""
     script: Script | None = None
-    """What the script said besides."""
+    """The launch script around the arguments."""
 
 
 def read_arguments(

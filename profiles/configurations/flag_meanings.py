@@ -41,13 +41,13 @@ NOT_COUNTED = (
     "delay_wgrad_compute", "deterministic_mode", "distribute_saved_activations", "empty_unused_memory_level",
     "enable_mhc_*", "ep_overlap_*", "exp_avg*_dtype", "fine_grained_*", "first_last_layers_bf16", "fp16", "fp8_param*",
     "fp4_param*", "fp8_wgrad", "fp32_residual_connection", "freeze_*", "fsdp_*", "gtp_*", "main_grads_dtype",
-    "main_params_dtype", "mhc_*", "mlp_chunks_for_training", "moe_enable_deepep", "moe_deepep*",
+    "main_params_dtype", "mhc_*", "mlp_chunks_for_training", "moe_deepep*",
     "moe_expert_capacity_factor", "moe_expert_rank_capacity_factor", "moe_flex_*", "moe_hybridep*",
     "moe_layer_recompute", "moe_pad_expert*", "moe_paged_stash*", "moe_shared_expert_overlap",
-    "moe_token_dispatcher_type", "moe_token_drop*", "mtp_use_repeated_layer", "mtp_detach_heads", "mtp_hsm", "nccl_ub",
+    "moe_token_drop*", "mtp_use_repeated_layer", "mtp_detach_heads", "mtp_hsm", "nccl_ub",
     "no_gradient_accumulation_fusion", "no_overlap_p2p_communication", "no_*_fusion",
     "num_distributed_optimizer_instances", "offload_*", "optimizer_cpu_offload", "optimizer_offload_fraction",
-    "overlap_cpu_optimizer_d2h_h2d", "overlap_dispatch_backward_with_experts_wgrad", "overlap_moe_expert_parallel_comm",
+    "overlap_cpu_optimizer_d2h_h2d", "overlap_dispatch_backward_with_experts_wgrad",
     "overlap_p2p_comm_warmup_flush", "overlap_param_gather_with_optimizer_step", "overlap_p2p_comm", "quant_recipe",
     "rampup_batch_size", "recompute_modules", "reuse_grad_buf_for_mxfp8_param_ag", "sft*", "step_batch_size_schedule",
     "decrease_batch_size_if_needed", "tensor_parallel_num_weight_shards", "tp_comm_bulk_*", "tp_comm_split_*",
@@ -55,7 +55,7 @@ NOT_COUNTED = (
     "use_ring_exchange_p2p", "use_sharp", "use_torch_optimizer_for_cpu_offload", "variable_seq_lengths",
     "wgrad_deferral_limit", "window_*", "activation_offload_fraction", "delta_offload_bytes_across_pp_ranks",
     "delay_offload*", "min_offloaded_tensor_size", "num_layers_at_*_in_bf16", "no_rope_freq", "dsa_*",
-    "attention_backend", "use_flash_attn", "max_seqlen_per_dp_cp_rank",
+    "max_seqlen_per_dp_cp_rank",
 )  # fmt: skip
 """Flags that change times or bytes, which estimates do not follow. Those that only turn off what Megatron overlaps by
 itself stand here as well."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 MOST_LETTERS = 10**5
 
 KINDS = {"E": "embedding", "t": "block", "m": "multi-token prediction", "L": "loss"}
-"""What letters stand for."""
+"""Meaning of the letters of a layout."""
 
 
 def written_out(layout: str) -> list[str]:

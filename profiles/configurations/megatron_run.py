@@ -46,6 +46,9 @@ _MIXED: Mapping[str, Dtype] = {
     "fp8": "fp8",
 }  # fmt: skip
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
+_BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
+"""Of attention; whether scores stay inside a kernel."""
+_FLASH = ("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder")
 _OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
 """Scripts that train something else than a decoder."""
 
@@ -111,7 +114,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
-    shape, experts = _experts(take, shape, tensor=tensor)
+    shape, experts, parts = _experts(take, shape, tensor=tensor)
     data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
     micro = take.number("micro_batch_size", 1, assumes=True) or 1
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
@@ -122,11 +125,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
         raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
-    if experts is not None and data * context * tensor % experts:
-        notes.refusals.append(
-            f"{data * context * tensor} devices that hold the same layers are not a multiple of the {experts} that "
-            "share their experts; use more devices (--devices), or a smaller expert degree"
-        )
+    _require_shared(notes, devices=data * context * tensor, experts=experts)
     run = RunConfiguration(
         program="megatron",
         shape=shape,
@@ -134,6 +133,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         tensor=tensor,
         context=context,
         experts=experts,
+        expert_tensor=parts,
         pipeline=pipeline,
         data=data,
         chunks=chunks,
@@ -146,13 +146,25 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         shards=_shards(take),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
+        hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
+        sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
+        fused_attention=_has_fused_attention(take),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
     _sort_out(take, read)
     return run
+
+
+def _require_shared(notes: ReadingNotes, *, devices: int, experts: int | None) -> None:
+    """A note where the devices that hold the same layers cannot share the experts evenly."""
+    if experts is not None and devices % experts:
+        notes.refusals.append(
+            f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
+            "share their experts; use more devices (--devices), or a smaller expert degree"
+        )
 
 
 def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
@@ -221,6 +233,16 @@ def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> 
             take.notes.assumed.append("sequence_parallel = true")
         return True
     return take.switch("sequence_parallel")
+
+
+def _has_fused_attention(take: Taking) -> bool:
+    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone."""
+    flash = [take.switch(name) for name in _FLASH]
+    backend = (take.text("attention_backend") or "auto").rpartition(".")[2]
+    if backend not in _BACKENDS:
+        raise ValueError(f"--attention-backend {backend[:40]}: is not known; give one of {', '.join(_BACKENDS)}")
+    is_plain = take.text("transformer_impl") == "local" or take.switch("deepspeed")
+    return _BACKENDS[backend] and (any(flash) or backend != "auto" or not is_plain)
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:
@@ -384,19 +406,20 @@ def _dense_blocks(take: Taking) -> int:
     return whole.count("0")
 
 
-def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShape, int | None]:
-    """Devices that share the experts, and the shape as they hold it: experts that are cut are more and narrower ones,
-    to which every device of the cut sends its tokens.
+def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShape, int | None, int]:
+    """The shape, devices that share the experts, and into how many parts each expert is cut.
+
+    Experts that are cut are more and narrower ones, to which every device of the cut sends its tokens.
     """
     expert, within = take.count("expert_model_parallel_size", 1), take.number("expert_tensor_parallel_size") or tensor
     mixture = shape.mixture
     if mixture is None:
-        return shape, None
+        return shape, None, 1
     if mixture.experts % expert:
         take.notes.refusals.append(f"expert_model_parallel_size = {expert} does not divide {mixture.experts} experts")
-        return shape, within
+        return shape, within, 1
     if within == 1:
-        return shape, expert
+        return shape, expert, 1
     take.notes.assumed.append(
         f"experts cut by tensor parallelism are {within} times as many, of {within} times less width"
     )
@@ -406,7 +429,14 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
         chosen=within * mixture.chosen,
         inner=max(1, mixture.inner // within),
     )
-    return replace(shape, mixture=cut), expert * within
+    return replace(shape, mixture=cut), expert * within, within
+
+
+def _sends_once(take: Taking) -> bool:
+    """Whether the dispatcher is DeepEP or HybridEP; Megatron's own sends every copy of a token by itself."""
+    dispatcher = take.text("moe_token_dispatcher_type")
+    backends = [take.text("moe_flex_dispatcher_backend"), take.switch("moe_enable_deepep")]
+    return dispatcher == "flex" or (dispatcher is None and any(backends))
 
 
 def _predicting(take: Taking, *, is_typed: bool) -> int:

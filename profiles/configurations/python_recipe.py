@@ -24,7 +24,7 @@ _LAYOUT = "pipeline_model_parallel_layout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecipe:
-    """What a function comes to."""
+    """Configuration that a recipe's function returns."""
 
     sections: Mapping[str, Any]
     """By name; sections within sections."""
@@ -75,7 +75,7 @@ class _Reader:
                 self.constants |= {each.id: value for each in targets if isinstance(each, ast.Name)}
 
     def call(self, name: str, given: Mapping[str, Any]) -> Any:
-        """What a function returns."""
+        """Value that a function returns, evaluated without running it."""
         node = self.functions[name]
         if self.depth == MAX_DEPTH:
             raise ValueError(f"{name}(): more than {MAX_DEPTH} functions call each other; give a simpler recipe")
@@ -206,7 +206,7 @@ class _Reader:
         return _Unread(_shown(call))
 
     def without_unread(self, section: Mapping[str, Any], *, before: str) -> dict[str, Any]:
-        """The section without what was not read, which is named."""
+        """The section's literal values; all others are named in `unread`."""
         kept: dict[str, Any] = {}
         for name, value in section.items():
             if isinstance(value, _Unread):

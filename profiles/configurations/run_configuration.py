@@ -1,7 +1,7 @@
 """What a training program was told, whatever program it is: model, degrees, batch, stages, recomputation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from profiles.estimates.model_shapes import ModelShape
@@ -50,6 +50,8 @@ class RunConfiguration:
     """Devices that share every sequence."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
+    expert_tensor: int = 1
+    """Parts that each expert is cut into; the shape has such parts as experts."""
     pipeline: int = 1
     """Ranks of a pipeline."""
     data: int = 1
@@ -60,7 +62,7 @@ class RunConfiguration:
     """What each stage holds, in order: E the embedding, t a block, m multi-token prediction, L head and loss.
     Empty where the program refuses."""
     order: Order = "1F1B"
-    """What ranks run."""
+    """Schedule of the ranks."""
     micro_batch: int
     """Samples of a microbatch."""
     global_batch: int
@@ -70,26 +72,43 @@ class RunConfiguration:
     dtype: Dtype = "bf16"
     """Of products."""
     recompute: Recomputation | None = None
-    """None: nothing is recomputed."""
+    """None: no activation is recomputed."""
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
     overlaps_data: bool = False
     """Whether exchanges among replicas go on beside backward passes."""
     hides_exchanges: bool = False
     """Whether exchanges within a group go on beside products."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()
     """Flags that say where stages are cut, beside a layout."""
     notes: ReadingNotes
-    """What the reader did."""
+    """What the reader assumed, ignored or could not read."""
 
     @property
     def devices(self) -> int:
         """Of all pipelines."""
         return self.tensor * self.context * self.pipeline * self.data
+
+    @property
+    def whole_shape(self) -> ModelShape:
+        """The shape with experts that are not cut."""
+        mixture, parts = self.shape.mixture, self.expert_tensor
+        if mixture is None or parts == 1:
+            return self.shape
+        whole = replace(
+            mixture, experts=mixture.experts // parts, chosen=mixture.chosen // parts, inner=mixture.inner * parts
+        )
+        return replace(self.shape, mixture=whole)
 
     @property
     def num_microbatches(self) -> int:

@@ -13,7 +13,7 @@ MOST = 512
 """More accelerators than one node has, MIG's slices included: a count that is none."""
 
 _REMEDY = "correct it, or take the node out of the answer"
-"""What always helps."""
+"""Remedy in every message about Gres."""
 
 _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 
@@ -27,7 +27,7 @@ class Gres:
     kind: str | None
     """Its type; None: not told."""
     count: int
-    """How many."""
+    """Number of devices."""
     is_consumed: bool = True
     """Whether a job has it for itself."""
 

@@ -17,9 +17,9 @@ class HostDevice:
     type: str
     """What its layers' costs are filed under."""
     memory_bytes: int
-    """Memory of the device."""
+    """Bytes of its own memory, before any reserve."""
     cores: int = 1
-    """Cores that belong to it."""
+    """Processor cores of the host that serve this device."""
     reserved_bytes: int = 0
     """What of its memory a plan may not fill."""
     is_memory_assumed: bool = False
@@ -47,7 +47,7 @@ class HostFacts:
     cores: int | None = None
     """Processor cores of the host; None: not told."""
     memory_bytes: int | None = None
-    """Memory of the host; None: not told."""
+    """Bytes; None: the source states none."""
     nvlink_bytes_per_s: Mapping[tuple[int, int], int] = field(default_factory=dict)
     """Bandwidth, each direction, between two devices (lower number first) that NVLink joins without a switch."""
     nvlink_domains: tuple[NvlinkDomain, ...] = ()

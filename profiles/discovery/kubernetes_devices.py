@@ -69,7 +69,7 @@ class _NodeDevices:
 
     devices: tuple[HostDevice, ...]
     notes: tuple[str, ...]
-    """What has to be known about them."""
+    """Remarks for the last line: devices that are shared, assumed or left out."""
 
 
 def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> _NodeDevices:

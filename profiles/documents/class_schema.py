@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from profiles.documents.schema_rules import COMPONENT
 from profiles.field_rules import UNIT, JsonSchema
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -55,7 +56,17 @@ def definitions_of(kinds: Iterable[type], *, ref_template: str) -> dict[str, Jso
         ref_template=ref_template,
         schema_generator=_Described,
     )
-    return {name: _tidied(schema) for name, schema in found["$defs"].items()}
+    return {name: _tidied(_linked(schema, ref_template)) for name, schema in found["$defs"].items()}
+
+
+def _linked(tree: Any, ref_template: str) -> Any:
+    """The schema with references to what stands elsewhere."""
+    if isinstance(tree, list):
+        return [_linked(each, ref_template) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    linked = {name: _linked(each, ref_template) for name, each in tree.items() if name != COMPONENT}
+    return linked | ({"$ref": ref_template.format(model=tree[COMPONENT])} if COMPONENT in tree else {})
 
 
 def _tidied(schema: JsonSchema) -> JsonSchema:
@@ -69,7 +80,11 @@ def _tidied(schema: JsonSchema) -> JsonSchema:
 def _described(schema: JsonSchema) -> JsonSchema:
     units = dict.fromkeys(part.pop(UNIT) for part in (schema, *schema.get("anyOf", ())) if UNIT in part)
     parts = [_in_json_terms(schema.get("description", "")), *(f"Unit: {unit}." for unit in units)]
-    return {"description": " ".join(parts), **{key: part for key, part in schema.items() if key != "description"}}
+    if "type" in schema and schema.get("default", ...) is None:  # left out where there is nothing, never null
+        schema = {key: part for key, part in schema.items() if key != "default"}
+    text = " ".join(part for part in parts if part)
+    rest = {key: part for key, part in schema.items() if key != "description"}
+    return {"description": text, **rest} if text else rest
 
 
 def _in_json_terms(text: str) -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from profiles.estimates.networks import NodeNetwork
 from profiles.estimates.operations import (
     CausalAttention,
     Exchange,
@@ -44,7 +45,7 @@ class RateLine:
     """Per 10^6 bytes."""
 
     def ns(self, operations: float, num_bytes: float) -> float:
-        """Nanoseconds."""
+        """Nanoseconds of an operation with so many floating-point operations and bytes."""
         return self.start_ns + self.ns_per_gigaop * operations / 1e9 + self.ns_per_megabyte * num_bytes / 1e6
 
 
@@ -60,6 +61,8 @@ class AchievedRates:
     """`product bf16`, `attention`, `movement`, `experts bf16`, and one per kind of exchange."""
     fitted_to: str
     """What the numbers were fitted to."""
+    network: NodeNetwork | None = None
+    """Between nodes; None: all devices are in one."""
 
     @property
     def origin(self) -> str:
@@ -73,6 +76,11 @@ class AchievedRates:
 
     def price(self, operation: Operation) -> PricedOperation:
         """The time of an operation; raises ValueError that lists the kinds that are known."""
+        if isinstance(operation, Exchange) and self.network is not None:
+            return self.network.price(operation, inside=self._on_line, name=self.name)
+        return self._on_line(operation)
+
+    def _on_line(self, operation: Operation) -> PricedOperation:
         key, operations, num_bytes = features(operation, multiprocessors=self.multiprocessors)
         line = self.lines.get(key)
         if line is None:
@@ -130,4 +138,10 @@ def _read(name: str, entry: Mapping[str, Any], *, fitted_to: str) -> AchievedRat
         key: RateLine(start_ns=start, ns_per_gigaop=per_gigaop, ns_per_megabyte=per_megabyte)
         for key, (start, per_gigaop, per_megabyte) in entry["lines"].items()
     }
-    return AchievedRates(name=name, multiprocessors=entry["multiprocessors"], lines=lines, fitted_to=fitted_to)
+    return AchievedRates(
+        name=name,
+        multiprocessors=entry["multiprocessors"],
+        lines=lines,
+        fitted_to=fitted_to,
+        network=NodeNetwork(**entry["network"]),
+    )

@@ -28,7 +28,7 @@ class Run:
     degree: int = 1
     """Devices that share every layer."""
     context: int = 1
-    """Devices that share every sequence; their time for exchanging keys and values is taken to be hidden."""
+    """Devices that share every sequence. Keys and values go round among them while attention runs."""
     dtype: Dtype = "bf16"
     """Of matrix products in blocks; the head is bf16."""
     hides_exchanges: bool = False
@@ -37,6 +37,12 @@ class Run:
     """Whether devices that share layers each do a part of the tokens between products; otherwise each does all."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
+    fused_attention: bool = True
+    """Whether attention is one kernel; otherwise all scores are written, and weighted in products of their own."""
 
     @property
     def expert_devices(self) -> int:
@@ -65,6 +71,8 @@ class OperationStep:
     """Times as long as the operation, by an assumption that `because` states."""
     because: str = ""
     """Why it takes `factor` times as long."""
+    beside: tuple[str, ...] = ()
+    """Steps of the same action while which it goes on; it takes what is longer than they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +90,26 @@ class LayerOperations:
 ATTENTION_BACKWARD = 2.9
 """Times its forward: 2.5 times the operations, at 0.86 of the rate."""
 
+SCORE_BYTES_FORWARD, SCORE_BYTES_BACKWARD, SCORE_BYTES_KEPT = 9, 11, 5
+"""Bytes of every score where attention is not fused: softmax reads and writes it; dropout reads it, and writes it and
+its mask. Backward both read a gradient and what they kept, and write a gradient. Softmax, mask and product are kept."""
+
 SCAN, SCAN_CHUNK = "scan", 128
 """What the recurrence of a mixer is called, and tokens that it takes at a time."""
 
 GATHER = "all-gather"
 """A device keeps its own tokens of what a layer's first products read: W gathers the others' again."""
 
-_ATTENDING = ("", "*")
+ATTENDING = ("", "*")
 """Blocks that have attention: whole ones, and those that are nothing else."""
 _WHY_SCAN = "a scan in chunks of 128 tokens at half of a product's rate, backward 2.5 times the operations"
 _WHY_ATTENTION = "backward of attention: 2.5 times the operations at 0.86 of the rate"
 _WHY_HIDDEN = "beside the products but for the first chunk"
 _WHY_EXPERTS = "as many operations as forward"
+_KEYS_ROUND, _GRADIENTS_ROUND = "keys, values", "gradients of keys, values"
+_COMPUTING = ("query, key, value", "query down", "query up", "key, value down", "key, value up", "output", "up", "down",
+              "attention", "experts")  # fmt: skip
+"""Steps that another microbatch's tokens travel beside."""
 
 
 def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
@@ -102,10 +118,10 @@ def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
         return _mixer_steps(mixer, shape=shape, run=run)
     sublayer = shape.sublayer(block)
     mixture = shape.mixture if shape.is_mixture(block) else None
-    attention = _attention_products(shape, run) if sublayer in _ATTENDING else []
+    attention = _attention_products(shape, run) if sublayer in ATTENDING else []
     dense = [] if sublayer == "*" else _feed_products(shape, mixture, run=run)
     products = [*attention, *dense]
-    scores = [OperationStep(what="attention", operation=_scores(shape, run, block=block))] if attention else []
+    scores = _scores(shape, run, block=block) if attention else None
     experts = (
         [] if mixture is None else [OperationStep(what="experts", operation=_experts(mixture, shape=shape, run=run))]
     )
@@ -113,14 +129,15 @@ def block_steps(shape: ModelShape, run: Run, *, block: int) -> LayerOperations:
     return LayerOperations(
         forward=(
             *products,
-            *scores,
+            *_attending(scores, run=run, is_backward=False),
             *experts,
             *_movements(shape, run=run, block=block, is_backward=False),
             *exchanges,
         ),
         input_grad=(
+            *(_gradients_round(step) for step in exchanges if step.what == _KEYS_ROUND),
             *(_towards_input(step) for step in products),
-            *(replace(step, factor=ATTENTION_BACKWARD, because=_WHY_ATTENTION) for step in scores),
+            *_attending(scores, run=run, is_backward=True),
             *(replace(step, because=_WHY_EXPERTS) for step in experts),
             *_movements(shape, run=run, block=block, is_backward=True),
             *exchanges,
@@ -258,6 +275,24 @@ def _scores(shape: ModelShape, run: Run, *, block: int) -> CausalAttention:
     )
 
 
+def _attending(scores: CausalAttention | None, *, run: Run, is_backward: bool) -> Iterator[OperationStep]:
+    """One kernel, or products and what lies between them: scores, softmax, dropout and its mask."""
+    if scores is None:
+        return
+    if run.fused_attention:
+        step = OperationStep(what="attention", operation=scores)
+        yield replace(step, factor=ATTENTION_BACKWARD, because=_WHY_ATTENTION) if is_backward else step
+        return
+    rows = scores.samples * scores.heads * scores.sequence
+    towards_scores = Product(rows=rows, columns=scores.sequence, inner=scores.head_width)
+    from_scores = Product(rows=rows, columns=scores.head_width, inner=scores.sequence)
+    yield OperationStep(what="scores", operation=towards_scores)
+    for _ in range(3 if is_backward else 1):
+        yield OperationStep(what="weighted values", operation=from_scores)
+    moved = SCORE_BYTES_BACKWARD if is_backward else SCORE_BYTES_FORWARD
+    yield OperationStep(what="softmax, dropout", operation=Movement(num_bytes=moved * rows * scores.sequence))
+
+
 def _experts(mixture: ExpertShape, *, shape: ModelShape, run: Run) -> ExpertProducts:
     return ExpertProducts(
         tokens=max(1, run.tokens * run.expert_devices // run.degree),
@@ -280,7 +315,7 @@ def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) ->
     passes = 3 if is_backward else 2
     yield OperationStep(what="norms", operation=Movement(num_bytes=passes * BF16 * stream))
     yield OperationStep(what="additions", operation=Movement(num_bytes=3 * BF16 * stream))
-    if shape.is_gated and sublayer in _ATTENDING:  # a model without has learned positions
+    if shape.is_gated and sublayer in ATTENDING:  # a model without has learned positions
         yield OperationStep(what="rotation", operation=Movement(num_bytes=2 * BF16 * rotated))
     if activated:
         values = (5 if is_backward else 3) if shape.is_gated else (3 if is_backward else 2)
@@ -295,7 +330,7 @@ def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, su
 
     They are inputs of products forward and gradients of their outputs backward.
     """
-    products = _attention_products(shape, run) if sublayer in _ATTENDING else []
+    products = _attention_products(shape, run) if sublayer in ATTENDING else []
     products += _dense_products(shape.inner, shape=shape, run=run) if mixture is None and sublayer != "*" else []
     sizes = [step.operation for step in products if isinstance(step.operation, Product)]
     cast = sum(each.rows * (each.columns if is_backward else each.inner) for each in sizes)
@@ -311,15 +346,46 @@ def _exchanges(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, subl
     A gather and a scatter are around attention, another pair or two all-to-alls around the rest.
     """
     pair = list(_gather_and_scatter(run.tokens * shape.hidden, run=run))
-    if sublayer in _ATTENDING:
+    if sublayer in ATTENDING:
         yield from pair
+        yield from _round(shape, run)
     if sublayer != "*" and (mixture is None or mixture.shared_inner):
         yield from pair
     if mixture is not None and run.expert_devices > 1:
         sent = run.tokens // run.degree * mixture.chosen * shape.hidden
         for what in ("tokens to experts", "tokens from experts"):
-            operation = Exchange(kind="alltoall", num_bytes=BF16 * sent, devices=run.expert_devices)
-            yield OperationStep(what=what, operation=operation)
+            operation = Exchange(
+                kind="alltoall",
+                num_bytes=BF16 * sent,
+                devices=run.expert_devices,
+                copies=mixture.chosen if run.sends_once else 0,
+            )
+            yield OperationStep(what=what, operation=operation, beside=_COMPUTING if run.hides_tokens else ())
+
+
+def _round(shape: ModelShape, run: Run) -> Iterator[OperationStep]:
+    """Keys and values of a whole sequence, which every device that shares it sees part by part."""
+    if run.context == 1:
+        return
+    latent, heads = shape.latent, max(1, shape.heads // run.degree)
+    columns = (
+        2 * _key_value_heads(shape, run) * shape.head_width
+        if latent is None
+        else heads * (latent.key + latent.rope + latent.value)
+    )
+    operation = Exchange(
+        kind="all_gather",
+        num_bytes=BF16 * run.samples * run.sequence * columns,
+        devices=run.context,
+        stride=run.degree,
+    )
+    yield OperationStep(what=_KEYS_ROUND, operation=operation, beside=("attention",))
+
+
+def _gradients_round(step: OperationStep) -> OperationStep:
+    """Backward, gradients of keys and values go round as well."""
+    assert isinstance(step.operation, Exchange)
+    return replace(step, what=_GRADIENTS_ROUND, operation=replace(step.operation, kind="reduce_scatter"))
 
 
 def _gather_and_scatter(values: int, *, run: Run) -> Iterator[OperationStep]:

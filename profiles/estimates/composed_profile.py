@@ -7,12 +7,15 @@ Megatron in mixed precision: weights bf16, main gradients, master weights and tw
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles.assumptions import Assumptions, Precision
+from profiles.degrees import Degrees
 from profiles.estimates.block_operations import (
+    ATTENDING,
     BF16,
     SCAN,
+    SCORE_BYTES_KEPT,
     LayerOperations,
     OperationStep,
     Run,
@@ -69,8 +72,8 @@ class CompositionQuestion:
     """Tokens of a sample."""
     sizes: Sequence[int] = (1,)
     """Samples of a microbatch, the profile's own first."""
-    degrees: Sequence[int] = (1,)
-    """Devices that share a layer."""
+    degrees: Sequence[int | Degrees] = (1,)
+    """Devices that share a layer: a tensor-parallel degree, or degrees by name."""
     dtype: Dtype = "bf16"
     """Of products in blocks."""
     context: int = 1
@@ -81,14 +84,51 @@ class CompositionQuestion:
     """Whether devices that share layers each do a part of the tokens between products."""
     experts: int | None = None
     """Devices that share the experts of a layer; None: those that share the layer."""
+    sends_once: bool = False
+    """Whether a token goes to a node once, however many of its experts are there."""
+    hides_tokens: bool = False
+    """Whether tokens travel to experts and back while another microbatch computes."""
+    fused_attention: bool = True
+    """Whether attention is one kernel that keeps no scores."""
 
     def __post_init__(self) -> None:
         for degree in self.degrees:
-            if reason := self.shape.why_not(degree):
+            tensor = degree if isinstance(degree, int) else degree.tensor
+            if reason := self.shape.why_not(tensor):
                 raise ValueError(
                     f"degree {degree}: does not divide the {reason} of {self.shape.name}; "
                     f"give one of {', '.join(map(str, self.shape.degrees()))}"
                 )
+            if isinstance(degree, Degrees) and (reason := self._why_not(degree)):
+                raise ValueError(f"degrees {degree}: do not divide the {reason}; give others")
+
+    def _why_not(self, named: Degrees) -> str:
+        """What degrees by name do not divide; empty: nothing."""
+        if self.context > 1 or self.experts is not None:
+            return "devices that context and experts are stated of for all degrees"
+        experts = 1 if self.shape.mixture is None else self.shape.mixture.experts
+        if experts % named.expert:
+            return f"{experts} experts of {self.shape.name}"
+        if named.context > 1 and self.sequence % (2 * named.context):
+            return f"{self.sequence} tokens of a sample into twice as many parts"
+        uneven = [size for size in self.sizes if size % named.data]
+        return f"{uneven[0]} samples of a microbatch" if uneven else ""
+
+    def run(self, degree: int | Degrees, size: int) -> Run:
+        """How devices that share so run a microbatch of so many samples."""
+        return Run(
+            samples=size // degree.data if isinstance(degree, Degrees) else size,
+            sequence=self.sequence,
+            degree=degree.tensor if isinstance(degree, Degrees) else degree,
+            context=degree.context if isinstance(degree, Degrees) else self.context,
+            dtype=self.dtype,
+            hides_exchanges=self.hides_exchanges,
+            sequence_parallel=self.sequence_parallel,
+            experts=degree.expert if isinstance(degree, Degrees) else self.experts,
+            sends_once=self.sends_once,
+            hides_tokens=self.hides_tokens,
+            fused_attention=self.fused_attention,
+        )
 
 
 def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, ...]]:
@@ -105,6 +145,7 @@ def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, 
         scaling="measured",
         conditions="alone",
         provenance=_provenance(question, composer.figures),
+        degrees=tuple(each for each in question.degrees if isinstance(each, Degrees)),
         assumptions=_assumptions(question),
         measurements=tuple(_measurement(figure) for figure in composer.figures),
     )
@@ -116,7 +157,7 @@ def _assumptions(question: CompositionQuestion) -> Assumptions:
     return Assumptions(
         precision=_precision(question),
         gradients="fp32",
-        attention="flash",
+        attention="flash" if question.fused_attention else "unfused",
         fused_loss=False,
         sequence_parallel=question.sequence_parallel,
         expert_parallel=None if question.shape.mixture is None else True,
@@ -143,7 +184,7 @@ class _Composer:
     def __init__(self, question: CompositionQuestion) -> None:
         self.question = question
         self.figures: list[Figure] = []
-        self._known: dict[tuple[object, ...], tuple[LayerCost, ...]] = {}
+        self._known: dict[str, Layer] = {}
 
     def layers(self) -> Iterator[Layer]:
         """The embedding, the blocks, the head."""
@@ -155,43 +196,47 @@ class _Composer:
         yield self._layer("head", "head", block=0)
 
     def _layer(self, name: str, kind: str, *, block: int) -> Layer:
-        if (kind,) not in self._known:
-            self._known[kind,] = tuple(self._costs(kind, block=block))
-        own = _Bytes(self.question, kind=kind, block=block)
+        if kind not in self._known:
+            self._known[kind] = self._first_of(kind, block=block)
+        return replace(self._known[kind], name=name)
+
+    def _first_of(self, kind: str, *, block: int) -> Layer:
+        """A layer of a kind; all of one kind are alike."""
+        question = self.question
+        own = self._bytes(kind, 1, block=block)
         return Layer(
-            name=name,
-            costs=self._known[kind,],
-            parameter_bytes=BF16 * own.weights(1),
-            gradient_bytes=GRADIENT_BYTES * own.weights(1),
-            optimizer_bytes=OPTIMIZER_BYTES * own.weights(1),
-            state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * own.weights(1),
-            stash_bytes=own.stash(1),
-            weight_stash_bytes=own.weight_stash(1),
-            checkpoint_bytes=own.checkpoint(1),
-            workspace_bytes=own.workspace(1),
-            wider=tuple(own.at(degree) for degree in sorted(self.question.degrees) if degree > 1),
+            name=kind,
+            costs=tuple(self._costs(kind, block=block)),
+            parameter_bytes=BF16 * own.weights(),
+            gradient_bytes=GRADIENT_BYTES * own.weights(),
+            optimizer_bytes=OPTIMIZER_BYTES * own.weights(),
+            state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * own.weights(),
+            stash_bytes=own.stash(),
+            weight_stash_bytes=own.weight_stash(),
+            checkpoint_bytes=own.checkpoint(),
+            workspace_bytes=own.workspace(),
+            wider=tuple(
+                self._bytes(kind, degree, block=block).at(_width(degree))
+                for degree in sorted(question.degrees, key=_width)
+                if _width(degree) > 1
+            ),
         )
+
+    def _bytes(self, kind: str, degree: int | Degrees, *, block: int) -> "_Bytes":
+        run = self.question.run(degree, self.question.sizes[0])
+        return _Bytes(self.question.shape, run, kind=kind, block=block)
 
     def _costs(self, kind: str, *, block: int) -> Iterator[LayerCost]:
         question = self.question
         for rates, degree, size in itertools.product(question.rates, question.degrees, question.sizes):
-            run = Run(
-                samples=size,
-                sequence=question.sequence,
-                degree=degree,
-                context=question.context,
-                dtype=question.dtype,
-                hides_exchanges=question.hides_exchanges,
-                sequence_parallel=question.sequence_parallel,
-                experts=question.experts,
-            )
+            run = question.run(degree, size)
             steps = _steps(kind, block=block, shape=question.shape, run=run)
             forward = self._sum(kind, "F", steps=steps.forward, rates=rates, run=run)
             input_grad = self._sum(kind, "I", steps=steps.input_grad, rates=rates, run=run)
             weight_grad = self._sum(kind, "W", steps=steps.weight_grad, rates=rates, run=run)
             yield LayerCost(
                 device_type=rates.name,
-                width=degree,
+                width=_width(degree),
                 microbatch_size=None if size == question.sizes[0] else size,
                 forward_ns=forward,
                 input_grad_ns=input_grad,
@@ -201,21 +246,39 @@ class _Composer:
             )
 
     def _sum(self, kind: str, phase: Phase, *, steps: Sequence[OperationStep], rates: Rates, run: Run) -> int:
-        total = 0.0
+        found = []
         for step in steps:
             alone = rates.price(step.operation)
             priced = sustained(alone, step.operation, rates=rates, phase=phase)
-            if step.because:
-                priced = priced.times(step.factor, because=step.because)
-            total += priced.ns
-            self.figures.append(
-                Figure(layer=kind, phase=phase, device_type=rates.name, run=run, step=step, priced=priced)
-            )
-        return math.ceil(total)
+            found.append(priced.times(step.factor, because=step.because) if step.because else priced)
+        found = _beside(steps, found)
+        self.figures += [
+            Figure(layer=kind, phase=phase, device_type=rates.name, run=run, step=step, priced=priced)
+            for step, priced in zip(steps, found, strict=True)
+        ]
+        return math.ceil(sum(priced.ns for priced in found))
 
     def _step_ns(self, kind: str, *, block: int, rates: Rates) -> int:
-        weights = _Bytes(self.question, kind=kind, block=block).weights(min(self.question.degrees))
+        weights = self._bytes(kind, min(self.question.degrees, key=_width), block=block).weights()
         return math.ceil(rates.price(Movement(num_bytes=STEP_BYTES * weights)).ns)
+
+
+def _beside(steps: Sequence[OperationStep], found: Sequence[PricedOperation]) -> list[PricedOperation]:
+    """The same with what goes on beside other steps only as long as it is longer than they; each hides so much once."""
+    left = {step.what: priced.ns for step, priced in zip(steps, found, strict=True) if not step.beside}
+    exposed = []
+    for step, priced in zip(steps, found, strict=True):
+        hidden = 0.0
+        for name in step.beside:
+            part = min(left.get(name, 0.0), priced.ns - hidden)
+            left[name] = left.get(name, 0.0) - part
+            hidden += part
+        exposed.append(priced.times(1 - hidden / priced.ns, because="beside others") if hidden else priced)
+    return exposed
+
+
+def _width(degree: int | Degrees) -> int:
+    return degree if isinstance(degree, int) else degree.width
 
 
 def _block_kind(shape: ModelShape, block: int) -> str:
@@ -245,133 +308,139 @@ class _Held:
 
 
 class _Bytes:
-    """What one device holds of a layer at a degree."""
+    """What one device holds of a layer, of a microbatch that it runs with others."""
 
-    def __init__(self, question: CompositionQuestion, *, kind: str, block: int) -> None:
-        self.question, self.kind, self.block = question, kind, block
-        self.tokens = question.sizes[0] * question.sequence // question.context
+    def __init__(self, shape: ModelShape, run: Run, *, kind: str, block: int) -> None:
+        self.shape, self.run, self.kind, self.block = shape, run, kind, block
+        self.tokens, self.degree = run.tokens, run.degree
 
-    def at(self, degree: int) -> WidthBytes:
+    def at(self, width: int) -> WidthBytes:
         """Every figure of the profile at one width."""
-        weights = self.weights(degree)
+        weights = self.weights()
         return WidthBytes(
-            width=degree,
+            width=width,
             parameter_bytes=BF16 * weights,
             gradient_bytes=GRADIENT_BYTES * weights,
             optimizer_bytes=OPTIMIZER_BYTES * weights,
             state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * weights,
-            stash_bytes=self.stash(degree),
-            weight_stash_bytes=self.weight_stash(degree),
-            checkpoint_bytes=self.checkpoint(degree),
-            workspace_bytes=self.workspace(degree),
+            stash_bytes=self.stash(),
+            weight_stash_bytes=self.weight_stash(),
+            checkpoint_bytes=self.checkpoint(),
+            workspace_bytes=self.workspace(),
         )
 
-    def _stream(self, degree: int) -> int:
-        """Values per token between products that one device keeps."""
-        return self.question.shape.hidden // (degree if self.question.sequence_parallel else 1)
+    def _score_bytes(self) -> int:
+        """What unfused attention keeps of all scores; 0 where it is fused."""
+        shape, run = self.shape, self.run
+        if run.fused_attention or not self.kind.startswith("block") or shape.sublayer(self.block) not in ATTENDING:
+            return 0
+        return SCORE_BYTES_KEPT * self.tokens * run.sequence * max(1, shape.heads // self.degree)
 
-    def _products(self, degree: int) -> list[Product]:
+    def _stream(self) -> int:
+        """Values per token between products that one device keeps."""
+        return self.shape.hidden // self.run.stream_parts
+
+    def _products(self) -> list[Product]:
         """Of a block, whose weights they are, without the experts'."""
-        shape, question = self.question.shape, self.question
-        run = Run(samples=question.sizes[0], sequence=question.sequence, degree=degree, context=question.context)
-        steps = block_steps(shape, run, block=self.block).forward
+        steps = block_steps(self.shape, replace(self.run, fused_attention=True), block=self.block).forward
         return [step.operation for step in steps if isinstance(step.operation, Product) and step.what != SCAN]
 
-    def weights(self, degree: int) -> int:
+    def weights(self) -> int:
         """Of one device; norms aside."""
-        shape = self.question.shape
+        shape = self.shape
         if self.kind in ("embedding", "head"):
-            return shape.vocabulary // degree * shape.hidden
-        held = sum(product.columns * product.inner for product in self._products(degree))
+            return shape.vocabulary // self.degree * shape.hidden
+        held = sum(product.columns * product.inner for product in self._products())
         if shape.mixture is not None and shape.is_mixture(self.block):
-            own = shape.mixture.experts // (self.question.experts or degree)
+            own = shape.mixture.experts // self.run.expert_devices
             held += own * (2 + shape.is_gated) * shape.hidden * shape.mixture.inner
         return held
 
-    def _block(self, degree: int) -> _Held:
+    def _block(self) -> _Held:
         """Residual stream and norms twice, queries, keys, values, attention's output, and what is inside."""
-        shape = self.question.shape
+        shape = self.shape
         if self.kind.startswith("block") and shape.pattern:
-            return self._part(degree)
-        products = self._products(degree)
+            return self._part()
+        products = self._products()
         mixture = shape.mixture if shape.is_mixture(self.block) else None
-        stream = self._stream(degree)
-        heads = shape.heads // degree
-        width = 2 * max(1, shape.key_value_heads // degree) + heads
+        stream = self._stream()
+        heads = shape.heads // self.degree
+        width = 2 * max(1, shape.key_value_heads // self.degree) + heads
         attended = width * shape.head_width if shape.latent is None else sum(each.columns for each in products[1:4:2])
         output = heads * (shape.head_width if shape.latent is None else shape.latent.value)
-        inner = shape.inner // degree if mixture is None else mixture.shared_inner // degree
+        inner = shape.inner // self.degree if mixture is None else mixture.shared_inner // self.degree
         through = (2 + shape.is_gated) * inner
         if mixture is not None:
-            through += mixture.chosen * (2 * shape.hidden + 3 * mixture.inner) // degree
+            through += mixture.chosen * (2 * shape.hidden + 3 * mixture.inner) // self.degree
         stash = 4 * stream + attended + output + through
         inputs = 2 * stream + output + inner
         gradients = attended + stream + (1 + shape.is_gated) * inner + stream
         if mixture is not None:
-            inputs += mixture.chosen * (shape.hidden + mixture.inner) // degree
-            gradients += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
+            inputs += mixture.chosen * (shape.hidden + mixture.inner) // self.degree
+            gradients += mixture.chosen * (shape.hidden + 2 * mixture.inner) // self.degree
         return _Held(stash=stash, waiting=min(stash, inputs + gradients))
 
-    def _part(self, degree: int) -> _Held:
+    def _part(self) -> _Held:
         """Of a hybrid model's block: the stream and its norm, and what its one part makes."""
-        shape, mixer = self.question.shape, self.question.shape.mixer(self.block)
-        stream = self._stream(degree)
+        shape, mixer = self.shape, self.shape.mixer(self.block)
+        stream = self._stream()
         if mixer is not None:
-            own = (mixer.columns + mixer.convolved + 2 * mixer.inner) // degree
-            return _Held(stash=2 * stream + own, waiting=stream + (mixer.columns + mixer.inner) // degree)
-        products = self._products(degree)
+            own = (mixer.columns + mixer.convolved + 2 * mixer.inner) // self.degree
+            return _Held(stash=2 * stream + own, waiting=stream + (mixer.columns + mixer.inner) // self.degree)
+        products = self._products()
         if shape.sublayer(self.block) == "*":
             own = products[0].columns + products[-1].inner
         else:
             mixture = shape.mixture if shape.is_mixture(self.block) else None
             inner = shape.inner if mixture is None else mixture.shared_inner
-            own = (2 + shape.is_gated) * inner // degree
+            own = (2 + shape.is_gated) * inner // self.degree
             if mixture is not None:
-                own += mixture.chosen * (2 * shape.hidden + (2 + shape.is_gated) * mixture.inner) // degree
+                own += mixture.chosen * (2 * shape.hidden + (2 + shape.is_gated) * mixture.inner) // self.degree
         return _Held(stash=2 * stream + own, waiting=2 * stream + own)
 
-    def stash(self, degree: int) -> int:
+    def stash(self) -> int:
         """From F to the end of I."""
-        shape = self.question.shape
+        shape = self.shape
         if self.kind == "embedding":
-            return self.tokens * (8 + BF16 * self._stream(degree))
+            return self.tokens * (8 + BF16 * self._stream())
         if self.kind == "head":
-            return self.tokens * (2 * BF16 * self._stream(degree) + 6 * shape.vocabulary // degree)
-        return BF16 * self.tokens * self._block(degree).stash
+            return self.tokens * (2 * BF16 * self._stream() + 6 * shape.vocabulary // self.degree)
+        return BF16 * self.tokens * self._block().stash + self._score_bytes()
 
-    def weight_stash(self, degree: int) -> int:
+    def weight_stash(self) -> int:
         """Of it until the end of W."""
-        shape = self.question.shape
+        shape = self.shape
         if self.kind == "embedding":
-            return self.stash(degree)
+            return self.stash()
         if self.kind == "head":
-            return BF16 * self.tokens * (self._stream(degree) + shape.vocabulary // degree)
-        return BF16 * self.tokens * self._block(degree).waiting
+            return BF16 * self.tokens * (self._stream() + shape.vocabulary // self.degree)
+        return BF16 * self.tokens * self._block().waiting
 
-    def checkpoint(self, degree: int) -> int:
+    def checkpoint(self) -> int:
         """What stays of it when the stage recomputes: a device's part of the layer's input."""
         if self.kind in ("embedding", "head"):
-            return self.stash(degree)
-        return BF16 * self.tokens * self._stream(degree)
+            return self.stash()
+        return BF16 * self.tokens * self._stream()
 
-    def workspace(self, degree: int) -> int:
+    def workspace(self) -> int:
         """While an action runs: gradients on their way, and in bf16 one gradient of every shape of weight.
 
         Transformer Engine keeps the latter from the first backward pass on, for autograd, beside sums in fp32.
         """
-        shape = self.question.shape
+        shape = self.shape
         if self.kind == "embedding":
-            return BF16 * self.weights(degree)
+            return BF16 * self.weights()
         if self.kind == "head":
-            return BF16 * self.tokens * (shape.hidden + shape.vocabulary // degree)
+            return BF16 * self.tokens * (shape.hidden + shape.vocabulary // self.degree)
         mixture = shape.mixture if shape.is_mixture(self.block) else None
-        inner = (shape.inner if mixture is None else mixture.shared_inner) // degree
-        passing = 2 * shape.hidden + 2 * self._stream(degree) + (1 + shape.is_gated) * inner
-        shapes = {(each.columns, each.inner) for each in self._products(degree)}
+        inner = (shape.inner if mixture is None else mixture.shared_inner) // self.degree
+        passing = 2 * shape.hidden + 2 * self._stream() + (1 + shape.is_gated) * inner
+        shapes = {(each.columns, each.inner) for each in self._products()}
         if mixture is not None:
-            passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // degree
+            passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // self.degree
             shapes |= {(2 * mixture.inner, shape.hidden), (shape.hidden, mixture.inner)}
-        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing)
+        scores = self._score_bytes() * BF16 // SCORE_BYTES_KEPT
+        return BF16 * (sum(columns * rows for columns, rows in shapes) + self.tokens * passing) + scores
 
 
 def shares(figures: Sequence[Figure]) -> dict[Source, float]:
@@ -399,7 +468,17 @@ def _provenance(question: CompositionQuestion, figures: Sequence[Figure]) -> str
     told = ", ".join(f"{100 * part:.0f} % {said[source]}" for source, part in parts.items())
     if (error := interpolation_error([each for each in figures if each.layer.startswith("block")])) is not None:
         told += f"; between rows +-{100 * error:.0f} % (95 % of rows that are left out in turn are within it)"
-    context = f" Sequences are shared by {question.context} devices." if question.context > 1 else ""
+    context = (
+        f" Sequences are shared by {question.context} devices, each with as many scores; keys and values go round "
+        "while attention runs."
+        if question.context > 1
+        else ""
+    )
+    if named := [str(each) for each in question.degrees if isinstance(each, Degrees)]:
+        context += (
+            f" Groups are {'; '.join(named)}; what the devices of one exchange of gradients at the end of an iteration "
+            "is not counted, and a message between two groups goes whole."
+        )
     hidden = ", exchanges but for their first chunk beside products" if question.hides_exchanges else ", none is hidden"
     return (
         f"Put together, not measured as a whole, from {'; '.join(rates.origin for rates in question.rates)}: "

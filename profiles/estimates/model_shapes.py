@@ -14,7 +14,7 @@ class LatentAttention:
     """Multi-head latent attention: what queries, keys and values are compressed to."""
 
     query_rank: int
-    """Of queries."""
+    """Rank to which queries are compressed."""
     key_value_rank: int
     """Of keys and values together."""
     rope: int
@@ -127,11 +127,11 @@ class ModelShape:
         return self.pattern[block] if self.pattern else ""
 
     def mixer(self, block: int) -> RecurrentShape | None:
-        """Of a block that is a recurrent mixer."""
+        """The recurrent mixer of a block; None if the block has attention."""
         return {"M": self.mamba, "G": self.delta}.get(self.sublayer(block))
 
     def window(self, block: int) -> int:
-        """What a block's attention sees."""
+        """Tokens that a block's attention sees."""
         return self.windows[block] if self.windows else 0
 
     def degrees(self, most: int = 8) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ class Product:
     columns: int
     """Of the output."""
     inner: int
-    """What is summed over."""
+    """Length of the summed dimension."""
     dtype: Dtype = "bf16"
     """Of both inputs."""
 
@@ -113,14 +113,19 @@ class Exchange:
     num_bytes: int
     """Of the whole tensor (all-to-all: of what one device sends)."""
     devices: int
-    """That take part."""
+    """Number of devices that take part."""
+    stride: int = 1
+    """From one that takes part to the next; the devices of a node stand beside each other."""
+    copies: int = 0
+    """Of an all-to-all: copies of a token in what is sent, one of which goes to a node and is spread there; 0: each
+    goes by itself."""
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.num_bytes} bytes among {self.devices}"
 
 
 Operation = Product | CausalAttention | ExpertProducts | Movement | Exchange
-"""Any of them."""
+"""Every operation that has a price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +133,9 @@ class PricedOperation:
     """A time and where it is from."""
 
     ns: float
-    """Nanoseconds."""
+    """Duration on one device."""
     source: Source
-    """How sure it is."""
+    """`measured`, interpolated or assumed."""
     table: str
     """The table, or the rule."""
     error: float | None = None

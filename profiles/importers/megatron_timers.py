@@ -33,7 +33,7 @@ _BATCH = re.compile(r"global batch size: +(\d+)")
 
 @dataclass(slots=True, kw_only=True)
 class MegatronTimers:
-    """What the log says."""
+    """Arguments and intervals of a log with timers."""
 
     arguments: Mapping[str, int]
     """Those of Megatron's that are needed."""
@@ -57,7 +57,7 @@ class MegatronTimers:
 
 @dataclass(slots=True, kw_only=True)
 class _Interval:
-    """What is logged at once."""
+    """One logging interval of several iterations."""
 
     mean_ns: int
     counts: tuple[int | None, int | None]

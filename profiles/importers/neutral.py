@@ -28,7 +28,7 @@ _LENIENT = {"extra": "ignore"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeutralLayer:
-    """One layer, per microbatch on the reference device."""
+    """One layer, per microbatch on the reference device; its backward is I + W, its gradients are `param_bytes`."""
 
     __pydantic_config__ = _STRICT
 
@@ -36,12 +36,18 @@ class NeutralLayer:
     forward_ms: Milliseconds
     backward_ms: Milliseconds
     input_grad_ms: Milliseconds | None = None
+    """None: with parameters half of the backward, recorded as an assumption; without, all of it."""
     weight_grad_ms: Milliseconds | None = None
+    """None: the rest of the backward."""
     param_bytes: Bytes
     activation_bytes: Bytes
+    """Size of each edge that leaves the layer."""
     stash_bytes: Bytes | None = None
+    """None: `activation_bytes`."""
     weight_stash_bytes: Bytes | None = None
+    """None: the stash if the layer has parameters, else 0."""
     static_bytes: Bytes | None = None
+    """None: `param_bytes` times `static_multiplier`."""
 
     def __post_init__(self) -> None:
         owner = f"layer {self.name[:80]!r}"
@@ -97,6 +103,7 @@ class NeutralMeta:
 
     static_multiplier: Annotated[float, Field(ge=0, le=1000)] = 3.0
     memory_semantics: str = ""
+    """If it speaks of an activation budget, `receive_buffers` is 0."""
     cluster_note: str = ""
     microbatch_size: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = None
 

@@ -59,7 +59,7 @@ class _OwnTrace:
     rank: int | None = None
     """Its number, if the document says it."""
     device: str = ""
-    """What the plan calls it."""
+    """Name of the device in the plan."""
     rows: _ActionColumns = field(default_factory=_ActionColumns)
     """Per iteration its actions."""
     taken_up: "list[array[int]]" = field(default_factory=list)

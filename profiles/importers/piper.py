@@ -90,7 +90,7 @@ class PiperDocument:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """All tensor-parallel degrees, ascending."""
+        """Tensor-parallel degrees, ascending."""
         return tuple(sorted({int(width) for node in self.nodes for width in node.TMPCs}))
 
 

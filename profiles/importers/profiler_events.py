@@ -29,7 +29,7 @@ ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
 _ARRAY = re.compile(r'"(traceEvents|nodes)"\s*:\s*\[')
 
 PROFILER, LINKED, PROTOBUF = "torch's profiler", "Chakra's linked traces", "Chakra's traces (protobuf)"
-"""Whose form a trace has."""
+"""Tools whose traces are read."""
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
 

@@ -23,7 +23,7 @@ class _RankTrace:
 
     source: str
     form: str
-    """Whose form it has."""
+    """Tool that wrote the trace."""
     number: int | None
     """Its rank, if the document says it."""
     rows: Sequence[Sequence[Entry]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class _RankTrace:
     taken_up: Sequence[Sequence[int]] = ()
     """Per iteration when each action was taken up, by the same clock; empty where it is not told."""
     unmarked: UnmarkedRank | None = None
-    """What is told without marks."""
+    """Actions of a trace without marks."""
     messages: list[MessageEnd] = field(default_factory=list)
     """Sends and receives, in the order of their begins."""
     is_rebuilt: bool = False
@@ -40,12 +40,12 @@ class _RankTrace:
 
 @dataclass(kw_only=True)
 class RankTraces:
-    """All ranks of a job."""
+    """Traces of a job, one per rank."""
 
     files: Sequence[Path]
-    """Where they were read."""
+    """One path per rank, or one for all of them."""
     form: str
-    """Whose form they have."""
+    """Tool that wrote the traces."""
     ranks: Mapping[str, _RankTrace]
     """By device."""
     pairs: frozenset[tuple[str, str]] | None

@@ -90,7 +90,7 @@ class RunStep:
         )
 
     def keyed(self) -> Iterator[tuple[Key, RunAction]]:
-        """All actions, device by device."""
+        """Actions by device, in order of time."""
         for (pipeline, _), row in self.actions.items():
             for action in row:
                 yield (pipeline, action.stage, action.kind, action.microbatch), action

@@ -66,7 +66,7 @@ class TraceSummary:
     source: str
     """The file, or the first of them."""
     form: str
-    """Whose form the traces have."""
+    """Tool that wrote the traces."""
     cells: dict[Cell, Spread] = field(default_factory=lambda: defaultdict(Spread))
     """Durations of actions."""
     transfers: dict[tuple[int, int], Spread] = field(default_factory=lambda: defaultdict(Spread))
@@ -90,7 +90,7 @@ class TraceSummary:
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Those that ran."""
+        """Stages of the trace, ascending."""
         return tuple(sorted({stage for _, stage, _ in self.cells}))
 
     @property

@@ -22,7 +22,7 @@ REMEDY = (
     'wrap every forward and backward in torch.profiler.record_function("PP:0F3") with stage, kind (F, B, I, W) and '
     "microbatch"
 )
-"""What always helps."""
+"""Remedy for traces whose actions cannot be recognised."""
 
 _MESSAGES = {"c10d::send": ("S", "Dst Rank"), "c10d::recv_": ("R", "Src Rank")}
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -82,7 +82,7 @@ class _Span:
     tid: int
     kind: str
     forward: int
-    """Which forward it is, or belongs to."""
+    """Number of the forward, for a backward that of its forward."""
     is_again: bool = False
     """Whether it goes through a part of the forward for the second time: gradients of weights."""
     got: list[Post] = field(default_factory=list)

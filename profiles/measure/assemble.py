@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from profiles.assumptions import Assumptions, GradientPrecision
+from profiles.host_times import HostTime
 from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import FULL, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 BATCH = ""
 
@@ -47,7 +48,7 @@ class Origin:
     """What the provenance says beside the figures."""
 
     model: str
-    """As the user named it."""
+    """The argument of `pipeplan profile`: `module:function` or a family with settings."""
     machine: str
     """Processor, system, versions."""
     notes: tuple[str, ...] = ()
@@ -102,7 +103,8 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: MeasurementS
     sizes = main.sizes
     if not is_split:
         sizes = replace(sizes, weight_saved=0)
-    costs = [_cost(records[name, size_, width_], asked=asked, size=size_, width=width_)
+    has_host = any(timing.host_ns is not None for record in records.values() for timing in record.timings.values())
+    costs = [_cost(records[name, size_, width_], asked=asked, size=size_, width=width_, has_host=has_host)
              for size_ in asked.microbatch_sizes for width_ in asked.widths]  # fmt: skip
     stash = max(sizes.saved, sizes.weight_saved)
     return Layer(
@@ -144,7 +146,9 @@ def _ceil(number: int, parts: int) -> int:
     return -(-number // parts)
 
 
-def _cost(record: LayerRecord, *, asked: MeasurementSettings, size: int, width: int) -> LayerCost:
+def _cost(
+    record: LayerRecord, *, asked: MeasurementSettings, size: int, width: int, has_host: bool = False
+) -> LayerCost:
     """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size.
 
     What its forward takes longer where the backward will be split (N) belongs to I as well: it comes and goes with I.
@@ -157,8 +161,7 @@ def _cost(record: LayerRecord, *, asked: MeasurementSettings, size: int, width: 
     whole = min(times["B"], split)
     has_split = is_trained and not record.unsplit  # an empty W takes some time as well, which belongs to I
     is_main = (size, width) == (asked.microbatch_sizes[0], asked.widths[0])
-    recomputing = max(0, times["R"] - times["B"]) if times["R"] else 0
-    recomputing += max(0, times["C"] - times["F"]) if times["C"] else 0
+    recomputing = _recomputing(times)
     return LayerCost(
         device_type=asked.device_type,
         width=width,
@@ -169,7 +172,25 @@ def _cost(record: LayerRecord, *, asked: MeasurementSettings, size: int, width: 
         backward_ns=whole if has_split and whole < split else None,
         recompute_ns=recomputing,
         optimizer_ns=_time(record, "O", asked=asked, width=width) if is_trained and is_main else 0,
+        host=_host_times(record, has_split=has_split) if has_host else (),
     )
+
+
+def _recomputing(times: Mapping[str, int]) -> int:
+    """What a backward with recomputation takes longer, and the forward before it."""
+    longer = max(0, times["R"] - times["B"]) if times["R"] else 0
+    return longer + (max(0, times["C"] - times["F"]) if times["C"] else 0)
+
+
+def _host_times(record: LayerRecord, *, has_split: bool) -> tuple[HostTime, ...]:
+    """What the host takes to ask, told apart as the card's times are; nothing where a layer was estimated."""
+    timings = {phase: record.timings.get(phase) for phase in "FNIWBCR"}
+    host = {phase: 0 if timing is None else timing.host_ns or 0 for phase, timing in timings.items()}
+    host["I"] += max(0, host["N"] - host["F"]) if host["N"] else 0
+    whole = host["B"] or host["I"] + host["W"]
+    actions = {"F": host["F"], "I": host["I"] if has_split else whole, "B": whole, FULL: _recomputing(host)}
+    actions |= {"W": host["W"]} if has_split else {}
+    return tuple(HostTime(action=action, host_ns=ns) for action, ns in actions.items())
 
 
 def _time(record: LayerRecord, phase: str, *, asked: MeasurementSettings, width: int) -> int:
@@ -217,5 +238,7 @@ def _provenance(records: Mapping[Key, LayerRecord], *, asked: MeasurementSetting
         names = dict.fromkeys(name for (name, _, _), record in records.items() if record.unsplit)
         parts.append(f"NOT SPLIT, W is part of I: {', '.join(list(names)[:5])} ({', '.join(unsplit)})")
     parts.append("I is a whole backward in which weight gradients are put off as the executor does, W computes them")
+    if any(timing.host_ns is not None for timing in timings):
+        parts.append("host times are the least that the host took to ask, the others what the card took")
     parts.append("optimizer_ns of a layer is the step of an optimizer that has this layer alone")
     return "; ".join([*parts, *origin.notes]) + "."

@@ -36,7 +36,7 @@ _ROW_SUMS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionCall:
-    """What decides on the kernel."""
+    """Shapes and settings that decide on the attention kernel."""
 
     query: torch.Tensor
     """Samples x heads x rows x width."""

@@ -30,11 +30,15 @@ class HostClock:
         wall, thread = time.perf_counter_ns() - wall, time.thread_time_ns() - thread
         self.samples.setdefault(phase, []).append((wall // calls, thread // calls))
 
+    def host_ns(self, phase: str) -> int | None:  # noqa: ARG002
+        """None: the host does the work itself."""
+        return None
+
     def end_repetition(self) -> None:
         """All spans so far have ended."""
 
     def settle(self) -> None:
-        """They have."""
+        """No work is pending on a host, so this returns at once."""
 
     def clear(self) -> None:
         """Forget everything: it was warm-up."""
@@ -42,7 +46,7 @@ class HostClock:
         self.samples.clear()
 
 
-MOST_HEAD_START_NS = 20_000_000
+MOST_HEAD_START_NS = 100_000_000
 """Phases whose launches take longer are timed as they come."""
 
 _EMPTY_BACKWARDS = 50
@@ -62,18 +66,22 @@ class CudaClock:
     A device that has nothing to do waits for every launch, and a phase of small kernels is then torn by gaps that it
     need not have. So the host is ahead of the device, before every phase, by as long as its launches take: where what
     is queued takes less, the device is given something to do meanwhile. Where asking for a forward, a W or a step takes
-    longer than the device does, nothing can hide it in the long run: then that is what it takes.
+    longer than the device does, nothing can hide it in the long run: then that is what it takes, unless the host's time
+    is told apart.
     """
 
     warm_up_s = 0.5
     """Under load the clocks of an accelerator fall: an H200 at its power limit runs at 1,365 to 1,620 of its 1,980 MHz.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, tells_host: bool = False) -> None:
+        """`tells_host`: samples are the device's alone, but for steps, and `host_ns` says what the host took."""
         self.samples: Samples = {}
-        self.device = device
+        self.device, self.tells_host = device, tells_host
         self.launch_ns: dict[str, int] = {}
         """Per phase how long the host took at least to ask for a call of it."""
+        self._asked_ns: dict[str, int] = {}
+        """Of it what is the layer's."""
         self.device_ns: dict[str, int] = {}
         """Per phase how long the device took for a call of it at least."""
         self._wake_ns: int | None = None
@@ -132,8 +140,14 @@ class CudaClock:
     def _read(self, span: "_TimedPhase") -> None:
         phase, took_ns = span.phase, round(span.begin.elapsed_time(span.end) * 1e6) // span.calls
         self.device_ns[phase] = min(took_ns, self.device_ns.get(phase, took_ns))
-        least_ns = self.launch_ns[phase] - (self._wake() // span.calls if phase in _BACKWARD_PHASES else 0)
+        asked_ns = self.launch_ns[phase] - (self._wake() // span.calls if phase in _BACKWARD_PHASES else 0)
+        self._asked_ns[phase] = max(0, asked_ns)
+        least_ns = 0 if self.tells_host and phase != "O" else asked_ns
         self.samples.setdefault(phase, []).append((max(took_ns, least_ns), None))
+
+    def host_ns(self, phase: str) -> int | None:
+        """What the host took at least to ask for a phase, autograd's waking aside; None: not told apart."""
+        return self._asked_ns.get(phase) if self.tells_host and phase != "O" else None
 
     def _wake(self) -> int:
         """How long autograd takes to do nothing."""
@@ -166,6 +180,6 @@ def time_empty_backward(device: torch.device) -> int:
     return round(median(times))
 
 
-def make_clock(device: torch.device) -> HostClock | CudaClock:
-    """The clock that fits the device."""
-    return CudaClock(device) if device.type == "cuda" else HostClock()
+def make_clock(device: torch.device, *, tells_host: bool = False) -> HostClock | CudaClock:
+    """The clock that fits the device; `tells_host`: on an accelerator, what the host takes is told apart."""
+    return CudaClock(device, tells_host=tells_host) if device.type == "cuda" else HostClock()

@@ -16,7 +16,7 @@ class LinkSummary:
     kind: str
     """`within a host` or `between hosts`."""
     num_pairs: int
-    """How many pairs were measured."""
+    """Number of measured pairs."""
     by_size: tuple[tuple[int, int, int], ...]
     """Bytes, the median pair's nanoseconds, and its bytes per second, in rising order of bytes."""
     knee_bytes: int

@@ -7,7 +7,6 @@ alike. Where they miss a time, it states times by message size as well. The tabl
 import itertools
 import json
 import statistics
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,7 +94,7 @@ class AllReduce:
     __pydantic_config__ = _STRICT
 
     places: int
-    """How many took part."""
+    """Number of processes."""
     num_bytes: int
     """Of each one's tensor."""
     duration_ns: int
@@ -207,19 +206,6 @@ def fit(table: Sequence[tuple[int, int]]) -> tuple[int, int]:
     if per_byte <= 0:
         return round(t0 / s0), 10**12
     return round(latency), max(1, round(1e9 / per_byte))
-
-
-def interpolate(table: Sequence[tuple[int, int]], num_bytes: int) -> int:
-    """Nanoseconds for so many bytes: between the neighbouring sizes; beyond the last one at its rate."""
-    sizes = [size for size, _ in table]
-    after = bisect_left(sizes, num_bytes)
-    if after == 0:
-        return table[0][1]
-    (low, low_time) = table[after - 1]
-    if after == len(table):
-        return low_time * num_bytes // low
-    high, high_time = table[after]
-    return low_time + (high_time - low_time) * (num_bytes - low) // (high - low)
 
 
 def worst_error(table: Sequence[tuple[int, int]]) -> float:

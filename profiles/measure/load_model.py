@@ -28,7 +28,7 @@ Cut = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model, and what it was made of."""
+    """A model, and the kind of source that it was made from."""
 
     model: Model
     kind: Kind

@@ -116,7 +116,7 @@ _ALIKE = 1e-3
 """Losses that differ by a smaller part of them are the same, added up in another order."""
 
 _MOST_SAMPLES = 128
-"""Whose losses are compared."""
+"""Samples whose losses are compared."""
 
 
 def is_uneven_loss(model: Model, last: nn.Module, *, inputs: Tensors) -> bool:

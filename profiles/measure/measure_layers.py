@@ -45,7 +45,7 @@ class Survey:
     device: str = "cpu"
     """A torch device."""
     device_type: str = "cpu"
-    """What the document calls it."""
+    """Name of the device type in the document."""
     dtype: str | None = None
     """Weights and activations are brought into this type (`bfloat16`, say); None: as the model makes them."""
     clock: Clock = "thread"
@@ -367,18 +367,23 @@ class _Walk:
 
     def _rest(self) -> str:
         survey = self.survey
-        return repr(
-            (
-                survey.device_type,
-                survey.dtype,
-                survey.clock,
-                survey.effort,
-                survey.recomputes,
-                survey.sheet,
-                "" if survey.sheet is None else origin_of(survey.sheet),
-                survey.busy_processes > 1,
+        clocks = ", host and card apart" if self.device.type == "cuda" else ""
+        return (
+            clocks
+            + repr(
+                (
+                    survey.device_type,
+                    survey.dtype,
+                    survey.clock,
+                    survey.effort,
+                    survey.recomputes,
+                    survey.sheet,
+                    "" if survey.sheet is None else origin_of(survey.sheet),
+                    survey.busy_processes > 1,
+                )
             )
-        ) + describe_machine(survey)
+            + describe_machine(survey)
+        )
 
     def _examine(self, name: str, inputs: Tensors, *, width: int) -> tuple[LayerRecord, Tensors | None]:
         """Run the layer if it fits, otherwise count it."""
@@ -456,14 +461,17 @@ class _Walk:
         module = make_layer(self.model, name, device=self.device, dtype=self.dtype)
         segment = Segment(module, inputs, wants=wants, waiting=self.defer(module), loss=loss)
         layer_memory = LayerMemory(segment)
-        clock, survey = make_clock(self.device), self.survey
+        clock, survey = make_clock(self.device, tells_host=True), self.survey
         if survey.busy_processes == 1 or width != survey.widths[0]:
             time_segment(segment, clock, effort=survey.effort, recomputes=survey.recomputes)
         samples = dict(clock.samples)
         clock.samples = {}
         optimizer = time_optimizer(segment, clock, make=self.model.optimizer, effort=survey.effort)
         samples |= clock.samples
-        timings = self._timings(samples, width)
+        timings = {
+            phase: replace(timing, host_ns=clock.host_ns(phase))
+            for phase, timing in self._timings(samples, width).items()
+        }
         sizes = layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -86,7 +86,7 @@ class SavedBytes:
         return sum(int(storage.nbytes()) for key, storage in self._kept.items() if key not in aside)
 
     def forget(self) -> None:
-        """Let go."""
+        """Drop the references to saved tensors, so that the next measurement begins at zero."""
         self._kept.clear()
 
 

@@ -40,7 +40,7 @@ KNOWN = {*_FIRST_FACTOR, *FORWARD, *BACKWARD}
 
 @dataclass(slots=True)
 class LoggedWork:
-    """What one phase did."""
+    """Operations and bytes of one phase."""
 
     operations: list[tuple[Operation, float]] = field(default_factory=list)
     """Each with how many times as long it takes."""

@@ -35,6 +35,8 @@ class Timing:
     """Distance of the quartiles as a fraction of the median, by the clock that was asked for."""
     repetitions: int = 1
     """How many were taken after the warm-up."""
+    host_ns: int | None = None
+    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not told apart."""
 
     def at(self, clock: Clock) -> int:
         """Median by the clock, or by the wall's where the thread's own is not known."""
@@ -83,7 +85,7 @@ class LayerBytes:
     __pydantic_config__ = _STRICT
 
     parameters: int
-    """All weights."""
+    """Bytes of weights."""
     trained: int
     """The weights that are trained."""
     state: int
@@ -93,7 +95,7 @@ class LayerBytes:
     weight_saved: int
     """What waits between the end of I and the end of W."""
     inputs: int
-    """What the layer is given."""
+    """Bytes of the layer's inputs, per microbatch."""
     workspace: int
     """The most that any action holds beside the above."""
     optimizer: int | None = None

@@ -24,7 +24,7 @@ _MAX_CALLS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringEffort:
-    """How thoroughly is measured."""
+    """Repetitions and seconds per layer."""
 
     repetitions: int = 10
     """Wanted after the warm-up."""
@@ -79,7 +79,7 @@ class Segment:
         return self._gradients
 
     def parameters(self) -> list[nn.Parameter]:
-        """Those that are trained."""
+        """Parameters with gradients."""
         return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
 
     def make_grads(self) -> None:

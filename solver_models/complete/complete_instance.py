@@ -100,21 +100,21 @@ class CompleteInstance:
     num_slots: int
     """Most stages of a plan."""
     max_stages_per_device: int
-    """Most stages of a device."""
+    """Limit of slots whose assignment contains a device."""
     edges: tuple[tuple[int, int], ...]
     """(producer, consumer) layers."""
     sets: tuple[LayerSet, ...]
-    """What may be a stage."""
+    """Sets of layers that may form a stage."""
     assignments: tuple[tuple[int, ...], ...]
     """Device of every replica, for each device assignment of a stage."""
     slot_sets: tuple[tuple[int, ...], ...]
-    """Per slot, the sets that it may hold."""
+    """Per slot, indices of the sets of layers allowed in it."""
     slot_assignments: tuple[tuple[int, ...], ...]
-    """Per slot, the assignments that it may take."""
+    """Per slot, indices of the device assignments allowed for it."""
     set_assignments: Mapping[int, frozenset[int]]
-    """The assignments of sets that may not take all of them."""
+    """Per restricted set of layers, the indices of its allowed assignments; others may take all."""
     kinds: tuple[Kind, ...]
-    """What stages may be."""
+    """Kinds of stages: recomputation and sharding."""
     traffic: tuple[Traffic, ...]
     """The kinds of traffic between two stages."""
     traffic_of: Mapping[tuple[int, int], int]

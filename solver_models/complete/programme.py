@@ -48,7 +48,7 @@ class OptionalTask:
     end: int
     """Variable: when it ends."""
     present: Literal
-    """Whether it is there."""
+    """True where the task is performed; then it takes its duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Programme:
         self.forbid((*given, ~literal))
 
     def forbid(self, literals: Sequence[Literal]) -> None:
-        """Not all of the literals hold."""
+        """At least one of the literals is false."""
         terms = [(x, 1) if x >= 0 else (~x, -1) for x in literals]
         self.add(terms, high=len(literals) - 1 - sum(x < 0 for x in literals))
 

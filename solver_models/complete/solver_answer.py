@@ -13,7 +13,7 @@ class SolverAnswer:
     """Its claim, and the values of the variables if it found any."""
 
     status: Status
-    """What the solver claims."""
+    """Claim of the solver."""
     bound: int | None
     """Ticks that it claims no solution can beat."""
     values: list[int] | None

@@ -101,7 +101,7 @@ def solve_with_cp_sat(
 
 
 class _SolutionCallback(cp_model.CpSolverSolutionCallback):
-    """Solutions on the way."""
+    """Passes each better solution of CP-SAT on, and stops the solver when asked to."""
 
     def __init__(self, model: cp_model.CpModel, count: int) -> None:
         super().__init__()

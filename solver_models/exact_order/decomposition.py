@@ -48,7 +48,7 @@ def likeness(net: Net) -> Hashable:
 
 
 def twin_devices(net: Net, twin: Net) -> dict[int, int]:
-    """The device of a twin that stands for each device of a net."""
+    """Per device of the net, the device of the twin in its place."""
     return dict(zip(net.replica_device.tolist(), twin.replica_device.tolist(), strict=True))
 
 

@@ -398,7 +398,7 @@ def _most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) 
 
 @kernel
 def in_order(times: Integers, other: Integers) -> Integers:
-    """Both rows as one, ascending."""
+    """The times of two rows, merged ascending."""
     merged = np.concatenate((times, other))
     merged.sort()
     return merged

@@ -134,7 +134,7 @@ class Tree(NamedTuple):
     pinned: Integers
     """[L] device that must hold the layer, or -1."""
     space: Space
-    """What the stages may be."""
+    """Stages that the enumeration may form."""
     by_span: bool
     """Whether the span is bounded, not the makespan."""
     threshold: int

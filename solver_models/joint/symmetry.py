@@ -67,7 +67,7 @@ class _Quotient:
     """Whether alike devices have nothing to do with each other, so that nothing is lost by letting them run alike."""
 
     def unfold(self, device_orders: dict[int, DeviceOrder]) -> dict[int, DeviceOrder]:
-        """Device orders for all devices."""
+        """Orders of all devices from those of one representative per class."""
         return {
             device: [(kind, stages[stage], microbatch) for kind, stage, microbatch in device_orders[own]]
             for own, others in self.stands_for.items()

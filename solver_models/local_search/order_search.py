@@ -61,7 +61,7 @@ class Order:
     lengths: Integers
     """[D] how many."""
     origin: int
-    """Which seed it descends from."""
+    """Index of the start from which it descends."""
 
 
 class OrderSearch:
@@ -142,12 +142,6 @@ class OrderSearch:
             device_orders, lengths = self._room()
             if play_filled(self.net, device_orders, lengths, extra, self.by_span)[0] < FAR:
                 self._offer(device_orders, lengths)
-
-    def add_repetends(self) -> None:
-        """Offer the device orders that repeat a period found by CP-SAT."""
-        found = list(self._repetends(seed=self.seed))
-        self._keep([replace(order, origin=self.num_origins + k) for k, order in enumerate(found)])
-        self.num_origins += len(found)
 
     def run_round(self, on_better: Callable[[], None] | None = None) -> None:
         """Take in what the next round has to know, and start it; `on_better` is called when it has found a new best.

@@ -26,7 +26,7 @@ class BalancedTimes(NamedTuple):
 
 
 class Assignments(NamedTuple):
-    """What pipelines hold, in order."""
+    """Microbatches per pipeline, in order."""
 
     held: Integers
     """[P, M] microbatches."""

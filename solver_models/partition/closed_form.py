@@ -13,7 +13,7 @@ class _Stage:
 
     forward: int
     backward: int
-    """What earlier stages wait for."""
+    """Ticks of the backward part before the gradient leaves."""
     rest: int
     arrival: int
     """Ticks of the transfer into it."""

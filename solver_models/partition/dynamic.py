@@ -98,21 +98,6 @@ class Partitioner:
         start, step = reach(self.tables, limit, allowed, self.stride, most_stages)
         return start, step
 
-    def least_largest_load(self, *, allowed: Integers | None = None, most_stages: int | None = None) -> Stages | None:
-        """The partition with the least largest load; None if nothing fits in memory. Exact (see `reach`)."""
-        numbers = self.instance.allowed if allowed is None else allowed
-        stages = most_stages or min(self.instance.num_layers, self.instance.num_devices)
-        low, high = self.lower_bound() - 1, self.ceiling()
-        best = self.read(*self.within(high, allowed=numbers, most_stages=stages))
-        while best is not None and low + 1 < high:
-            middle = (low + high) // 2
-            found = self.read(*self.within(middle, allowed=numbers, most_stages=stages))
-            if found is None:
-                low = middle
-            else:
-                best, high = found, min(middle, self.largest_load(found))
-        return best
-
     def read(self, start: Integers, step: Integers, *, most_stages: int | None = None) -> Stages | None:
         """The stages that `reach` found, as few as possible; None if there are none, or none with at most so many."""
         for k in range(1, (len(start) - 1 if most_stages is None else most_stages) + 1):
@@ -130,20 +115,6 @@ class Partitioner:
             stages.append(Interval(int(start[row, use]), int(start[row - 1, before]), device_class, replicas))
             use = before
         return tuple(stages)
-
-    def best_for_order(self, order: Sequence[tuple[int, int]], *, by_bound: bool = True) -> Stages | None:
-        """The best cut into stages on these (class, replicas), in this order; None if nothing fits in memory.
-
-        Best is the least largest load, or, `by_bound`, the least makespan that fill, work and drain allow, where the
-        drain is taken to be proportional to the fill.
-        """
-        num_stages, num_layers = len(order), self.instance.num_layers
-        if num_stages > num_layers:
-            return None
-        lowest = np.arange(num_stages, dtype=np.int64)
-        window = lowest, lowest + num_layers - num_stages
-        high = self.ceiling() * (2 * self.instance.num_microbatches * num_stages if by_bound else 1)
-        return self._bisect(order, window=window, high=high, by_bound=by_bound, tolerance=0.0)
 
     def least_load_in_order(self, order: Sequence[tuple[int, int]], *, tolerance: float = 0.0) -> Stages | None:
         """The least largest load on at most these (class, replicas), in this order; None if nothing fits in memory."""

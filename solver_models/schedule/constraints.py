@@ -34,7 +34,7 @@ class Rules:
                 self.devices.setdefault(device, []).append(number)
 
     def add_all(self) -> None:
-        """Every rule."""
+        """Add durations, precedences, device orders, transfers and memory to the model."""
         for name in self.NAMES:
             getattr(self, name)()
 

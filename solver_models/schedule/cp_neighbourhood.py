@@ -24,11 +24,11 @@ class Better:
     device_orders: dict[int, DeviceOrder]
     """Per device, the new order."""
     played: TimedOrders
-    """Their times."""
+    """The actions with their start and end ticks."""
 
     @property
     def makespan(self) -> int:
-        """What they take."""
+        """Ticks from 0 to the last end."""
         return self.played.makespan
 
 

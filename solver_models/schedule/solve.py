@@ -47,7 +47,7 @@ class _OrderModel:
     """A built model."""
 
     scaled: Scaled
-    """What it is a model of."""
+    """The problem in ticks of the solver."""
     model: cp_model.CpModel
     variables: Variables
     beyond: int | None

@@ -78,6 +78,7 @@ from solver_models.simulation.event_heap import (
     heap_push,
     make_heap,
 )
+from solver_models.simulation.host_clock import CROSS, HOST, HOST_COLUMNS, card_ticks, note_end
 from solver_models.simulation.preferences import NO_RULE, Preference, note_arrival, prefer
 
 FAR = 1 << 61
@@ -93,6 +94,9 @@ class Layers(NamedTuple):
 
     work: Integers
     """[tables, 5, T, L] ticks of F, I, W, B and recomputation."""
+    host: Integers
+    """[2, tables, 5, T, L] ticks that hosts take to ask for these, and from a host's beginning to the end at least;
+    [2, 0, 5, T, L] where that takes no time."""
     table_of_replicas: Integers
     """[max replicas + 1] index into `work`, or `NO_TABLE` where a stage may not have so many replicas."""
     overhead: Integers
@@ -154,6 +158,9 @@ class Net(NamedTuple):
     """[N] device."""
     duration: Integers
     """[N, 4] ticks of F, I, W, B."""
+    host: Integers
+    """[N, 4, 2] ticks that the host takes to ask for them, and from its beginning to their end at least; empty where
+    that takes no time."""
     has_weight: Integers
     """[N] 1 if there is a W."""
     held: Integers
@@ -212,6 +219,8 @@ class NetReplicas(NamedTuple):
     """[N] device."""
     duration: Integers
     """[N, 4] ticks of F, I, W, B."""
+    host: Integers
+    """[N, 4, 2] as in `Net`."""
     size: Integers
     """[7, N] units and flags of a stage's sizes, the first of `columns`, shared out to its replicas."""
     budget: Integers
@@ -268,7 +277,12 @@ class Recording(NamedTuple):
     microbatch: ShortIntegers
     """[D, longest] microbatch of every action of a device order."""
     duration: Integers
-    """[D, longest] ticks that it takes."""
+    """[D, longest] ticks that it takes; where the host takes time, at least, until it has started."""
+    host: Integers
+    """[D, longest, 2] ticks that the host takes to ask for it, and from its beginning to the end at least; empty where
+    that takes no time."""
+    hosts: Integers
+    """[D, HOST_COLUMNS] what `card_ticks` knows of the devices; empty where hosts take no time."""
     start: Integers
     """[D, longest] when it began; -1 before."""
     missing: ShortIntegers
@@ -393,6 +407,35 @@ def stage_sums(
         sizes[s, GRADIENT] += ceil_div(sizes[s, CUT_GRADIENT], width)
         sizes[s, WEIGHTS] += ceil_div(sizes[s, CUT_WEIGHTS], width)
     return times, sizes
+
+
+@kernel
+def _add_hosts(
+    layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers, found: Integers
+) -> None:
+    """Write `Net.host` of the replicas of all stages: layers in a row are the product of their max-plus matrices.
+
+    F goes through the layers forwards, the others backwards, with the recomputation of a layer right before its I or B.
+    """
+    for s in range(start.shape[0] - 1 if found.shape[0] > 0 else 0):
+        replicas = start[s + 1] - start[s]
+        table = layers.table_of_replicas[replicas]
+        for n in range(start[s], start[s + 1]):
+            t = layers.device_type[devices[n]]
+            for kind in range(BACKWARD + 1):
+                host, cross = int64(0), int64(0)
+                for y in range(stage_of.shape[0]):
+                    x = y if kind == FORWARD else stage_of.shape[0] - 1 - y
+                    if stage_of[x] != s:
+                        continue
+                    for row in (RECOMPUTATION, kind):
+                        if row == RECOMPUTATION and not (modes[s] & RECOMPUTING and kind in (INPUT_GRAD, BACKWARD)):
+                            continue
+                        work = layers.work[table, row, t, x]
+                        cross = max(cross + work, host + layers.host[CROSS, table, row, t, x])
+                        host += layers.host[HOST, table, row, t, x]
+                found[n, kind, HOST] = ceil_div(host, replicas) + layers.overhead[t, kind]
+                found[n, kind, CROSS] = ceil_div(cross, replicas) + layers.overhead[t, kind]
 
 
 @kernel
@@ -552,7 +595,9 @@ def make_replicas(
     num_stages, num_replicas = start.shape[0] - 1, devices.shape[0] + num_more
     replicas = NetReplicas(
         np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64), np.zeros((num_replicas, 4), np.int64),
-        np.zeros((HAS_WEIGHT + 1, num_replicas), np.int64), budget, np.zeros(num_stages + num_more, np.int64),
+        np.zeros((num_replicas if layers.host.shape[1] > 0 else 0, BACKWARD + 1, CROSS + 1), np.int64),
+        np.zeros((HAS_WEIGHT + 1, num_replicas), np.int64), budget,
+        np.zeros(num_stages + num_more, np.int64),
         layers.options.copy(),
     )  # fmt: skip
     steps = np.zeros(budget.shape[0], np.int64)
@@ -609,6 +654,7 @@ def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integ
     pairs = stage_traffic(layers, stage_of, start.shape[0] - 1)
     budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
     replicas = make_replicas(layers, start, devices, times, sizes, budget, 0)
+    _add_hosts(layers, stage_of, start, devices, modes, replicas.host)
     return connect(layers, replicas, make_transfers(layers, pairs, start, devices))
 
 
@@ -648,8 +694,8 @@ def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
                     table[SHARED_ROW, at] = 1
     device_start, device_replicas = by_device(replicas.device, replicas.budget.shape[0])
     return Net(
-        replicas.stage, replicas.device, replicas.duration, replicas.size[HAS_WEIGHT], replicas.size[HELD],
-        replicas.size[STASH],
+        replicas.stage, replicas.device, replicas.duration, replicas.host, replicas.size[HAS_WEIGHT],
+        replicas.size[HELD], replicas.size[STASH],
         replicas.size[WHOLE_BACKWARD], replicas.size[WEIGHT_STASH], replicas.size[WORKSPACE],
         replicas.size[WEIGHT_WORKSPACE],
         device_start, device_replicas,
@@ -1001,6 +1047,24 @@ def _is_held(recording: Recording, n: int, now: int) -> bool:
 
 
 @kernel
+def _recorded_ticks(recording: Recording, orders: Orders, n: int, d: int, now: int) -> int:
+    """How long the next action of device d takes, by the slowest host of those that run it together."""
+    took = recording.duration[d, orders.position[d]]
+    if recording.hosts.shape[0] == 0:
+        return took
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        other = recording.members[k]
+        x = orders.position[other]
+        took = max(took, card_ticks(recording.hosts, other, x, now, took, recording.host[other, x]))
+    for k in range(recording.member_start[n], recording.member_start[n + 1]):
+        other = recording.members[k]
+        x = orders.position[other]
+        recording.duration[other, x] = took
+        note_end(recording.hosts, other, x, now + took)
+    return took
+
+
+@kernel
 def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Transit, d: int) -> None:
     """Start the next action of device d, and of all who take part, if it can start.
 
@@ -1013,7 +1077,7 @@ def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Tr
     if code < 0:
         return
     n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
-    end = now + recording.duration[d, orders.position[d]]
+    end = now + _recorded_ticks(recording, orders, n, d, now)
     if end > now and not is_resumed:
         heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
         return
@@ -1095,10 +1159,33 @@ def _mark_peers(recording: Recording, d: int, dirty: Integers, is_dirty: Flags, 
 
 
 @kernel
-def _make_counters(num_replicas: int, num_devices: int) -> tuple[Integers, Integers, Flags]:
-    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy."""
-    count, position = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64), np.zeros(num_devices, np.int64)
-    return count, position, np.zeros(num_devices, np.bool_)
+def _make_counters(net: Net) -> tuple[Integers, Integers, Flags, Integers]:
+    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy; the hosts."""
+    num_devices = net.budget.shape[0]
+    count = np.zeros((net.replica_stage.shape[0], WEIGHT_GRAD + 1), np.int64)
+    hosts = np.zeros((num_devices if net.host.shape[0] > 0 else 0, HOST_COLUMNS), np.int64)
+    return count, np.zeros(num_devices, np.int64), np.zeros(num_devices, np.bool_), hosts
+
+
+@kernel
+def _begin(net: Net, hosts: Integers, position: Integers, count: Integers, free: Integers, code: int, now: int) -> int:
+    """Account for the next action of a device, which begins now; how long it takes."""
+    n, kind = code >> 2, code & 3
+    account(net, count, free, n, kind)
+    if hosts.shape[0] == 0:
+        return net.duration[n, kind]
+    d = net.replica_device[n]
+    return card_ticks(hosts, d, position[d], now, net.duration[n, kind], net.host[n, kind])
+
+
+@kernel
+def _note_start(recording: Recording, d: int, x: int, now: int) -> int:
+    """Note that action number x of device d begins now; how long it takes."""
+    recording.start[d, x] = now
+    if recording.hosts.shape[0] > 0:
+        took = recording.duration[d, x]
+        recording.duration[d, x] = card_ticks(recording.hosts, d, x, now, took, recording.host[d, x])
+    return recording.duration[d, x]
 
 
 @kernel
@@ -1143,7 +1230,7 @@ def play(
     """
     num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = _make_missing(net) if recording is None else recording.missing
-    count, position, busy = _make_counters(net.replica_stage.shape[0], num_devices)
+    count, position, busy, hosts = _make_counters(net)
     link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
     first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
     dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
@@ -1154,7 +1241,7 @@ def play(
     if recording is not None:
         orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
-        start, sent = recording.start, recording.sent
+        sent = recording.sent
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1174,13 +1261,13 @@ def play(
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
-                start[d, position[d]], took = now, recording.duration[d, position[d]]
+                took = _note_start(recording, d, position[d], now)
             else:
                 m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
                     return threshold, threshold, threshold
-                account(net, count, free, n, kind)
-                took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
+                took = _begin(net, hosts, position, count, free, code, now)
+                device_orders[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]

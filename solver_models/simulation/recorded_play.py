@@ -15,6 +15,7 @@ from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, Integers, Shor
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 from solver_models.simulation.evaluator import FAR, OPTIONS, Net, Policy, Recording, play
 from solver_models.simulation.event_heap import MOST_MICROBATCHES, MOST_STAGES, MOST_TRANSFERS
+from solver_models.simulation.host_clock import HOST_COLUMNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,9 @@ class PlayableSchedule:
     """[A] microbatch of every action."""
     ticks: Integers | None = None
     """[A] ticks of every action, where they differ within a kind of a stage replica."""
+    host: Integers | None = None
+    """[A, 2] ticks that the host takes to ask for every action, and from its beginning to the end of the action at
+    least; None: it takes no time."""
     gate: Integers | None = None
     """[A] actions that each of the `peers` of its device has ended before it starts; None: nothing waits so."""
     peers: Sequence[tuple[int, ...]] = ()
@@ -75,6 +79,8 @@ class PlayedTimes:
 
     start: Integers
     """[A] ticks."""
+    took: Integers
+    """[A] ticks that it lasted, waiting for its host included."""
     sent: Integers
     """[P, M + 1] ticks; in the last column transfers that were sent once."""
 
@@ -94,7 +100,8 @@ def play_schedule(schedule: PlayableSchedule) -> PlayedTimes:
         play(table.net(), policy, device_orders.codes, device_orders.lengths, True, FAR, recording)
     sent = np.full(recording.sent.shape, -1, np.int64)
     sent[table.order] = recording.sent
-    return PlayedTimes(start=recording.start[device_orders.is_used], sent=sent)
+    used = device_orders.is_used
+    return PlayedTimes(start=recording.start[used], took=recording.duration[used], sent=sent)
 
 
 def check_size(*, num_stages: int = 0, num_microbatches: int = 0) -> None:
@@ -133,6 +140,7 @@ class _TransferTable:
         num_devices = len(schedule.first) - 1
         return Net(
             replica_stage=schedule.stage, replica_device=self.head, duration=np.ascontiguousarray(schedule.duration),
+            host=np.zeros((0, 4, 2), np.int64),
             has_weight=zeros, held=zeros, stash=zeros, whole_backward=zeros, weight_stash=zeros, workspace=zeros,
             weight_workspace=zeros,
             device_start=np.zeros(num_devices + 1, np.int64), device_replicas=np.zeros(0, np.int64),
@@ -185,6 +193,9 @@ class _DeviceOrders:
         self.microbatch[self.is_used] = schedule.microbatch
         alike = schedule.duration[schedule.replica, schedule.kind]
         self.duration[self.is_used] = alike if schedule.ticks is None else schedule.ticks
+        self.host = np.zeros((*(shape if schedule.host is not None else (0, 0)), 2), np.int64)
+        if schedule.host is not None:
+            self.host[self.is_used] = schedule.host
         self.gate = np.zeros(shape, np.int32)
         self.gate[self.is_used] = 0 if schedule.gate is None else schedule.gate
 
@@ -199,6 +210,8 @@ def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device
     return Recording(
         microbatch=device_orders.microbatch,
         duration=device_orders.duration,
+        host=device_orders.host,
+        hosts=np.zeros((len(device_orders.host), HOST_COLUMNS), np.int64),
         start=np.full(device_orders.codes.shape, -1, np.int64),
         missing=_make_missing(schedule),
         sent=np.full((len(schedule.transfers), count + 1), -1, np.int64),

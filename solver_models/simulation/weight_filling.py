@@ -52,7 +52,7 @@ class FilledOrders(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """How far everything is."""
+    """State of a schedule that is being made."""
 
     net: Net
     habit: FillHabit

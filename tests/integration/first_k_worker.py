@@ -20,7 +20,7 @@ from threading import Event, Thread
 import torch
 from torch import distributed
 
-from planner.baselines.out_of_order.first_k import LayerTimes, backward_order, choose_first_k, curve
+from planner.baselines.out_of_order.first_k import LayerTimes, backward_order, period_ns
 
 LAYERS, WIDTH, BATCH = 12, 96, 64
 PACE_S = 0.008
@@ -157,13 +157,14 @@ def compare_speed(rounds: int) -> dict[str, object]:
     """Times of k = 0, the chosen k, and all layers, with the curve that the choice was made on."""
     times = paced_times()
     trainer = Trainer(width=WIDTH, batch=BATCH, link=Link(times.synchronisation_ns[0] / 1e9), pace_s=PACE_S)
-    chosen = choose_first_k(times)
+    periods = [period_ns(times, k) for k in range(len(times.forward_ns) + 1)]
+    chosen = periods.index(min(periods))
     seconds = time_orders(trainer, sorted({0, chosen, LAYERS}), rounds=rounds)
     trainer.link.close()
     return {
         "chosen": chosen,
         "layer_ns": [times.forward_ns[0], times.input_grad_ns[0], times.weight_grad_ns[0], times.synchronisation_ns[0]],
-        "curve_ns": curve(times),
+        "curve_ns": periods,
         "seconds": seconds,
     }
 

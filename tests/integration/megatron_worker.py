@@ -143,7 +143,7 @@ def taken(case: dict[str, Any]) -> dict[str, Any]:
         ep=1,
         dp=arguments.data_parallel_size,
         pp=config.pipeline_model_parallel_size,
-        cp=1,
+        cp=arguments.context_parallel_size,
         order="tp-cp-ep-dp-pp",
     )
     has_pipeline = len(ranks) > 1
@@ -152,7 +152,10 @@ def taken(case: dict[str, Any]) -> dict[str, Any]:
         "num_microbatches": count,
         "orders": [order_of(config, rank=rank, num_microbatches=count) for rank in ranks] if has_pipeline else None,
         "pipelines": generator.get_ranks("pp"),
-        "tensor_groups": generator.get_ranks("tp"),
+        "tensor_groups": generator.get_ranks("tp-cp"),
+        "tensor": arguments.tensor_model_parallel_size,
+        "context": arguments.context_parallel_size,
+        "experts": arguments.expert_model_parallel_size,
         "recompute": [config.recompute_granularity, config.recompute_method, config.recompute_num_layers],
         "use_distributed_optimizer": arguments.use_distributed_optimizer,
         "mtp_num_layers": config.mtp_num_layers,

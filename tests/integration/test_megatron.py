@@ -20,6 +20,8 @@ from planner.export.megatron import make_megatron_job
 from planner.export.model_parts import cut_by, letters_of
 from planner.plan import Plan
 from planner.problem import Problem
+from profiles.assumptions import Assumptions
+from profiles.degrees import Degrees
 from profiles.model_profile import RecomputeBytes, RecomputeTime
 from tests.integration.test_execute_command import environment
 from tests.planner.export.test_targets import (
@@ -96,6 +98,13 @@ def tensor_parallel() -> Case:
     return problem, as_looped(problem, replace(plan, stages=stages), has_widths=True)
 
 
+def by_name(degrees: Degrees) -> Case:
+    """The same groups, which share something else."""
+    problem, plan = tensor_parallel()
+    profile = replace(problem.profile, degrees=(degrees,), assumptions=Assumptions(sequence_parallel=True))
+    return replace(problem, profile=profile), plan
+
+
 def predicting(sizes: list[int], devices: str) -> Case:
     """The last block predicts several tokens."""
     problem = predicting_tokens("layers.5")
@@ -117,9 +126,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "the first blocks recomputed": lambda: recomputed("full"),
     "recomputed selectively": lambda: recomputed("selective"),
     "tensor-parallel": tensor_parallel,
+    "contexts": lambda: by_name(Degrees(context=2)),
+    "experts on data-parallel ranks": lambda: by_name(Degrees(data=2, expert=2)),
+    "experts on tensor-parallel ranks": lambda: by_name(Degrees(tensor=2, expert=2)),
     "multi-token prediction": lambda: predicting([2, 2, 2, 3], "0 1 0 1"),
     "multi-token prediction by itself": lambda: predicting([3, 3, 1, 2], "0 1 2 3"),
 }
+MIXTURE = ("--num-experts", "4", "--moe-token-dispatcher-type", "alltoall")
+"""What users write themselves of a model with experts."""
 RECOMPUTED = {
     "all recomputed": ["full", "uniform", 1],
     "the first blocks recomputed": ["full", "block", 2],
@@ -154,6 +168,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     for make in CASES.values():
         job = make_megatron_job(*make())
         asked.append({"arguments": [word for words in job.arguments for word in words], "world_size": len(job.ranks)})
+    for name, case in zip(CASES, asked, strict=True):
+        case["arguments"] += MIXTURE if name.startswith("experts") else ()
     return dict(zip(CASES, ask(asked, tmp_path_factory.mktemp("megatron")), strict=True))
 
 
@@ -190,15 +206,26 @@ def test_megatron_runs_the_orders_of_the_plan(name: str, answers: dict[str, dict
 def test_megatron_numbers_ranks_as_the_job_does(name: str, answers: dict[str, dict[str, Any]]):
     """Tests that its groups of ranks, with the job's device of each, are groups, replicas and stages of the plan."""
     problem, plan = CASES[name]()
-    ranks = make_megatron_job(problem, plan).ranks
+    ranks, found = make_megatron_job(problem, plan).ranks, answers[name]
     for group in answers[name]["tensor_groups"]:
-        assert tuple(ranks[rank] for rank in group) in {group for stage in plan.stages for group in stage.replicas}
+        held = {ranks[rank] for rank in group}
+        assert any(held <= set(group) for stage in plan.stages for group in stage.replicas)
+        assert len(held) == found["tensor"] * found["context"]
     for pipeline in answers[name]["pipelines"]:
         places = [
             next(number for number, group in enumerate(plan.stages[stage].replicas) if ranks[rank] in group)
             for stage, rank in enumerate(pipeline)
         ]
         assert len(set(places)) == 1  # a pipeline is of one replica of every stage
+
+
+def test_megatron_has_the_degrees_of_the_plan(answers: dict[str, dict[str, Any]]):
+    """Tests that contexts and experts are shared by as many ranks as the plan's names say."""
+    found = {name: [answers[name][each] for each in ("tensor", "context", "experts")] for name in CASES}
+    assert found["tensor-parallel"] == [2, 1, 1]
+    assert found["contexts"] == [1, 2, 1]
+    assert found["experts on data-parallel ranks"] == [1, 1, 2]
+    assert found["experts on tensor-parallel ranks"] == [2, 1, 2]
 
 
 def test_megatron_refuses_what_we_refuse(tmp_path: Path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import planner.verify
 from planner.actions import Action, parse_action
-from planner.device_subsets import PER_UNIT
+from planner.decisions.price.device_kinds import PER_UNIT
 from planner.errors import PlanError
 from planner.plan import Evidence, Plan, RentalResult, Stage
 from planner.problem import GlobalBatch, PinnedLayer, Problem

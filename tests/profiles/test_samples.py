@@ -1,4 +1,4 @@
-"""The demos: all of them load, fit together, and hold the figures that their README states."""
+"""The demos: all of them load, fit together, and hold the figures stated here."""
 
 import json
 from importlib import resources
@@ -71,20 +71,11 @@ def test_figures(name: str):
     )
 
 
-@pytest.mark.parametrize("name", {**FIGURES, **ESTIMATES})
-def test_readme_row(name: str):
-    """Tests that the table of the samples' README states the same figures, the samples of a microbatch among them."""
-    layers, edges, devices, microbatches, forward, backward, _, parameters, _ = {**FIGURES, **ESTIMATES}[name]
-    samples = load_workload(f"demo:{name}").profile.microbatch_size
-    cells = (
-        f"`{name}`",
-        f"{layers} / {edges}",
-        str(devices),
-        f"{microbatches} x {samples}",
-        f"{forward / 1e6:.3f}, {backward / 1e6:.3f}",
-        f"{parameters / 1e9:.3f}",
-    )
-    assert f"| {' | '.join(cells)} | " in (SAMPLES / "README.md").read_text(encoding="utf-8")
+def test_readme_names_every_demo():
+    """Tests that the samples' README says of each demo why it is here."""
+    rows = [row for row in (SAMPLES / "README.md").read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
+    named = [name.strip("` ") for row in rows for name in row.split("|")[1].split(",")]
+    assert sorted(named) == list(demo_names())
 
 
 @pytest.mark.parametrize("name", {**FIGURES, **ESTIMATES})

@@ -61,3 +61,15 @@ def least_load(instance: PartitionInstance) -> int | None:
     return min(
         (own.largest_load(stages) for stages in every_partition(instance) if own.is_feasible(stages)), default=None
     )
+
+
+def least_largest_load(own: Partitioner) -> Stages | None:
+    """The partition with the least largest load, by bisection of `reach`; None if nothing fits in memory."""
+    numbers, most = own.instance.allowed, min(own.instance.num_layers, own.instance.num_devices)
+    low, high = own.lower_bound() - 1, own.ceiling()
+    best = own.read(*own.within(high, allowed=numbers, most_stages=most))
+    while best is not None and low + 1 < high:
+        middle = (low + high) // 2
+        found = own.read(*own.within(middle, allowed=numbers, most_stages=most))
+        low, high, best = (middle, high, best) if found is None else (low, min(middle, own.largest_load(found)), found)
+    return best

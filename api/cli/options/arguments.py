@@ -635,16 +635,6 @@ SbatchOptions = Annotated[
     list[str] | None,
     typer.Option("--sbatch", metavar="OPTION", help="A further option of sbatch, e.g. --sbatch=--time=2:00:00."),
 ]
-Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Container image with torch and pipeplan.")]
-Patches = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--patch",
-        metavar="FILE",
-        help="YAML or JSON that is merged over what is written (docs/how-to/launch.md); repeatable.",
-        show_default=False,
-    ),
-]
 SkyAccelerators = Annotated[
     str | None,
     typer.Option("--accelerators", metavar="NAME:N", help="Per node, e.g. H100:8; without them, processors."),
@@ -663,11 +653,6 @@ RayAddress = Annotated[
         "--address", metavar="URL", help="Ray's dashboard, e.g. http://head:8265; default: RAY_API_SERVER_ADDRESS."
     ),
 ]
-Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where the job is created.")]
-Controller = Annotated[
-    Literal["jobset", "trainjob", "volcano"], typer.Option("--controller", help="What runs the job in the cluster.")
-]
-MaxRestarts = Annotated[int, typer.Option("--max-restarts", metavar="N", help="How often a host may fail.", min=0)]
 JobPlace = Annotated[
     str, typer.Argument(metavar="FOLDER", help="The folder that `pipeplan launch` named.", show_default=False)
 ]

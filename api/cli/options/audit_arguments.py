@@ -142,6 +142,14 @@ SetVariables = Annotated[
 AuditTime = Annotated[
     float, typer.Option("--time-limit", "-t", metavar="SECONDS", help="For the better plan.", rich_help_panel=_ANSWER)
 ]
+OtherDegrees = Annotated[
+    bool,
+    typer.Option(
+        "--other-degrees",
+        help="Try other tensor, context, expert and pipeline degrees too.",
+        rich_help_panel=_ANSWER,
+    ),
+]
 MaxSlower = Annotated[
     float | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class _Closable(Protocol):
-    """What any driver's connection offers."""
+    """A DB-API connection of any driver."""
 
     def close(self) -> None:
         """Let go of the database."""

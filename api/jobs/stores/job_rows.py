@@ -4,7 +4,7 @@ What is read is held against what was written: types, words, JSON, and hashes wh
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from math import isfinite
@@ -21,6 +21,8 @@ _CHANGING = {
 """Columns that no hash covers, because every claim and release changes them."""
 
 _HASHED = [field.name for field in fields(Job) if field.name not in _CHANGING]
+"""Columns of which a row states the hash. A new one comes last in `Job` and may be NULL, and does not count then: rows
+that earlier releases wrote state a hash without it."""
 
 COLUMNS = ", ".join([*(field.name for field in fields(Job)), "row_sha256"])
 """What is read of a job."""
@@ -48,7 +50,7 @@ def job_of_row(row: Row | None) -> Job | None:
     *found, stated = row
     values: dict[str, Any] = dict(zip(_KINDS, found, strict=True))
     is_sound = all(isinstance(values[name], kind) for name, kind in _KINDS.items()) and _is_possible(values)
-    if not is_sound or not is_row_of(stated, [values[name] for name in _HASHED]):
+    if not is_sound or not is_row_of(stated, _counted([values[name] for name in _HASHED])):
         raise DamagedError(f"the row of the plan {values['id']!s:.32}")
     job = Job(**values | {name: bool(values[name]) for name in FLAGS})
     texts = [text for text in (job.error, job.change) if text is not None]
@@ -64,12 +66,17 @@ def _is_possible(values: dict[str, Any]) -> bool:
     return min(counts) >= 0 and all(values[name] in (0, 1) for name in FLAGS) and all(map(isfinite, numbers))
 
 
+def _counted(values: Sequence[object]) -> Sequence[object]:
+    """The values without those at the end that hold nothing."""
+    return values[: max((place for place, value in enumerate(values, start=1) if value is not None), default=0)]
+
+
 def hash_row(cursor: Cursor, job_id: str) -> None:
     """Let the row of a job state its hash anew; whoever changes hashed columns does so in the same transaction."""
     cursor.execute(f"SELECT {', '.join(_HASHED)} FROM jobs WHERE id = ?", (job_id,))
     row = cursor.fetchone()
     assert row is not None
-    cursor.execute("UPDATE jobs SET row_sha256 = ? WHERE id = ?", (hash_of_row(row), job_id))
+    cursor.execute("UPDATE jobs SET row_sha256 = ? WHERE id = ?", (hash_of_row(_counted(row)), job_id))
 
 
 def is_object(text: object) -> bool:

@@ -1,8 +1,14 @@
 """Jobs in PostgreSQL: the same rows as in SQLite, and procrastinate to bring them to workers on any machine.
 
-A ticket is a procrastinate task that means "one more job waits". It carries no job: whoever gets a ticket claims the
-job whose turn it is, which keeps tenants fair and priorities exact on either engine. Heartbeats, wake-ups, retries of
-tickets whose worker died and periodic tasks are procrastinate's; lease and fencing token of a job stand in its row.
+A ticket is a procrastinate task that means "one more job waits": heartbeats, wake-ups, retries of tickets whose worker
+died and periodic tasks are procrastinate's. What procrastinate 3.10 cannot do stands in the rows of jobs
+(tests/api/jobs/stores/test_postgres.py shows both on its own tables):
+
+* Tickets are taken by priority and age alone, so a tenant with a hundred jobs would keep all others waiting. So a
+  ticket carries no job: whoever gets one claims the job whose turn it is, by the same rule as on SQLite.
+* A worker that was frozen ends its ticket when it thaws, though another one has been given it, and the other's end
+  fails then. So a job has a fencing token, and every statement of its worker names it. Islands, of which a job has
+  several, and the embedded default on SQLite go by the same lease.
 """
 
 import contextlib
@@ -131,7 +137,7 @@ class PostgresDatabase:
         cursor.execute(f"SET LOCAL statement_timeout = {round(1000 * patience_s)}")
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
-        """Names; none if there is no such table."""
+        """The table's columns; an empty set if it does not exist."""
         cursor.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND table_schema = ANY "
             "(current_schemas(false))",

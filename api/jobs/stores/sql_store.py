@@ -57,7 +57,7 @@ GIVEN_UP = 3
 """So many of them behind one another that were given up end expiry; housekeeping comes again in a minute."""
 
 _HOUR_S = 3600.0
-"""How long a submission counts."""
+"""Period of the limit on submissions per key."""
 
 KEPT = 30
 """Incumbents of a job that are kept, the latest ones, to look back at."""
@@ -86,7 +86,7 @@ def freeing(database: Database, act: Callable[[], T]) -> T:
 
 
 class SqlStore:
-    """`JobStore` on any `Database`."""
+    """Keeps jobs, their best plans and their stories; every method is one transaction, safe from any thread."""
 
     def __init__(self, database: Database) -> None:
         self.database, self.islands = database, Islands(database)
@@ -103,7 +103,10 @@ class SqlStore:
     def submit(
         self, job: NewJob, *, idempotency_key: str | None = None, body_sha256: str = "", quota: Quota | None = None
     ) -> tuple[Job, bool]:
-        """Store a job, unless its idempotency key is known or its tenant has too much."""
+        """Store a job and say whether it is new; the same key and body give the first job again.
+
+        Raises IdempotencyConflictError if the key came with another body, QuotaError beyond the quota.
+        """
         with self.database.transaction() as cursor:
             self.database.lock_tenant(cursor, job.tenant)
             now = self.database.now()
@@ -126,7 +129,7 @@ class SqlStore:
         return stored, True
 
     def remember(self, tenant: str, *, idempotency_key: str, body_sha256: str, job_id: str) -> None:
-        """The key stands for a job that was there before it."""
+        """Let the key stand for a job that is there already; raises IdempotencyConflictError as `submit` does."""
         with self.database.transaction() as cursor:
             self.database.lock_tenant(cursor, tenant)
             now = self.database.now()
@@ -134,12 +137,15 @@ class SqlStore:
                 _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
     def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
-        """The job that the key stands for."""
+        """The job that an earlier submission with this key made, or None; IdempotencyConflictError: another body."""
         with self.database.transaction(is_writing=False) as cursor:
             return _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
     def find_answer(self, tenant: str, *, problem_key: str, request_key: str, gap: float, is_exact: bool) -> Job | None:
-        """A deterministic request is answered only by its twin; any other by a plan that is proved well enough."""
+        """A finished job that answers the same request.
+
+        A deterministic request is answered only by its twin; any other by a plan that is proved to `gap`.
+        """
         is_good = "request_key = ? AND is_deterministic = 1 AND stopped_by NOT IN ('time', 'user', 'memory')"
         parameters: tuple[Any, ...] = (tenant, problem_key, request_key)
         if not is_exact:
@@ -153,7 +159,7 @@ class SqlStore:
             return job_of_row(cursor.fetchone())
 
     def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
-        """The plan with the least objective among all answers to the question."""
+        """The best plan of the tenant for the same question, to start from."""
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
                 "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id "
@@ -166,7 +172,10 @@ class SqlStore:
     # ------------------------------------------------------------ working
 
     def claim(self, worker: str, *, lease_s: float) -> Job | None:
-        """The tenant that has least running and was served longest ago comes next, with its most urgent job."""
+        """The next job for `worker`, or None; expired leases are put back first.
+
+        The tenant that has least running and was served longest ago comes next, with its most urgent job.
+        """
         for _ in range(_MAX_TRIES):
             with self.database.transaction() as cursor:
                 _put_back(cursor, now=self.database.now(), all_running=False)
@@ -211,7 +220,7 @@ class SqlStore:
             )
 
     def extend(self, job: Job, *, lease_s: float) -> Job:
-        """Hold the job for `lease_s` more seconds."""
+        """Hold the job for longer; raises LeaseLostError if it is no longer the caller's, as all that follow do."""
         with self.database.transaction() as cursor:
             cursor.execute(
                 f"UPDATE jobs SET lease_until = ? WHERE {_IS_MINE}",
@@ -223,7 +232,10 @@ class SqlStore:
             return present
 
     def report(self, job: Job, update: ProgressUpdate, *, island: Island | None = None) -> None:
-        """The row, the plan and the story move together."""
+        """Write down a step of the solver, with its plan; `island`: who it is, if it is not who holds the job.
+
+        Row, plan and story move together.
+        """
         with self.database.transaction() as cursor:
             before = find_job(cursor, job.id, lock=self.database.row_lock)
             if island is not None:
@@ -248,7 +260,7 @@ class SqlStore:
                 _keep_incumbent(cursor, job.id, text=update.plan)
 
     def finish(self, job: Job, outcome: Outcome) -> None:
-        """The last word about a job; it is said once."""
+        """End the job."""
         with self.database.transaction() as cursor:
             mine = f"SELECT id FROM jobs WHERE {_IS_MINE}{self.database.row_lock}"
             cursor.execute(mine, (job.id, job.attempt))
@@ -257,7 +269,7 @@ class SqlStore:
             _conclude(cursor, job.id, outcome=outcome, now=self.database.now())
 
     def release(self, job: Job, *, spent_s: float, is_crash: bool) -> None:
-        """Back to the queue; what was found is kept."""
+        """Give the job back to the queue, with what was found."""
         with self.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + ?, "
@@ -269,24 +281,24 @@ class SqlStore:
             tell_event(cursor, job.id, kind="log", now=self.database.now(), data={"message": text})
 
     def put_back(self, *, all_running: bool = False) -> int:
-        """Jobs whose worker fell silent wait again."""
+        """Queue jobs whose lease has run out again (or all that run); the answer is how many."""
         with self.database.transaction() as cursor:
             return _put_back(cursor, now=self.database.now(), all_running=all_running)
 
     # ------------------------------------------------------------ looking
 
     def get(self, job_id: str, *, tenant: str | None = None) -> Job | None:
-        """One job, for those who may see it."""
+        """A tenant's job, or any with `tenant=None`; None where there is none."""
         with naming(f"the row of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
             job = find_job(cursor, job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
 
     def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
-        """Latest first."""
+        """The tenant's jobs, latest first."""
         return self.search(tenant, Search(), limit=limit)
 
     def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
-        """Latest first."""
+        """Those of the tenant's jobs that are meant, latest first."""
         try:
             return self._search(tenant, query, limit=limit)
         except DamagedError:
@@ -316,7 +328,7 @@ class SqlStore:
             return [job for job in map(job_of_row, cursor.fetchall()) if job is not None]
 
     def projects(self, tenant: str) -> Sequence[tuple[str, int, float]]:
-        """Latest first."""
+        """The tenant's projects: name, number of jobs, when the last one was submitted; latest first."""
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
                 "SELECT project, COUNT(*), MAX(created_at) FROM jobs WHERE tenant = ? AND project <> '' "
@@ -330,7 +342,7 @@ class SqlStore:
         return [(name, int(count), float(last)) for name, count, last in rows]
 
     def file(self, job_id: str, tenant: str, *, project: str, tags: str) -> Job | None:
-        """The row, and nothing else."""
+        """File a job under a project and tags."""
         with self.database.transaction() as cursor:
             if find_job(cursor, job_id, lock=self.database.row_lock) is None:
                 return None
@@ -344,7 +356,7 @@ class SqlStore:
             return find_job(cursor, job_id)
 
     def request_text(self, job_id: str) -> str:
-        """The request as it was stored; raises LeaseLostError if the job is gone."""
+        """The request of a job; raises LeaseLostError if there is no such job any more."""
         what = f"the request of the plan {job_id}"
         with naming(what), self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT text, sha256 FROM requests WHERE job_id = ?", (job_id,))
@@ -354,7 +366,7 @@ class SqlStore:
         return require_sound(row[0], sha256=row[1], what=what)
 
     def plan_text(self, job_id: str) -> str | None:
-        """The best verified plan so far."""
+        """The best verified plan of a job, final or not."""
         what = f"the document of the plan {job_id}"
         with naming(what), self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
@@ -364,7 +376,7 @@ class SqlStore:
         return None if row is None else require_sound(row[0], sha256=row[1], what=what)
 
     def incumbent_text(self, job_id: str, seq: int) -> str | None:
-        """The plan that the incumbent event told of."""
+        """The plan that incumbent event `seq` told of, if it is kept."""
         what = f"incumbent {seq} of the plan {job_id}"
         with naming(what), self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT text FROM incumbents WHERE job_id = ? AND seq = ?", (job_id, seq))
@@ -375,7 +387,7 @@ class SqlStore:
             raise DamagedError(what) from None
 
     def incumbents(self, job_id: str) -> Sequence[int]:
-        """Numbers of the incumbent events whose plans are kept."""
+        """Numbers of the incumbent events whose plans are kept, ascending."""
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq", (job_id,))
             numbers = [row[0] for row in cursor.fetchall()]
@@ -384,7 +396,7 @@ class SqlStore:
         return numbers
 
     def drawing(self, job_id: str, what: str) -> str | None:
-        """What was made of the job's plan before, under that name."""
+        """What was made of a job's plan before, by its name, or None."""
         what_of = f"a drawing of the plan {job_id}"
         with naming(what_of), self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT text, sha256 FROM drawings WHERE job_id = ? AND what = ?", (job_id, what))
@@ -394,7 +406,7 @@ class SqlStore:
         return require_sound(row[0], sha256=row[1], what=what_of)
 
     def keep_drawing(self, job_id: str, what: str, *, text: str) -> None:
-        """Keep what was made of the job's plan for as long as the job is there."""
+        """Keep what was made of a job's plan, with the job."""
         with self.database.transaction() as cursor:
             cursor.execute(f"SELECT id FROM jobs WHERE id = ?{self.database.row_lock}", (job_id,))
             if cursor.fetchone() is None:
@@ -409,7 +421,7 @@ class SqlStore:
                 cursor.execute("UPDATE jobs SET drawn_bytes = drawn_bytes + ? WHERE id = ?", (size, job_id))
 
     def events(self, job_id: str, *, after: int) -> Sequence[Event]:
-        """In their order."""
+        """The story from `after` on."""
         with naming(f"the story of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
             cursor.execute(
                 "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq", (job_id, after)
@@ -420,7 +432,7 @@ class SqlStore:
         return found
 
     def versions(self, job_ids: Sequence[str]) -> dict[str, int]:
-        """One look at many jobs."""
+        """The present version of each job that exists."""
         if not job_ids:
             return {}
         marks = ", ".join("?" * len(job_ids))
@@ -431,7 +443,7 @@ class SqlStore:
     # ------------------------------------------------------------ changing
 
     def stop(self, job_id: str, tenant: str) -> Job | None:
-        """A running job hears of it; a waiting one ends here."""
+        """Ask to finish now; a job that waits is cancelled, or succeeds with the plan it has."""
         return freeing(self.database, lambda: self._stop(job_id, tenant))
 
     def _stop(self, job_id: str, tenant: str) -> Job | None:
@@ -451,7 +463,7 @@ class SqlStore:
             return find_job(cursor, job_id)
 
     def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
-        """Keep it, or let retention have it."""
+        """Keep a job from retention, or no longer."""
         with self.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE jobs SET is_pinned = ?, version = version + 1 WHERE id = ? AND tenant = ?",
@@ -460,7 +472,7 @@ class SqlStore:
             return find_job(cursor, job_id) if cursor.rowcount == 1 else None
 
     def forget(self, job_id: str, tenant: str) -> bool:
-        """The row goes, and with it the lease of whoever works on it."""
+        """Remove the job and everything known about it but its idempotency key; whoever runs it loses its lease."""
         return freeing(self.database, lambda: self._forget(job_id, tenant))
 
     def _forget(self, job_id: str, tenant: str) -> bool:
@@ -472,7 +484,7 @@ class SqlStore:
             return bool(gone)
 
     def expire(self, *, older_than_s: float, should_stop: Callable[[], bool] = lambda: False) -> int:
-        """Finished, old and not pinned, a few in a transaction and with pauses, so that nobody waits long for it."""
+        """Remove finished jobs that nobody pinned, until it should stop; the answer is how many."""
         before, count, given_up = self.database.now() - older_than_s, 0, 0
         batch = Portion(least=LEAST_BATCH_BYTES, most=BATCH_BYTES, goal_s=EXPIRING_S)
         for state in FINISHED:
@@ -528,18 +540,8 @@ class SqlStore:
 
     # ------------------------------------------------------------ counting
 
-    def count_unfinished(self, tenant: str) -> int:
-        """Queued or running."""
-        return self._count("SELECT COUNT(*) FROM jobs WHERE tenant = ? AND state IN ('queued', 'running')", tenant)
-
-    def count_since(self, key_id: str | None, tenant: str, *, seconds: float) -> int:
-        """Submitted lately."""
-        since = self.database.now() - seconds
-        with self.database.transaction(is_writing=False) as cursor:
-            return _count_submitted(cursor, tenant, key_id=key_id, since=since)
-
     def count_states(self) -> dict[str, int]:
-        """Only states that occur; `damaged` is what cannot be one."""
+        """Jobs by state."""
         known = ", ".join(f"'{state}'" for state in get_args(State))
         state = f"CASE WHEN state IN ({known}) THEN state ELSE 'damaged' END"
         with self.database.transaction(is_writing=False) as cursor:
@@ -547,7 +549,7 @@ class SqlStore:
             return dict(cursor.fetchall())
 
     def queue_age_s(self) -> float:
-        """How long the job that waits longest has been in the store; 0 if none waits."""
+        """Seconds since the oldest job that waits was submitted; 0 without one."""
         with self.database.transaction(is_writing=False) as cursor:
             cursor.execute("SELECT MIN(created_at) FROM jobs WHERE state = 'queued'")
             first = _first(cursor.fetchone())
@@ -561,7 +563,7 @@ class SqlStore:
             return int(_first(cursor.fetchone()) or 0)
 
     def ping(self) -> None:
-        """One row read."""
+        """Raise unless the store answers."""
         self._count("SELECT COUNT(*) FROM tenants")
 
     def close(self) -> None:

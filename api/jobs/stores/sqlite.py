@@ -112,7 +112,7 @@ class SqliteDatabase:
         """A writing transaction is alone anyway."""
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
-        """Names; none if there is no such table."""
+        """The table's columns; an empty set if it does not exist."""
         cursor.execute("SELECT name FROM pragma_table_info(?)", (table,))
         return {str(row[0]) for row in cursor.fetchall()}
 

@@ -48,7 +48,7 @@ class Database(Protocol):
         """
 
     def columns(self, cursor: Cursor, table: str) -> set[str]:
-        """The columns of a table; none if there is no such table."""
+        """The table's columns; an empty set if it does not exist."""
 
     def give_space_back(self, *, seconds: float = ...) -> None:
         """What was removed no longer takes room; what is left after so long waits for the next time."""

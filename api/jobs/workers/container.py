@@ -7,7 +7,7 @@ from pathlib import Path
 GIB = 2**30
 
 _SERVICE_BYTES = GIB // 2
-"""What the service itself takes."""
+"""Resident memory of the service without solver processes."""
 
 MOST_BYTES = 4 * GIB
 """What a solver process gets where there is enough."""

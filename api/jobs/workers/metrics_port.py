@@ -10,7 +10,7 @@ from api.jobs.job_metrics import CONTENT_TYPE, JobMetrics
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 0.5
-"""How long closing may take."""
+"""Longest wait for the server to close."""
 
 
 class _Server(ThreadingHTTPServer):

@@ -9,7 +9,7 @@ import uuid
 from typing import Protocol
 
 from api.jobs.job_metrics import JobMetrics
-from api.jobs.stores.store import JobStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.workers.island_runner import work_once
 from api.jobs.workers.runner import JobRunner, Patience
 from api.jobs.workers.solver_handle import Child, ProcessLimits
@@ -45,7 +45,7 @@ class Pool:
     """`num_workers` threads, each with a solver process of its own."""
 
     def __init__(
-        self, store: JobStore, *, num_workers: int, limits: ProcessLimits, patience: Patience | None = None
+        self, store: SqlStore, *, num_workers: int, limits: ProcessLimits, patience: Patience | None = None
     ) -> None:
         self.store, self.patience = store, patience or Patience()
         self.metrics = JobMetrics()

@@ -10,7 +10,8 @@ from api.jobs.job import DamagedError, Job, LeaseLostError, Outcome, ProgressUpd
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.logs import tell
 from api.jobs.request import read_request
-from api.jobs.stores.store import STORE_FAILURES, JobStore, persistently
+from api.jobs.stores.sql_store import SqlStore
+from api.jobs.stores.store import STORE_FAILURES, persistently
 from api.jobs.workers.shared_incumbent import IslandExchange
 from api.jobs.workers.solver_handle import Child, ChildDiedError
 from planner.batch_problem import problem_for
@@ -55,7 +56,7 @@ class JobRunner:
 
     def __init__(
         self,
-        store: JobStore,
+        store: SqlStore,
         child: Child,
         *,
         patience: Patience,
@@ -390,5 +391,5 @@ class Solve:
 
 
 def error_of(job: Job) -> dict[str, Any] | None:
-    """What went wrong, as stored."""
+    """The error of a failed job, in the form that the store keeps."""
     return None if job.error is None else json.loads(job.error)

@@ -1,14 +1,14 @@
 """What the solver of one island hears of the others: their better plans, as they stand in the job's row."""
 
 from api.jobs.job import Job
-from api.jobs.stores.store import JobStore
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.workers.solver_handle import Child
 
 
 class IslandExchange:
     """Passes each better plan on once; the solver has it judged before it goes on from it."""
 
-    def __init__(self, store: JobStore, child: Child) -> None:
+    def __init__(self, store: SqlStore, child: Child) -> None:
         self._store, self._child = store, child
         self._known_ns: int | None = None
         """Objective of the best plan that the solver found or was told of."""

@@ -81,7 +81,6 @@ async def ready(request: Request) -> Response:
 
 
 async def _metrics_reader(request: Request) -> None:
-    """A caller who may read the metrics."""
     await admitted(request, "metrics")
 
 

@@ -1,8 +1,8 @@
 """What becomes of a plan outside, told to the webhooks of its tenant: it drifted, or a device was lost."""
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -13,6 +13,7 @@ from api.service.handlers.plan_handlers import refusing
 from api.service.handlers.responses import answer
 from api.service.http.problem_json import ServiceError
 from api.service.http.request_body import read_body
+from profiles.documents.schema_rules import JSON_OBJECT, Stated
 from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/plans")
@@ -31,12 +32,19 @@ class Notice:
 
     event: Literal["drifted", "device_lost"]
     """What happened to the job that runs by the plan."""
-    detail: dict[str, Any]
+    detail: Annotated[dict[str, Any], Stated(JSON_OBJECT)]
     """What is known of it; webhooks get it as it is."""
 
     def __post_init__(self) -> None:
         if len(json.dumps(self.detail)) > _MOST_DETAIL:
             raise ValueError(f"notice: detail has more than {_MOST_DETAIL} letters; shorten it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Who hears of a notice."""
+
+    num_webhooks: int
 
 
 @router.post("/{plan_id}:notify")
@@ -52,4 +60,4 @@ async def notify(request: Request, caller: Writer) -> Response:
         raise ServiceError(
             429, "too_many_notices", detail="too many notices wait; try again later", headers={"Retry-After": "60"}
         )
-    return answer({"num_webhooks": told}, status=202, headers={"Cache-Control": "no-store"})
+    return answer(asdict(Told(num_webhooks=told)), status=202, headers={"Cache-Control": "no-store"})

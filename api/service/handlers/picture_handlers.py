@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -18,7 +18,8 @@ from api.service.handlers.responses import answer, is_known, not_modified
 from api.service.http.problem_json import Complaint, ServiceError, not_found
 from api.service.http.request_body import read_body
 from planner.release import RELEASE
-from planner.what_if.change import Change
+from planner.what_if.change import Change, WhatIfRange
+from profiles.documents.schema_rules import Stated
 
 router = APIRouter(prefix="/v1")
 
@@ -38,8 +39,15 @@ class RangeOrder:
 
     base: str
     """A plan of this service that has one, final or not."""
-    changes: tuple[Change, ...]
-    """At most 32."""
+    changes: Annotated[tuple[Change, ...], Stated(maxItems=_MOST_CHANGES)]
+    """What is asked about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Of each change that was asked about, in the same order."""
+
+    ranges: list[WhatIfRange]
 
 
 @router.get("/plans/{plan_id}/history")

@@ -5,7 +5,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -24,11 +24,13 @@ from api.jobs.request import (
     read_tree,
     require_labels,
 )
+from api.jobs.request_fields import Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError
 from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
+from api.service.handlers.answers import Ticket
 from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
 from api.service.handlers.searching import read_limit, read_search
 from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
@@ -188,23 +190,12 @@ async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) ->
 
 def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> NewJob:
     """The row of a request."""
-    return NewJob(
-        id=uuid.uuid4().hex,
-        tenant=caller.tenant,
-        key_id=caller.key_id,
-        request_id=request_id.get(),
-        profile_sha256=plan.problem.profile_sha256,
-        name=plan.problem.profile.name,
-        request=plan.render(),
-        problem_key=plan.problem_key,
-        request_key=plan.request_key,
-        is_deterministic=plan.is_deterministic,
-        priority=submission.priority,
-        is_pinned=submission.pinned,
-        project=submission.project,
-        tags=joined(submission.tags),
-        islands=submission.islands,
-    )
+    told: dict[str, Any] = {}
+    for source in (submission, plan, caller):
+        told |= shared_fields(source, NewJob)
+    told |= {"id": uuid.uuid4().hex, "request_id": request_id.get(), "request": plan.render()}
+    told |= {"profile_sha256": plan.problem.profile_sha256, "name": plan.problem.profile.name}
+    return NewJob(**told | {"is_pinned": submission.pinned, "tags": joined(submission.tags)})
 
 
 def joined(tags: tuple[str, ...]) -> str:
@@ -397,9 +388,9 @@ class Filing:
 
     __pydantic_config__ = _STRICT
 
-    project: str = ""
+    project: Project = ""
     """What to file the plan under; empty: nothing."""
-    tags: tuple[str, ...] = ()
+    tags: Tags = ()
     """Words to find it by, instead of those that it has."""
 
     def __post_init__(self) -> None:
@@ -430,7 +421,7 @@ async def make_ticket(request: Request, caller: Reader) -> Response:
         raise ServiceError(409, "no_key", detail="tickets need an API key; open the stream without one")
     service = service_of(request)
     ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=_TICKET_S)
-    return answer({"ticket": ticket}, headers={"Cache-Control": "no-store"})
+    return answer(asdict(Ticket(ticket=ticket)), headers={"Cache-Control": "no-store"})
 
 
 async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response:

@@ -19,13 +19,14 @@ from api.jobs.request import (
     read_request,
     require_size,
 )
+from api.jobs.request_fields import PlanTree, Priority, WorkloadTree
 from api.service.access import Writer, service_of
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
 from api.service.handlers.responses import MEDIA, answer
 from api.service.http.problem_json import ServiceError, not_found
-from api.service.http.request_body import read_body
+from api.service.http.request_body import read_body, while_connected
 from planner.batch_problem import problem_for, workload_of_question
 from planner.document import parse_plan
 from planner.problem import Problem
@@ -45,9 +46,9 @@ class Verification:
 
     __pydantic_config__ = _STRICT
 
-    plan: dict[str, object]
-    """A plan document."""
-    workload: dict[str, object] | None = None
+    plan: PlanTree
+    """A plan document, as PlanDocument says; what it states is judged."""
+    workload: WorkloadTree | None = None
     """The workload that it answers; left out: the one that it brings along."""
     certificate: bool = False
     """Also derive bound, gap and everything else that the evidence states."""
@@ -59,13 +60,13 @@ class Playback:
 
     __pydantic_config__ = _STRICT
 
-    plan: dict[str, object]
-    """A plan document."""
+    plan: PlanTree
+    """A plan document, as PlanDocument says; what it states is judged."""
     what: Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
     """What to make of it; a picture is what the page draws, as JSON."""
-    workload: dict[str, object] | None = None
+    workload: WorkloadTree | None = None
     """The workload that it answers; left out: the one that it brings along."""
-    other: dict[str, object] | None = None
+    other: PlanTree | None = None
     """A second plan, for a view."""
 
 
@@ -78,11 +79,21 @@ class WhatIf:
     base: str
     """A plan of this service that has succeeded."""
     change: Change
-    """What is different."""
+    """The difference from the plan's question."""
     limits: Limits = field(default_factory=lambda: Limits(time_limit_s=10.0))
     """When to stop."""
-    priority: int = 0
+    priority: Priority = 0
     """Larger first, among the tenant's own jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The parts of `pipeplan audit --json` that are always there; the figures stand beside them."""
+
+    verdict: Literal["runs", "does not fit", "does not start"]
+    refusals: list[str]
+    unknown: list[str]
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @router.post("/verifications")
@@ -96,7 +107,7 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
 
 @router.post("/playbacks")
 async def play_plan(request: Request, caller: Writer) -> Response:
-    """Play a plan and make something of it."""
+    """Body: a plan and its question. Simulates the plan and returns the view, trace or report that the path names."""
 
     def more(asked: Playback) -> dict[str, Any]:
         return {"what": asked.what, "other": None if asked.other is None else json.dumps(asked.other)}
@@ -113,7 +124,8 @@ async def audit_configuration(request: Request, caller: Writer) -> Response:
     body = await read_body(request, service.open_requests)
     tree, time_limit_s = await service.executor.call(_read_audit, body)
     order = {"what": "audit", "request": tree}
-    made = await service.inspector.ask(caller.tenant, order.copy, seconds=time_limit_s + service.settings.inspection_s)
+    seconds = time_limit_s + service.settings.inspection_s
+    made = await while_connected(request, service.inspector.ask(caller.tenant, order.copy, seconds=seconds))
     return answer(made["audit"])
 
 
@@ -143,7 +155,7 @@ async def _inspect(
         bodies.append(asked)
         return {"plan": json.dumps(asked.plan), "workload": asked.workload, **more(asked)}
 
-    made = await service.inspector.ask(caller.tenant, make_order)
+    made = await while_connected(request, service.inspector.ask(caller.tenant, make_order))
     return bodies[0], made
 
 

@@ -1,14 +1,17 @@
 """Jobs as clients see them, with their addresses and their tags."""
 
 import json
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Literal
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.jobs.moments import moment
+from api.jobs.request_fields import shared_fields
 from api.jobs.workers.runner import error_of
+from api.service.handlers import answers
 
 _ARTEFACTS = ("plan", "trace", "view", "report")
 MEDIA = {
@@ -24,51 +27,45 @@ MEDIA = {
 """Media types of what can be made of a plan."""
 
 EXPORTS = {"torch": "text/csv", "trace": "application/json"}
+_LEFT_OUT = ("start_from", "what_if")
+"""What a job says only where it is known."""
 IMMUTABLE = "private, max-age=31536000, immutable"
 
 
 def job_document(job: Job) -> dict[str, Any]:
     """What `GET /v1/plans/{id}` says."""
     has_plan = job.plan_sha256 is not None
-    document = {
-        "id": job.id,
-        "name": job.name,
-        "state": job.state,
+    told: dict[str, Any] = shared_fields(job, answers.Job)
+    told |= {
         "solution_status": job.solution_status or ("feasible" if has_plan else "unknown"),
         "proved_by": proof_of(job),
-        "solver_bound_ns": job.solver_bound_ns,
-        "stopped_by": job.stopped_by,
-        "phase": job.phase,
-        "priority": job.priority,
         "pinned": job.is_pinned,
-        "project": job.project,
         "tags": job.tags.split(),
         "created_at": moment(job.created_at),
         "started_at": moment(job.started_at),
         "finished_at": moment(job.finished_at),
-        "attempt": job.attempt,
-        "islands": job.islands,
-        "incumbent_ns": job.incumbent_ns,
-        "lower_bound_ns": job.lower_bound_ns,
-        "gap": job.gap,
-        "source": job.source,
-        "verdict": {"passed": True} if has_plan else None,
+        "verdict": answers.Passed(passed=True) if has_plan else None,
         "plan_sha256": job.plan_sha256 if job.is_finished else None,
-        "profile_sha256": job.profile_sha256,
         "error": error_of(job),
         "links": _links(job),
+        "start_from": job.base_id if job.change is None else None,
+        "what_if": _what_if(job),
     }
-    if job.base_id is not None and job.change is None:
-        document["start_from"] = job.base_id
-    if job.base_id is not None and job.change is not None:
-        told = json.loads(job.change)
-        before = told["base_objective_ns"]
-        moved = None if None in (job.incumbent_ns, before) else job.incumbent_ns - before
-        document["what_if"] = {"base": job.base_id, **told, "moved_ns": moved}
-    return document
+    document = asdict(answers.Job(**told))
+    return {name: value for name, value in document.items() if value is not None or name not in _LEFT_OUT}
 
 
-def proof_of(job: Job) -> str | None:
+def _what_if(job: Job) -> dict[str, Any] | None:
+    """What was asked about the base, and by how much the objective moved."""
+    if job.base_id is None or job.change is None:
+        return None
+    told = json.loads(job.change)
+    before = told["base_objective_ns"]
+    moved = None if job.incumbent_ns is None or before is None else job.incumbent_ns - before
+    return {"base": job.base_id, **told, "moved_ns": moved}
+
+
+def proof_of(job: Job) -> Literal["certificate", "complete search"] | None:
     """How the plan of a job is known to be optimal, if it is."""
     if job.solution_status != "optimal":
         return None

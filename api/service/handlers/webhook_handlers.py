@@ -1,8 +1,9 @@
 """Webhooks over HTTP: name an address, list them, take one back."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -11,11 +12,13 @@ from api.jobs.moments import moment
 from api.jobs.request import SOURCE, parse_tree
 from api.jobs.stores.sql_store import freeing
 from api.service.access import Reader, Writer, service_of
+from api.service.handlers.answers import Moment
 from api.service.handlers.plan_handlers import refusing
 from api.service.handlers.responses import answer
 from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body
-from api.service.webhooks import MOST_LETTERS
+from api.service.webhooks import MOST_LETTERS, URL
+from profiles.documents.schema_rules import Stated
 from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")
@@ -30,12 +33,37 @@ class NewWebhook:
 
     __pydantic_config__ = _STRICT
 
-    url: str
+    url: Annotated[str, Stated(maxLength=MOST_LETTERS, pattern=f"^{URL.pattern}$")]
     """Where to POST when a job of the tenant ends."""
 
     def __post_init__(self) -> None:
         if len(self.url) > MOST_LETTERS:
             raise ValueError(f"webhook: url has more than {MOST_LETTERS} letters; give a shorter one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeWebhook:
+    """A new address; the secret is shown once."""
+
+    id: str
+    url: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookShown:
+    """An address, without its secret."""
+
+    id: str
+    url: str
+    created_at: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookList:
+    """The caller's addresses."""
+
+    webhooks: list[WebhookShown]
 
 
 @router.post("")
@@ -52,7 +80,7 @@ async def create_webhook(request: Request, caller: Writer) -> Response:
     with refusing():
         made, secret = await service.executor.call(service.webhooks.create, caller.tenant, wanted.url)
     await service.executor.call(service.audit.add, actor=caller.label, action="webhook.created", subject=made.id)
-    document = {"id": made.id, "url": made.url, "secret": secret}
+    document = asdict(MadeWebhook(id=made.id, url=made.url, secret=secret))
     return answer(document, status=201, headers={"Location": f"/v1/webhooks/{made.id}", "Cache-Control": "no-store"})
 
 
@@ -61,13 +89,13 @@ async def list_webhooks(request: Request, caller: Reader) -> Response:
     """The caller's webhooks, without their secrets."""
     service = service_of(request)
     rows = await service.executor.call(service.webhooks.listed, caller.tenant)
-    found = [{"id": row.id, "url": row.url, "created_at": moment(row.created_at)} for row in rows]
-    return answer({"webhooks": found}, headers={"Cache-Control": "no-store"})
+    found = [WebhookShown(id=row.id, url=row.url, created_at=moment(row.created_at)) for row in rows]
+    return answer(asdict(WebhookList(webhooks=found)), headers={"Cache-Control": "no-store"})
 
 
 @router.delete("/{webhook_id}")
 async def delete_webhook(request: Request, caller: Writer) -> Response:
-    """Say nothing to it any more."""
+    """Stop the messages to a webhook and forget it; 404 if there is none."""
     service, webhook_id = service_of(request), request.path_params["webhook_id"]
     is_id = _ID.fullmatch(webhook_id) is not None
     if not is_id or not await service.executor.call(service.webhooks.remove, webhook_id, caller.tenant):

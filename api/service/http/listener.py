@@ -5,6 +5,9 @@ still coming, or it is kept alive without a request. Headers and bodies have dea
 wait, the one that has waited longest is dropped. Who is dropped comes again at once, and that costs more than to let
 it wait: hence many may, and the deadlines of those who came together are not the same. What the parser refuses is a
 problem document like all others.
+
+uvicorn 0.54 bounds the size of a header and the time between requests, and has no deadline for a header or a body; its
+`limit_concurrency` counts connections that wait like those at work, and answers in plain text.
 """
 
 import asyncio
@@ -154,7 +157,7 @@ class _DeadlineProtocol(H11Protocol):
         self._expect_nothing()
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser cannot read."""
+        """Answer a request that the parser cannot read, with its status and `problem+json`."""
         error = sys.exc_info()[1]
         status = error.error_status_hint if isinstance(error, h11.ProtocolError) else 400
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):

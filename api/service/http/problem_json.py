@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from profiles.documents.schema_rules import Stated
 
 _MAX_ERRORS = 20
 """Entries of `errors` that an answer lists."""
@@ -45,6 +47,21 @@ class Complaint:
     """A sentence for people: what to do about it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemDetails:
+    """The body of an answer that is none (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    """A word for programs."""
+    detail: str = ""
+    """A sentence for people."""
+    errors: Annotated[tuple[Complaint, ...], Stated(maxItems=_MAX_ERRORS)] = ()
+    """What is wrong, one by one; left out where there is nothing to list."""
+
+
 class ServiceError(Exception):
     """Ends a request with a problem document."""
 
@@ -63,18 +80,18 @@ class ServiceError(Exception):
 
     def document(self) -> dict[str, Any]:
         """The body of the answer."""
-        document: dict[str, Any] = {
-            "type": f"urn:pipeplan:problem:{self.code}",
-            "title": _TITLES.get(self.status, "An error"),
-            "status": self.status,
-            "code": self.code,
-            "detail": self.detail[:_MAX_DETAIL],
-        }
-        if self.errors:
-            document["errors"] = [
-                {"pointer": complaint.pointer, "code": complaint.code, "detail": complaint.detail}
-                for complaint in self.errors[:_MAX_ERRORS]
-            ]
+        document = asdict(
+            ProblemDetails(
+                type=f"urn:pipeplan:problem:{self.code}",
+                title=_TITLES.get(self.status, "An error"),
+                status=self.status,
+                code=self.code,
+                detail=self.detail[:_MAX_DETAIL],
+                errors=self.errors[:_MAX_ERRORS],
+            )
+        )
+        if not self.errors:
+            del document["errors"]
         return document
 
 

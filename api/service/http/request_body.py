@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from typing import TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
@@ -10,6 +11,8 @@ from starlette.requests import ClientDisconnect
 from api.service.http.listener import spread
 from api.service.http.problem_json import ServiceError
 from api.settings import ClientLimits
+
+_Answer = TypeVar("_Answer")
 
 
 class OpenRequests:
@@ -63,6 +66,22 @@ async def read_body(request: Request, open_requests: OpenRequests, *, is_json: b
     if open_requests.num_served > traffic.requests:
         raise busy("too many requests are under way; try again")
     return body
+
+
+async def while_connected(request: Request, work: Awaitable[_Answer]) -> _Answer:
+    """What the work brings; a client that goes away cancels it. Call it once the body was read.
+
+    Raises what the work raises, ServiceError 400 for a client that is gone, whom nobody answers.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ServiceError(400, "cut_off", detail="the connection ended before the answer; send it again")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
 
 
 async def _read(request: Request, open_requests: OpenRequests) -> bytes:

@@ -33,23 +33,11 @@ class Rule:
     caps: tuple[int, ...]
     """Per stage, most microbatches between F and I."""
     chunks: _Chunks = "deepest"
-    """Which chunk comes first."""
+    """Priority among the chunks of a device."""
     splits: bool = True
     """I and W apart; otherwise B."""
     most_pending: int | None = None
     """So many W may wait before one is run in place of an F; None: any number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CappedSchedule:
-    """What a rule makes of a pipeline when every transfer has its links to itself."""
-
-    device_orders: DeviceOrders
-    """The order of every position."""
-    makespan_ns: int
-    """End of the last action."""
-    span_ns: int
-    """Longest time from first to last action of a position."""
 
 
 def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
@@ -120,12 +108,3 @@ def largest_slope(pipeline: Pipeline, *, steps: int = 24) -> int:
         if all(size <= budget for size, budget in zip(held, pipeline.budgets, strict=True)):
             return numerator
     return 1
-
-
-def play_rule(pipeline: Pipeline, rule: Rule) -> _CappedSchedule | None:
-    """Play a rule; None if it ends with actions left over, none of which has room."""
-    played = _play(make_net(pipeline), rule)
-    if played.makespan >= FAR:
-        return None
-    device_orders = name_actions(played.device_orders, played.lengths)
-    return _CappedSchedule(device_orders=device_orders, makespan_ns=played.makespan, span_ns=played.span)

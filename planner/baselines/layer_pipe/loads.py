@@ -4,9 +4,7 @@ A layer has three tasks, F, I and W, and I may be cut into two exact halves. `Wo
 unit (multiply-accumulates, nanoseconds).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from planner.baselines.applicability import require_time
@@ -25,7 +23,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every layer costs."""
+    """Times of every layer, per microbatch."""
 
     forward: tuple[int, ...]
     input_grad: tuple[int, ...]
@@ -49,21 +47,12 @@ class Work:
         return found
 
 
-def contiguous_load(work: Work, num_processors: int) -> int:
-    """The least largest load if every processor takes whole layers in a row."""
-    sums = [0, *accumulate(work.layers)]
-    best = sums
-    for _ in range(num_processors - 1):
-        best = [min(max(best[start], sums[end] - sums[start]) for start in range(end + 1)) for end in range(len(sums))]
-    return best[-1]
-
-
 def place_freely(
     work: Work, num_processors: int, *, halves: bool = True, has_time: HasTime = always
 ) -> dict[Task, int]:
     """A processor for every task, the largest load small: longest tasks first, then moves and exchanges.
 
-    At most 4/3 of the least possible (Graham), and in practice within a percent of its lower bound `load_lower_bound`.
+    At most 4/3 of the least possible (Graham), and in practice within a percent of the even share.
     """
     costs = work.tasks(halves=halves)
     loads = [0] * num_processors
@@ -99,31 +88,3 @@ def _improve(costs: dict[Task, int], processor_of: dict[Task, int], *, loads: li
     loads[full] -= moved
     loads[target] += moved
     return True
-
-
-def placed_load(work: Work, processor_of: dict[Task, int], *, halves: bool = True) -> float:
-    """The largest load of a placement."""
-    loads: dict[int, int] = {}
-    for task, cost in work.tasks(halves=halves).items():
-        loads[processor_of[task]] = loads.get(processor_of[task], 0) + cost
-    return max(loads.values()) / 2
-
-
-def load_lower_bound(work: Work, num_processors: int, *, halves: bool = True) -> float:
-    """No placement has a smaller largest load: the even share, and the largest task."""
-    costs = work.tasks(halves=halves)
-    return max(sum(costs.values()) / num_processors, max(costs.values())) / 2
-
-
-def load_ratio(work: Work, num_processors: int, *, halves: bool = True) -> tuple[float, float]:
-    """Contiguous load over that of the free placement, and over its lower bound: what free placement gains, and
-    could.
-    """
-    whole = contiguous_load(work, num_processors)
-    placed = placed_load(work, place_freely(work, num_processors, halves=halves), halves=halves)
-    return whole / placed, whole / load_lower_bound(work, num_processors, halves=halves)
-
-
-def as_work(costs: Sequence[int]) -> Work:
-    """F = I = W in every layer but the first, which has no I."""
-    return Work(forward=tuple(costs), input_grad=(0, *costs[1:]), weight_grad=tuple(costs))

@@ -16,7 +16,7 @@ from planner.baselines.layer_pipe.loads import Task, Work, place_freely
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Share, Stage
-from planner.simulation.simulate import Timeline, simulate
+from planner.simulation.simulate import simulate
 
 
 def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: HasTime = always) -> Plan:
@@ -222,8 +222,3 @@ class _Scheduler:
         self.device_orders[device].append(action)
         job = _Job(action, device)
         heappush(self.events, (now + self.jobs[job], 1, job))
-
-
-def bytes_moved(timeline: Timeline) -> int:
-    """Bytes of all transfers between devices in an iteration: activations, gradients, weights, stashes."""
-    return sum(sent.num_bytes for sent in timeline.transfers)

@@ -56,17 +56,6 @@ def backward_order(num_layers: int, k: int) -> list[Step]:
     return [*usual, *ahead, *(("W", layer) for layer in range(k))]
 
 
-def buckets_of(sizes: list[int], *, least_bytes: int) -> list[int]:
-    """The bucket of every layer: from the input on, layers are gathered until a bucket holds `least_bytes`."""
-    buckets, number, held = [], 0, 0
-    for size in sizes:
-        if held >= max(least_bytes, 1):
-            number, held = number + 1, 0
-        buckets.append(number)
-        held += size
-    return buckets
-
-
 def period_ns(times: LayerTimes, k: int, *, buckets: list[int] | None = None) -> int:
     """From the start of one backward to the end of the next forward, every layer waiting for its own gradient only.
 
@@ -90,17 +79,6 @@ def period_ns(times: LayerTimes, k: int, *, buckets: list[int] | None = None) ->
     for layer in range(count):
         now = max(now, synchronised[bucket_of[layer]]) + times.forward_ns[layer]
     return now
-
-
-def curve(times: LayerTimes, *, buckets: list[int] | None = None) -> list[int]:
-    """The period for k = 0, 1 ... all layers."""
-    return [period_ns(times, k, buckets=buckets) for k in range(len(times.forward_ns) + 1)]
-
-
-def choose_first_k(times: LayerTimes, *, buckets: list[int] | None = None) -> int:
-    """The smallest k of the least period; every k is tried."""
-    periods = curve(times, buckets=buckets)
-    return periods.index(min(periods))
 
 
 def make_first_k_stages(costs: CostModel) -> tuple[Stage, ...]:

@@ -92,7 +92,7 @@ class OrderNodes:
     """[N, D, 6] what fits into a device at a time (`held_in_cases`); the same for all nodes of a case."""
 
     def take(self, rows: Integers) -> "OrderNodes":
-        """These nodes."""
+        """These rows of every table."""
         return OrderNodes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
@@ -343,7 +343,7 @@ class _Sets(NamedTuple):
     is_within: Bits
     """Whether an action ends no later than another."""
     total: Integers
-    """What the set takes."""
+    """Sum of durations, in ticks."""
     done: Integers
     """When it has run, if it begins with the least start; NEVER where it is not one."""
 

@@ -61,7 +61,7 @@ Propose = Callable[[tuple[Stage, ...], TreeCodes], Sequence[int] | None]
 
 
 def propose_nothing(stages: tuple[Stage, ...], codes: TreeCodes) -> None:
-    """There is nothing to propose."""
+    """Proposes no tree, so that only windows close cases."""
     del stages, codes
 
 
@@ -288,7 +288,7 @@ class _TreeCheck:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether every tree was asked for."""
+        """Whether the check has read the whole certificate: no tree is left over."""
         return self.used == len(self.first)
 
     def close(self, cases: Cases, roots: OrderNodes) -> bool:

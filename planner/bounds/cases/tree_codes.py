@@ -36,7 +36,7 @@ class TreeCodes:
 
     @staticmethod
     def of(orders: OrderNodes) -> "TreeCodes":
-        """Those of some nodes."""
+        """Codes that fit the devices, places and microbatches of these nodes."""
         devices, count = orders.start.shape[1], orders.is_open.shape[2]
         return TreeCodes(devices=devices, places=orders.is_open.shape[1] // devices, count=count)
 

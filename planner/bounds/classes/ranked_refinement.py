@@ -1,7 +1,19 @@
 """What the classes bound sees of every microbatch: times by rank, for the stages that its sums leave possible.
 
 Ranks are places in time: what is said of the n-th F of a stage holds for whichever microbatch that is. All of it is
-kept per state, each rank at its least on its own. docs/proofs/bounds.md has the rules and their proofs.
+kept per state, each rank at its least on its own.
+
+E(m): no F number m ends sooner. S(n): what follows an I after which n more come. Q(n): from the end of F number j to
+the gradient of number j + n. f(n): the work that memory forces between an F and the n-th after it. A(n) runs from the
+start of F number j to the end of F number j + n, C(n) to the end of I number j + n:
+
+    A(n) >= (n + 1) F + f(n)
+    A(n) >= C(n - k) - i + F + f(k)     for n >= k
+    C(n) >= (n + 1) (F + i)
+    C(n) >= A(a) + Q(n - a) + i         for a <= n
+
+Upstream, Q(n) is at least C(n) and both transfers. A stage is possible only if every F and I ends by T less what
+follows. For each earliest start x, everything that cannot start before x has to run between x and T.
 """
 
 from dataclasses import dataclass

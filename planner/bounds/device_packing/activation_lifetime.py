@@ -45,7 +45,7 @@ class ActivationLifetime:
     count: int
     """Microbatches."""
     deadline: int
-    """When all is done."""
+    """Ticks by which every action and synchronisation has ended."""
     nested: Mask
     """Whether a microbatch that the second stage holds is held by the first, too."""
     free: Integers
@@ -53,7 +53,7 @@ class ActivationLifetime:
     first: StayTimes
     """The stage further up."""
     second: StayTimes
-    """The other one."""
+    """Times of the stage further down."""
     between: Integers
     """From the end of F in the first stage to the start of F in the second, at least."""
 
@@ -170,7 +170,7 @@ class _Filling:
     sizes: tuple[Integers, Integers]
     """Bytes of a microbatch."""
     profit: tuple[Integers, Integers]
-    """What one counts for."""
+    """Value of one microbatch of either stage."""
     free: Integers
     """Bytes."""
     ones: Integers

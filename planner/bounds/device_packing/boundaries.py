@@ -23,7 +23,7 @@ class _AlikeDevices:
     members: list[tuple[str, int]]
     """Type and usable bytes."""
     count: int
-    """How many devices there are."""
+    """Number of alike devices."""
     memory: int
     """Usable bytes of one of them, at most."""
     forward: Integers

@@ -1,7 +1,18 @@
 """The loads that devices can have until a deadline: stages, alone or two on a device.
 
 A stage is an interval of keys on r replicas. Heads say when a replica of it can start: `head` if its device holds
-nothing of the stage before, `soonest` whatever its device holds. docs/proofs/refutations.md has the proofs.
+nothing of the stage before, `soonest` whatever its device holds.
+
+docs/proofs/refutations.md has the rules; these prove those of memory for stages k and j on one device:
+
+* Nested: with one replica of k the device ran the whole microbatch's F in k before any F of it in j. Its I in k follows
+  that of all its samples in j. With one replica of j its samples in k are all in j.
+* In turn: F number n + m starts after m of I have ended. One of these belongs to an F that was not before number m. So
+  it starts a stay after F number m at least.
+* Area: each microbatch holds x from its F to its I. All these intervals lie between h and T - l, and no more than X
+  bytes fit at a time.
+* First I: before it a device ran F only, and their microbatches are all in memory. So all work but A follows.
+* Last I: after it, only remainders run whose bytes are in memory, P at most, and a tail follows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +94,7 @@ def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
 
 
 def join_loads(parts: Sequence[DeviceLoads]) -> DeviceLoads:
-    """All of them, in order."""
+    """One table from several, in their order."""
     return DeviceLoads(
         first=numpy.concatenate([loads.first for loads in parts]),
         second=numpy.concatenate([loads.second for loads in parts]),

@@ -227,7 +227,7 @@ class Refutation:
         self.largest = 2 * effort
         """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
-        """Those that were looked at."""
+        """Visited cases, in preorder."""
         self.found: list[PackingCertificate] | None = None
         """The same, if all are closed."""
         self.assignments = MAX_ASSIGNMENTS

@@ -175,7 +175,7 @@ class ReducedCostPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Path:
-    """What goes before a stage."""
+    """The part of a path before a stage."""
 
     last: int
     """Replicas of the last stage."""

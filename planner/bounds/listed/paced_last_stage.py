@@ -4,7 +4,10 @@ Under 1F1B the stage before the last runs F(i + 1) only after the backward of i 
 one transfer after that backward begins: i waits for F(i), which ran before it, and for i - 1, which it waited for. So
 the last stage starts i + 1 no sooner than max(own work of i, that backward + F(i + 1)) after it starts i. What exceeds
 its own work is its idle time: a long microbatch ahead of a short one costs some, and so does a run of microbatches
-which take the stage before longer than the last. docs/proofs/bounds.md has the proof.
+which take the stage before longer than the last.
+
+Over all dealings, each microbatch gets a price of 0 or more. The costs are walks through microbatches: over q pipelines
+they cost at least all prices plus q times the cheapest walk less prices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +49,7 @@ class _Classes(NamedTuple):
     work: int
     """What the last stage computes for all, less what `begin`, `end` and `alone` count too much in all."""
     pipelines: int
-    """That have work, at most."""
+    """Most pipelines with work."""
 
 
 def bound_last_stage(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: int = 0) -> int:

@@ -288,12 +288,10 @@ def _stride(least: Least, kinds: Sequence[LoopLayers]) -> int:
 
 
 def _num_ranks(least: Least, kinds: Sequence[LoopLayers]) -> int:
-    """Of all loops that there are."""
     return sum(shape.ranks for layers in kinds for shape in _shapes_of(least, layers.kind))
 
 
 def _open_kinds(least: Least) -> list[LoopLayers]:
-    """Kinds of which there are loops."""
     return [layers for layers in layers_of_kinds(least) if _shapes_of(least, layers.kind)]
 
 

@@ -1,4 +1,10 @@
-"""How many units of layers the stages of a loop hold: all cases refuted by playing the fixed order."""
+"""How many units of layers the stages of a loop hold: all cases refuted by playing the fixed order.
+
+A case gives each rank a set of possible numbers of units per stage. A filling is removed if all units no longer find
+room, or if the order ends after T with all other stages at their least. Stage s takes at least its special layers plus
+n(s) units. The end of a fixed order is a longest path, so longer stages never shorten it. A case without fillings for a
+rank is closed; other cases split.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,7 +48,7 @@ class LoopFilling:
     """
 
     order: LoopOrder
-    """What ranks run."""
+    """Order of the actions of all ranks."""
     base: Integers
     """[2, stages] what special layers and overheads take in every stage."""
     unit: Integers

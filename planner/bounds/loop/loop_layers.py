@@ -1,4 +1,12 @@
-"""What layers take at the least in a loop whose groups have one width and whose ranks have so many replicas."""
+"""What layers take at the least in a loop whose groups have one width and whose ranks have so many replicas.
+
+Units in memory: a rank with N units, m of them recomputed, needs time a N + e m and memory
+r sigma N + n (tau (N - m) + lambda m). Here sigma, tau, lambda and e are the least state, stash, remainder and
+recomputation time of a unit. The least m that fits in memory decides. What fits for N fits for N - 1.
+
+One stage per rank: the first backward begins after all F and the backward of the later ranks; after the last one, the
+earlier ranks' backward follows. Besides n forwards, all other work of the rank lies between.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,12 @@
 """What the memory of a device leaves to do before its first I, and after its last F, of all its stage replicas
 together.
 
-Rules that look at one stage replica at a time give every stage replica the whole memory. docs/proofs/bounds.md has the
-proof.
+Rules that look at one stage replica at a time give every stage replica the whole memory. Proof, in the symbols of
+docs/proofs/bounds.md. Before its c-th I starts, the device runs at most A + (c - 1) P: c - 1 microbatches have had an
+I, and those of all other F are held. So it idles for at least s(c) - A - (c - 1) P. After the end of the c-th F from
+the last it runs at most G + (c - 1) P, and idles for at least t(c) - G - (c - 1) P. Both add up if
+c + c' <= L M + 1 - N: when the c'-th F from the last starts, L M - c' + 1 have started, of which at most N are held. So
+the c-th I has started before.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,12 @@
 Microbatches are told apart by their rank in time only: what is said of the k-th F of a stage replica holds for
 whichever microbatch that is. If every F waits for something of its own microbatch, the k-th F waits for the k-th such
 thing (order statistics), so all bounds hold for every order, in sequence or not.
+
+Two replicas of a device: let k hold every microbatch that j holds, and let at most n' of k's fit beside one of j's.
+Then F number m + n' of k starts after I number m of j has ended. Proof: if m of I of k have ended, so have m in j. If
+only e < m have, n' + m - e > n' of k's microbatches are held, so none of j's may be. Every F of j so far then has its I
+behind it; let there be c < m. Some F of j is still to come, and until it starts no further I of j ends. At most c of I
+of k have ended by then. So at least n' + m - c > n' of k's are held beside it, which is too many.
 """
 
 from collections.abc import Iterable
@@ -146,7 +152,7 @@ class HeadsAndTails:
         ]
         self.forced = [self._forced(number) for number in range(len(replicas.replicas))]
         self.memory = {device: self._memory(device) for device in self.partners.on}
-        """What fits into every device."""
+        """Per device, the joint memory limit of its stage replicas."""
         self._settle()
 
     @classmethod

@@ -47,10 +47,10 @@ class StageReplicas:
     sent_or_received: Mapping[str, list[Transfer]]
     """Per device that leads a group: the transfers that it sends or receives over links."""
     optimizer_ns: int
-    """What follows the last synchronisation."""
+    """Time from the last synchronisation to the makespan."""
 
     def on(self, device: str) -> list[int]:
-        """The stage replicas on a device."""
+        """Numbers of the stage replicas on a device, ascending."""
         return [number for number, replica in enumerate(self.replicas) if device in replica.devices]
 
 

@@ -45,7 +45,7 @@ Pair = tuple[Job, int, Job, int]
 """Two actions of one device: a job and its rank each."""
 
 TABLES = ("forward_end", "return_end", "rest_end", "forward_tail", "return_tail", "rest_tail")
-"""What is raised."""
+"""Names of the tables that propagation raises."""
 
 
 class TimeWindows(HeadsAndTails):

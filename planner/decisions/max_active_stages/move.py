@@ -9,7 +9,8 @@ a rank get one order, that of their first. The first step also orders stages ane
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from planner.decisions.max_active_stages.plans import gathering_plans
+from planner.decisions.max_active_stages.gathering_plans import gathering_plans
+from planner.decisions.max_active_stages.option import PART
 from planner.decisions.max_active_stages.rank_layouts import even_layouts, ordered_plans
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
@@ -17,6 +18,7 @@ from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
 
 _STARTS = 6
 """Candidates of the joint search that are looked at in a step."""
@@ -30,7 +32,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "GatherImprover":
 class GatherImprover:
     """Plans whose stages gather their weights, made from plans whose weights are whole."""
 
-    name = "max active stages"
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search, self.problem = run, search, run.problem
@@ -50,6 +52,11 @@ class GatherImprover:
 
     def close(self) -> None:
         """There is nothing to note."""
+
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """A step, where nothing else will find a plan."""
+        if given is None and not self.search.pool:
+            yield from self.take_step()
 
     def take_step(self) -> Iterator[None]:
         """The best way to gather of plans that were not looked at yet."""

@@ -29,6 +29,9 @@ class _GatherOptions(Protocol):
         """Whether replicas may take unequal shares."""
 
 
+PART = "max active stages"
+"""The name of its part of the search."""
+
 ONE_SIZE_ONLY = True
 """They are only for microbatches of one size."""
 

@@ -13,7 +13,9 @@ from dataclasses import replace
 from random import Random
 
 from planner.actions import Action, Kind
+from planner.decisions.unequal_shares.option import PART
 from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLayouts
+from planner.decisions.unequal_shares.share_layouts import with_samples
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
 from planner.planning.search_state import SearchState
@@ -21,6 +23,7 @@ from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
 from planner.simulation.timeline import Timeline
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
 from solver_models.sample_shares import shortest_shares
 
 _STARTS = 4
@@ -39,7 +42,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
 class ShareImprover:
     """Plans with unequal shares, made from plans with equal ones."""
 
-    name = "unequal shares"
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -62,6 +65,11 @@ class ShareImprover:
 
     def close(self) -> None:
         """There is nothing to note."""
+
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """A step, where nothing else will find a plan."""
+        if given is None and not self.search.pool:
+            yield from self.take_step()
 
     def take_step(self) -> Iterator[None]:
         """The best shares of plans that were not looked at yet, then moves of single samples."""
@@ -215,8 +223,4 @@ class ShareImprover:
 
 def _with_samples(plan: Plan, samples: dict[int, Samples]) -> Plan:
     """The plan with these samples for some stages; equal ones are not stated."""
-    stages = [
-        replace(stage, samples=samples[number] if len(set(samples[number])) > 1 else ()) if number in samples else stage
-        for number, stage in enumerate(plan.stages)
-    ]
-    return replace(plan, stages=tuple(stages), evidence=None)
+    return replace(plan, stages=with_samples(plan.stages, samples), evidence=None)

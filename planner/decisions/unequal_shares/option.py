@@ -9,6 +9,9 @@ class _Options(Protocol):
         """`looped` or any."""
 
 
+PART = "unequal shares"
+"""The name of its part of the search."""
+
 ONE_SIZE_ONLY = True
 """They are only for microbatches of one size."""
 

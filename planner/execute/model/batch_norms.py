@@ -66,7 +66,7 @@ class Traits:
     forward_exchanges: int = 0
     """How often it normalises by the statistics of the microbatch."""
     backward_exchanges: int = 0
-    """How often that is differentiated."""
+    """Exchanges of statistics in a backward."""
     has_unanswered_batch_norm: bool = False
     """It does so in a way that cannot be answered for several replicas."""
     differentiates: bool = False
@@ -119,7 +119,7 @@ class _Moments(NamedTuple):
     squares: torch.Tensor
     """Sum of squared deviations from the mean."""
     size: int
-    """How many samples there are."""
+    """Samples that the moments are over."""
 
 
 Exchange = Callable[[torch.Tensor], list[torch.Tensor]]
@@ -241,7 +241,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def _axes(x: torch.Tensor) -> list[int]:
-    """All but the channels."""
+    """Dimensions of the input except the channels."""
     return [axis for axis in range(x.dim()) if axis != 1]
 
 

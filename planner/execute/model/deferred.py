@@ -178,15 +178,15 @@ class _GradientRule:
         raise NotImplementedError
 
     def input_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """The gradient of x."""
+        """Gradient of `x`, of its shape."""
         raise NotImplementedError
 
     def weight_grad(self, grad: torch.Tensor, *, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """The gradient of the weight."""
+        """Gradient of `weight`, of its shape."""
         raise NotImplementedError
 
     def bias_grad(self, grad: torch.Tensor) -> torch.Tensor:
-        """The gradient of the bias."""
+        """Gradient of the bias: `grad` summed over all but the output's dimension."""
         raise NotImplementedError
 
 
@@ -311,7 +311,7 @@ class WeightGrad(NamedTuple):
     weight: nn.Parameter
     bias: nn.Parameter | None
     x: torch.Tensor
-    """What the layer was given."""
+    """Input of the layer."""
     grad: torch.Tensor
     """The gradient of what it gave."""
 

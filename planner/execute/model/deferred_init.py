@@ -85,16 +85,16 @@ class _Part(NamedTuple):
     offset: int
 
     def of(self, base: torch.Tensor) -> torch.Tensor:
-        """It in the memory's tensor."""
+        """A view of the same part in the tensor of its memory."""
         return base.as_strided(self.size, self.stride, self.offset)
 
     def make(self) -> torch.Tensor:
-        """It with values."""
+        """The tensor after its recorded initialisation."""
         return self.of(self.memory.make(self.num_writes))
 
 
 class _DeferredValue(NamedTuple):
-    """What a parameter carries."""
+    """Attribute of a parameter that was created without memory."""
 
     part: _Part
     storage: StorageWeakRef
@@ -283,7 +283,7 @@ def has_deferred_value(parameter: torch.Tensor) -> bool:
 
 
 def make_value(parameter: torch.Tensor) -> torch.Tensor:
-    """The value that a parameter would have had."""
+    """Run the initialisation that was recorded for a deferred parameter."""
     found: _DeferredValue = getattr(parameter, _VALUE)
     return found.part.make()
 

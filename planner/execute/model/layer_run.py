@@ -24,7 +24,7 @@ class Moment:
     """Which of how many has these samples."""
 
     def number(self, layer: str) -> int:
-        """A seed for a layer."""
+        """A 63-bit seed from the run's seed, iteration, microbatch, replica and layer."""
         text = f"{self.seed} {self.iteration} {self.microbatch} {self.replica} {layer}"
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
@@ -58,7 +58,7 @@ class LayerRun:
         self.is_first = True
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
-        """Give what the layer gives."""
+        """Run the layer with the random numbers of its moment."""
         with ExitStack() as stack:
             if self.exchange is not None:
                 self.memory.position = None if self.is_first else 0

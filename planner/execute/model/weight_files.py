@@ -70,7 +70,6 @@ class WeightFiles:
         return value
 
     def _read(self, name: str) -> torch.Tensor:
-        """A tensor as it stands in its file."""
         opened = self._open(self.files[name])
         value: torch.Tensor = opened[name] if isinstance(opened, dict) else opened.get_tensor(name)
         return value

@@ -58,7 +58,7 @@ class LayerSharder:
         self.mesh = DeviceMesh.from_group(group, device.type)
         self._cut: dict[str, fsdp.FSDPModule] = {}
         self._trained: list[str] = []
-        """The names of those of which anything is trained."""
+        """Names of the layers with a trained parameter."""
 
     def cut(self, name: str, layer: nn.Module) -> dict[str, _ReplicaPart]:
         """Leave this replica's rows of a layer; gives its parts by their paths."""

@@ -88,7 +88,7 @@ class GroupParts:
         self._by_parameter: dict[int, GroupPart] = {}
 
     def add(self, name: str, parts: Mapping[str, GroupPart]) -> None:
-        """Those of one layer."""
+        """Register the parts of one layer."""
         self.of_layer[name] = dict(parts)
         self._by_parameter |= {id(part.parameter): part for part in parts.values()}
 

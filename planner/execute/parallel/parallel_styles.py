@@ -89,7 +89,7 @@ class _BiasOfAllHeads:
     def __init__(self, module: Any, *, group: distributed.ProcessGroup, width: int) -> None:
         self.forward, self.compute, self.group, self.width = module.forward, module.compute_bias, group, width
         self.made: torch.Tensor | None = None
-        """What this call made itself."""
+        """Bias over all heads, computed by this rank; None before the first call."""
         module.compute_bias = self.compute_bias
 
     def compute_bias(self, *args: Any, **named: Any) -> torch.Tensor:

@@ -26,7 +26,7 @@ class IterationTimes(NamedTuple):
     reduced_ns: int
     """When its gradients were put together: the optimizer starts."""
     end_ns: int
-    """When it was done with the iteration."""
+    """Nanoseconds when the process ended the iteration."""
 
 
 class MemoryUsed(NamedTuple):

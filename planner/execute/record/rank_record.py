@@ -36,7 +36,7 @@ class RankRecord:
     host: str
     """The host of that device, as the plan calls it or as it is really called."""
     machine: str
-    """What the machine calls itself."""
+    """Host name."""
     process: int
     """Number of the parent there."""
     started: int

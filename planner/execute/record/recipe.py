@@ -14,7 +14,7 @@ FORMAT = "pipeline-recipe/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesOrder:
-    """Which copies count."""
+    """Copies in host memory that may be read."""
 
     plan_sha256: str
     """The plan under which they were made."""
@@ -27,7 +27,7 @@ class RecipeOrder:
     """The checkpoint, layers and live copies that a recipe names."""
 
     plan_sha256: str | None
-    """The plan it is for; None if it does not say."""
+    """Hash of the plan; None in recipes that name none."""
     checkpoint: Path | None
     """Where all layers are read from; None if it leaves that to the command line."""
     iteration: int | None

@@ -17,7 +17,7 @@ class Resumption:
     """From which state, and at which iteration, a job continued."""
 
     iteration: int
-    """Iterations that it goes on from."""
+    """Number of iterations before the resumed one."""
     source: Literal["beginning", "checkpoint", "live copies"]
     """Where all its layers come from."""
     storage_bytes: int

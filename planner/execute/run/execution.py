@@ -152,7 +152,7 @@ class Execution:
 
     @property
     def stages(self) -> list[PlanStage]:
-        """Those of this process."""
+        """Numbers of this process's stages."""
         return self.model.stages
 
     @property

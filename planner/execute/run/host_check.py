@@ -67,7 +67,7 @@ class World:
     host: str
     """Its name in the cluster."""
     devices: tuple[Expected, ...]
-    """Those that the plan uses."""
+    """Devices that the plan uses, with expected type and memory."""
     direct: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     """Pairs of their indices that have a link of their own in the cluster."""
 

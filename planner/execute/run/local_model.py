@@ -86,7 +86,7 @@ class LocalModel:
 
     @property
     def reductions(self) -> list[StageReduction]:
-        """Of the stages here."""
+        """Gradient reductions of the stages on this rank."""
         return [stage.reduction for stage in self.stages if stage.reduction is not None]
 
     @property

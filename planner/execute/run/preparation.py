@@ -46,7 +46,7 @@ class Preparation:
     layout: Layout
     wirings: tuple[StageWiring, ...]
     edges: tuple[StageEdge, ...]
-    """Which stage talks to which."""
+    """Edges between stages, with the tensors on them."""
     shapes: tuple[StageShape, ...]
     """Per stage, of its first replica."""
     split: Split

@@ -11,7 +11,7 @@ class Facts:
 
     rank: int
     host: str
-    """Where it runs."""
+    """Host name of the process."""
     accelerator: int | None
     """Which accelerator of its host it drives; None: the processor."""
     memory_bytes: int

@@ -72,7 +72,7 @@ class SplitBackward:
 
     @property
     def store(self) -> WeightGradStore:
-        """Where weight gradients wait."""
+        """Postponed weight gradients of the module."""
         assert self.module.store is not None
         return self.module.store
 
@@ -210,7 +210,7 @@ class SplitBackward:
 
 
 class _MismatchError(Exception):
-    """What cannot be cut."""
+    """A layer whose backward cannot be split, with the reason."""
 
 
 @contextmanager

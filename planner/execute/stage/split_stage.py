@@ -156,7 +156,7 @@ class SplitStage(RoutedStage):
         return [] if mail is None else mail.tensors
 
     def leaving_inner(self, key: _Inner) -> list[torch.Tensor]:
-        """What a message takes along."""
+        """Tensors of an outgoing message."""
         if key.letter == "P":
             return [parameter.detach() for parameter in self.backward.parameters]
         if key.letter != "G":

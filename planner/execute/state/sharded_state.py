@@ -49,7 +49,7 @@ class _Share(NamedTuple):
     named: nn.Parameter
     """What the state is filed under."""
     stepped: nn.Parameter
-    """What the optimizer has here."""
+    """This rank's piece, which the optimizer steps."""
     gather: Callable[[torch.Tensor], torch.Tensor]
     """From a state of the stepped one's shape to that of the whole; a collective call of the replicas."""
 

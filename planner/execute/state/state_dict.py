@@ -119,7 +119,7 @@ def share_weights(execution: Execution, model: nn.Module) -> None:
 
 
 def _layers(execution: Execution) -> list[tuple[int, str]]:
-    """Those here, with their stages."""
+    """(stage, layer) of this process."""
     numbers = [stage.stage_index for stage in execution.stages]
     return [(number, name) for number in numbers for name in execution.plan.stages[number].layers]
 

@@ -145,7 +145,7 @@ class Pipelines(Layout):
         return len(self.devices) // self.num_replicas
 
     def replica_of(self, rank: int) -> int:
-        """The pipeline that a rank belongs to."""
+        """Index of the rank's pipeline, which is its replica's."""
         return rank // self.pipeline_size
 
     def pipeline(self, replica: int) -> range:

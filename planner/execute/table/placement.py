@@ -16,7 +16,7 @@ HOST_VARIABLES = ("PLAN_NODE", "SLURMD_NODENAME", "NODE_NAME")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePosition:
-    """Where one process sits."""
+    """Rank, host and slot of a process."""
 
     rank: int
     """Its number in the plan's layout."""

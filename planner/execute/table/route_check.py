@@ -396,7 +396,6 @@ def _teller(rank: int, *, to: _Team, of: _Team) -> int:
 
 
 def _by_sample(teams: Sequence[_Team], samples: Sequence[int]) -> list[_Team]:
-    """Sample by sample the team that takes it."""
     return [team for team, count in zip(teams, samples, strict=True) for _ in range(count)]
 
 

@@ -29,7 +29,7 @@ class SampleRange(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of them."""
+        """Whether the range covers the whole microbatch."""
         return self.end - self.start == self.of
 
     def rows(self, length: int) -> slice:

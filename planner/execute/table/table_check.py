@@ -310,12 +310,12 @@ class _MessageSimulation:
 
 
 def sending(message: Message) -> _TableCell:
-    """The cell that sends it."""
+    """`SEND_F` or `SEND_B` of the message's sender."""
     return _TableCell(message.sender, f"SEND_{message.letter}", message.microbatch)
 
 
 def receiving(message: Message) -> _TableCell:
-    """The cell that receives it."""
+    """`RECV_F` or `RECV_B` of the message's receiver."""
     return _TableCell(message.receiver, f"RECV_{message.letter}", message.microbatch)
 
 

@@ -20,7 +20,7 @@ from planner.execute.table.routes import make_routes, needs
 from planner.execute.table.wiring import StageEdge
 
 POLL_S = 0.2
-"""How often the thread looks."""
+"""Seconds between two looks of the thread."""
 ANSWER_S = 3.0
 """How long the others are given to say what they are doing."""
 
@@ -37,7 +37,7 @@ class Store(Protocol):
         """Read; waits until it is there."""
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all are there."""
+        """Whether every key was set."""
 
     def compare_set(self, key: str, *values: str) -> bytes:
         """Write the second value if the first, or nothing, is there; gives what is there afterwards."""
@@ -78,7 +78,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """All has gone well."""
+        """End the watch after a run without fault."""
         self._stopping.set()
         self._thread.join()
         signal.set_wakeup_fd(-1)

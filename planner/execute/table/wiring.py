@@ -28,7 +28,7 @@ class StageWiring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEdge:
-    """One stage gives another what it takes."""
+    """An edge between stages: producer, consumer, and positions of the tensors on either side."""
 
     producer: int
     """Number of the stage that gives."""

@@ -24,5 +24,5 @@ def replace_outputs(stage: Any, microbatch: int, *, roots: Sequence[Any]) -> Non
 
 
 def kept_microbatches(stage: Any) -> tuple[int, ...]:
-    """The microbatches of which something is kept."""
+    """Microbatches whose inputs or outputs a torch stage still holds."""
     return tuple(stage.fwd_cache if hasattr(stage, "fwd_cache") else stage._forward_chunk_states)

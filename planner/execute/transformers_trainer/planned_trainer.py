@@ -36,7 +36,7 @@ class PlannedTrainer(Trainer):
     plan: ClassVar[Path]
     """Document of the plan."""
     choices: ClassVar[Choices] = Choices()
-    """How it is run."""
+    """Options of the executor."""
     launcher: ClassVar[Mapping[str, str]] = {}
     """The variables by which the launcher tells a process its rank; accelerate does not see them."""
 

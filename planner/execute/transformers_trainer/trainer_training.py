@@ -77,7 +77,7 @@ class _CastingForward:
         self.layer = layer
 
     def __call__(self, *arrived: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """What the layer gives."""
+        """Output of the wrapped layer."""
         kind = arrived[0].device.type
         with nullcontext() if kind == "meta" else torch.autocast(kind, torch.bfloat16):
             found = type(self.layer).forward(self.layer, *arrived)

@@ -61,6 +61,7 @@ def require_covered(problem: Problem) -> None:
         ),
         (options.objective != "makespan", f"options: objective = {options.objective}", "set it to makespan"),
         (not cluster.overlap, "cluster: overlap = false", "set it to true"),
+        (problem.profile.has_host_times, "profile: host times", "leave them out"),
         (problem.may_shard, f"options: shard_optimizer = {options.shard_optimizer}", "set it to never"),
     )
     for is_refused, what, remedy in refused:

@@ -54,7 +54,7 @@ class CompleteQuestion:
 
     problem: Problem
     model: CompleteModel
-    """What the solver gets."""
+    """Rows and tasks for the solver."""
     ticks: int
     """Nanoseconds that the model counts as one."""
     units: int
@@ -259,7 +259,6 @@ def _solve_window(run: SearchState, instance: CompleteInstance, *, around: Plan,
 
 
 def _solve(run: SearchState, question: CompleteQuestion, *, start: Plan | None, limit_s: float) -> SolverAnswer:
-    """The solver's answer, from a plan on."""
     from solver_models.complete.with_cp_sat import solve_with_cp_sat
     from solver_models.complete.with_pulp import linear, solve_with_pulp
 

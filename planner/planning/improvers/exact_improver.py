@@ -114,7 +114,7 @@ class FinalExactImprover:
         return rounds == self.exact.params.after_rounds
 
     def take_step(self) -> Iterator[None]:
-        """All that is left."""
+        """Close all open cases, or as many as time allows."""
         yield from self.exact.to_the_end()
 
     def close(self) -> None:

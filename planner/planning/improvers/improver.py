@@ -39,6 +39,9 @@ class DecisionImprover(Improver, Protocol):
     def is_open(self) -> bool:
         """Whether the options leave the decision open."""
 
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """What comes before the first round; `given`: stages and devices, where both are decided."""
+
 
 class Leader:
     """The best candidate of the joint search, and who found it."""

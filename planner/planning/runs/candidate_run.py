@@ -13,7 +13,6 @@ from planner.plan import BaselineResult, Plan, SizeResult, SizeState
 from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
 from planner.planning.runs.run import RunSetup, begin_run, bound_and_lay_out, make_first_plans, never, search
-from planner.planning.runs.subsets import Choice
 from planner.planning.runs.transition_search import NAME, TransitionSearch
 from planner.planning.runs.variable_microbatches import bound_listed, make_first_listed_plans, search_listed
 from planner.planning.search_state import SearchState
@@ -37,7 +36,16 @@ class _Recipe(NamedTuple):
 
 _EQUAL = _Recipe(make_first_plans, bound_and_lay_out, search)
 _LISTED = _Recipe(make_first_listed_plans, bound_listed, search_listed)
-"""Where microbatches differ."""
+"""Recipe for listed microbatches."""
+
+
+class Choice(NamedTuple):
+    """What a run decides nothing about."""
+
+    counts: tuple[int, ...]
+    """Devices of every class; empty where all are there."""
+    size: int | None
+    """Samples of a microbatch; None where the question states them."""
 
 
 class CandidateRun:
@@ -55,7 +63,7 @@ class CandidateRun:
         **how: Unpack[RunSetup],
     ) -> None:
         self.choice = choice
-        """What tells it from the other candidates."""
+        """The candidate's microbatch size or device subset, by which runs are told apart."""
         self.state = begin_run(problem, limits, **how)
         self.is_listed = problem.microbatches is not None
         self.takeover = None if transition is None else TransitionSearch(self.state, transition, cluster=cluster)
@@ -283,7 +291,7 @@ class CandidateRun:
         return (finish(self.state, conclude(self.objective_ns)),)
 
     def others(self, best: Plan, *, conclude: Callable[[int], Conclusion], num_runs: int) -> list[tuple[int, Plan]]:
-        """The best plans of other kinds that it came by, each with what it takes."""
+        """The best plan of each other kind that the run met, with its objective in ns."""
         if self.archive is None:
             return []
         with self.active():

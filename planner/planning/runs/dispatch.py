@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
+from planner import decisions
 from planner.batch_problem import BatchProblem
 from planner.export.targets import Target, require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.cost_run import CheapestDriver
 from planner.planning.runs.driver import Driver
 from planner.planning.runs.run import PlanningOptions
 from planner.problem import Problem
 from planner.progress import Limits, Progress
+
+if TYPE_CHECKING:
+    from planner.decisions.price.front import ParetoFront
 
 
 def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
@@ -33,9 +36,10 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[Plann
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
     require_possible(problem, how.get("target"))
     require_consistent(problem)
-    kind = CheapestDriver if problem.options.objective == "cost" else Driver
+    makers = [each.make_driver for each in decisions.drivers(problem.options)]
+    make = makers[0] if makers else Driver
     with ExitStack() as stack:
-        return kind(problem, stack, top=top, **how).plans()
+        return make(problem, stack, top=top, **how).plans()
 
 
 def make_plan(
@@ -68,3 +72,10 @@ def make_plan(
         params=params,
     )
     return best
+
+
+def make_pareto(problem: Problem | BatchProblem, **how: Unpack[PlanningOptions]) -> "ParetoFront":
+    """The front of time and money (`planner.decisions.price.front`); ValueError where nobody can ask for prices."""
+    decisions.option_of("price")
+    front: ParetoFront = decisions.part_of("price", "front").make_pareto(problem, **how)
+    return front

@@ -26,9 +26,8 @@ from planner.plan_kind import kind_of
 from planner.planning.complete.complete_search import CLAIM, is_complete, require_answerable
 from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.run import PlanningOptions, ignore, never
-from planner.planning.runs.subsets import Choice
 from planner.planning.search_state import FAILED, NO_PLAN_SHARE
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -137,7 +136,7 @@ class Driver:
         return math.inf if value is None else value, 0 if least is None else least, run.size or 0
 
     def name(self, run: CandidateRun) -> str:
-        """What tells it from the others."""
+        """What distinguishes the run from other candidates, as reports show it."""
         return "" if run.size is None else f"microbatches of {run.size}"
 
     def limit_ns(self, run: CandidateRun) -> int | None:
@@ -228,7 +227,7 @@ class Driver:
         return is_timed and self.best is not None and self.elapsed_s >= share * self.limits.time_limit_s
 
     def take_up(self, run: CandidateRun, step: Callable[[CandidateRun], object]) -> None:
-        """Let one run take a step, with what is known of the others."""
+        """Run one step of a candidate, limited by the best objective of all others."""
         run.state.rival_ns = self.limit_ns(run)
         if not run.infeasible:
             with run.active():

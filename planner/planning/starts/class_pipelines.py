@@ -153,7 +153,6 @@ class _Kind:
 
     @property
     def num_devices(self) -> int:
-        """That it takes."""
         return self.width * self.replicas
 
 

@@ -12,7 +12,7 @@ from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate,
 
 
 def plan_of(problem: Problem, searcher: Searcher, *, candidate: Candidate) -> Plan:
-    """The plan that a candidate stands for."""
+    """A plan with names, from a candidate with numbers of stages, devices and microbatches."""
     device_orders, _ = searcher.device_orders(candidate)
     return make_plan_from_orders(problem, stages_of(problem, candidate), device_orders=device_orders)
 

@@ -35,10 +35,10 @@ Ranks = tuple[tuple[DeviceGroup, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StageRecomputation:
-    """What every stage recomputes."""
+    """Recomputation that all stages have in common."""
 
     kind: str | None = None
-    """None: nothing."""
+    """Kind of recomputation; None: the stage keeps all activations."""
     blocks: int | None = None
     """So many of its first blocks; None: all of its layers."""
 

@@ -28,7 +28,7 @@ class TimeGrid:
     powers: tuple[float, ...]
     """How times grow with each axis where there is no row: 1 in proportion, 2 with the square."""
     table: str
-    """Where the rows are from."""
+    """Table of the rows."""
 
     def read(self, point: Sequence[int]) -> PricedOperation:
         """The time at a point: a row, between rows, or from the nearest rows by the powers of the axes."""

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy
 
+from profiles.estimates.networks import NodeNetwork
 from profiles.estimates.operations import (
     CausalAttention,
     Dtype,
@@ -42,7 +43,7 @@ class MeasuredRates:
     """The tables of one device type; read when first asked."""
 
     package: TablePackage
-    """Package that holds the tables."""
+    """Installed package with the measured tables."""
     gpu: str
     """By the package's name."""
     network_bytes_per_s: int | None = None
@@ -61,6 +62,13 @@ class MeasuredRates:
     @cached_property
     def _sheet(self) -> dict[str, dict[str, float]]:
         return self.package.sheet(self.gpu)
+
+    @cached_property
+    def network(self) -> NodeNetwork:
+        """Between nodes, or between racks."""
+        node = self._sheet["node"]
+        outside = self.network_bytes_per_s or node.get("inter_rack_bw", node["inter_node_bw"])
+        return NodeNetwork(node=int(node.get("num_gpus_per_rack", node["num_gpus_per_node"])), bytes_per_s=outside)
 
     @cached_property
     def _grids(self) -> dict[tuple[object, ...], TimeGrid | None]:
@@ -273,12 +281,9 @@ class MeasuredRates:
         return assumed(1e9 * (wanted.num_bytes / rate + start), rule=f"{self.gpu}.yaml: {rate / 1e9:.0f} GB/s")
 
     def _exchange(self, wanted: Exchange) -> PricedOperation:
-        node = self._sheet["node"]
-        if wanted.devices > node.get("num_gpus_per_rack", node["num_gpus_per_node"]):
-            rate = node["num_gpus_per_node"] * (self.network_bytes_per_s or node["inter_node_bw"])
-            passes = 2 if wanted.kind == "all_reduce" else 1
-            moved = passes * wanted.num_bytes * (wanted.devices - 1) / wanted.devices
-            return assumed(1e9 * moved / rate, rule=f"{self.gpu}.yaml: rings over all network cards of a node")
+        return self.network.price(wanted, inside=self._exchange_inside, name=f"{self.gpu}.yaml")
+
+    def _exchange_inside(self, wanted: Exchange) -> PricedOperation:
         grid = self._exchange_grid(wanted.kind)
         if grid is None:
             raise NoTablesError(f"{self.gpu}: {wanted.kind} was not measured")

@@ -19,7 +19,7 @@ from profiles.documents.refusal import render_value
 PACKAGE = "aiconfigurator_core"
 
 INSTALL = "pip install 'pipeline-planner[tables]'"
-"""What installs it."""
+"""Command in the message that the tables are missing."""
 
 _MAX_YAML_BYTES = 10**6
 
@@ -38,7 +38,7 @@ class TablePackage:
     folder: Path
     """It holds `NAME.yaml` and `data/NAME/TABLE/FRAMEWORK/VERSION/*.parquet`."""
     version: str
-    """Of the package."""
+    """Release of the installed package."""
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:

@@ -78,6 +78,24 @@ def test_a_cancelled_search_ends(tmp_path: Path):
     converse(tmp_path, conversation)
 
 
+def test_a_cancelled_audit_ends(tmp_path: Path):
+    """Tests that cancelling an audit ends the process that searches, within two seconds."""
+
+    async def conversation(client: Client, app: FastAPI) -> None:
+        inspector = app.state.service.inspector
+        while not inspector.pids:
+            await asyncio.sleep(0.05)
+        with anyio.move_on_after(1.0) as scope:
+            await client.call_tool("audit", CONFIGURATION | {"time_limit_s": 60.0})
+        assert scope.cancelled_caught
+        begin, at_work = time.monotonic(), set(inspector.pids)
+        while at_work <= set(inspector.pids):
+            assert time.monotonic() < begin + 2, "the audit goes on"
+            await asyncio.sleep(0.05)
+
+    converse(tmp_path, conversation)
+
+
 def _everything() -> Any:
     from api.jobs.job import Search
 

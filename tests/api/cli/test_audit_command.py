@@ -257,3 +257,31 @@ def test_a_hybrid_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert (name, better.strip("'").replace("|", "")) == ("--hybrid-layer-pattern", pattern)
     assert said["better"]["time_ns"] < 0.95 * said["run"]["time_ns"]
     assert "hybrid" in said["memory_error"]
+
+
+MIXED = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "num_experts": 8,
+    "intermediate_size": 1024, "moe_intermediate_size": 768, "num_experts_per_tok": 2, "vocab_size": 32000,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_search")
+def test_other_degrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tests that better degrees are told with flags for all of them, never above their bound, and as data."""
+    (tmp_path / "config.json").write_text(json.dumps(MIXED))
+    words = ["--model", str(tmp_path / "config.json"), "--devices", "4", "--pp", "2", "--global-batch-size", "8"]
+    words += ["--other-degrees", "-t", "1"]
+    code, shown = run("megatron", *words, "--tp", "2", "--json", capsys=capsys)
+    found: Mapping[str, Any] = json.loads(shown)["degrees"]
+    assert code == 0
+    assert found["lower_bound_ns"] <= found["time_ns"] < json.loads(shown)["run"]["time_ns"]
+    assert found["tensor"] * found["context"] * found["pipeline"] * found["data"] == 4
+    named = [line.split()[0] for line in found["flags"]]
+    assert named[:5] == [
+        "--tensor-model-parallel-size", "--context-parallel-size", "--pipeline-model-parallel-size",
+        "--expert-model-parallel-size", "--expert-tensor-parallel-size",
+    ]  # fmt: skip
+    assert found["looked_at"] > found["planned"] == 6
+    code, shown = run("deepspeed", *words, capsys=capsys)
+    assert (code, "deepspeed: other degrees are looked for with megatron and torchtitan only" in shown) == (2, True)

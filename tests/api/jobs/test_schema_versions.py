@@ -3,14 +3,16 @@
 import hashlib
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from api.jobs.stores import store_schema
+from api.jobs.stores import job_rows, store_schema
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
@@ -178,6 +180,25 @@ def test_frozen_stores_are_taken_over(frozen: Database, tmp_path: Path):
     assert store.put_back(all_running=True) == 1
 
 
+def test_a_new_column_spoils_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that rows of a release without a column are sound to one that has it, and that it counts once it is set."""
+    database = SqliteDatabase(Path(shutil.copy(frozen_stores.sqlite_file(7), tmp_path)))
+
+    def hash_now() -> str:
+        with database.transaction() as cursor:
+            job_rows.hash_row(cursor, frozen_stores.DONE)
+            cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
+            return str(cursor.fetchall()[0][0])
+
+    before = hash_now()
+    monkeypatch.setattr(job_rows, "_HASHED", [*job_rows._HASHED, "key_id"])  # a column that no release has hashed
+    for value, is_same in ((None, True), ("set", False)):
+        with database.transaction() as cursor:
+            cursor.execute("UPDATE jobs SET key_id = ?", (value,))
+        assert (hash_now() == before) is is_same
+    database.close_all()
+
+
 def test_tables_change_only_with_the_version(tmp_path: Path):
     """Tests that a new store has the tables and indexes of the store that was kept of this version, word by word."""
     kept = shutil.copy(frozen_stores.sqlite_file(store_schema.VERSION), tmp_path)
@@ -208,6 +229,44 @@ def test_tomorrows_store_is_refused(version_2: Database):
     with version_2.transaction() as cursor:
         assert "drawn_bytes" not in version_2.columns(cursor, "jobs")
     assert version_of(version_2) == 99
+
+
+def another(database: Database) -> Database:
+    """The same store as another process has it."""
+    if isinstance(database, SqliteDatabase):
+        return SqliteDatabase(database.path)
+    assert isinstance(database, PostgresDatabase)
+    return PostgresDatabase(database.url)
+
+
+def test_two_begin_at_once(version_2: Database, tmp_path: Path):
+    """Tests that of instances that open an old store at the same time one migrates it, and the others find it done."""
+    databases = [version_2, *(another(version_2) for _ in range(3))]
+    ready = threading.Barrier(len(databases))
+
+    def open_store(database: Database) -> int:
+        ready.wait()
+        SqlStore(database)
+        return version_of(database)
+
+    with ThreadPoolExecutor(len(databases)) as threads:
+        assert list(threads.map(open_store, databases)) == [store_schema.VERSION] * len(databases)
+    assert_as_new(version_2, tmp_path)
+    for database in databases[1:]:
+        database.close_all()
+
+
+def test_a_migration_is_whole_or_not_at_all(version_2: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a migration that ends before its last statement leaves the old store, which the next one migrates."""
+    last = store_schema.VERSION - 1
+    with monkeypatch.context() as patched:
+        patched.setitem(store_schema.STEPS, last, (*store_schema.STEPS[last], "SELECT * FROM nowhere"))
+        with pytest.raises((sqlite3.Error, psycopg.Error)):
+            SqlStore(version_2)
+    with version_2.transaction() as cursor:
+        assert "drawn_bytes" not in version_2.columns(cursor, "jobs")
+    SqlStore(version_2)
+    assert_as_new(version_2, tmp_path)
 
 
 def test_every_way_leads_to_the_same_tables(version_1: Database, version_2: Database, tmp_path: Path):

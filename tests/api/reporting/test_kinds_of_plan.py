@@ -80,8 +80,8 @@ def test_what_a_program_cannot_run_is_said_in_words():
     assert notes["fully sharded"] == "lower estimate; FSDP2's own code runs it, no plan here"
     assert notes["data parallel, accumulating"].startswith("torch cannot run it: ")
     assert {row["kind"] for row in summarise_kinds(PROBLEM, plan, program="executor")} == set(notes)
-    text = "\n".join(text_of(each) for each in render_kinds(PROBLEM, plan, program="executor"))
-    assert "pinned to 4 microbatches; --global-batch leaves the num" in text
+    text = "\n".join(text_of(each, width=200) for each in render_kinds(PROBLEM, plan, program="executor"))
+    assert "pinned to 4 microbatches; --global-batch opens this" in text
     assert [line.split("  ")[0] for line in text.splitlines()[-7:] if line][-6:] == [
         "one process", "DDP, the batch at once", "DDP, accumulating", "FSDP2 (fully sharded)", "pipeline",
         "pipeline with replicas",

@@ -1,15 +1,17 @@
 """The screen that `plan` ends with, and the other reports, as text."""
 
 import io
+import re
 import time
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from api import progress
 from api.formatting import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
-from api.progress import RunSummary
+from api.progress import RunSummary, _render_progress
 from api.reporting.command_reports import render_explanation, render_simulation, render_verdict
 from api.reporting.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
 from planner.plan import Plan, Stage
@@ -18,6 +20,7 @@ from planner.progress import COMPILING, Progress
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from profiles.host_times import HostTime
 from profiles.model_profile import ProbeRun
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 
@@ -38,7 +41,7 @@ stage  layers               devices       ms  grad ms  grad ms      peak memory 
 a pipeline: data parallelism takes 1,096.2 ms (35.36×), 1,073.7 of them for gradients and the optimizer's step
 best of its kind             ms  vs ours  microbatches  memory
 one process               45.00    1.45×        3 of 8    75 %  one process
-DDP, the batch at once        –        –                        pinned to 3 microbatches; --global-batch leaves the num…
+DDP, the batch at once        –        –                        pinned to 3 microbatches; --global-batch opens this
 DDP, accumulating       1,096.2   35.36×        3 of 8    62 %  data parallel
 FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    47 %  lower estimate; FSDP2's own code runs it, no plan here
 pipeline                  31.00    1.00×        3 of 8    50 %  this plan
@@ -52,7 +55,8 @@ search    20.0 s, first plan after 0.41 s; stopped by the time limit; found by: 
 plan      out/plan.json
 picture   out/plan.html
 note      not measured: times of 2 layers for 1/2 of a microbatch are assumed to be 1/2 of the whole
-          makespan: time of one iteration; gap: what a better plan could save at most, proved for the times as given"""
+          makespan: time of one iteration; bubble: part of it that devices idle; input and weight grad: the backward
+          pass; gap: what a better plan could save at most, proved for the times as given"""
 
 EXPLANATION = """\
 toy  chain of 4 layers · desk: 2 × toy · 3 microbatches of 8 samples
@@ -94,6 +98,58 @@ def test_screen(problem: Problem, plan: Plan):
     """Tests that the screen of a small plan is this text."""
     run = RunSummary(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
     assert text_of(render_screen(problem, plan, run=run)) == SCREEN
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_nothing_is_cut_on_narrow_screens(problem: Problem, plan: Plan, width: int):
+    """Tests that no line is longer than the screen, and that every word of a wide one is on it."""
+    run = RunSummary(elapsed_s=20.02, first_plan_s=0.41, files={"plan": "out/plan.json", "picture": "out/plan.html"})
+    screen = render_screen(problem, plan, run=run)
+    text = text_of(screen, width=width)
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert set(text_of(screen, width=400).split()) <= set(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_progress_fits_the_screen(width: int):
+    """Tests that a step of the search says phase, plan, bound, gap and source on lines that the screen holds."""
+    step = replace(
+        NO_NEWS, phase="search", incumbent_ns=952 * 10**6, lower_bound_ns=886 * 10**6, gap=0.069, source="SPP"
+    )
+    text = _render_progress(step, 7.5, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    said = " ".join(text.split())
+    assert all(part in said for part in ("search", "952.0 ms", "886.0 ms", "6.9 %", "synchronous pipeline planner"))
+    assert len(text.splitlines()) == 1 or width < 110
+
+
+STUMBLED_OVER = re.compile(
+    r"\b(SPP|I/W|capped|ZB automatic|\(work\)|incumbent|seeds|joint search|reference|neutral form|span|rounds|patience|"
+    r"islands|split|uneven|unequal|skip edges|receive buffers|bucketed)\b"
+)
+"""Terms that new users did not know: screens do without them."""
+
+
+@pytest.mark.parametrize("source", ["balanced seeds", "joint search", "SPP", "capped V (largest stage minimised)"])
+def test_the_first_screen_needs_no_glossary(problem: Problem, plan: Plan, source: str):
+    """Tests that the first screen has no term that only readers of the pages know, whatever found the plan."""
+    assert plan.evidence is not None
+    shown = replace(plan, evidence=replace(plan.evidence, source=source, stopped_by="rounds", bound_kind="work"))
+    text = text_of(render_screen(problem, shown, run=RunSummary(elapsed_s=20.02)))
+    assert STUMBLED_OVER.findall(text) == []
+
+
+def test_a_host_that_sets_the_pace_is_named(problem: Problem, plan: Plan):
+    """Tests that the screen names the stages whose host is slower, and what is saved at most without it."""
+    host = tuple(HostTime(action=action, host_ns=4_000_000) for action in "FIW")
+    layers = tuple(
+        replace(layer, costs=tuple(replace(cost, host=host) for cost in layer.costs))
+        for layer in problem.profile.layers
+    )
+    paced = replace(problem, profile=replace(problem.profile, layers=layers))
+    text = text_of(render_screen(paced, plan, run=RunSummary(elapsed_s=1)), width=300)
+    assert "the host sets the pace in stage 0, 1: CUDA graphs save 41.00 ms with these orders" in text
+    assert "at most 42.00 ms (proved)" in text
 
 
 @pytest.mark.parametrize(
@@ -252,7 +308,7 @@ def test_a_wait_for_kernels_is_told_once(monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
 
     def told(phase: str) -> int:
-        return sum(f" {phase} " in line for line in screen.getvalue().splitlines())
+        return sum(f" {phase} " in f"{line} " for line in screen.getvalue().splitlines())
 
     def wait_for(phase: str, count: int) -> None:
         until = time.monotonic() + 20

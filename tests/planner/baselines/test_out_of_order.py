@@ -10,9 +10,6 @@ from planner.baselines.gpipe import order_gpipe
 from planner.baselines.out_of_order.first_k import (
     LayerTimes,
     backward_order,
-    buckets_of,
-    choose_first_k,
-    curve,
     make_first_k_plan,
     make_first_k_stages,
     period_ns,
@@ -103,9 +100,10 @@ def test_period_by_hand():
         forward_ns=(1,) * 4, input_grad_ns=(1,) * 4, weight_grad_ns=(1,) * 4, synchronisation_ns=(3,) * 4
     )
     # k = 0: the links are busy from 2 to 14, then all forwards; k = 2: W0 is ready at 7 and on the links from 8 to 11
-    assert curve(times)[0] == 2 + 12 + 4
-    assert curve(times)[2] == max(11 + 1, 14) + 1 + 2
-    assert choose_first_k(times) in (1, 2)
+    periods = [period_ns(times, k) for k in range(5)]
+    assert periods[0] == 2 + 12 + 4
+    assert periods[2] == max(11 + 1, 14) + 1 + 2
+    assert periods.index(min(periods)) in (1, 2)
 
 
 def test_optimum_is_interior():
@@ -113,16 +111,14 @@ def test_optimum_is_interior():
     times = LayerTimes(
         forward_ns=(10,) * 16, input_grad_ns=(10,) * 16, weight_grad_ns=(10,) * 16, synchronisation_ns=(30,) * 16
     )
-    periods, k = curve(times), choose_first_k(times)
-    assert 0 < k < 16
-    assert periods[k] < min(periods[0], periods[-1])
+    periods = [period_ns(times, k) for k in range(17)]
+    assert min(periods) < min(periods[0], periods[-1])
 
 
 def test_buckets():
-    """Tests that a bucket is filled from the input on, and that one bucket for all makes every k alike but for W."""
-    assert buckets_of([1, 1, 3, 1, 1], least_bytes=2) == [0, 0, 1, 2, 2]
+    """Tests that one bucket for all makes every k alike but for W."""
     times = LayerTimes(forward_ns=(2, 3), input_grad_ns=(4, 5), weight_grad_ns=(6, 7), synchronisation_ns=(10, 20))
-    assert curve(times, buckets=[0, 0]) == [22 + 30 + 5] * 3
+    assert [period_ns(times, k, buckets=[0, 0]) for k in range(3)] == [22 + 30 + 5] * 3
 
 
 def test_lengths_must_agree():

@@ -16,7 +16,7 @@ REST = ("api", "profiles", "solver_models")
 
 @pytest.fixture
 def without(tmp_path: Path, repository_root: Path) -> Path:
-    """The program without the folders of decisions."""
+    """The program without any of the folders."""
     for name in REST:
         (tmp_path / name).symlink_to(repository_root / name)
     left_out = shutil.ignore_patterns("__pycache__", *decisions.KNOWN)
@@ -26,9 +26,12 @@ def without(tmp_path: Path, repository_root: Path) -> Path:
 
 def test_every_decision_says_what_it_is():
     """Tests that the folders are those of the options that ask for them, each with what the search needs."""
-    assert decisions.found() == decisions.KNOWN
-    assert not any(getattr(Options(), name) for name in decisions.KNOWN)
-    assert [hasattr(module, "make_improver") for module in decisions.moves()] == [True, True]
+    assert decisions.found() == tuple(decisions.KNOWN)
+    assert not decisions.only_for_one_size(Options())
+    assert all(hasattr(module, "make_improver") for module in decisions.moves())
+    assert len(decisions.parts()) == len(decisions.KNOWN) - 1
+    asked = Options(objective="cost")
+    assert [hasattr(module, "make_driver") for module in decisions.drivers(asked)] == [True]
 
 
 @pytest.mark.slow
@@ -36,10 +39,13 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
     """Tests that the program plans without the folder, and refuses the option by the folder's name."""
     code = (
         "import sys\nfrom api.cli import main\nfrom planner.planning.planning_params import PARTS\n"
-        "assert 'unequal shares' not in PARTS\n"
+        "assert not {'unequal shares', 'split placement', 'layer recomputation', 'max active stages'} & {*PARTS}\n"
         "plan = ['plan', 'demo:alexnet-two-gpus', '--max-rounds', '0', '-q', '-o', 'plan.json']\n"
         "assert main(plan) == 0\n"
-        "sys.exit(main([*plan, '--unequal-shares']))\n"
+        "asked = '--unequal-shares', '--split-placement', '--recompute-layers', '--recompute-microbatches'\n"
+        "others = '--max-active-stages 2', '--pareto', '--objective cost'\n"
+        "codes = [main([*plan, *each.split()]) for each in (*asked, *others)]\n"
+        "sys.exit(codes != [2] * 7)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -49,6 +55,6 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
         text=True,
         timeout=300,
     )
-    assert done.returncode == 2, done.stderr
-    assert "planner/decisions/unequal_shares is not installed" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert all(f"planner/decisions/{name} is not installed" in done.stderr for name in decisions.KNOWN)
     assert (without / "plan.json").exists()

@@ -13,6 +13,7 @@ from planner.export.targets import TARGETS
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from profiles.assumptions import Assumptions
+from profiles.degrees import Degrees
 from profiles.model_profile import RecomputeBytes, RecomputeTime, WidthBytes
 from tests.planner.export.test_targets import cut, language_model, parser_file
 
@@ -93,6 +94,88 @@ def test_megatron_is_told_by_its_flags(stated: dict[str, Any], expected: list[tu
     """Tests that each field becomes Megatron's flag for it, and that what is its default becomes none."""
     problem = assuming(**stated)
     assert flags_of(problem, grouped(problem)) == expected
+
+
+def naming(*degrees: Degrees, **stated: Any) -> Problem:
+    """The same, with names for what its groups of two share, at microbatches of two samples."""
+    problem = assuming(**stated)
+    return replace(problem, profile=replace(problem.profile, degrees=degrees, microbatch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [
+        (Degrees(tensor=2), "--tensor-model-parallel-size 2 --expert-tensor-parallel-size 1 --micro-batch-size 2"),
+        (
+            Degrees(tensor=2, expert=2),
+            "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --expert-tensor-parallel-size 1 "
+            "--micro-batch-size 2",
+        ),
+        (Degrees(context=2), "--context-parallel-size 2 --micro-batch-size 2"),
+        (
+            Degrees(context=2, expert=2),
+            "--context-parallel-size 2 --expert-model-parallel-size 2 --micro-batch-size 2",
+        ),
+        (Degrees(data=2, expert=2), "--expert-model-parallel-size 2 --micro-batch-size 1"),
+    ],
+    ids=str,
+)
+def test_degrees_by_name_are_flags(degrees: Degrees, expected: str):
+    """Tests that Megatron is told each degree by its flag, and the samples of one part of the group."""
+    problem = naming(degrees, sequence_parallel=True, expert_parallel=True)
+    plan = grouped(problem)
+    job = megatron.make_megatron_job(problem, plan)
+    told = [" ".join(words) for words in job.arguments if words[0] in expected.split() or "expert" in words[0]]
+    assert sorted(told) == sorted(f"--{flag.strip()}" for flag in expected.split("--")[1:])
+    assert ("--global-batch-size", str(2 * problem.num_microbatches)) in job.arguments
+    assert job.ranks == ("d0", "d1", "d2", "d3")
+    assert TARGETS["megatron"].fit(problem, plan).stages == plan.stages
+
+
+def test_experts_beside_tensors_need_shared_sequences():
+    """Tests that Megatron's condition on experts is told, with the remedy."""
+    problem = naming(Degrees(tensor=2, expert=2), sequence_parallel=False)
+    with pytest.raises(
+        ValueError, match=r"degrees tensor 2, expert 2, and Megatron-LM needs sequence parallelism .* pro"
+    ):
+        megatron.make_megatron_job(problem, grouped(problem))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [
+        (Degrees(tensor=2), {"tensor_parallel_degree": 2}),
+        (Degrees(context=2), {"context_parallel_degree": 2}),
+        (Degrees(data=2, expert=2), {"data_parallel_shard_degree": 2, "expert_parallel_degree": 2}),
+    ],
+    ids=str,
+)
+def test_torchtitan_has_fields_for_them(degrees: Degrees, expected: dict[str, int]):
+    """Tests that groups are rows of the table, with the degrees beside it, in microbatches of one part's samples."""
+    problem = naming(degrees, sequence_parallel=True, hidden_exchanges=False)
+    plan = grouped(problem)
+    files = torchtitan.make_torchtitan_files(problem, plan)
+    config = json.loads(files["config.json"])
+    fields = config["parallelism"]
+    if (path := parser_file("torchtitan", "config", "configs.py")) is not None:
+        assert all(f"    {name}: int" in path.read_text() for name in expected)
+    degrees_told = {name: value for name, value in fields.items() if name.endswith("_degree")}
+    assert degrees_told == {"pipeline_parallel_degree": 2, **expected}
+    assert fields["pipeline_parallel_microbatch_size"] == 2 // degrees.data
+    assert config["training"]["local_batch_size"] == 2 // degrees.data * problem.num_microbatches
+    assert len(files["schedule.csv"].splitlines()) == 2
+    assert TARGETS["torchtitan"].fit(problem, plan).stages == plan.stages
+    with pytest.raises(ValueError, match="but a row of the table is one device; plan with max_width = 1"):
+        TARGETS["torch"].fit(problem, plan)
+
+
+def test_samples_that_cannot_be_dealt():
+    """Tests that microbatches of one sample are not cut for two parts of a group."""
+    problem = naming(Degrees(data=2))
+    one = replace(problem, profile=replace(problem.profile, microbatch_size=1))
+    for make in (megatron.make_megatron_job, torchtitan.make_torchtitan_files):
+        with pytest.raises(ValueError, match="microbatches of 1 samples cannot be cut for"):
+            make(one, grouped(one))
 
 
 def test_groups_of_one_divide_nothing():

@@ -416,7 +416,7 @@ CORE_FAULTS: dict[str, Fault] = {
     "microbatches cost what the largest does": put(CostModel, "at", largest_size),
     "receive buffers are for the smallest microbatch": put(CostModel, "static_bytes_of", smallest_buffers),
 }
-"""Each with what it is called in faults.md."""
+"""Each with what it is called in faults.json."""
 
 ACCEPTING_FAULTS: dict[str, tuple[Fault, Callable[[], tuple[Problem, Plan]]]] = {
     "replicas may cut samples": (whole_samples, cut_sample),

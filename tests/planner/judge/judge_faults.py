@@ -345,4 +345,4 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "a device may work for two pipelines": silent(dealt.dealing_devices),
     "the gap may be anything": lambda patch: patch.setattr(evidence, "TOLERANCE", 1.0),
 }
-"""Each with what it is called in faults.md."""
+"""Each with what it is called in faults.json."""

@@ -9,6 +9,9 @@ import pytest
 
 from planner.bounds.bound_params import BoundParams
 from planner.decisions.max_active_stages.move import GatherImprover
+from planner.decisions.recompute_layers.move import RecomputeImprover
+from planner.decisions.recompute_microbatches.move import MicrobatchRecomputeImprover
+from planner.decisions.split_placement.move import SplitPlacementImprover
 from planner.decisions.unequal_shares.move import ShareImprover
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import make_bound
@@ -19,11 +22,8 @@ from planner.planning import SearchParams, make_plan
 from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover
-from planner.planning.improvers.microbatch_recompute_improver import MicrobatchRecomputeImprover
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
-from planner.planning.improvers.recompute_improver import RecomputeImprover
-from planner.planning.improvers.split_placement_improver import SplitPlacementImprover
 from planner.planning.named_params import changed_params, describe_params, params_with, parse_assignments
 from planner.planning.planning_params import PARTS, ExactParams, LoopedParams
 from planner.planning.search_state import SearchState

@@ -65,6 +65,34 @@ def test_the_three_forms_tell_the_same_run() -> None:
         assert not run.notes.unknown
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_fused"),
+    [
+        ("", True),
+        ("--attention-backend unfused", False),
+        ("--attention-backend local", False),
+        ("--attention-backend auto --transformer-impl local", False),
+        ("--attention-backend flash --transformer-impl local", True),
+        ("--transformer-impl local --use-flash-attn", True),
+        ("--transformer-impl transformer_engine", True),
+        ("--deepspeed --deepspeed_config ds.json", False),
+        ("--deepspeed --use-flash-attn-v2", True),
+        ("--no-use-flash-attn --deepspeed", False),
+    ],
+)
+def test_attention_is_fused_or_not(flags: str, is_fused: bool) -> None:
+    """Tests that a backend, plain layers or Megatron-DeepSpeed's default say whether scores leave the kernel."""
+    run = run_of(as_script(FLAGS) + " " + flags)
+    assert (run.fused_attention, run.notes.unknown, run.notes.not_counted) == (is_fused, [], [])
+
+
+def test_an_attention_backend_that_does_not_exist_is_refused() -> None:
+    """Tests that the value is named, and those that there are."""
+    with pytest.raises(ValueError, match="--attention-backend sdpa: is not known; give one of flash, fused, auto"):
+        run_of(as_script(FLAGS) + " --attention-backend sdpa")
+    assert not run_of(as_log({**FLAGS, "attention_backend": "AttnBackend.unfused"})).fused_attention
+
+
 def test_layouts_as_lists_and_overrides() -> None:
     """Tests that Megatron-Bridge's sections, lists of kinds and overrides are read by the same names."""
     document = {

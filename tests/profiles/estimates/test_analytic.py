@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.estimates import A10, SAMPLES
+from benchmarks.layer_shapes import BlockShape, embedding, language_head, projection, transformer_block
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Plan
@@ -11,7 +12,7 @@ from planner.planning.named_params import params_with
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
-from profiles.estimates.analytic import BlockShape, DeviceSheet, embedding, language_head, projection, transformer_block
+from profiles.estimates.analytic import DeviceSheet
 from profiles.load import load_workload
 from tests.long_runs import shortened
 

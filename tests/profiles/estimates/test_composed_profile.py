@@ -76,6 +76,33 @@ def test_attention_goes_back_in_its_multiple():
     assert cost.input_grad_ns == pytest.approx(ATTENTION_BACKWARD * forward)
 
 
+def test_attention_that_is_not_fused():
+    """Tests that scores are products of their own, once forward and twice as much back, that are moved and kept.
+
+    Of a sample of 256 tokens and 8 heads there are 524,288 scores: 9 bytes of each are moved forward and 11 back, and 5
+    are kept, on two devices half of it all.
+    """
+    fused, plain, profiles = [], [], []
+    for is_fused in (True, False):
+        asked = ask(DENSE, make_rates(movement=MOVING), degrees=(1, 2), fused_attention=is_fused)
+        profiles.append(compose(asked)[0])
+        (fused if is_fused else plain).extend(profiles[-1].layers[1].costs)
+    for degree, (before, after) in enumerate(zip(fused, plain, strict=True), start=1):
+        megabytes = 256 * 256 * 8 / degree / 1e6
+        assert after.forward_ns - before.forward_ns == pytest.approx(9 * megabytes * SECOND)
+        assert after.input_grad_ns - before.input_grad_ns == pytest.approx(11 * megabytes * SECOND)
+        assert after.weight_grad_ns == before.weight_grad_ns
+    steps = block_steps(DENSE, Run(samples=1, sequence=256, degree=2, fused_attention=False), block=0)
+    own = [[str(step.operation) for step in part if step.what in ("scores", "weighted values")] for part in
+           (steps.forward, steps.input_grad)]  # fmt: skip
+    assert own == [["1024 x 256 x 64 bf16", *["1024 x 64 x 256 bf16"] * count] for count in (1, 3)]
+    before, after = (profile.layers[1] for profile in profiles)
+    assert after.stash_bytes - before.stash_bytes == 5 * 256 * 256 * 8
+    assert after.wider[0].stash_bytes - before.wider[0].stash_bytes == 5 * 256 * 256 * 4
+    assert (after.checkpoint_bytes, after.parameter_bytes) == (before.checkpoint_bytes, before.parameter_bytes)
+    assert [profile.assumptions.attention for profile in profiles if profile.assumptions] == ["flash", "unfused"]
+
+
 def test_a_block_is_cut_by_its_degree():
     """Tests that two devices halve products, norms and additions, and exchange the stream twice each way."""
     run = Run(samples=2, sequence=256, degree=2)
@@ -103,6 +130,37 @@ def test_experts_take_the_place_of_the_dense_part():
     (sent,) = (step.operation for step in mixed.forward if step.what == "tokens to experts")
     assert isinstance(sent, Exchange)
     assert sent.num_bytes == 2 * 128 * 2 * 512
+
+
+def test_keys_go_round_while_attention_runs():
+    """Tests that two devices of a sequence gather its keys and values, and take what is longer than attention."""
+    steps = block_steps(DENSE, Run(samples=1, sequence=256, degree=2, context=2), block=0)
+    rounds = [
+        (step.what, step.operation, step.beside)
+        for phase in (steps.forward, steps.input_grad, steps.weight_grad)
+        for step in phase
+        if step.beside
+    ]
+    size, beside = 2 * 256 * 2 * 1 * 64, ("attention",)
+    gather = ("keys, values", Exchange(kind="all_gather", num_bytes=size, devices=2, stride=2), beside)
+    scatter = Exchange(kind="reduce_scatter", num_bytes=size, devices=2, stride=2)
+    assert rounds == [gather, ("gradients of keys, values", scatter, beside), gather]
+    moved, attention = 2 * size / 2 / 1e6, 2 * 256 * 256 * 4 * 64 / 1e9  # both heads of keys, on one device
+    for line, expected in ((NOTHING, moved), (LINE, attention + moved - attention)):
+        rates = make_rates(attention=line, all_gather=MOVING)
+        (cost,) = compose(ask(DENSE, rates, context=2))[0].layers[1].costs
+        assert cost.forward_ns == pytest.approx(expected * SECOND, abs=2)
+
+
+def test_tokens_travel_while_another_microbatch_computes():
+    """Tests that hidden all-to-alls take what is longer than products, attention and experts, and others all."""
+    plain, hidden = (
+        compose(ask(MIXED, make_rates(product_bf16=LINE, alltoall=MOVING), degrees=(2,), hides_tokens=hides))[0]
+        for hides in (False, True)
+    )
+    sent = 2 * (2 * 128 * 2 * 512) / 2 / 1e6 * SECOND
+    own, beside = (profile.layers[2].costs[0].forward_ns for profile in (plain, hidden))
+    assert own - beside == pytest.approx(min(sent, own - sent), rel=0.01)
 
 
 def test_kinds_of_blocks_are_priced_apart():

@@ -28,6 +28,15 @@ def test_exchanges_of_b200() -> None:
     assert found.ns == pytest.approx(23_105 + 7 * 9_183 + 56 * 1_650)
 
 
+def test_exchanges_of_a100() -> None:
+    """Tests that a gather in a node takes half of a measured all-reduce, and one over two nodes its own line."""
+    a100 = known_rates()["a100_sxm"]
+    gathers = [Exchange(kind="all_gather", num_bytes=64 * 10**6, devices=devices) for devices in (8, 16)]
+    inside, outside = (sustained(a100.price(each), each, rates=a100, phase="F") for each in gathers)
+    assert inside.ns == pytest.approx(38_235 + 56 * 4_488)
+    assert outside.ns == a100.price(gathers[1]).ns
+
+
 @pytest.mark.parametrize(
     "operation",
     [

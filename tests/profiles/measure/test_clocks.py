@@ -78,6 +78,20 @@ def test_a_phase_takes_at_least_what_the_host_takes_to_ask_for_it(device: Device
     assert times[2:] == [100_000, 100_000]
 
 
+def test_host_and_card_are_told_apart(device: Device):
+    """Tests that kernels of 20 us in all take the card 20 us and the host 100 us, and a step the longer of both."""
+    clock = CudaClock(torch.device("cuda"), tells_host=True)
+    for _ in range(4):
+        for phase in "FO":
+            with clock.span(phase):
+                for _ in range(20):
+                    device.launch(1_000)
+        clock.settle()
+    assert clock.samples["F"][-2:] == [(20_000, None)] * 2
+    assert (clock.host_ns("F"), clock.host_ns("O")) == (100_000, None)
+    assert clock.samples["O"][-1] == (100_000, None)
+
+
 @pytest.mark.parametrize(("wake_ns", "least_ns"), [(95_000, 20_000), (40_000, 60_000)])
 def test_waking_autograd_is_not_a_layers(device: Device, monkeypatch: pytest.MonkeyPatch, wake_ns: int, least_ns: int):
     """Tests that 20 us of kernels, asked for in 100 us, take what is left of these without autograd's waking."""

@@ -18,7 +18,6 @@ from profiles.measure.links import (
     dump_links,
     fit,
     infer_cluster,
-    interpolate,
     load_links,
     worst_error,
 )
@@ -72,12 +71,6 @@ def test_fit_weighs_small_and_large_alike():
     """Tests that the fit of a table that bends misses by less, at its worst, than an unweighted one would."""
     table = ((1 << 10, 45_000), (1 << 14, 55_000), (1 << 20, 170_000), (1 << 23, 2_600_000))
     assert worst_error(table) < 0.7  # least squares without weights: a latency below zero, an error above 1
-
-
-def test_interpolation_goes_through_the_table():
-    """Tests that measured sizes give their own times, sizes between lie between, and larger ones go on at the rate."""
-    table = ((1000, 50), (2000, 80))
-    assert [interpolate(table, size) for size in (1, 1000, 1500, 2000, 4000)] == [50, 50, 65, 80, 160]
 
 
 def test_pairs_without_contention_have_links_of_their_own():

@@ -128,6 +128,21 @@ def test_every_layer_has_its_own_step():
     assert profile.optimizer_ns == 0
 
 
+def test_host_and_card_become_two_clocks():
+    """Tests that what the host took to ask goes with each action, and that an estimated layer is asked for in no time.
+
+    I has what a forward takes longer that will be split, recomputation what a backward and its forward take longer.
+    """
+    measured = make_record(F=10, N=11, I=12, W=9, B=20, C=12, R=31, O=7)
+    host = {"F": 5, "N": 7, "I": 20, "W": 3, "B": 21, "C": 6, "R": 29}
+    timings = {phase: replace(timing, host_ns=host.get(phase)) for phase, timing in measured.timings.items()}
+    profile = profile_of(replace(measured, timings=timings), make_record(estimate="too large"))
+    stated, estimated = ({each.action: each.host_ns for each in layer.costs[0].host} for layer in profile.layers)
+    assert stated == {"F": 5, "I": 22, "W": 3, "B": 21, "full": 9}
+    assert set(estimated.values()) == {0}
+    assert "host times are the least" in profile.provenance
+
+
 def test_provenance_tells_estimates_from_measurements():
     """Tests that model, machine, repetitions and every estimated layer stand in the provenance."""
     text = profile_of(make_record(), make_record(estimate="no room")).provenance

@@ -9,7 +9,7 @@ from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.ilp import IntervalProgram, solve_partition
 from solver_models.partition.partition_instance import PartitionInstance
 from tests.long_runs import shortened
-from tests.solver_models.partitions import least_load, make_instance, with_transfers
+from tests.solver_models.partitions import least_largest_load, least_load, make_instance, with_transfers
 
 
 def cases() -> list[PartitionInstance]:
@@ -45,7 +45,7 @@ def test_optimum_equals_dynamic_programme(num_layers: int, counts: tuple[int, ..
     """Tests that integer and dynamic programme agree on chains, with and without an incumbent to beat."""
     instance = make_instance(num_layers, counts, seed=num_layers)
     own = Partitioner(instance)
-    stages = own.least_largest_load()
+    stages = least_largest_load(own)
     assert stages is not None
     proved = solve_partition(instance, incumbent=stages, time_limit_s=60)
     assert (proved.status, proved.stages) == ("optimal", stages)

@@ -1,5 +1,6 @@
 """The compiled evaluator says what the cost model, the lowering and the simulator say, to the nanosecond."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -16,7 +17,7 @@ from solver_models.simulation.evaluator import FAR, Net, ceil_div, peak_excess, 
 from solver_models.simulation.event_heap import AHEAD, CLOCK, NEXT, heap_pop, heap_push, make_heap
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_policy_params
-from tests.strategies import random_schedule
+from tests.strategies import random_schedule, with_host_times
 
 randoms = st.randoms(use_true_random=False)
 
@@ -77,6 +78,29 @@ def test_words_play_as_in_the_simulator(rng: Random):
     schedule = random_schedule(rng, case.problem, stages=case.stages)
     words = case.device_orders(schedule)
     _, objective = case.searcher.device_orders(case.candidate(words=words))
+    assert case.play(words).objective_ns(case.problem.options.objective) == objective
+
+
+def with_clocks(rng: Random, case: Case) -> Case:
+    """The case where hosts ask for actions, its stages with their layers in the profile's order."""
+    problem = with_host_times(rng, case.problem)
+    order = problem.profile.topological_order.index
+    return Case(problem, tuple(replace(stage, layers=tuple(sorted(stage.layers, key=order))) for stage in case.stages))
+
+
+@given(randoms)
+def test_hosts_are_those_of_the_cost_model(rng: Random):
+    """Tests that products of matrices in the kernel are those of the cost model, and that plays end alike."""
+    case = with_clocks(rng, random_case(rng))
+    costs = [case.costs.stage_cost(stage, n) for stage in case.stages for n in range(len(stage.replicas))]
+    none = ((0, 0),) * 4
+    if case.net.host.shape[0]:
+        overhead = case.searcher.layers.overhead[case.searcher.layers.device_type[case.net.replica_device]]
+        for own, cost, extra in zip(case.net.host.tolist(), costs, overhead.tolist(), strict=True):
+            expected = cost.clocks or none
+            assert cost.clocks == () or own == [list(clock) for clock in expected]
+            assert cost.clocks or [host for host, _ in own] == extra
+    words, objective = case.searcher.device_orders(case.candidate(policy_params=random_policy_params(rng)))
     assert case.play(words).objective_ns(case.problem.options.objective) == objective
 
 

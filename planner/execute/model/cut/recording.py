@@ -178,7 +178,7 @@ class _Notes:
         return number
 
     def ref(self, leaf: Any) -> Any:
-        """What stands for an argument."""
+        """A reference to an argument: the number of a recorded tensor, or the value itself."""
         if isinstance(leaf, torch.Tensor):
             if id(leaf) not in self.numbers:
                 number = self.new(leaf)

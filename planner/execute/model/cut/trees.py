@@ -71,14 +71,14 @@ def change_leaves(tree: Any, change: Change) -> Any:
 
 
 def leaves_of(tree: Any) -> Iterator[Any]:
-    """All leaves in order."""
+    """Leaves of nested tuples, lists and dictionaries, depth first."""
     found: list[Any] = []
     change_leaves(tree, found.append)
     return iter(found)
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:
-    """All tensors in order."""
+    """Tensors among the leaves, depth first."""
     return [leaf for leaf in leaves_of(tree) if isinstance(leaf, torch.Tensor)]
 
 

@@ -267,7 +267,7 @@ class _SeparateRun:
 def run_separately(
     layers: Mapping[str, nn.Module], inputs: Mapping[str, Sequence[str]], *, batch: Sequence[torch.Tensor]
 ) -> _SeparateRun:
-    """All layers, in order."""
+    """Run the layers one after the other, each with its own graph."""
     values: dict[str, Sequence[torch.Tensor]] = {"": batch}
     run = _SeparateRun(calls=[])
     for name, layer in layers.items():

@@ -48,9 +48,9 @@ class _ModelParts:
     """What a training is made of, under the names that it has there."""
 
     layers: Mapping[str, Callable[[], nn.Module]]
-    """How each is made."""
+    """Per layer, the function that builds its module."""
     inputs: Mapping[str, tuple[str, ...]]
-    """What each takes."""
+    """Per layer, the names of its producers; `""` is the batch."""
     tied: tuple[tuple[str, ...], ...]
     """Weights that several have."""
     aliases: Mapping[str, str]
@@ -132,7 +132,6 @@ class _DifferingLengths:
     """Which lengths of inputs and target differ from microbatch to microbatch, and which of them always agree."""
 
     def __init__(self, microbatches: Sequence[Sequence[torch.Tensor]]) -> None:
-        """The tensors of every microbatch."""
         self.sizes: dict[tuple[int, int], int] = {}
         """By tensor and dimension, which of the sizes it is; 0 is the number of samples."""
         self.shortest: list[int] = []

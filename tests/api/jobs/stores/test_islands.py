@@ -57,7 +57,7 @@ def test_idle_workers_are_islands(store: SqlStore):
     assert [(island.job.id, island.number) for island in taken] == [(first.id, 1), (second.id, 1), (first.id, 2)]
     assert store.islands.claim("w", lease_s=60) is None
     assert (store.islands.count_running(), store.islands.count_running(first.id)) == (3, 2)
-    assert store.count_unfinished("a") == 2
+    assert store.count_states() == {"running": 2}
 
 
 def test_the_row_holds_the_best_of_all(store: SqlStore):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.capped_uniform import TICK_NS, make_uniform
-from planner.baselines.greedy.capped_orders import Rule, caps_within, largest_slope, play_rule, room_for
+from planner.baselines.applicability import NoRoomError
+from planner.baselines.greedy.capped_orders import Rule, best_capped, caps_within, largest_slope, room_for
 from planner.baselines.layouts import EVEN, GIVEN, looped, zigzag
 from planner.baselines.pipeline import make_pipeline
 from planner.baselines.registry import METHODS, make_baselines, make_method_plan, play_baseline
@@ -131,4 +132,5 @@ def test_no_room_is_no_order():
     tight = type(pipeline)(
         **{name: getattr(pipeline, name) for name in pipeline.__slots__ if name != "budgets"}, budgets=(1, 1)
     )
-    assert play_rule(tight, Rule(caps=(1, 1))) is None
+    with pytest.raises(NoRoomError):
+        best_capped(tight, [Rule(caps=(1, 1))])

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from planner.batch_problem import BatchProblem, Question, problem_for
-from planner.device_subsets import PER_UNIT, cost_of, problem_on
+from planner.decisions.price.bound import work_money
+from planner.decisions.price.device_kinds import PER_UNIT, cost_of
+from planner.device_subsets import problem_on
 from planner.errors import InfeasibleProblemError
 from planner.evidence.check_evidence import rederive
-from planner.evidence.cost_bound import work_money
 from planner.export.targets import TARGETS
 from planner.plan import Plan, Stage
 from planner.plan_kind import kind_of

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from planner.batch_problem import BatchProblem, batch_problem_of
-from planner.device_subsets import DeviceKinds, micro_per_hour, price_of, problem_on, question_on
+from planner.decisions.price.bound import check_subsets, write_boxes
+from planner.decisions.price.device_kinds import DeviceKinds, micro_per_hour, price_of
+from planner.decisions.price.subsets import Subsets
+from planner.device_subsets import problem_on, question_on
 from planner.evidence.certificate import make_bound
-from planner.evidence.cost_bound import check_subsets, write_boxes
 from planner.layout.costs import CostModel
 from planner.planning import SearchParams
 from planner.planning.planning_params import SubsetsParams
-from planner.planning.runs.subsets import Subsets
 from planner.problem import Options, PinnedLayer, Problem
 from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link

@@ -1,6 +1,6 @@
 """The plan that costs least: candidates are subsets of the devices, with one bound on money over them all.
 
-branch       boxes of subsets, each with a quick bound (`planner.planning.runs.subsets`)
+branch       boxes of subsets, each with a quick bound (`planner.decisions.price.subsets`)
 runs         the most promising subsets are planned for (`planner.planning.runs.driver`), in two waves: the second one
              knows what the first one's plans cost
 bounds       what a run proves of its subset goes into the boxes
@@ -14,17 +14,17 @@ from dataclasses import replace
 from typing import NoReturn, Unpack
 
 from planner.batch_problem import Question, problem_for
-from planner.device_subsets import MICROS, PER_UNIT, cost_of, price_of
+from planner.decisions.price.bound import write_boxes
+from planner.decisions.price.device_kinds import MICROS, PER_UNIT, cost_of, price_of
+from planner.decisions.price.subsets import Subsets
 from planner.documents.embedded_document import KEY
 from planner.documents.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
-from planner.evidence.cost_bound import write_boxes
 from planner.plan import Plan, RentalResult
 from planner.planning.evidence import why_none_was_found
-from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.driver import Driver
 from planner.planning.runs.run import PlanningOptions
-from planner.planning.runs.subsets import Choice, Subsets
 from planner.problem import Problem
 from planner.verify import verify
 
@@ -34,6 +34,11 @@ _SECOND_WAVE_SHARE = 0.5
 """Part of the time limit after which no further subsets are begun."""
 BRANCH_SHARE = 0.1
 """Part of the time limit for telling them apart, each of two times."""
+
+
+def make_driver(question: Question, stack: ExitStack, *, top: int, **how: Unpack[PlanningOptions]) -> Driver:
+    """What plans for the least cost."""
+    return CheapestDriver(question, stack, top=top, **how)
 
 
 class CheapestDriver(Driver):

@@ -7,6 +7,7 @@ turn, so that neither the partition nor the placement of W is ever settled befor
 from collections.abc import Iterator
 from functools import partial
 
+from planner.decisions.split_placement.option import PART
 from planner.lowering import make_split_plan
 from planner.planning.search_state import SearchState
 from solver_models.local_search.multistart import JointSearch
@@ -27,10 +28,15 @@ _POOL_SIZE = 6
 """Candidates kept."""
 
 
+def make_improver(run: SearchState, search: JointSearch) -> "SplitPlacementImprover":
+    """The part of the search."""
+    return SplitPlacementImprover(run, search)
+
+
 class SplitPlacementImprover:
     """Candidates with split placement, better with every step."""
 
-    name = "split placement"
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -54,6 +60,11 @@ class SplitPlacementImprover:
 
     def close(self) -> None:
         """There is nothing to note."""
+
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """Note what every fresh turn begins with, where partition and mapping are given."""
+        self.given = given
+        yield from ()
 
     def take_step(self) -> Iterator[None]:
         """Anneal from a joint candidate, and from one of our own; what is found in better orders is proposed."""

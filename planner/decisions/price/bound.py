@@ -1,6 +1,6 @@
 """A bound on the money of an iteration over all subsets of the devices, with a certificate (docs/proofs/bounds.md).
 
-Every plan uses so many devices of each class (`planner.device_subsets.DeviceKinds`). The certificate has boxes of such
+Every plan uses so many devices of each class (`DeviceKinds`). The certificate has boxes of such
 counts that together hold them all, each with a bound on the makespan of its largest subset.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from planner.batch_problem import Question, batch_problem_of, candidates_of
 from planner.bounds.listed import listed_bound
 from planner.bounds.minimum_costs import Least
-from planner.device_subsets import Counts, DeviceKinds, micro_per_hour
+from planner.decisions.price.device_kinds import PER_UNIT, Counts, DeviceKinds, micro_per_hour
 from planner.evidence.certificate import Bound, check_certificate, prove_infeasible
 from planner.layout.costs import CostModel
 from planner.problem import Problem
@@ -121,6 +121,11 @@ def check_subsets(problem: Problem, certificate: Mapping[str, Any]) -> int:
             f"rental certificate: it states {str(certificate['value'])[:60]} but proves {value}; make the plan again"
         )
     return value
+
+
+def in_currency(value: int) -> float:
+    """A bound on money in units of the currency per iteration."""
+    return value / PER_UNIT
 
 
 def _read(kinds: DeviceKinds, row: Mapping[str, Any]) -> Box:

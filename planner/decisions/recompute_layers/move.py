@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy
 
+from planner.decisions.recompute_layers.option import PART
 from planner.lowering import choice_of, make_plan_from_orders, make_stages
 from planner.plan import Plan
 from planner.planning.search_state import SearchState
@@ -36,10 +37,15 @@ _POOL_SIZE = 6
 """Candidates kept."""
 
 
+def make_improver(run: SearchState, search: JointSearch) -> "RecomputeImprover":
+    """The part of the search."""
+    return RecomputeImprover(run, search)
+
+
 class RecomputeImprover:
     """Candidates with kinds of recomputation of their own, better with every step."""
 
-    name = "layer recomputation"
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -49,7 +55,7 @@ class RecomputeImprover:
         self.is_open = run.problem.options.recompute_layers
         """Whether the options leave open which layers recompute."""
         self.recomputation: LayerRecomputation | None = None
-        """None where they do not."""
+        """The search over layers; None where stages recompute as a whole."""
         if self.is_open:
             self.recomputation = LayerRecomputation(run.instance, params=run.params, work=_WORK)
 
@@ -61,8 +67,9 @@ class RecomputeImprover:
     def close(self) -> None:
         """There is nothing to note."""
 
-    def begin(self) -> Iterator[None]:
+    def begin(self, given: Candidate | None) -> Iterator[None]:
         """Cuts balanced with their recomputation, and what the joint search begins with, each with its best kinds."""
+        del given
         if self.run.start is not None:
             self._take_in(self._given(self.run.start), 0.0)
         tasks = [partial(self._realise, None, start, number=0) for start in self._first_starts()]

@@ -7,20 +7,12 @@ from typing import NamedTuple
 
 from planner.batch_problem import Question
 from planner.clock import HasTime
-from planner.device_subsets import Counts, DeviceKinds
+from planner.decisions.price.bound import Box, least_price, money_bound, work_money
+from planner.decisions.price.device_kinds import Counts, DeviceKinds
 from planner.evidence.certificate import Bound, least_over_sizes, make_bound, prove_infeasible
-from planner.evidence.cost_bound import Box, least_price, money_bound, work_money
 from planner.layout.costs import CostModel
 from planner.planning.planning_params import SearchParams
-
-
-class Choice(NamedTuple):
-    """What a run decides nothing about."""
-
-    counts: Counts
-    """Devices of every class."""
-    size: int | None
-    """Samples of a microbatch; None where the question states them."""
+from planner.planning.runs.candidate_run import Choice
 
 
 class Prospect(NamedTuple):

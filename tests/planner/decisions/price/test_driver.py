@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from planner.batch_problem import BatchProblem, problem_for
-from planner.device_subsets import PER_UNIT, problem_on
+from planner.decisions.price.device_kinds import PER_UNIT
+from planner.device_subsets import problem_on
 from planner.document import parse_plan, render_plan
 from planner.documents.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from planner.decisions.recompute_microbatches.option import PART
 from planner.evidence.certificate import schedule_bound
 from planner.layout.device_groups import overlap_anywhere
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
@@ -17,6 +18,7 @@ from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
 from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.search import Candidate
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 
 _FIRST_WORK, _MOST_WORK = 32_000_000, 256_000_000
@@ -64,10 +66,15 @@ class _Ordered:
         self.pool = [ends[end] for end in sorted(ends)][:_KEPT]
 
 
+def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecomputeImprover":
+    """The part of the search."""
+    return MicrobatchRecomputeImprover(run, search)
+
+
 class MicrobatchRecomputeImprover:
     """Orders of the best stages in which some microbatches recompute, better with every step."""
 
-    name = "microbatch recomputation"
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -93,6 +100,12 @@ class MicrobatchRecomputeImprover:
 
     def close(self) -> None:
         """There is nothing to note."""
+
+    def begin(self, given: Candidate | None) -> Iterator[None]:
+        """A step, where partition and mapping are given and the joint search has orders."""
+        del given
+        if self.run.instance.given_groups is not None and self.search.pool:
+            yield from self.take_step()
 
     def take_step(self) -> Iterator[None]:
         """Anneal the orders of some stages; what is better is proposed."""

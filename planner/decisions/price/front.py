@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 from planner.batch_problem import Question, problem_for
-from planner.device_subsets import PER_UNIT
+from planner.decisions.price.device_kinds import PER_UNIT
+from planner.decisions.price.driver import BRANCH_SHARE, CheapestDriver
+from planner.decisions.price.subsets import Prospect
 from planner.export.targets import require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
-from planner.planning.runs.candidate_run import CandidateRun
-from planner.planning.runs.cost_run import BRANCH_SHARE, CheapestDriver
+from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.run import PlanningOptions
-from planner.planning.runs.subsets import Choice, Prospect
 from planner.problem import Problem
 
 _RUNS_ON_FRONT = 8
@@ -52,7 +52,7 @@ class ParetoFront:
     num_subsets: int
     """Subsets of the devices, alike ones counted once."""
     num_planned: int
-    """Of these, those that were planned for."""
+    """Subsets that were planned for; the others are covered by bounds."""
 
 
 def make_pareto(problem: Question, **how: Unpack[PlanningOptions]) -> ParetoFront:

@@ -1,0 +1,122 @@
+"""What the service says of plans, as classes of which the OpenAPI document is made."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from api.jobs.job import State
+from api.jobs.request_fields import PlanId, Priority
+from profiles.documents.schema_rules import Stated
+
+Moment = Annotated[str, Stated(format="date-time")]
+_Sha256 = Annotated[str, Stated(pattern="^[0-9a-f]{64}$")]
+_Count = Annotated[int, Stated(minimum=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """What every stored plan has."""
+
+    passed: Annotated[bool, Stated(const=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """Why a job has no plan."""
+
+    code: str
+    """For programs."""
+    detail: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A question and how far its answer is."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    id: PlanId
+    name: str
+    """Of the profile."""
+    state: State
+    solution_status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    proved_by: Literal["certificate", "complete search"] | None
+    solver_bound_ns: _Count | None
+    stopped_by: str | None
+    phase: str | None
+    priority: Priority
+    pinned: bool
+    project: str
+    tags: list[str]
+    created_at: Moment | None
+    started_at: Moment | None
+    finished_at: Moment | None
+    attempt: _Count
+    islands: Annotated[int, Stated(minimum=1)]
+    """Workers that may search for it at once."""
+    incumbent_ns: _Count | None
+    lower_bound_ns: _Count | None
+    gap: float | None
+    source: str | None
+    verdict: Passed | None
+    plan_sha256: _Sha256 | None
+    profile_sha256: _Sha256 | None
+    error: JobError | None
+    links: dict[str, str]
+    start_from: Annotated[str | None, Stated({"type": "string", "pattern": "^[0-9a-f]{32}$"})] = None
+    """The plan that the search began with; left out where none was named."""
+    what_if: Annotated[dict[str, Any] | None, Stated({"type": "object"})] = None
+    """Base and change of a what-if; left out of other questions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """A page of plans, latest first."""
+
+    plans: list[Job]
+    next: Annotated[str | None, Stated({"type": "string"})] = None
+    """The next page; left out where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryEvent:
+    """An event; its id goes into Last-Event-ID to go on after it."""
+
+    id: Annotated[str, Stated(pattern="^[0-9]+$")]
+    event: Literal["queued", "started", "incumbent", "bound", "log", "done"]
+    data: str
+    """A JSON object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEvent:
+    """An event of the job with what it says."""
+
+    seq: Annotated[int, Stated(minimum=1)]
+    kind: str
+    at_s: Annotated[float, Stated(minimum=0)]
+    """Seconds from the start."""
+    has_plan: bool
+    """Whether `picture?incumbent=SEQ` shows the plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All events of a job."""
+
+    events: list[PastEvent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What a frame shows instead of a key."""
+
+    ticket: str
+    """For /view?ticket=."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the verifier says; beside it stand the rules that are broken, or the figures."""
+
+    passed: bool

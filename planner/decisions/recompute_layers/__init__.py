@@ -1,0 +1,1 @@
+"""Which layers of a stage recompute, and by which kind."""

@@ -1,0 +1,1 @@
+"""Which microbatches of a stage recompute."""

@@ -1,0 +1,1 @@
+"""W, or half of I, of a stage on another device."""
