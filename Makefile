@@ -28,7 +28,7 @@ define NEW_VENV
 endef
 
 # What kernels need to compile (tests/solver_models/test_precompile.py): they do so on all cores, from the moment on when
-# it is there, while pip goes on. Setuptools is there because the project is built without isolation.
+# it is there, while pip continues. Setuptools is there because the project is built without isolation.
 KERNELS_NEED := setuptools numpy numba highspy
 
 # A plan needs no torch, no database and no test tools. The demo waits for kernels when it comes to them.
@@ -66,9 +66,11 @@ $(KERNELS): $(wildcard solver_models/*.py solver_models/*/*.py)
 docs: $(STAMP) ## build the site of the pages into out/site; nothing in it asks another host
 	@$(BIN)/sphinx-build -q -W --keep-going -d out/doctrees -b html docs out/site
 
-demo: $(PLANNER) ## plan a real measured workload: table on the screen, picture and trace in out/
+demo: $(PLANNER) ## Llama 3 70B on 32 GPUs: a public layout beside the best plan, picture and trace in out/
 	@mkdir -p out
-	@$(BIN)/pipeplan plan demo:resnet50-two-hosts --time-limit 20 --gap 0.004 -o out/plan.json --html out/plan.html --trace out/trace.json
+	@$(BIN)/pipeplan audit megatron --model llama3-70b --gpu h100 --tp 4 --pp 8 --layout 'Et*2|(t*2|)*34,t*3|(t*2|)*3,tL' -t 5 -o out || [ $$? -eq 3 ]
+	@$(BIN)/pipeplan view out/plan.json out/workload.json -o out/plan.html
+	@$(BIN)/pipeplan export trace out/plan.json out/workload.json -o out/trace.json
 
 lint: $(STAMP) ## style, types and import contracts
 	$(BIN)/ruff check .
@@ -133,7 +135,7 @@ bench: setup $(TABLES:%=out/benchmarks/%.md) ## make the benchmark tables anew i
 $(TABLES:%=out/benchmarks/%.md): out/benchmarks/%.md: setup
 	@$(BIN)/python -m benchmarks.$* -o $@
 
-ablation: setup ## what each part of the search is worth (hours; goes on where it stopped): make ablation FOLDERS=...
+ablation: setup ## what each part of the search is worth (hours; continues where it stopped): make ablation FOLDERS=...
 	@$(BIN)/python -m benchmarks.ablation --time-limit $(or $(TIME_LIMIT),10) $(if $(FOLDERS),--folders $(FOLDERS)) -o out/benchmarks/ablation.md
 
 pictures: setup packages ## make the pictures of the page's story and of the tutorial anew, in a real browser
@@ -150,7 +152,7 @@ tables: setup ## predict iterations that others measured from the measured table
 	@$(BIN)/python -m benchmarks.achieved_rates -o out/benchmarks/achieved_rates.md
 	@$(BIN)/python -m benchmarks.measured_iterations -o out/benchmarks/measured_iterations.md
 
-gpu-profiles: setup ## measure five well-known models on the GPU at hand (bf16, three microbatch sizes) into out/
+gpu-profiles: setup ## measure five well-known models on this machine's GPU (bf16, three microbatch sizes) into out/
 	@$(BIN)/python -m benchmarks.gpu_profiles
 
 gpu-bundle: setup ## one folder, out/gpu-bundle, that profiles and runs plans on a GPU of a machine that reaches nothing

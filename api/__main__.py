@@ -1,4 +1,6 @@
-"""`pipeplan` and `python -m api`: the command line; whoever stops it while it still loads gets a line, no traceback."""
+"""`pipeplan` and `python -m api`: the command line; the one that stops it while it still loads gets a line, no
+traceback.
+"""
 
 import sys
 

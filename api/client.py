@@ -142,7 +142,7 @@ class Client:
         return found
 
     def follow(self, job_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
-        """The story from `after` to its end; goes on where it was when the connection breaks."""
+        """The story from `after` to its end; continues where it was when the connection breaks."""
         for number in range(1000):
             try:
                 for event in self._events(job_id, after=after):

@@ -422,7 +422,7 @@ def _measured_cluster(
     reporter: "ProfilingReporter",
     host: "HostProcesses",
 ) -> Cluster | None:
-    """The machine at hand; None where nothing is known of it."""
+    """This machine; None where nothing is known of it."""
     from profiles.measure.links import dump_links, infer_cluster
 
     if wanted.no_links or survey.sheet is not None:

@@ -1,4 +1,4 @@
-"""The signature of a webhook: made by the service, checked by whoever hears it."""
+"""The signature of a webhook: made by the service, checked by the one that hears it."""
 
 import hmac
 import re

@@ -2,7 +2,7 @@
 
 Runs on a machine that reaches nothing, from the folder that `make gpu-bundle` makes: it wants torch, and of this
 project neither solvers nor compiler. Every finding is a file in `-o`; what is there is not done again. After
-`--minutes` the present one is given up (a profile keeps the layers that it has), so that the same command goes on.
+`--minutes` the present one is given up (a profile keeps the layers that it has), so that the same command continues.
 `--device cpu --quick` tries all of it on tiny shapes.
 """
 
@@ -44,7 +44,7 @@ from profiles.workload import Workload, dump_workload
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: everything is there; 3: the time is up, the same command goes on; 2: there is no such device."""
+    """0: everything is there; 3: the time is up, the same command continues; 2: there is no such device."""
     parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, few repetitions")
@@ -236,7 +236,7 @@ def read_clocks(device: str) -> str:
 
 
 def measure(case: Case, options: argparse.Namespace) -> str:
-    """The workload document of a model on one device of this kind; broken off, it goes on from its journal."""
+    """The workload document of a model on one device of this kind; broken off, it continues from its journal."""
     device = options.device
     seconds = 0.2 if options.quick else 0.5 if options.pace else 2.0
     effort = MeasuringEffort(repetitions=3 if options.quick else 10, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Profile five well-known models on the GPU at hand, in bf16, at three microbatch sizes, and write a document each.
+"""Profile five well-known models on this machine's GPU, in bf16, at three microbatch sizes, and write a document each.
 
 Every document holds recomputation beside the plain figures. `make gpu-profiles` runs it; `--device cpu --quick` tries
 the same on tiny shapes.
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(target: Path, model: str, *, sizes: str, options: argparse.Namespace, console: Console) -> None:
-    """One document; a run that is broken off goes on from the journal beside it."""
+    """One document; a run that is broken off continues from the journal beside it."""
     wanted = ProfileRequest(
         model=model,
         microbatch_size=sizes,

@@ -1,7 +1,7 @@
 """Neighbours of the rows of other tables: `python -m benchmarks.neighbours [--quick] [--rows K] -o FILE`.
 
-A row is planned as it is. Then something small changes, by a fixed seed, and it is planned anew, without the row's plan
-at hand. Beside that stands what the row's plan takes when it is played on the changed problem.
+A row is planned as it is. Then something small changes, by a fixed seed, and it is planned anew, without the row's
+plan. Beside that stands what the row's plan takes when it is played on the changed problem.
 """
 
 import random

@@ -19,12 +19,13 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from api.client import Client
 from api.inputs import make_problem, read_workload
-from api.service.serving import free_port, make_server
+from api.service.serving import make_server
 from api.settings import ClientLimits, Settings
 from api.viewer import render_picture
 from benchmarks.viewer import make_wide, open_browser
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
+from tests.api.listening import free_port
 
 DEMOS = ("resnet50-two-hosts", "gpt-1.5b-zero-bubble")
 QUALITY = 65

@@ -54,7 +54,7 @@ def even_candidate(problem: Problem, searcher: Searcher) -> Candidate:
 
 
 def tabu_search(steps: int) -> TabuSearch:
-    """One that goes on for so many steps."""
+    """One that continues for so many steps."""
     return TabuSearch(steps=steps, samples=SAMPLES, patience=PATIENCE, lower_bound=0, seed=1)
 
 

@@ -24,13 +24,13 @@ from api.doctor import make_toy_problem
 from api.jobs.stores.database import open_database
 from api.jobs.stores.sql_store import SqlStore
 from api.service.keys import KeyRing
-from api.service.serving import free_port
 from benchmarks.report import Table, make_parser
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.load import load_workload
+from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent

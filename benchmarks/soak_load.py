@@ -62,7 +62,7 @@ class Ledger:
 
 
 class SoakClient:
-    """One client: a thread that goes on until it is told that it is over."""
+    """One client: a thread that continues until it is told that it is over."""
 
     def __init__(self, url: str, ledger: Ledger, *, number: int, is_over: threading.Event) -> None:
         self._client = Client(url, num_tries=1, timeout_s=60.0)

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import IO
 
-from api.service.serving import free_port
+from tests.api.listening import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -20,7 +20,7 @@ SERVICE, WORKER, SOLVER, HELPER = "service", "worker", "solver", "helper"
 """Roles of processes."""
 
 SOLVER_GIB = 1.5
-"""Memory cap of solver processes; helpers get another one, by which they are told apart."""
+"""Memory cap of solver processes; helpers get another one, by which they are distinguished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class SoakSite:
         return found
 
     def close(self) -> None:
-        """SIGTERM to all, and SIGKILL to whoever stays."""
+        """SIGTERM to all, and SIGKILL to the one that stays."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():

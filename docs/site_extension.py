@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 
 from api.cli import app as command_line
 from api.jobs.request import Ceilings
-from api.settings import ClientLimits
+from api.settings import ClientLimits, Settings
 from planner.documents.schema import document_schema
 from profiles.documents.class_schema import field_docstrings
 
@@ -114,6 +114,8 @@ def limits_page() -> str:
         for kind in (ClientLimits, Ceilings)
         for name, text in field_docstrings(kind)
     ]
+    inspection_s = dict(field_docstrings(Settings))["inspection_s"]
+    rows.append(["`inspection_s`", f"{Settings(data=DOCS).inspection_s}", inspection_s])
     about = "`pipeplan serve --limit NAME=VALUE` or `PIPEPLAN_LIMIT_NAME` sets a limit."
     return _page_of_table("Limits of the service", about, [["limit", "default", "of"], *rows])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.documents.document_reader import DocumentReader
 from planner.documents.evidence_document import read_evidence
+from planner.documents.plan_values import DEGREES
 from planner.plan import (
     PLAN_FORMAT,
     SHARDS,
@@ -82,6 +83,7 @@ def _stage_to_plain(stage: Stage) -> dict[str, Any]:
         **({"recompute_microbatches": list(stage.recompute_microbatches)} if stage.recompute_microbatches else {}),
         **({} if stage.shard == "none" else {"shard": stage.shard}),
         **({"samples": list(stage.samples)} if stage.samples else {}),
+        **({"degrees": dict(stage.degrees)} if stage.degrees else {}),
     } | {
         key: [{"group": list(share.group), "share": [share.numerator, share.denominator]} for share in value]
         for key, value in shares.items()
@@ -216,7 +218,16 @@ def _read_stage(reader: DocumentReader) -> Stage:
         input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
         weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
         samples=_read_sizes(reader.optional("samples", list)) or (),
+        degrees=_read_degrees(reader.optional("degrees", dict)),
     )
+
+
+def _read_degrees(reader: DocumentReader | None) -> tuple[tuple[str, int], ...]:
+    if reader is None:
+        return ()
+    if unknown := reader.value.keys() - set(DEGREES):
+        raise reader.error(f"names {min(unknown)[:40]!r}; give some of {', '.join(DEGREES)}")
+    return tuple((name, reader.get(name, int).value) for name in DEGREES if name in reader.value)
 
 
 def _read_recompute(reader: DocumentReader) -> bool | RecomputeMap:

@@ -68,6 +68,8 @@ class Stage:
     """Split placement: who runs W; empty: the stage's own replicas."""
     samples: tuple[int, ...] = ()
     """How many samples of every microbatch each replica takes, where these are unequal; empty: equally many."""
+    degrees: tuple[tuple[str, int], ...] = ()
+    """What the devices of a group share, by name, with degrees above 1; empty: not stated."""
 
     def share_of(self, replica: int) -> Fraction:
         """What one of its replicas takes of every microbatch."""

@@ -402,11 +402,12 @@ class Problem:
                 f"{what} overlap = false; an accelerator computes while it sends: set overlap to true, or leave the "
                 "host times out"
             )
-        if self.options.split_placement:
-            raise ValueError(
-                f"{what} split_placement = true, which has one clock; set split_placement to false, or leave the host "
-                "times out"
-            )
+        for name in ("split_placement", "max_active_stages"):
+            if getattr(self.options, name):
+                raise ValueError(
+                    f"{what} {name} = {str(getattr(self.options, name)).lower()}, which has one clock; leave {name} "
+                    "out, or leave the host times out"
+                )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:
         """A whole microbatch lies within the sizes that were measured at the least width: mostly on one device."""

@@ -21,10 +21,7 @@ Method = Literal["auto", "search", "cp-sat", "ilp"]
 """`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
 one model with everything open, which is for small problems (docs/proofs/exact.md)."""
 
-_STRICT = {
-    "extra": "forbid",
-    "json_schema_extra": {"anyOf": [{"properties": {"solver": {"type": "null"}}}, given("method", {"const": "ilp"})]},
-}
+_STRICT = {"extra": "forbid"}
 
 
 def usable_cores() -> int:
@@ -38,6 +35,9 @@ class Limits:
     """When to stop. With max_rounds the answer is the same on every machine, byte for byte."""
 
     __pydantic_config__ = _STRICT
+    __schema_rules__ = {  # noqa: RUF012
+        "anyOf": [{"properties": {"solver": {"type": "null"}}}, given("method", {"const": "ilp"})]
+    }
 
     time_limit_s: Annotated[float, Stated(exclusiveMinimum=0, maximum=10**6)] = 60.0
     """Wall-clock seconds from the call on; while kernels are compiled, which happens once, the clock stands still."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.errors import PlanError
 from planner.judge.case import Case, Findings, Played, shown
+from planner.judge.remedies import REMEDIES
 from planner.judge.rules import (
     agreement,
     deadlock_rules,
@@ -51,6 +52,8 @@ class Violation:
     """Value in the plan."""
     message: str
     """The whole matter in a sentence."""
+    remedy: str
+    """What to do about it, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +118,15 @@ def _play(problem: Problem, plan: Plan) -> Played:
 
 
 def _apply(rule: Callable[[Case], Findings], case: Case) -> Iterator[Violation]:
+    name = _rule_name(rule)
     for finding in islice(rule(case), MAX_VIOLATIONS_PER_RULE):
         yield Violation(
-            rule=_rule_name(rule),
+            rule=name,
             subject=finding.subject,
             expected=shown(finding.expected),
             actual=shown(finding.actual),
             message=finding.message,
+            remedy=REMEDIES[name],
         )
 
 

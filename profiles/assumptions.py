@@ -38,7 +38,7 @@ class Assumptions:
     expert_parallel: bool | None = None
     """Whether the devices of a group hold whole experts of their own, rather than parts of all."""
     hidden_exchanges: bool | None = None
-    """Whether gathers and scatters within a group go on beside the products that need them."""
+    """Whether gathers and scatters within a group run beside the products that need them."""
     context_parallel: Width | None = None
     """Devices that share a sequence; costs and bytes are those of one."""
     distributed_optimizer: bool | None = None

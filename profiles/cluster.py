@@ -105,7 +105,7 @@ class Link:
     """What a message costs the executor beyond the link itself, once per message; None: not measured, 0."""
     message_times: tuple[MessageTime, ...] = ()
     """What messages of some sizes take, in rising order of bytes; others lie on straight lines between them, smaller
-    ones towards the latency, larger ones go on at the bandwidth. None may be faster than latency and bandwidth say."""
+    ones towards the latency, larger ones grow by the bandwidth. None may be faster than latency and bandwidth say."""
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"

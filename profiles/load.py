@@ -116,8 +116,8 @@ def _read(source: Source) -> tuple[str, bytes]:
 def _read_demo(name: str) -> bytes:
     if name not in demo_names():
         meant = difflib.get_close_matches(name[:100], demo_names(), n=1)
-        hint = f"did you mean demo:{meant[0]}? " if meant else ""
-        raise refusal(f"demo:{name}"[:100], f"no such demo; {hint}available: {', '.join(demo_names())}")
+        remedy = f"did you mean demo:{meant[0]}?" if meant else f"choose one of {', '.join(demo_names())}"
+        raise refusal(f"demo:{name}"[:100], f"no such demo; {remedy}")
     return resources.files("profiles.samples").joinpath(f"{name}.json").read_bytes()
 
 

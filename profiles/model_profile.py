@@ -173,7 +173,7 @@ class WidthBytes:
     gradient_bytes: Bytes | None = None
     """Their gradients on each device, if the layer states its own; None: the layer's, in equal parts."""
     optimizer_bytes: Bytes | None = None
-    """The optimizer's state on each device; None: not told apart, it cannot be divided among replicas."""
+    """The optimizer's state on each device; None: not distinguished, it cannot be divided among replicas."""
 
     def __post_init__(self) -> None:
         owner = f"bytes at width {self.width}"
@@ -198,7 +198,7 @@ class Layer:
     """Bytes of their gradients, which replicas synchronise; None: as many as the weights have."""
     optimizer_bytes: Bytes | None = None
     """Bytes of the optimizer's state, master weights included, which replicas may divide among themselves; None: not
-    told apart (documents of version 1), it cannot be divided."""
+    distinguished (documents of version 1), it cannot be divided."""
     state_bytes: Bytes = 0
     """Parameters + gradients + optimizer state that stay resident on a device of width 1, and what else does: weights
     that are not trained, buffers."""
@@ -308,11 +308,11 @@ class Layer:
 
     @property
     def shardable_weight_bytes(self) -> int:
-        """Bytes of trained weights, as far as the optimizer's state is told apart from them; on single devices."""
+        """Bytes of trained weights, as far as the optimizer's state is distinguished from them; on single devices."""
         return self.gathered_bytes if self.optimizer_bytes is not None else 0
 
     def shardable_bytes_at(self, width: int) -> int:
-        """Bytes of the optimizer's state on each device of a group of `width`, as far as they are told apart."""
+        """Bytes of the optimizer's state on each device of a group of `width`, as far as they are distinguished."""
         entry = self.bytes_at(width)
         return 0 if entry is None or not self.is_trainable else entry.optimizer_bytes or 0
 
@@ -556,7 +556,7 @@ class ModelProfile:
 
     @cached_property
     def has_host_times(self) -> bool:
-        """Whether the host's times are told apart on any device type."""
+        """Whether the host's times are distinguished on any device type."""
         return any(cost.host for layer in self.layers for cost in layer.costs)
 
     def without_host_times(self) -> "ModelProfile":

@@ -1,8 +1,8 @@
 """`kernel`, with types for its callers: numba compiles on the first call, the interpreter stands in where that is dear.
 
 Only searching for plans needs a compiler. A plain installation plays and verifies plans with the same functions,
-interpreted: a hundred times slower, which for the 5,000 actions of a usual plan is a tenth of a second. Whoever plays
-one plan only (`interpreting`) does the same, since numba takes longer to load.
+interpreted: a hundred times slower, which for the 5,000 actions of a usual plan is a tenth of a second. The one that
+plays one plan only (`interpreting`) does the same, since numba takes longer to load.
 """
 
 import sys

@@ -80,10 +80,10 @@ WITHIN = "planner/execute/model/cut/"
 
 VERBS = """
 add ask begin build buy call cancel change check choose compare compile compute convert copy cordon correct
-count declare delete divide drop export free freeze gather get give install keep launch leave let list load log
+count declare delete divide drop export form free freeze gather get give install keep launch leave let list load log
 lower make mark measure merge mount move name normalise number open pass pip plan point print profile put
-raise read reduce register remove rename renumber repair replace report request restore resume return retry revoke
-round run save search see send set shard shorten show slow sort start state stop submit switch synchronise
+raise read recompute reduce register remove rename renumber repair replace report request restore resume return retry
+revoke round run save search see send set shard shorten show slow sort start state stop submit switch synchronise
 take try turn update use wait wrap write
 """
 REMEDY = re.compile(
@@ -120,6 +120,26 @@ class Message:
             yield f"{len(parts)} sentences"
         if ROUNDABOUT.search(plain):
             yield f"say it plainly: {ROUNDABOUT.search(plain)[0]}"  # type: ignore[index]
+
+
+def sentences_of_verdicts() -> Iterator[Message]:
+    """What the verifier's rules say of a plan: a cause each, whose remedy `planner.judge.remedies` has."""
+    for path in sorted((ROOT / "planner" / "judge" / "rules").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assigned = {
+            node: node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "message"
+        }
+        direct = [
+            (node, node.args[-1])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"
+        ]
+        for node, said in [*assigned.items(), *direct]:
+            text = _text(said, {})
+            if text is not None:
+                yield Message(place=f"{path.relative_to(ROOT)}:{node.lineno}", kind="Finding", text=text)
 
 
 def messages() -> Iterator[Message]:

@@ -77,6 +77,25 @@ def test_docstrings_say_something(package: str):
     assert_none(offenders, "Say shape, unit, error or meaning, or leave it out:")
 
 
+ROUNDABOUT = re.compile(
+    r"(?i)\b(?:foreseen|whoever|somebody else|spoken to|at hand|go(?:es)? on|went on|told\s+apart|lets? go of)\b"
+)
+"""Said in a roundabout way: continue, distinguished, available, released say it in a word."""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_are_plain(package: str):
+    """Tests that no docstring says in a roundabout way what one verb says."""
+    offenders = [
+        f"{path}:{node.lineno} {found.group()}"
+        for path in python_files(package)
+        for node in nodes_of(path)
+        if isinstance(node, ast.Expr) and (text := text_of(node))
+        for found in ROUNDABOUT.finditer(re.sub(r"`[^`]*`", "", text))
+    ]
+    assert_none(offenders, "Say it in a word:")
+
+
 @pytest.mark.parametrize(
     ("docstring", "context", "expected"),
     [

@@ -20,7 +20,7 @@ _LEAST_PAUSE_S = 0.2
 
 
 class ServiceCalls:
-    """Requests of one application; `key`: the header Authorization of whoever calls the tool."""
+    """Requests of one application; `key`: the header Authorization of the one that calls the tool."""
 
     def __init__(self, app: FastAPI) -> None:
         transport = ASGITransport(app=app, raise_app_exceptions=False)

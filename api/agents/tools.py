@@ -1,5 +1,6 @@
 """The tools: what each takes and answers, and how the service is asked for it."""
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from api.service.handlers.playback import WhatIf
 from api.service.http.problem_json import complaints_of
 from api.service.openapi import make_document
 from profiles.documents.canonical_json import to_plain
+from profiles.documents.class_schema import linked, references
 from profiles.documents.validation import validate
 
 Schema = dict[str, Any]
@@ -59,7 +61,7 @@ class Tool:
 
     def input_schema(self) -> Schema:
         """JSON schema of the arguments."""
-        return TypeAdapter(self.arguments).json_schema()
+        return dict(linked(TypeAdapter(self.arguments).json_schema(), None))
 
     def read(self, arguments: dict[str, Any]) -> Any:
         """The arguments; raises ToolProblem with every field that is not as it should be."""
@@ -147,8 +149,10 @@ def _address(plan_id: str) -> str:
 
 def _schema(name: str, **more: Schema) -> Schema:
     """One of the service's answers, and what a tool adds to it."""
-    known: Schema = make_document()["components"]["schemas"][name]
-    return {**known, "properties": {**known["properties"], **more}}
+    schemas = make_document()["components"]["schemas"]
+    known, parts = schemas[name], {part: schemas[part] for part in references(schemas[name])}
+    whole = {**known, "properties": {**known["properties"], **more}} | ({"$defs": parts} if parts else {})
+    return dict(json.loads(json.dumps(whole).replace("#/components/schemas/", "#/$defs/")))
 
 
 _TEXT: Schema = {"type": "string"}

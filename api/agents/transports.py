@@ -79,7 +79,7 @@ def _with_sessions(lifespan: Any, server: "Server[Any]") -> Any:
 
 
 def _gated(app: ASGIApp, service: Service) -> ASGIApp:
-    """Lets in whoever may look at plans; each call's own scope is asked for by the service again."""
+    """Lets in the one that may look at plans; each call's own scope is asked for by the service again."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

@@ -7,7 +7,7 @@ from typing import Any
 from api.auditing.audit_flags import dropped_flags, flags_of, letters_of_rank, shown_stages
 from api.auditing.better_degrees import BetterDegrees, degree_flags, name_of
 from api.auditing.configuration_audit import Audit, PlayedRun
-from api.formatting import render_bytes, render_of_limit
+from api.formatting import render_bytes, render_of_limit, render_percent
 from planner.simulation.explain import DeviceTime
 from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
@@ -307,9 +307,10 @@ def _better(audit: Audit) -> Iterator[str]:
     if audit.at_least is not None:
         most = "" if audit.at_most is None else f" and at most {_ceiling(audit.at_most):.1f} %"
         yield f"at least {_lower_bound(audit.at_least):.1f} %{most} slower than the best possible at these degrees"
-    bound = audit.lower_bound_ns or 0
+    bound, best = audit.lower_bound_ns or 0, better.evidence.makespan_ns
+    gap = render_percent(1 - bound / best)
     yield (
-        f"best found: {seconds(better.evidence.makespan_ns)}; none can take less than {seconds(bound)} "
+        f"best found: {seconds(best)}; none can take less than {seconds(bound)}: gap {gap} "
         f"({'certificate checked' if audit.is_checked else 'not certified'})"
     )
     if audit.at_least is None or audit.at_least >= 0.001:

@@ -14,13 +14,7 @@ MOST_SECONDS = 60.0
 
 _MODEL, _CONFIG = given("model", {"type": "string"}), given("config", {"type": "object"})
 _FILE, _TEXT = (given(name, {"type": "string"}) for name in ("file", "text"))
-_STRICT = {
-    "extra": "forbid",
-    "json_schema_extra": {
-        "anyOf": [_MODEL, _CONFIG, _FILE, given("workload", {"type": "object"})],
-        "allOf": [{"not": {"allOf": [_MODEL, _CONFIG]}}, {"if": _FILE, "then": _TEXT, "else": {"not": _TEXT}}],
-    },
-}
+_STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +22,10 @@ class AuditRequest(AuditQuestion):
     """The body of `POST /v1/audits`: what the command is given, with files as their texts."""
 
     __pydantic_config__ = _STRICT
+    __schema_rules__ = {  # noqa: RUF012
+        "anyOf": [_MODEL, _CONFIG, _FILE, given("workload", {"type": "object"})],
+        "allOf": [{"not": {"allOf": [_MODEL, _CONFIG]}}, {"if": _FILE, "then": _TEXT, "else": {"not": _TEXT}}],
+    }
 
     config: Annotated[dict[str, object], Stated(JSON_OBJECT)] | None = None
     """A model's config.json, instead of a known model's name."""

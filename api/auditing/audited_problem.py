@@ -60,7 +60,7 @@ class AuditedProblem:
 def make_audited_problem(
     run: RunConfiguration, *, gpu: str, memory_bytes: int | None = None, measured: ModelProfile | None = None
 ) -> AuditedProblem:
-    """Times by a measured profile, or by the tables or rates at hand; raises ValueError where none are known."""
+    """Times by a measured profile, or by the available tables or rates; raises ValueError where none are known."""
     _require_moderate(run)
     sheet = find_sheet(gpu)
     target = TARGETS[run.program]
@@ -214,7 +214,7 @@ class _StateCosts:
 
     def _exchange_ns(self, weights: int, *, replicas: int) -> int:
         """Gradients scattered and weights gathered (or gradients reduced) in a ring; of several stages on a rank one
-        stage's stays where the rest goes on beside backward passes.
+        stage's stays where the rest runs beside backward passes.
         """
         run, sheet = self.run, self.sheet
         back = run.gradient_bytes if run.shards == "nothing" else WEIGHT_BYTES

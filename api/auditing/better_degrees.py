@@ -28,7 +28,7 @@ class BetterDegrees:
     lower_bound_ns: int | None
     """No plan at any of the degrees looked at is shorter."""
     looked_at: int
-    """How many there are."""
+    """Number of choices of degrees that the program takes."""
     impossible: int
     """How many of them hold more than fits, whatever the stages."""
     planned: int

@@ -84,7 +84,7 @@ def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, 
 
 @contextmanager
 def as_input_errors() -> Iterator[None]:
-    """What cannot be done for the plan at hand is the user's to mend."""
+    """What cannot be done for the given plan is the user's to mend."""
     try:
         yield
     except ValueError as refusal:

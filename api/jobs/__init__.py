@@ -1,1 +1,1 @@
-"""Jobs: what is asked of the planner and has not been answered yet, whoever asks and whichever process answers."""
+"""Jobs: what is asked of the planner and has not been answered yet, the one that asks and whichever process answers."""

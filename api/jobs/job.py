@@ -120,7 +120,7 @@ class Job:
     started_at: float | None
     finished_at: float | None
     attempt: int
-    """How often it was claimed: the fencing token of whoever holds it."""
+    """How often it was claimed: the fencing token of the one that holds it."""
     crashes: int
     """How often its solver died; a worker or a service that died with it is no fault of the job's."""
     worker: str | None
@@ -162,12 +162,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Island:
-    """One claim of one more search for a job that somebody else holds."""
+    """One claim of one more search for a job that another holds."""
 
     job: Job
     """A copy of the job's row at the time of the claim."""
     number: int
-    """1, 2, 3 ...; whoever holds the job itself is island 0."""
+    """1, 2, 3 ...; the one that holds the job itself is island 0."""
     attempt: int
     """How often it was claimed: the fencing token."""
     crashes: int

@@ -44,11 +44,11 @@ class JobMetrics:
         (self._crashes if is_crash else self._given_back).inc()
 
     def lost(self) -> None:
-        """A job was somebody else's all of a sudden, or was deleted."""
+        """A job was another's all of a sudden, or was deleted."""
         self._lost.inc()
 
     def island(self, end: str) -> None:
-        """A claim of an island is over: it `ended`, was `given_back`, `crashed`, or was `lost` to somebody else."""
+        """A claim of an island is over: it `ended`, was `given_back`, `crashed`, or was `lost` to another."""
         self._islands.labels(end).inc()
 
     def render(self) -> bytes:

@@ -26,7 +26,7 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 _activity = logging.getLogger("api.activity")
-"""What goes on: requests, jobs, solves. Silent unless logs are structured."""
+"""Events: requests, jobs, solves. Silent unless logs are structured."""
 
 printed = logging.getLogger("api.printed")
 """What was written to standard error past the log: by us, by libraries, by a solver process."""

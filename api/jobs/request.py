@@ -35,19 +35,7 @@ BODIES = Ceiling(values=500_000, containers=100_000)
 
 _ROUNDS = given("limits", given("max_rounds", {"type": "integer"}))
 _SIZES = given("microbatch_sizes", {"type": "array"})
-_SUBMISSION = {
-    "extra": "forbid",
-    "json_schema_extra": {
-        "required": [],
-        "anyOf": [{"required": ["workload"]}, given("start_from", {"type": "string"})],
-        "allOf": [
-            not_together("num_microbatches", "global_batch_size"),
-            {"not": {"allOf": [given("islands", {"minimum": 2}), _ROUNDS]}},
-            {"not": {"allOf": [given("start_from", {"type": "string"}), _ROUNDS]}},
-            {"not": {"allOf": [given("num_microbatches", {"type": "integer"}), _SIZES]}},
-        ],
-    },
-}
+_STRICT = {"extra": "forbid"}
 
 _SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
 
@@ -76,7 +64,17 @@ class Ceilings:
 class Submission:
     """The body of `POST /v1/plans`; a workload alone is one too, with everything else left to its default."""
 
-    __pydantic_config__ = _SUBMISSION
+    __pydantic_config__ = _STRICT
+    __schema_rules__ = {  # noqa: RUF012
+        "required": [],
+        "anyOf": [{"required": ["workload"]}, given("start_from", {"type": "string"})],
+        "allOf": [
+            not_together("num_microbatches", "global_batch_size"),
+            {"not": {"allOf": [given("islands", {"minimum": 2}), _ROUNDS]}},
+            {"not": {"allOf": [given("start_from", {"type": "string"}), _ROUNDS]}},
+            {"not": {"allOf": [given("num_microbatches", {"type": "integer"}), _SIZES]}},
+        ],
+    }
 
     workload: WorkloadTree
     """A workload document in any form that is read from files."""

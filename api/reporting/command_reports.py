@@ -80,7 +80,8 @@ def render_verdict(problem: Problem, verdict: "Verdict") -> RenderableType:
         return Group(render_header(problem), Text.assemble(("✓ passed", "green"), ": no rule is broken"))
     table = make_table("rule", "where", "expected", "actual", "what is wrong")
     for violation in verdict.violations[:_MAX_VIOLATIONS]:
-        cells = (violation.rule, violation.subject, violation.expected, violation.actual, violation.message)
+        said = f"{violation.message} {violation.remedy}"
+        cells = (violation.rule, violation.subject, violation.expected, violation.actual, said)
         table.add_row(*(Text(str(cell)) for cell in cells))
     if len(verdict.violations) > _MAX_VIOLATIONS:
         table.add_row("…", f"{len(verdict.violations) - _MAX_VIOLATIONS} more")

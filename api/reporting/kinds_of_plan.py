@@ -120,6 +120,14 @@ def _absent(kind: Kind, problem: Problem) -> Iterator[RenderableType]:
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
     if not reason and kind == "data parallel at once" and problem.batch is None:
         reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch opens this"
+    batch = problem.batch
+    if (
+        not reason
+        and kind == "data parallel, accumulating"
+        and batch
+        and batch.microbatch_sizes == (batch.global_batch_size,)
+    ):
+        reason = f"pinned to one microbatch of {batch.global_batch_size}; -m N pins another cut"
     yield _remark(render_remark(reason) or "none was found")
 
 

@@ -48,6 +48,7 @@ SEARCH = {
 
 _BOUNDS = {
     "work": "total work",
+    "host": "total time of the hosts to ask",
     "recomputation": "total work with recomputation",
     "layer": "slowest layer",
     "path": "one microbatch through all layers",

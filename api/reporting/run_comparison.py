@@ -89,6 +89,7 @@ def summarise_run(run: PlanAndRun) -> dict[str, Any]:
         "measured_ns": run.attribution.measured_ns,
         "difference_ns": run.attribution.measured_ns - run.attribution.predicted_ns,
         "parts_ns": dict(run.attribution.parts),
+        "causes_ns": run.attribution.causes,
         "compute_ns_by_kind": dict(run.attribution.kinds),
         "iteration": run.iteration.number,
         "iterations_ns": durations,

@@ -10,6 +10,7 @@ from api.formatting import render_bytes, render_ms, render_percent
 from api.reporting.run_comparison import PlanAndRun
 from api.reporting.screen import render_header
 from api.reporting.screen_table import make_table
+from planner.fidelity.attribution import CAUSES
 from planner.fidelity.calibration import CalibratedQuantity
 from planner.fidelity.memory_parts import DeviceMemory
 
@@ -48,23 +49,32 @@ def render_run(run: PlanAndRun) -> RenderableType:
     if run.memory:
         tables += ["", "Peak memory by device", _render_memory(run.memory)]
     header = render_header(run.comparison.problem)
-    return Group(header, "", summary, "", _render_parts(run), *tables)
+    return Group(header, "", summary, describe_causes(run), "", _render_parts(run), *tables)
+
+
+def describe_causes(run: PlanAndRun) -> str:
+    """One line: how much of measured - predicted is the host's, the card's and the messages', and what of memory."""
+    causes = ", ".join(f"{name} {_signed(part) or '0'} ms" for name, part in run.attribution.causes.items())
+    differences = [used.measured_peak_bytes - used.predicted_peak_bytes for used in run.memory]
+    most = max(differences, key=abs, default=None)
+    memory = "not measured" if most is None else f"{_signed_bytes(most)} at most"
+    return f"difference by cause: {causes}; memory {memory}"
 
 
 def _render_parts(run: PlanAndRun) -> Table:
     attribution = run.attribution
-    table = make_table("part", "ms", "of measured", "what it is")
-    for column in table.columns[1:3]:
+    table = make_table("part", "cause", "ms", "of measured", "what it is")
+    for column in table.columns[2:4]:
         column.justify = "right"
     for name, part in attribution.parts:
-        table.add_row(name, _signed(part), _share(part, attribution.measured_ns), Text(_MEANINGS[name], style="dim"))
-        for kind, share in attribution.kinds if name == "compute" else ():
-            if share:
-                table.add_row(f"  {kind}", _signed(share), _share(share, attribution.measured_ns), "")
+        share, meaning = _share(part, attribution.measured_ns), Text(_MEANINGS[name], style="dim")
+        table.add_row(name, CAUSES[name], _signed(part), share, meaning)
+        for kind, own in attribution.kinds if name == "compute" else ():
+            if own:
+                table.add_row(f"  {kind}", "", _signed(own), _share(own, attribution.measured_ns), "")
     total = attribution.measured_ns - attribution.predicted_ns
-    table.add_row(
-        "sum", _signed(total), _share(total, attribution.measured_ns), "measured minus predicted", style="bold"
-    )
+    share = _share(total, attribution.measured_ns)
+    table.add_row("sum", "", _signed(total), share, "measured minus predicted", style="bold")
     return table
 
 

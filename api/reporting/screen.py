@@ -1,6 +1,7 @@
 """The screen that `plan` ends with: stages, the baselines considered beside our plan, bound, verdict and files."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -31,6 +32,7 @@ from api.reporting.plain_names import (
     render_unmeasured,
 )
 from api.reporting.screen_table import ScreenTable, make_table
+from planner.evidence.certificate import make_bound
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
@@ -51,6 +53,9 @@ _UNSTEADY = 0.05
 
 _MAX_NOTES = 3
 """Lines of remarks about costs that were not measured."""
+
+_CARD_BOUND_S = 0.5
+"""As much work as takes so long finds what no plan without the host's time can beat."""
 
 _MAX_HOST_STAGES = 8
 """So many stages in which the host sets the pace are named."""
@@ -315,11 +320,19 @@ def _describe_host(problem: Problem, plan: Plan, *, evidence: Evidence) -> list[
         return []
     shown = [str(number) for number in waits.stages[:_MAX_HOST_STAGES]]
     more = f" and {len(waits.stages) - len(shown)} more" if len(waits.stages) > len(shown) else ""
-    saved, most = (waits.objective_ns - ns for ns in (waits.without_host_ns, evidence.lower_bound_ns))
+    saved, most = (waits.objective_ns - ns for ns in (waits.without_host_ns, _card_bound_ns(problem, evidence)))
     return [
         f"the host sets the pace in stage {', '.join(shown)}{more}: CUDA graphs save {render_ms(saved)} ms with these "
         f"orders, with any at most {render_ms(most)} ms (proved); larger microbatches need the host less often"
     ]
+
+
+def _card_bound_ns(problem: Problem, evidence: Evidence) -> int:
+    """A bound for plans whose host takes no time: the plan's own, unless it may count the host."""
+    if evidence.bound_kind not in ("host", "sizes"):
+        return evidence.lower_bound_ns
+    free = replace(problem, profile=problem.profile.without_host_times(), batch=None)
+    return make_bound(free, CostModel(free), time_limit_s=_CARD_BOUND_S).value_ns
 
 
 def _describe_comparison(problem: Problem) -> list[str]:

@@ -79,14 +79,14 @@ class HealParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heal:
-    """One loss and how the job went on."""
+    """One loss and how the job continued."""
 
     lost: Mapping[str, str]
     """Devices, and why they are taken for lost."""
     iteration: int
-    """Iterations that the job goes on from."""
+    """Iterations that the job continues from."""
     checkpoint: str | None
-    """Where it goes on from; None: from the beginning."""
+    """Where it continues from; None: from the beginning."""
     num_devices: int
     """Devices of the new plan."""
     iteration_ns: int
@@ -99,7 +99,7 @@ class _Heal:
     has_copies: bool
     """Whether the program keeps copies of its state in memory."""
     finds_checkpoint: bool
-    """Whether only the job itself sees its checkpoints, and goes on from the newest."""
+    """Whether only the job itself sees its checkpoints, and continues from the newest."""
     noticed_ns: int
     """When the loss was seen, by the wall clock."""
     planned_s: float
@@ -180,7 +180,7 @@ class _Healer:
             return self._result(_code(attempt), f"there is no plan for what is left: {error}")
 
     def _note_resumption(self, launch: Launch) -> bool:
-        """Note how the attempt went on; whether that was later than the one before it did."""
+        """Note how the attempt continued; whether that was later than the one before it did."""
         resumption = read_resumption(Path(str(launch.job.record_at)))
         if resumption is None or not self.heals:
             return False
@@ -296,7 +296,7 @@ def plan_rest(
 
 
 def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path | None) -> tuple[Launch, Recipe]:
-    """The launch under a new plan that goes on from a checkpoint, and its recipe; both stand in the job's folder."""
+    """The launch under a new plan that continues from a checkpoint, and its recipe; both stand in the job's folder."""
     from planner.execute.table.placement import parse_hosts
 
     recipe = again.recipe
@@ -320,7 +320,7 @@ def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path 
 
 
 def with_recipe(launch: Launch, text: str, *, number: int) -> Launch:
-    """The launch with a recipe in its folder by which the program goes on."""
+    """The launch with a recipe in its folder by which the program continues."""
     recipe_at = launch.folder / f"recipe-{number}.json"
     recipe_at.write_text(text, encoding="utf-8")
     return replace(launch, job=replace(launch.job, recipe_at=str(recipe_at)))
@@ -335,7 +335,8 @@ def _may_run(records: Sequence[RankRecord], *, down: Sequence[str] = (), lost: C
 def read_end(folder: Path, *, is_over: bool, down_hosts: Collection[str] = ()) -> JobEnd:
     """What the records of an attempt say of its end; `is_over`: nothing of it runs any more.
 
-    Records are read before it is seen who runs, and once more after: whoever ended in between has left its last word.
+    Records are read before it is seen who runs, and once more after: the one that ended in between has left its last
+    word.
     """
     gone = {record.rank for record in read_records(folder) if _is_gone(record, is_over=is_over)}
     records = read_records(folder)
@@ -445,14 +446,14 @@ def with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> t
 
 
 def _require_healable(launch: Launch) -> None:
-    """Raise InputError for programs that cannot go on by themselves, or that would go on from another run."""
+    """Raise InputError for programs that cannot continue by themselves, or that would continue from another run."""
     require_program(launch.job.program)
     if "--resume" not in launch.job.program and (old := newest_checkpoint(launch)) is not None:
         raise InputError(f"--heal: {old} belongs to an earlier run; add --resume to continue it, or remove it")
 
 
 def require_program(program: Sequence[str]) -> None:
-    """Raise InputError for programs that cannot go on by themselves."""
+    """Raise InputError for programs that cannot continue by themselves."""
     if argument_after("--load", program) is not None:
         raise InputError("the program's --load starts from another job's checkpoint; use --resume instead")
     if program[:2] == ("-m", "planner.execute") and not argument_after("--checkpoint-every", program):

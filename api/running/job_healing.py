@@ -1,4 +1,4 @@
-"""`pipeplan job heal`: a job that nobody stayed with goes on without what it lost, with one command."""
+"""`pipeplan job heal`: a job that nobody stayed with continues without what it lost, with one command."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class _HealedJob:
     lost: tuple[str, ...]
     """Devices that are gone."""
     iteration: int | None
-    """Iterations that it goes on from; None where only the job sees its checkpoints."""
+    """Iterations that it continues from; None where only the job sees its checkpoints."""
     recipe: Recipe
     """Moves of state for the next start."""
     again: Replanned
@@ -86,7 +86,7 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     """Plan for what is left of a job and launch it again; `names`: of lost devices or hosts, as planned or as real.
 
     What still runs of the job is ended first. Without names, Slurm or Kubernetes is asked which nodes are down. Raises
-    InputError where nothing is known to be lost, or where the program could not go on.
+    InputError where nothing is known to be lost, or where the program could not continue.
     """
     request = read_request(folder)
     plan_at = folder / request.plan
@@ -153,7 +153,7 @@ def _lost_hosts(problem: Problem, request: LaunchRequest, *, lost: Sequence[str]
 
 
 def _require_own(folder: Path, checkpoint: Path | None, *, request: LaunchRequest) -> None:
-    """A program that began anew beside the checkpoints of an earlier run must not go on from those."""
+    """A program that began anew beside the checkpoints of an earlier run must not continue from those."""
     if checkpoint is None or request.heals or "--resume" in request.program or not (folder / RECORD).exists():
         return
     if checkpoint.stat().st_mtime < (folder / RECORD).stat().st_mtime:

@@ -250,7 +250,7 @@ def read_request(folder: Path) -> LaunchRequest:
 
 
 def submit_again(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:
-    """Hand over what goes on in the folder of a job that is over."""
+    """Hand over the log in the folder of a job that is over."""
     (folder / "exit").unlink(missing_ok=True)
     _write_submission(submission, folder)
     return submit(submission, submitted=submitted, folder=folder)
@@ -372,7 +372,7 @@ def _read_status(submitted: Submitted, answer: str) -> str:
 
 
 def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -> int:
-    """Pass on what the processes say; returns the exit code of whoever says it."""
+    """Pass on what the processes say; returns the exit code of the one that says it."""
     command = logs_command(submitted, folder=str(folder), follow=follow)
     if submitted.launcher in ("torchrun", "slurm") and not follow:
         log = folder / "log"

@@ -1,4 +1,4 @@
-"""One start of a job that is kept going on Kubernetes: asked after through `kubectl`, which sees pods and nodes.
+"""One start of a job that is kept continuing Kubernetes: asked after through `kubectl`, which sees pods and nodes.
 
 Pods write no records into the job's folder. What their processes report stands in the pods' termination messages, and
 becomes the records of the attempt here, so that a loss is judged as everywhere.

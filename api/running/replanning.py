@@ -47,7 +47,8 @@ class Replanned:
     """The same of the plan for which least has to move, of those that were found."""
     rest: Rest
     present_ns: int | None
-    """The makespan of the present plan on what is left, at the costs of the new one; None if it cannot go on there."""
+    """The makespan of the present plan on what is left, at the costs of the new one; None if it cannot continue
+    there."""
     elapsed_s: float
     """Seconds of planning."""
 

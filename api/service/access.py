@@ -58,7 +58,7 @@ def is_plan_id(text: str) -> bool:
 
 
 async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None:
-    """The caller's job of that name; None if there is none, or it is somebody else's."""
+    """The caller's job of that name; None if there is none, or it is another's."""
     if not is_plan_id(job_id):
         return None
     return await service.executor.call(service.store.get, job_id, tenant=caller.tenant)

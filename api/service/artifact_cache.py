@@ -22,7 +22,8 @@ class Gallery:
     async def get(self, job_id: str, what: str, *, make: Callable[[], Awaitable[str]]) -> str:
         """The drawing of that name: the one that is kept, the one that somebody is making, or what `make` makes.
 
-        A new release makes all of them anew. Whoever goes away before it is there does not take it from the others.
+        A new release makes all of them anew. The one that goes away before it is there does not take it from the
+        others.
         """
         name = f"{what}@{RELEASE}"
         task = self._running.get((job_id, name))

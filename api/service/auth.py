@@ -20,7 +20,7 @@ _MAX_BUCKETS = 10_000
 """Clients whose rate is remembered."""
 
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-"""Headers of proxies: who comes through one is somebody else, even if the proxy is on this machine."""
+"""Headers of proxies: who comes through one is another, even if the proxy is on this machine."""
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pipeplan"'}
 

@@ -125,7 +125,7 @@ class Service:
         self.hub.close()
 
     def close(self) -> None:
-        """Wait for the workers, then let go of everything."""
+        """Wait for the workers, then release everything."""
         self.engine.close()
         self._webhook_sender.stop()
         if self._heartbeat is not None:

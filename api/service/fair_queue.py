@@ -1,4 +1,6 @@
-"""Fair queuing of tenants: whoever has least under way, and was served longest ago, is next; each has its limit."""
+"""Fair queuing of tenants: the one that has least under way, and was served longest ago, is next; each has its
+limit.
+"""
 
 import asyncio
 import contextlib
@@ -13,7 +15,7 @@ _FIRST_ONES = 2
 
 
 class FairQueue:
-    """`num_slots` at once, of one tenant one fewer, so that whoever else comes need not wait for it."""
+    """`num_slots` at once, of one tenant one fewer, so that the one that else comes need not wait for it."""
 
     def __init__(self, *, num_slots: int, most: int, most_of_tenant: int) -> None:
         """`most` may wait or be under way, `most_of_tenant` of one tenant; a tenant's only one stands beyond that."""
@@ -48,7 +50,7 @@ class FairQueue:
                 self._served.pop(tenant, None)
 
     async def _wait(self, tenant: str) -> None:
-        """Until a slot is the tenant's; whoever is given up meanwhile leaves it to others."""
+        """Until a slot is the tenant's; the one that is given up meanwhile leaves it to others."""
         given = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(given)
         self._give()

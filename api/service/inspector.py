@@ -27,7 +27,7 @@ another, so that nobody waits the seconds that a new one takes to load."""
 
 
 class Inspector:
-    """Answers orders to inspect; whoever comes when too many wait, or too many of its tenant's, is sent away.
+    """Answers orders to inspect; the one that comes when too many wait, or too many of its tenant's, is sent away.
 
     A process that has done enough is replaced as soon as it has its answer, one that has died at once. Orders go to
     those that are loaded, and what a process died of is tried by another.

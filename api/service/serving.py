@@ -1,7 +1,6 @@
 """The server around the application: refuses an open bind without keys, and drains at SIGTERM before it closes."""
 
 import signal
-import socket
 from collections.abc import Callable
 from types import FrameType
 
@@ -80,10 +79,3 @@ def make_server(settings: Settings, *, host: str, port: int, make: Callable[[Set
         lifespan="on",
     )
     return Server(config, app.state.service)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -3,7 +3,7 @@
 They hear at least once. What is to be said of an end is written down in the transaction that ends the job
 (`deliveries`), so it survives every crash; any door says it, again and again with longer pauses, until the other side
 answers with 2xx or it has been said too often.
-Only hosts that the operator allows are spoken to, and redirects are not followed.
+Only hosts that the operator allows are contacted, and redirects are not followed.
 """
 
 import http.client
@@ -112,20 +112,20 @@ class Webhooks:
     """The webhooks of a store."""
 
     def __init__(self, database: Database, *, hosts: Sequence[str]) -> None:
-        """`hosts`: patterns of hosts that may be spoken to (`*.example.com`)."""
+        """`hosts`: patterns of hosts that may be contacted (`*.example.com`)."""
         self._database, self._hosts = database, tuple(hosts)
 
     @property
     def is_on(self) -> bool:
-        """Whether any host may be spoken to."""
+        """Whether any host may be contacted."""
         return bool(self._hosts)
 
     def allows(self, url: str) -> bool:
-        """Whether the address may be spoken to."""
+        """Whether the address may be contacted."""
         return self._complaint_about(url) is None
 
     def _complaint_about(self, url: str) -> str | None:
-        """Why the address may not be spoken to."""
+        """Why the address may not be contacted."""
         if not URL.fullmatch(url):
             return "is not an address; give http:// or https://, a host, and a path without blanks (write them as %20)"
         try:
@@ -264,7 +264,7 @@ class Webhooks:
                 )
 
     def close(self) -> None:
-        """Let go of the calling thread's connection."""
+        """Release the calling thread's connection."""
         self._database.close()
 
 

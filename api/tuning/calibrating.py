@@ -28,8 +28,12 @@ def _sizes_run(plan: Plan, microbatch_size: int | None) -> Mapping[str, int | No
 
 def calibrate_with(
     workload: Workload, plan: Plan, *, run: ShortRun, settled: Measured
-) -> tuple[Workload, frozenset[tuple[str, int]]]:
-    """The workload with the figures of a run, and what is settled now; raises InputError if they do not go together."""
+) -> tuple[Workload, frozenset[tuple[str, int]], str]:
+    """The workload with the figures of a run, what is settled now, and where the run's difference came from.
+
+    Raises InputError if they do not go together.
+    """
+    from api.reporting.run_report import describe_causes
     from profiles.load import load_workload
 
     with tempfile.TemporaryDirectory(prefix="pipeplan-calibrate-") as folder:
@@ -49,7 +53,7 @@ def calibrate_with(
     sizes = _sizes_run(plan, workload.profile.microbatch_size)
     ran = frozenset((name, size) for name, size in sizes.items() if size is not None)
     merged = _merged(workload, after, kept=settled - ran)
-    return merged, frozenset(settled) | ran
+    return merged, frozenset(settled) | ran, describe_causes(seen)
 
 
 def _merged(before: Workload, after: Workload, *, kept: Measured) -> Workload:

@@ -52,6 +52,9 @@ class Trial:
     predicted_ns: int | None = None
     """By the newest profile."""
 
+    causes: str = ""
+    """Whose the difference of its median run from what was predicted is, in the newest round."""
+
     @property
     def measured_ns(self) -> int | None:
         """Median of the medians of its runs."""

@@ -76,6 +76,8 @@ def _describe(result: TuningResult, *, limits: TuningLimits, elapsed_s: float) -
             f"chosen    {render_schedule(chosen.candidate.name)}: {render_ms(chosen.measured_ns)} ms measured, "
             f"{render_ms(chosen.predicted_ns)} predicted by the calibrated profile ({error})"
         )
+    if chosen.causes:
+        lines.append(f"          before its figures were taken over, {chosen.causes}")
     if chosen is not result.preferred:
         preferred = render_schedule(result.preferred.candidate.name)
         lines.append(f"note      the planner still prefers {preferred}; measurements decide")
@@ -118,5 +120,6 @@ def _summarise(trial: Trial) -> dict[str, Any]:
         "runs_ns": [list(run.durations_ns) for run in trial.runs],
         "error": trial.error(trial.candidate.predicted_ns),
         "error_now": trial.error(trial.predicted_ns),
+        "causes": trial.causes,
         "failure": trial.failure,
     }

@@ -81,7 +81,8 @@ class HostWorkbench:
             ordered = sorted(trial.runs, key=lambda run: run.median_ns)
             run = ordered[(len(ordered) - 1) // 2]
             try:
-                workload, self._settled = calibrate_with(workload, trial.candidate.plan, run=run, settled=self._settled)
+                plan = trial.candidate.plan
+                workload, self._settled, trial.causes = calibrate_with(workload, plan, run=run, settled=self._settled)
             except InputError as error:
                 self.hear(f"not calibrated with {trial.candidate.name}: {error}")
         return workload

@@ -2,7 +2,7 @@
 
 It is no plan of ours, since a plan shards the optimizer's state at most; its row is reckoned by the same costs and
 links, and is a lower estimate: what a real run takes more for its allocator, for other traffic on the ring or for waits
-within a layer is left out. All devices are in step, each layer as long as on the slowest. Two things go on at once:
+within a layer is left out. All devices are in step, each layer as long as on the slowest. Two things run at once:
 
     weights, gradients   a ring that all-gathers a layer's weights before its F and before its backward pass, the next
                          layer's at the earliest when the layer before it begins, and reduce-scatters its gradients
@@ -142,7 +142,7 @@ def _step(costs: CostModel, stage: Stage) -> int:
 def _held(layers: Sequence[Layer], *, replicas: int, recompute: bool) -> int:
     """Bytes of a device at the least: its part of the state, two layers' weights and a gradient, and the stashes.
 
-    Where parts of the state are not told apart all of it counts as sharded.
+    Where parts of the state are not distinguished all of it counts as sharded.
     """
     told = [layer for layer in layers if layer.is_trainable and layer.optimizer_bytes is not None]
     parts = [each.parameter_bytes + each.synchronised_bytes + (each.optimizer_bytes or 0) for each in told]

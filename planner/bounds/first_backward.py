@@ -14,7 +14,7 @@ class FirstBackward:
         self.replicas = range(1, (problem.most_replicas if options.unequal_shares else problem.max_replicas) + 1)
         self.is_alone = options.max_stages_per_device == 1
         self.parts = least.num_devices if options.split_placement else 1
-        """Devices that I of a stage may be shared by, each of which lets go of its part by itself."""
+        """Devices that I of a stage may be shared by, each of which releases its part by itself."""
 
     def held(self, number: int, left: int) -> int:
         """Of a layer that waits, beyond its state on one device, where an F leaves so many bytes of a microbatch.

@@ -12,7 +12,7 @@ NEVER = 1 << 60
 """After every time that matters."""
 
 _EXACT_REPLICAS = 16
-"""Up to this many, every number of replicas is told apart; above, ranges of them."""
+"""Up to this many, every number of replicas is distinguished; above, ranges of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,18 +10,18 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-_ANY = "a number"
-"""Stands for any value but None."""
-
 KNOWN = {
     "price": ("objective", "cost"),
     "split_placement": ("split_placement", True),
+    "max_active_stages": ("max_active_stages", ...),
     "recompute_layers": ("recompute_layers", True),
-    "max_active_stages": ("max_active_stages", _ANY),
     "unequal_shares": ("unequal_shares", True),
     "recompute_microbatches": ("recompute_microbatches", True),
 }
-"""Per decision with a folder of its own the option that asks for it, and its value; in the order of their turns."""
+"""Per decision with a folder of its own the option that asks for it, and its value (`...`: any but None).
+
+In the order in which their parts of the search take turns.
+"""
 
 
 @cache
@@ -30,26 +30,21 @@ def found(part: str = "option") -> tuple[str, ...]:
     return tuple(name for name in KNOWN if (Path(__file__).parent / name / f"{part}.py").exists())
 
 
-def _asked(options: object) -> Iterator[str]:
-    """The decisions that some options ask for."""
-    return (name for name, (field, value) in KNOWN.items() if _is_asked(getattr(options, field), value))
+def _asked(options: object) -> dict[str, str]:
+    """The decisions that some options ask for, each with what asks for it."""
+    stated = {name: (field, getattr(options, field), value) for name, (field, value) in KNOWN.items()}
+    return {
+        name: f"{field} = {str(now).lower()}"
+        for name, (field, now, value) in stated.items()
+        if now == value or (value is ... and now is not None)
+    }
 
 
-def _is_asked(given: object, value: object) -> bool:
-    return given is not None if value is _ANY else given == value
-
-
-def _shown(name: str) -> str:
-    """What asks for a decision, as it stands in messages."""
-    field, value = KNOWN[name]
-    return f"{field} = {str(value).lower()}"
-
-
-def option_of(name: str) -> ModuleType:
+def _option_of(name: str, asked: str) -> ModuleType:
     """What a decision excludes; ValueError if it is not there."""
     if name not in found():
         raise ValueError(
-            f"options: {_shown(name)}, but planner/decisions/{name} is not installed; leave the option out, or install "
+            f"options: {asked}, but planner/decisions/{name} is not installed; leave the option out, or install "
             "the whole package"
         )
     return part_of(name, "option")
@@ -62,14 +57,14 @@ def part_of(name: str, part: str) -> ModuleType:
 
 def refuse(options: object) -> None:
     """ValueError if what is asked for is not there, or excluded by another option."""
-    for option in map(option_of, _asked(options)):
-        getattr(option, "refuse", _nothing)(options)
+    for name, asked in _asked(options).items():
+        getattr(_option_of(name, asked), "refuse", _nothing)(options)
 
 
 def require(options: object, cluster: object) -> None:
     """ValueError if a cluster lacks what is asked for needs."""
-    for option in map(option_of, _asked(options)):
-        getattr(option, "require", _nothing)(cluster)
+    for name, asked in _asked(options).items():
+        getattr(_option_of(name, asked), "require", _nothing)(cluster)
 
 
 def _nothing(subject: object) -> None:
@@ -78,7 +73,7 @@ def _nothing(subject: object) -> None:
 
 def only_for_one_size(options: object) -> dict[str, bool]:
     """By what is asked for, as it stands in messages: whether all microbatches must have one size."""
-    return {_shown(name): option_of(name).ONE_SIZE_ONLY for name in _asked(options)}
+    return {asked: _option_of(name, asked).ONE_SIZE_ONLY for name, asked in _asked(options).items()}
 
 
 def parts() -> tuple[str, ...]:

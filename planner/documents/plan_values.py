@@ -27,6 +27,9 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
 }
 """Least, most and unit of the numbers of a plan whose names do not end in their unit."""
 
+DEGREES = ("tensor", "context", "data", "expert")
+"""What the devices of a group may share."""
+
 _ENDINGS = {"_ns": "nanoseconds", "_bytes": "bytes"}
 """Units that end a name; such numbers are not negative."""
 

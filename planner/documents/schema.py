@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from planner.actions import ACTION_TEXT
-from planner.documents.plan_values import ALLOWED_VALUES, PARAMETER_NAME, TIMINGS, range_of
+from planner.documents.plan_values import ALLOWED_VALUES, DEGREES, PARAMETER_NAME, TIMINGS, range_of
 from planner.plan import PLAN_FORMAT, Plan
 from planner.problem import Options
 from profiles.documents.class_schema import DRAFT, definitions_of, references
@@ -55,6 +55,12 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
             ]
         },
         "recompute_microbatches": {"minItems": 1, "uniqueItems": True},
+        "degrees": {
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": {"enum": list(DEGREES)},
+            "additionalProperties": {"type": "integer", "minimum": 2},
+        },
         "input_grad_replicas": {"maxItems": 2},
         "weight_grad_replicas": {"maxItems": 2},
     },

@@ -5,7 +5,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
-from planner.bounds import counting, memory, paths, pipeline_bound, recompute_bound, rounded_times, shared_layers, work
+from planner.bounds import (
+    counting,
+    host,
+    memory,
+    paths,
+    pipeline_bound,
+    recompute_bound,
+    rounded_times,
+    shared_layers,
+    work,
+)
 from planner.bounds.bisection import REFUTED_NS
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
 from planner.bounds.cases import refutation
@@ -21,6 +31,7 @@ from planner.bounds.listed import listed_bound
 from planner.bounds.loop import loop_bound
 from planner.bounds.minimum_costs import Least
 from planner.bounds.order import schedule_bound as schedule
+from planner.bounds.order import time_indexed_bound as time_indexed
 from planner.bounds.order import windows_bound as windows
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
@@ -49,7 +60,7 @@ ANEW_S, ANEW_EFFORT = 0.5, 100_000
 
 MAX_STEPS, FEW_STEPS, MANY_ACTIONS = 16, 4, 5_000
 """Steps of the search for the largest schedule bound, of a plan with many actions few (they reach a thousandth of it,
-where they find anything), which whoever checks the evidence takes as well."""
+where they find anything), which the one that checks the evidence takes as well."""
 
 __all__ = [
     "REFUTED_NS",
@@ -124,6 +135,8 @@ def make_bound(
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
+        if problem.profile.has_host_times and not problem.options.unequal_shares:
+            certificates.append({"kind": "host"})
     if recompute_bound.applies_to(least):
         price = recompute_bound.PricedRecomputation(least, weights).find_price()
         certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
@@ -146,7 +159,9 @@ def make_bound(
     if not has_time():
         return best
     if _is_placed(problem):
-        return _narrow(least, best, seconds=2 * time_limit_s)
+        best = _narrow(least, best, seconds=2 * time_limit_s)
+        if not problem.options.recompute:
+            return best
     best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
@@ -548,10 +563,10 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
 
 
 def _is_placed(problem: Problem) -> bool:
-    """Whether stages and devices are decided, so that only the order is open."""
+    """Whether stages and devices are decided, so that only the order is open, and which microbatches recompute."""
     options = problem.options
     is_given = options.partition is not None and options.placement is not None
-    return is_given and not options.recompute and not problem.may_shard
+    return is_given and (options.recompute_microbatches or not options.recompute) and not problem.may_shard
 
 
 def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -569,7 +584,7 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
         )
-    needs_makespan = kind in ("layer", "path")
+    needs_makespan = kind in ("layer", "path", "host")
     if needs_makespan and least.problem.options.objective != "makespan":
         raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
     return _KINDS[kind](least, certificate)
@@ -606,6 +621,10 @@ def _work(least: Least, certificate: Mapping[str, Any]) -> int:
     has_barrier = least.problem.options.objective == "makespan"
     value = work.work_bound(least, _weights(certificate))
     return value + (least.problem.profile.optimizer_ns if has_barrier else 0)
+
+
+def _host(least: Least, _: Mapping[str, Any]) -> int:
+    return host.host_bound(least) + least.problem.profile.optimizer_ns
 
 
 def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
@@ -696,6 +715,31 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
         raise ValueError(f"certificate: probes is not an integer from 0 to {most} here; make the bound again")
     _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1, probes=probes))
     return stated
+
+
+def _time_indexed(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if multipliers show that no plan of the given stages has a makespan below it."""
+    stated, cell_ns, multipliers = _positive(certificate), certificate["cell_ns"], certificate["multipliers"]
+    if not time_indexed.applies_to(least.problem):
+        raise ValueError(
+            "certificate: a bound of kind 'time-indexed' does not hold for this problem; make the bound again"
+        )
+    if type(cell_ns) is not int or not 0 < cell_ns < _MAX_VALUE_NS:
+        raise ValueError(f"certificate: cell_ns = {str(cell_ns)[:60]!r} is not an integer from 1; make the bound again")
+    pairs = multipliers if isinstance(multipliers, list) else [multipliers]
+    if not all(_is_multiplier(pair) for pair in pairs):
+        raise ValueError("certificate: multipliers are not pairs of a row and an integer from 1; make the bound again")
+    is_out = time_indexed.is_out_of_reach(
+        least.problem, least.costs, value_ns=stated, cell_ns=cell_ns, multipliers=[(row, by) for row, by in pairs]
+    )
+    _require_ruled_out(stated, is_out=is_out)
+    return stated
+
+
+def _is_multiplier(pair: object) -> bool:
+    """Whether it is the number of a row, with what the row is multiplied by."""
+    is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)
+    return is_pair and pair[0] >= 0 and 0 < pair[1] < _MAX_VALUE_NS  # type: ignore[index]
 
 
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -817,12 +861,14 @@ def _given_stages(problem: Problem) -> tuple[Stage, ...]:
 
 _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "work": _work,
+    "host": _host,
     "recomputation": _recomputation,
     "layer": _layer,
     "path": _path,
     "pipeline": _pipeline,
     "schedule": _schedule,
     "windows": _windows,
+    time_indexed.KIND: _time_indexed,
     "classes": _classes,
     "packing": _packing,
     "counting": _counting,
@@ -837,12 +883,14 @@ _LISTED = ("listed work", "listed layer", "listed path", "dealt")
 
 _FIELDS: dict[str, tuple[str, ...]] = {
     "work": ("weights",),
+    "host": (),
     "recomputation": ("weights", "memory_price"),
     "layer": ("layer",),
     "path": (),
     "pipeline": ("price",),
     "schedule": (),
     "windows": ("probes",),
+    time_indexed.KIND: ("cell_ns", "multipliers"),
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),

@@ -19,6 +19,7 @@ from planner.execute.model.user_code import OwnCodeError
 from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.record.recipe import RecipeOrder, read_recipe
 from planner.execute.record.resumption_record import Resumption, record_resumption
+from planner.execute.record.run_time import describe_time
 from planner.execute.run.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.run.preparation import prepare
 from planner.execute.session import Choices, join, refuse
@@ -131,7 +132,7 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_states(parser: argparse.ArgumentParser) -> None:
-    """Where the training goes on from, and what it leaves behind."""
+    """Where the training continues from, and what it leaves behind."""
     recipe, kept = os.environ.get(RECIPE_VARIABLE), os.environ.get(CHECKPOINTS_VARIABLE)
     parser.add_argument(
         "--load", type=Path, help="continue from the checkpoint in this folder, or the newest of several"
@@ -259,6 +260,10 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
     if options.save_weights is not None:
         save_weights(execution, options.save_weights)
     memory = execution.memory.read()
+    if execution.is_speaker and iterations:
+        planned = None if execution.plan.evidence is None else execution.plan.evidence.makespan_ns
+        durations = [iteration.duration_ns for iteration in iterations]
+        sys.stderr.write(f"{describe_time(durations, planned_ns=planned)}\n")
     _tell_memory(execution, memory)
     if copies is not None:
         clear_copies(copies)
@@ -267,7 +272,7 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
 
 
 def _go_on(execution: Execution, options: argparse.Namespace) -> Resumption:
-    """Where it goes on, the first iteration among it."""
+    """Where it continues, the first iteration among it."""
     resumption = resume(
         execution,
         order=_order(options),

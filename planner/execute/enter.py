@@ -35,7 +35,7 @@ CHECKPOINTS_VARIABLE = "PIPEPLAN_CHECKPOINTS"
 COPIES_VARIABLE = "PIPEPLAN_COPIES"
 """Where the program finds the folder in memory for copies of its state, if the launcher named one."""
 RECIPE_VARIABLE = "PIPEPLAN_RECIPE"
-"""Where the program finds the recipe by which it goes on, if there is one."""
+"""Where the program finds the recipe by which it continues, if there is one."""
 _BAD_WORLD = 2
 """Exit code when the program was not started because something does not fit."""
 _SLURM = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}

@@ -116,7 +116,7 @@ def main(about: str) -> None:
         del execution
         try:
             document |= _run_replicated(work, training, meter=meter)
-        except (ValueError, RuntimeError):  # every process finds the same, and goes on
+        except (ValueError, RuntimeError):  # every process finds the same, and continues
             if is_needed:
                 raise
     Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")

@@ -199,6 +199,8 @@ def _mean_of_squares(output: Any, target: torch.Tensor) -> torch.Tensor:  # noqa
 
 def as_tuple(value: torch.Tensor | Tensors) -> Tensors:
     """A tuple of tensors, whatever a layer or a loader gave; raises ValueError for anything else."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
     tensors = tuple(value) if isinstance(value, tuple | list) else (value,)
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):

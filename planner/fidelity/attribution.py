@@ -24,6 +24,12 @@ KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weig
 PARTS = ("compute", "transfer", "synchronisation", "optimizer", "launch overhead", "waiting")
 """In the order in which measured quantities take the place of predicted ones."""
 
+CAUSES = {
+    "compute": "card", "transfer": "messages", "synchronisation": "messages", "optimizer": "card",
+    "launch overhead": "host", "waiting": "messages",
+}  # fmt: skip
+"""Whose each part is: what computes (a card, or the cores of a host without one), the host that asks, or messages."""
+
 
 class TransferPart(NamedTuple):
     """All transfers of one size and way: between two stages on two devices."""
@@ -75,6 +81,14 @@ class Attribution:
     """Name and nanoseconds of every part; they add up to measured - predicted."""
     kinds: tuple[tuple[str, int], ...]
     """The compute part by kind of action; adds up to it."""
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """Host, card and messages, each with the nanoseconds of its parts; they add up to measured - predicted."""
+        found = dict.fromkeys(("host", "card", "messages"), 0)
+        for name, part in self.parts:
+            found[CAUSES[name]] += part
+        return found
 
     @property
     def error(self) -> float:

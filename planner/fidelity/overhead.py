@@ -255,7 +255,7 @@ def _find_closing(
     """What the process that has most to do does around its actions, on its own clock, and the messages of two in turn
     by which all processes agree that losses and gradients are finite.
 
-    By the wall all that passes around the actions of whoever is done last: the others wait for it. The optimizer's
+    By the wall all that passes around the actions of the one that is done last: the others wait for it. The optimizer's
     steps of the layers that a process holds are taken off: the profile has them.
     """
     all_ns, own = CostModel(problem).steps_ns(plan.stages), problem.profile.optimizer_ns

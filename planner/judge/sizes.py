@@ -80,7 +80,7 @@ def sharded_away(stage: Stage, layers: list[Layer], *, width: int) -> int:
 
 
 def part_weights(layers: list[Layer]) -> int:
-    """Bytes of trained weights on a single device, as far as the optimizer's state is told apart from them."""
+    """Bytes of trained weights on a single device, as far as the optimizer's state is distinguished from them."""
     return sum(layer.parameter_bytes for layer in layers if is_trained(layer) and layer.optimizer_bytes is not None)
 
 

@@ -146,7 +146,7 @@ class Transfers:
             yield f"{self._name(entry)} is ready at {at} ns, but its action ends at {expected[entry]} ns"
 
     def deliver(self, needed: Integers) -> None:
-        """Whoever needs what arrives waits for it: `needed` [replicas, 3, M]."""
+        """The one that needs what arrives waits for it: `needed` [replicas, 3, M]."""
         for number, part in self.part.items():
             channel = self._channel(number)
             if channel.microbatch is EVERY or channel.microbatch == BEFORE_FIRST:

@@ -23,7 +23,7 @@ Kind = Literal["jobset", "trainjob", "volcano"]
 _PLAN_FOLDER = "/etc/pipeplan"
 """Mount path of the ConfigMap."""
 RECIPE_PATH = f"{_PLAN_FOLDER}/recipe.json"
-"""Where the pods find the recipe by which they go on, if there is one."""
+"""Where the pods find the recipe by which they continue, if there is one."""
 CLUSTER_PATH = f"{_PLAN_FOLDER}/cluster.json"
 """Where they find the whole cluster, by which devices keep their numbers when others are lost."""
 RECORDS_FOLDER = "/tmp/pipeplan-records"

@@ -47,7 +47,7 @@ class LaunchJob:
     copies_at: str | None = None
     """Folder in every host's memory for copies of the job's state."""
     recipe_at: str | None = None
-    """The recipe by which the program goes on."""
+    """The recipe by which the program continues."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", self.name):

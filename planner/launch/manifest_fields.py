@@ -255,7 +255,7 @@ def _require_names(value: Mapping[Any, Any], known: Mapping[str, str], *, subjec
             raise ValueError(f"{where}: {name} is not supported; write the fields, and null for those to remove")
         elif name not in known:
             near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-            remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
             raise ValueError(f"{where}: {subject} has no field {name!r} (its value is {_shown(item)}); {remedy}")
 
 

@@ -30,7 +30,7 @@ class PodState:
     reports: tuple[RankRecord, ...] = ()
     """The last that its processes' parents have said, once it has ended; of a parent that is gone: that they run."""
     resumption: Resumption | None = None
-    """How the job went on, where a process of it knows."""
+    """How the job continued, where a process of it knows."""
 
     @property
     def was_killed(self) -> bool:

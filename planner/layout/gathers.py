@@ -69,7 +69,7 @@ def _windows(stages: Sequence[int], *, most: int) -> dict[int, tuple[int, ...]]:
     for position in range(len(stages) - 1, -1, -1):
         stage = stages[position]
         if stage in coming[:1]:
-            found.pop(position + 1)  # it goes on
+            found.pop(position + 1)  # it continues
         else:
             coming = [stage, *(each for each in coming if each != stage)]
         found[position] = tuple(coming[:most])

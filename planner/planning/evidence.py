@@ -1,12 +1,12 @@
 """The end of a planning run: the incumbent with everything that speaks for it, verified once more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from planner.documents.embedded_problem import enclose
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.evidence.certificate import Bound, rules_out_every_deadline, schedule_bound
-from planner.plan import Evidence, Plan, ProvedBy, SizeResult
+from planner.plan import Evidence, Plan, ProvedBy, SizeResult, Stage
 from planner.planning.named_params import changed_params
 from planner.planning.search_state import COMPLETE, MAX_BOUNDED_ACTIONS, SearchState
 from planner.problem import Problem
@@ -55,11 +55,24 @@ def finish(run: SearchState, conclusion: Conclusion | None = None) -> Plan:
             first = run.rejected.violations[0]
             raise PlanError(f"the verifier rejected every plan found; the last one: {first.message}")
         raise NoPlanFoundError(f"none in {run.elapsed_s:.0f} s of search; {'; '.join(why_none_was_found([run]))}")
-    plan = replace(run.plan, evidence=make_evidence(run, conclusion or Conclusion.of(run), timeline=run.timeline))
+    plan = replace(
+        run.plan,
+        stages=_with_degrees(run.problem, run.plan),
+        evidence=make_evidence(run, conclusion or Conclusion.of(run), timeline=run.timeline),
+    )
     verdict = verify(run.problem, plan, earlier=run.verdict if run.is_large else None)
     if not verdict.passed:
         raise PlanError(f"the verifier rejected the final plan: {verdict.violations[0].message}")
     return plan
+
+
+def _with_degrees(problem: Problem, plan: Plan) -> tuple[Stage, ...]:
+    """What the groups of every stage share, where the profile has names for any of it."""
+    if not problem.profile.degrees:
+        return plan.stages
+    held = [asdict(problem.profile.degrees_at(len(stage.replicas[0]))) for stage in plan.stages]
+    named = [tuple((name, value) for name, value in each.items() if value > 1) for each in held]
+    return tuple(replace(stage, degrees=each) for stage, each in zip(plan.stages, named, strict=True))
 
 
 def why_none_was_found(runs: Sequence[SearchState]) -> list[str]:

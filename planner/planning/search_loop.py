@@ -15,6 +15,7 @@ from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
+from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
@@ -164,19 +165,23 @@ class SearchLoop:
             yield
         yield from self._begin_decisions(None)
         if not search.pool:
-            yield from self._finish_exactly()
+            yield from self._finish_without_pool()
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else ()
         bound = BoundImprover(run, search, leader=self.leader)
+        time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
         others = (
             self.overlaps,
             self.sequential,
             *self.decisions,
+            time_indexed,
             *complete,
             self.sessions,
             bound,
         )
+        if run.instance.given_groups is not None and time_indexed.is_due(0):
+            yield from self._take_step(time_indexed)
         self._expect_first_round()
         yield from self._take_steps(_JointImprover(search, self.leader), others)
 
@@ -211,15 +216,14 @@ class SearchLoop:
         self.run.make_ready(*FIRST)
         seeds = make_seeds(self.search.searcher)[:1]
         if not seeds or not self.search.searcher.is_allowed(seeds[0]):
-            yield from self._begin_decisions(None)
+            yield from self._take_decisions()
             return
         with self.run.step_of("order seeds"):
             orders = _OrderImprover(self.run, self.search, order=self.sessions.order_search(seeds[0]))
             orders.propose("order seeds")
         yield
         if not orders.order.pool:
-            yield from self._begin_decisions(None)
-            yield from self._finish_exactly()
+            yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
         is_small = orders.order.num_actions <= MAX_ACTIONS
         is_exact = is_small and self.run.limits.method == "auto"
@@ -246,6 +250,17 @@ class SearchLoop:
         if self.run.params.has(improver.name):
             with self.run.step_of(improver.name):
                 yield from improver.take_step()
+
+    def _take_decisions(self) -> Iterator[None]:
+        """A step of each decision with a folder of its own, where the joint search has nothing to offer."""
+        for decision in self.decisions:
+            if decision.is_open and decision.finds_alone and self.run.params.has(decision.name):
+                with self.run.step_of(decision.name):
+                    yield from decision.take_step()
+
+    def _finish_without_pool(self) -> Iterator[None]:
+        yield from self._take_decisions()
+        yield from self._finish_exactly()
 
     def _finish_exactly(self) -> Iterator[None]:
         """The exact search to its end: where nothing else can find a plan."""

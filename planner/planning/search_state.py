@@ -182,7 +182,7 @@ class SearchState:
         self.rests_since = time.monotonic()
 
     def resume(self) -> None:
-        """The clock goes on."""
+        """The clock continues."""
         self.rest_s += max(0.0, time.monotonic() - self.rests_since)
         self.rests_since = math.inf
 

@@ -28,14 +28,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a job goes on under another plan."""
+    """How a job continues under another plan."""
 
     moves: tuple[Move, ...]
     """By pair of devices, in the order of the new plan."""
     duration_ns: int
     """The longest that one link is busy if all move at once: no order of the moves is faster."""
     checkpoint: str | None = None
-    """The checkpoint that the job goes on from, where that is settled."""
+    """The checkpoint that the job continues from, where that is settled."""
     iteration: int | None = None
     """How many iterations it has: one number for all layers."""
 

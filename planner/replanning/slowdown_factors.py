@@ -5,8 +5,8 @@ component; multiplying its devices and dividing its stages by one number changes
 one number per component open. An explanation fixes it by taking one device or stage for unchanged; the explanations
 that change the fewest devices and stages are the plausible ones. Where there are several, none can be excluded, nor
 can anything between them: a device twice as slow and its layers once more are, there, like a device three times as
-slow. Whoever bounds all plans therefore reckons with all that is left open (`_Leeway`), as long as nothing is faster
-than planned that need not be.
+slow. The one that bounds all plans therefore reckons with all that is left open (`_Leeway`), as long as nothing is
+faster than planned that need not be.
 """
 
 import math

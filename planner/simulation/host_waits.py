@@ -17,7 +17,7 @@ class HostWaits:
     stages: tuple[int, ...]
     """The stages in which the host sets the pace: cards wait there for a hundredth of their work or more."""
     objective_ns: int
-    """What the plan takes."""
+    """Objective of the plan, with the host's time."""
     without_host_ns: int
     """What it takes, its orders kept, where the host takes no time, as with captured graphs."""
 

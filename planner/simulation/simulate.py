@@ -213,7 +213,7 @@ class _Playback:
         start, count = numpy.full(len(self.holder), -1, dtype=numpy.int64), numpy.count_nonzero(runs)
         start[runs], gathering = times.start[:count], times.start[count:]
         self._require_end(start)
-        end = start + times.took[:count]
+        end = start + times.took
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         found = self._timeline(start, end=end, times=times, synchronisations=synchronisations)
         return replace(found, gathers=self._timed_gathers(gathering)) if self.queues else found
@@ -287,17 +287,11 @@ class _Playback:
             ).astype(numpy.int64),
             kind=_longer(device_orders.kind[runs], more=len(asked)),
             microbatch=_longer(device_orders.microbatch[runs], more=len(asked)),
+            host=None if self.host is None else self.host[runs],
             ticks=numpy.concatenate([self.ticks[runs], _column([self._gathering_ns(each) for each in asked])]),
-            host=self._longer_host(runs, more=len(asked)),
             gate=numpy.concatenate([self._gates()[runs], _column([each.position for each in asked])]),
             peers=self._peers(index),
         )
-
-    def _longer_host(self, runs: Any, *, more: int) -> Integers | None:
-        """No host asks for what is gathered."""
-        if self.host is None:
-            return None
-        return numpy.concatenate([self.host[runs], numpy.zeros((more, 2), dtype=numpy.int64)])
 
     def _gathering_ns(self, gather: Gather) -> int:
         return self.costs.gathering_ns(self.plan.stages[gather.stage])

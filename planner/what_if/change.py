@@ -12,10 +12,7 @@ from profiles.documents.schema_rules import Stated, not_together
 from profiles.field_rules import MAX_SAMPLES, Whole, require_fields
 from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
 
-_STRICT = {
-    "extra": "forbid",
-    "json_schema_extra": not_together("num_microbatches", "global_batch_size", "microbatch_size"),
-}
+_STRICT = {"extra": "forbid"}
 
 _MAX_SPEEDUP = 1000.0
 
@@ -30,6 +27,7 @@ class Change:
     """What is different in a what-if; everything left out stays as it is."""
 
     __pydantic_config__ = _STRICT
+    __schema_rules__ = not_together("num_microbatches", "global_batch_size", "microbatch_size")
 
     devices: Annotated[int, Whole(least=-1024, most=1024)] = 0
     """So many more devices like the last one (fewer, if negative)."""

@@ -47,7 +47,7 @@ def without_devices(problem: Problem, lost: Collection[str]) -> Problem:
 def adapt_plan(plan: Plan, lost: Collection[str]) -> Plan | None:
     """The nearest plan on the devices that are left, to start from; None if there is no obvious one.
 
-    A stage that still has replicas goes on with them. One that has none is taken in by the stage after it (the last
+    A stage that still has replicas continues with them. One that has none is taken in by the stage after it (the last
     one by the stage before it), in that stage's order.
     """
     stages = [_survivors(stage, lost) for stage in plan.stages]

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from profiles.configurations.flag_meanings import ALIASES
+from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.shell_script import Script, read_script, training_words
 
@@ -20,7 +21,11 @@ MAX_LINE = 4096
 
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
-_END = {"|", "&", ">", ">>", "2>", "2>&1", "&>", "<"}
+_END = {"|", "|&", "&"}
+_REDIRECTION = re.compile(r"(?:\d?|&)(?:>>?|<{1,3})(.*)", re.DOTALL)
+"""Of output or input; what follows at once, or else the next word, is a file."""
+_MORE_FLAGS = re.compile(r"\$\{?(\w*(?:ARG|OPT|FLAG|PARAM)\w*)(?:\[[@*]\])?\}?", re.IGNORECASE)
+"""An array or a string of flags that the script does not set."""
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)")
 _LAUNCHER = ("nproc_per_node", "nnodes")
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
@@ -42,7 +47,7 @@ class ReadArguments:
     unread: Sequence[str] = ()
     """What of a recipe was not read."""
     strange: list[str] = field(default_factory=list)
-    """Words that are neither flags nor values of flags."""
+    """What is neither a flag nor the value of one, as it is told."""
     script: Script | None = None
     """The launch script around the arguments."""
 
@@ -63,6 +68,7 @@ def read_arguments(
         values = {name: _logged(value) for name, value in reversed(logged)}  # the first one counts
         return ReadArguments(values=_named(values), kind="log")
     if (mapping := _mapping(text, source=source)) is not None:
+        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
         leaves = dict(_leaves(mapping, source=source, given=given or {}, seen=set()))
         is_configuration = "_target_" in text or "num_kv_heads" in leaves
         return ReadArguments(values=_fields(leaves) if is_configuration else _named(leaves), kind="mapping")
@@ -95,12 +101,14 @@ def read_words(words: Sequence[str]) -> ReadArguments:
     What stands before a Python file is its launcher's; of that the numbers of processes are kept.
     """
     values: dict[str, Value] = {}
-    strange: list[str] = []
+    strange, unset = list[str](), list[str]()
     name, program = "", ""
-    for word in _parted(words):
+    for word in _parted(_without_redirections(words)):
         if word in _END:
             break
-        if match := _OVERRIDE.fullmatch(word):
+        if more := _MORE_FLAGS.fullmatch(word):
+            unset.append(f"${more[1]} (flags that are not in the script; give --set {more[1]}='...')")
+        elif match := _OVERRIDE.fullmatch(word):
             values[_plain(match[1].rpartition(".")[2])] = match[2]
             name = ""
         elif re.match(r"--[A-Za-z]", word):
@@ -109,17 +117,26 @@ def read_words(words: Sequence[str]) -> ReadArguments:
             values[name] = value if equals else True
         elif word.endswith(".py") and not program:
             values = {key: value for key, value in _named(values).items() if key in _LAUNCHER}
-            name, program, strange = "", word, []
+            name, program, strange, unset = "", word, [], []
         elif name:
             before = values[name]
             values[name] = word if before is True else f"{before} {word}"
         else:
             strange.append(word)
-    is_started = bool(program)
-    return ReadArguments(values=_named(values), kind="script", program=program, strange=[] if is_started else strange)
+    others = [] if program else [f"the word {word[:60]!r}" for word in strange]
+    return ReadArguments(values=_named(values), kind="script", program=program, strange=[*others, *unset])
 
 
-def _parted(words: Sequence[str]) -> Iterator[str]:
+def _without_redirections(words: Sequence[str]) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        if (match := _REDIRECTION.fullmatch(word)) is None:
+            yield word
+        elif not match[1]:
+            next(rest, None)
+
+
+def _parted(words: Iterable[str]) -> Iterator[str]:
     """An array's element may hold a flag and its value: `"--fp8-format hybrid"`."""
     for word in words:
         yield from word.split() if re.match(r"--[A-Za-z][\w-]* ", word) else (word,)

@@ -55,7 +55,8 @@ NOT_COUNTED = (
     "use_ring_exchange_p2p", "use_sharp", "use_torch_optimizer_for_cpu_offload", "variable_seq_lengths",
     "wgrad_deferral_limit", "window_*", "activation_offload_fraction", "delta_offload_bytes_across_pp_ranks",
     "delay_offload*", "min_offloaded_tensor_size", "num_layers_at_*_in_bf16", "no_rope_freq", "dsa_*",
-    "max_seqlen_per_dp_cp_rank",
+    "max_seqlen_per_dp_cp_rank", "moe_train_capacity_factor", "moe_min_capacity", "use_tutel", "partition_activations",
+    "no_async_tensor_model_parallel_allreduce",
 )  # fmt: skip
 """Flags that change times or bytes, which estimates do not follow. Those that only turn off what Megatron overlaps by
 itself stand here as well."""
@@ -113,7 +114,9 @@ IRRELEVANT = (
     "transformer_pipeline_model_parallel_size", "start_weight*", "hybrid_context_parallel", "heterogeneous_*",
     "expert_tensor_parallel_num*", "overlap_grad_reduce_*", "env_vars", "should_pad_vocab", "grad_reduce_in_fp32",
     "data_impl", "deepspeed", "deepspeed_config", "no_query_key_layer_scaling", "train_tokens",
-    "norm_init_weight", "average_in_collective", "create_attention_mask_in_dataloader",
+    "moe_loss_coeff", "moe_eval_capacity_factor", "no_pipeline_parallel", "deepspeed_activation_checkpointing",
+    "create_moe_param_group", "synchronize_each_layer", "norm_init_weight", "average_in_collective",
+    "create_attention_mask_in_dataloader",
 )  # fmt: skip
 """Flags that have nothing to do with where layers stand: data, learning rate, checkpoints, logs, launchers, and what
 costs so little that no estimate shows it."""

@@ -108,7 +108,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     take = Taking({**read.values, **options}, notes)
     _require_known(read, take)
     _note_unread(read, take)
-    shape, sequence = _shape(take, model)
+    shape, sequence = _shape(take, model, beside=_sourced(read))
     shape = _with_pattern(take, shape)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
@@ -255,10 +255,18 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
-    notes.unknown += [f"the word {argument[:60]!r}" for argument in read.strange]
+    notes.unknown += read.strange
 
 
-def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
+def _sourced(read: ReadArguments) -> str:
+    """The other files that a script or a recipe takes in, as words behind a refusal."""
+    commands = [] if read.script is None else read.script.commands
+    files = [command.partition(" ")[2] for command in commands if re.match(r"(?:source|\.) \S", command)]
+    files += [each for each in read.unread if each.startswith(_ELSEWHERE)]
+    return f" ({files[0][:80]} is in another file, which is not read)" if files else ""
+
+
+def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape, int | None]:
     """By the model's name, with as many blocks as the flags say; or by the flags alone."""
     if model is not None:
         shape, sequence = find_model(model)
@@ -269,7 +277,9 @@ def _shape(take: Taking, model: str | None) -> tuple[ModelShape, int | None]:
         windows = shape.windows[:blocks]
         return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
     if take.text("num_layers") is None and not take.switch(_PATTERN):
-        raise ValueError("the model is not stated; give --model NAME, or --num-layers, --hidden-size and so on")
+        raise ValueError(
+            f"the model is not stated{beside}; give --model NAME, or --num-layers, --hidden-size and so on"
+        )
     sizes = {name: take.number(name) for name in ("num_layers", "hidden_size", "num_attention_heads")}
     for name, value in sizes.items():
         if not value and not (name == "num_layers" and take.switch(_PATTERN)):
@@ -382,11 +392,17 @@ def _latent(take: Taking) -> LatentAttention | None:
 
 
 def _mixture(take: Taking, *, inner: int) -> ExpertShape | None:
-    experts = take.number("num_experts")
-    chosen, own = take.number("moe_router_topk", 2) or 2, take.number("moe_ffn_hidden_size", inner) or inner
+    experts, usual = take.number("num_experts"), 1 if take.switch("deepspeed") else 2
+    chosen = take.number("moe_router_topk", take.number("topk", usual)) or usual
+    own = take.number("moe_ffn_hidden_size", inner) or inner
     shared, dense = take.number("moe_shared_expert_intermediate_size", 0) or 0, _dense_blocks(take)
-    if not experts:
+    interval = take.count("expert_interval", 1 + take.switch("deepspeed"))
+    if not experts or experts == 1:
         return None
+    if interval > 1:
+        raise ValueError(
+            f"--expert-interval {interval}: dense blocks between others are not read; give --expert-interval 1"
+        )
     return ExpertShape(experts=experts, chosen=chosen, inner=own, shared_inner=shared, dense_layers=dense)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiles.configurations.run_configuration import ReadingNotes, RunConfiguration
 
 PROGRAMS = ("megatron", "torchtitan")
-"""Those that run all four."""
+"""Programs that have all four degrees; others are refused."""
 MOST_CONTEXT, LEAST_TOKENS = 16, 1_024
 """Devices that share a sequence, and tokens that each of them has at least."""
 

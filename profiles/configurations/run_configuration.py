@@ -76,9 +76,9 @@ class RunConfiguration:
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
     overlaps_data: bool = False
-    """Whether exchanges among replicas go on beside backward passes."""
+    """Whether exchanges among replicas run beside backward passes."""
     hides_exchanges: bool = False
-    """Whether exchanges within a group go on beside products."""
+    """Whether exchanges within a group run beside products."""
     hides_tokens: bool = False
     """Whether tokens travel to experts and back while another microbatch computes."""
     sends_once: bool = False

@@ -28,6 +28,10 @@ _CASE = re.compile(r"\(?([^()$=]+)\)\s*(.*)", re.DOTALL)
 """A branch of `case`: patterns, and what follows."""
 _PLAIN = re.compile(r"[\w./:,-]+")
 """Characters that neither open, close nor end anything."""
+_SUBSTITUTION = re.compile(r"\$\(|`")
+_FIRST_MARK, _MOST_MARKS = 0xE000, 6_000
+_MARK = re.compile("[\ue000-\uf8ff]")
+"""Private characters, which no script has."""
 _OPENING = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done"}
 _OPERATORS = {
     ast.Add: operator.add,
@@ -288,9 +292,39 @@ def _is_true(words: list[str]) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """Words as a shell would make them; one that is a whole command (`bash -c "..."`) is cut again."""
+    """Words as a shell would make them; one that is a whole command (`bash -c "..."`) is cut again.
+
+    What another command would print, `$(...)` or between backquotes, is one piece of a word, as it is written.
+    """
+    text, pieces = _without_substitutions(text)
     try:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    return [part for word in words for part in (shlex.split(word) if ".py " in word and "--" in word else [word])]
+    parts = [part for word in words for part in (shlex.split(word) if ".py " in word and "--" in word else [word])]
+    return [_MARK.sub(lambda mark: pieces[ord(mark[0]) - _FIRST_MARK], part) for part in parts] if pieces else parts
+
+
+def _without_substitutions(text: str) -> tuple[str, list[str]]:
+    """The text with a mark for each substitution, and these."""
+    pieces, found, at = list[str](), list[str](), 0
+    while match := _SUBSTITUTION.search(text, at):
+        end = _end_of(text, at=match.start())
+        if end < 0 or len(pieces) == _MOST_MARKS:
+            break
+        found += [text[at : match.start()], chr(_FIRST_MARK + len(pieces))]
+        pieces.append(" ".join(text[match.start() : end].split()))
+        at = end
+    return "".join([*found, text[at:]]), pieces
+
+
+def _end_of(text: str, *, at: int) -> int:
+    """Behind a substitution that begins here; -1: it has no end."""
+    if text[at] == "`":
+        return text.find("`", at + 1) + 1 or -1
+    depth = 0
+    for place in range(at + 1, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    return -1

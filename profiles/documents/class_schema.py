@@ -28,11 +28,11 @@ class _Described(GenerateJsonSchema):
         return False
 
     def dataclass_schema(self, schema: Any) -> JsonSchema:
-        """The schema of a class, whose fields are described below them."""
+        """The schema with what stands below the fields, and with what holds of several (`__schema_rules__`)."""
         made = super().dataclass_schema(schema)
         for name, text in field_docstrings(schema["cls"]):
             made["properties"][name].setdefault("description", text)
-        return made
+        return made | getattr(schema["cls"], "__schema_rules__", {})
 
 
 def field_docstrings(kind: type) -> Iterator[tuple[str, str]]:
@@ -56,17 +56,19 @@ def definitions_of(kinds: Iterable[type], *, ref_template: str) -> dict[str, Jso
         ref_template=ref_template,
         schema_generator=_Described,
     )
-    return {name: _tidied(_linked(schema, ref_template)) for name, schema in found["$defs"].items()}
+    return {name: _tidied(linked(schema, ref_template)) for name, schema in found["$defs"].items()}
 
 
-def _linked(tree: Any, ref_template: str) -> Any:
-    """The schema with references to what stands elsewhere."""
+def linked(tree: Any, ref_template: str | None) -> Any:
+    """The schema with references to what stands elsewhere; without a template it says nothing of that."""
     if isinstance(tree, list):
-        return [_linked(each, ref_template) for each in tree]
+        return [linked(each, ref_template) for each in tree]
     if not isinstance(tree, dict):
         return tree
-    linked = {name: _linked(each, ref_template) for name, each in tree.items() if name != COMPONENT}
-    return linked | ({"$ref": ref_template.format(model=tree[COMPONENT])} if COMPONENT in tree else {})
+    found = {name: linked(each, ref_template) for name, each in tree.items() if name != COMPONENT}
+    if COMPONENT in tree and ref_template is not None:
+        found["$ref"] = ref_template.format(model=tree[COMPONENT])
+    return found
 
 
 def _tidied(schema: JsonSchema) -> JsonSchema:

@@ -1,4 +1,4 @@
-"""What a data sheet says of a device type: times for when no hardware is at hand.
+"""What a data sheet says of a device type: times for when no hardware is available.
 
 They are the larger of operations over the rate achieved and bytes over the memory's bandwidth.
 """

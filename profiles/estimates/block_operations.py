@@ -32,7 +32,7 @@ class Run:
     dtype: Dtype = "bf16"
     """Of matrix products in blocks; the head is bf16."""
     hides_exchanges: bool = False
-    """Whether gathers and scatters go on chunk by chunk beside the products that need them."""
+    """Whether gathers and scatters run chunk by chunk beside the products that need them."""
     sequence_parallel: bool = True
     """Whether devices that share layers each do a part of the tokens between products; otherwise each does all."""
     experts: int | None = None
@@ -72,7 +72,7 @@ class OperationStep:
     because: str = ""
     """Why it takes `factor` times as long."""
     beside: tuple[str, ...] = ()
-    """Steps of the same action while which it goes on; it takes what is longer than they are."""
+    """Steps of the same action while which it continues; it takes what is longer than they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

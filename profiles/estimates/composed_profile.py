@@ -264,7 +264,7 @@ class _Composer:
 
 
 def _beside(steps: Sequence[OperationStep], found: Sequence[PricedOperation]) -> list[PricedOperation]:
-    """The same with what goes on beside other steps only as long as it is longer than they; each hides so much once."""
+    """The same with what runs beside other steps only as long as it is longer than they; each hides so much once."""
     left = {step.what: priced.ns for step, priced in zip(steps, found, strict=True) if not step.beside}
     exposed = []
     for step, priced in zip(steps, found, strict=True):

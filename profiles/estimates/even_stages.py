@@ -12,7 +12,7 @@ class EvenPipeline:
 
     profile: ModelProfile
     devices: int
-    """Of the pipeline."""
+    """Number of devices in one pipeline."""
     usable_bytes: int
     """Of each device."""
     microbatches: int

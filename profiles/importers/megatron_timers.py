@@ -177,7 +177,7 @@ def _samples_per_iteration(log: _Log, *, batch: int) -> list[float]:
 
 
 def _counts_before(intervals: list[_Interval]) -> tuple[int | None, int | None]:
-    """Before the first interval: none have been if it is no longer than the second; a job that goes on has others."""
+    """Before the first interval: none have been if it is no longer than the second; a job that continues has others."""
     numbers = [one.counts[0] for one in intervals[:2]]
     first, second = numbers if len(numbers) == 2 else (None, None)
     return (0, 0) if first is not None and second is not None and 2 * first <= second else (None, None)

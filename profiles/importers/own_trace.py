@@ -156,7 +156,7 @@ class _Text:
                     raise
                 continue
             length = end - self._place
-            # A number at the end of what was read may go on.
+            # A number at the end of what was read may continue.
             if end == len(self._text) and self._more():
                 continue
             self._place += length

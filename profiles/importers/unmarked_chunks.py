@@ -1,7 +1,8 @@
-"""Several stages of a device told apart without marks: a microbatch is followed from message to message.
+"""Several stages of a device distinguished without marks: a microbatch is followed from message to message.
 
 The n-th message from one rank to another is the n-th that the other got from it. A forward that got none begins a
-microbatch; whoever got what it sent runs the next stage, until a forward sends nothing. Backwards name their forwards.
+microbatch; the one that got what it sent runs the next stage, until a forward sends nothing. Backwards name their
+forwards.
 """
 
 from collections import defaultdict

@@ -183,7 +183,7 @@ def _recomputing(times: Mapping[str, int]) -> int:
 
 
 def _host_times(record: LayerRecord, *, has_split: bool) -> tuple[HostTime, ...]:
-    """What the host takes to ask, told apart as the card's times are; nothing where a layer was estimated."""
+    """What the host takes to ask, distinguished as the card's times are; nothing where a layer was estimated."""
     timings = {phase: record.timings.get(phase) for phase in "FNIWBCR"}
     host = {phase: 0 if timing is None else timing.host_ns or 0 for phase, timing in timings.items()}
     host["I"] += max(0, host["N"] - host["F"]) if host["N"] else 0

@@ -1,7 +1,7 @@
 """Layers timed by several processes at once, as the processes of a run share their host.
 
 Each process goes through the model again and again, all microbatch sizes in turns, in the threads and with the
-allocator that a process started by torchrun has. Who is done goes on until the last one is: nobody is timed alone.
+allocator that a process started by torchrun has. Who is done continues until the last one is: nobody is timed alone.
 Sizes share one copy of the weights, as those of a run do.
 """
 

@@ -67,7 +67,7 @@ class CudaClock:
     need not have. So the host is ahead of the device, before every phase, by as long as its launches take: where what
     is queued takes less, the device is given something to do meanwhile. Where asking for a forward, a W or a step takes
     longer than the device does, nothing can hide it in the long run: then that is what it takes, unless the host's time
-    is told apart.
+    is distinguished.
     """
 
     warm_up_s = 0.5
@@ -146,7 +146,7 @@ class CudaClock:
         self.samples.setdefault(phase, []).append((max(took_ns, least_ns), None))
 
     def host_ns(self, phase: str) -> int | None:
-        """What the host took at least to ask for a phase, autograd's waking aside; None: not told apart."""
+        """What the host took at least to ask for a phase, autograd's waking aside; None: not distinguished."""
         return self._asked_ns.get(phase) if self.tells_host and phase != "O" else None
 
     def _wake(self) -> int:
@@ -181,5 +181,5 @@ def time_empty_backward(device: torch.device) -> int:
 
 
 def make_clock(device: torch.device, *, tells_host: bool = False) -> HostClock | CudaClock:
-    """The clock that fits the device; `tells_host`: on an accelerator, what the host takes is told apart."""
+    """The clock that fits the device; `tells_host`: on an accelerator, what the host takes is distinguished."""
     return CudaClock(device, tells_host=tells_host) if device.type == "cuda" else HostClock()

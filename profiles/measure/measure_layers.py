@@ -429,7 +429,7 @@ class _Walk:
             logger.disabled = was_disabled
 
     def _capability(self) -> tuple[int, int] | None:
-        """Of the card that is estimated, or of the one at hand; None: a CPU."""
+        """Of the card that is estimated, or of this machine's; None: a CPU."""
         if self.survey.sheet is not None:
             return self.survey.sheet.compute_capability
         return torch.cuda.get_device_capability(self.device) if self.device.type == "cuda" else None

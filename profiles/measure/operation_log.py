@@ -83,7 +83,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.work
 
     def _fuse(self, taken: Sequence[torch.Tensor], made: Sequence[torch.Tensor], *, most: int | None) -> None:
-        """One more operation of the kernel at hand; views and changes in place move nothing."""
+        """One more operation of the current kernel; views and changes in place move nothing."""
         known = {_key(tensor) for tensor in taken}
         fresh = [tensor for tensor in made if _key(tensor) not in known]
         if not fresh:

@@ -1,4 +1,4 @@
-"""What was measured, as frozen data and as lines of a journal that a later run goes on from; needs no torch."""
+"""What was measured, as frozen data and as lines of a journal that a later run continues from; needs no torch."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from profiles.documents.validation import validate
 _STRICT = {"extra": "forbid"}
 
 Clock = Literal["wall", "thread"]
-"""`wall`: what passes for everyone. `thread`: what the calling thread worked, whoever else wanted its core."""
+"""`wall`: what passes for everyone. `thread`: what the calling thread worked, the one that else wanted its core."""
 
 PHASES = "FNIWBRO"
 """Forward, forward whose weight gradients may be put off, input gradient, weight gradient, whole backward, whole
@@ -36,7 +36,7 @@ class Timing:
     repetitions: int = 1
     """How many were taken after the warm-up."""
     host_ns: int | None = None
-    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not told apart."""
+    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not distinguished."""
 
     def at(self, clock: Clock) -> int:
         """Median by the clock, or by the wall's where the thread's own is not known."""
@@ -128,7 +128,7 @@ class LayerRecord:
 
 @dataclass(slots=True, kw_only=True)
 class Journal:
-    """Records by their keys; each is on disk as soon as it is made, so that a run that is killed can go on."""
+    """Records by their keys; each is on disk as soon as it is made, so that a run that is killed can continue."""
 
     path: Path | None = None
     """None: in memory only."""

@@ -12,20 +12,30 @@ from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
 from solver_models.interruptible import run_stoppable
 from solver_models.pulp_solvers import TOLERANCE, least_whole, solve_checked
 
+_ROWS_PER_LOOK = 512
+"""Rows between two looks at the clock."""
+
 GRACE_S = 5.0
 """Seconds beyond its limit after which a solver is told to stop."""
 
 
-def linear(programme: Programme) -> Programme:
-    """The same programme without conditions and resources, only rows; the variables keep their numbers."""
+def linear(programme: Programme, *, has_time: Callable[[], bool] = lambda: True) -> Programme | None:
+    """The same programme without conditions and resources, only rows; the variables keep their numbers.
+
+    None if there is no time for it: tasks of a device are taken two by two.
+    """
     pairs = Programme(variables=list(programme.variables), rows=list(programme.rows))
     for number, disjoint in enumerate(programme.disjoint):
         for (a, first), (b, second) in combinations(enumerate(disjoint.tasks), 2) if not disjoint.is_ordered else ():
+            if not b % _ROWS_PER_LOOK and not has_time():
+                return None
             order, given = pairs.switch(f"sooner_{number}_{a}_{b}"), (first.present, second.present)
             pairs.precede(first.end, second.start, given=(*given, order))
             pairs.precede(second.end, first.start, given=(*given, ~order))
     found = Programme(variables=pairs.variables, objective=programme.objective)
-    for row in pairs.rows:
+    for place, row in enumerate(pairs.rows):
+        if not place % _ROWS_PER_LOOK and not has_time():
+            return None
         _add_without_conditions(found, row)
     return found
 
@@ -43,14 +53,18 @@ def _add_without_conditions(programme: Programme, row: Row) -> None:
         programme.add(terms, high=row.high + slack * sum(x >= 0 for x in row.given))
 
 
-def _make_pulp_problem(rows: Programme) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
-    """PuLP's problem of a programme without conditions, and its variables by number."""
+def _make_pulp_problem(
+    rows: Programme, *, has_time: Callable[[], bool] = lambda: True
+) -> tuple[pulp.LpProblem, list[pulp.LpVariable]] | None:
+    """PuLP's problem of a programme without conditions, and its variables by number; None if there is no time."""
     problem = pulp.LpProblem("pipeline", pulp.LpMinimize)
     variables = [
         problem.add_variable(each.name, lowBound=each.low, upBound=each.high, cat="Integer") for each in rows.variables
     ]
     problem += variables[rows.objective]
-    for row in rows.rows:
+    for place, row in enumerate(rows.rows):
+        if not place % _ROWS_PER_LOOK and not has_time():
+            return None
         total = pulp.lpSum(coefficient * variables[variable] for variable, coefficient in row.terms)
         if row.low is not None:
             problem += total >= row.low
@@ -74,7 +88,11 @@ def solve_with_pulp(
     ends without an answer, or with one that a row or `hint` contradicts.
     """
     until = time.monotonic() + time_limit_s
-    problem, variables = _make_pulp_problem(rows)
+    made = _make_pulp_problem(rows, has_time=lambda: time.monotonic() < until)
+    if made is None:
+        values = None if hint is None else list(hint)
+        return SolverAnswer(status="unknown" if hint is None else "feasible", bound=None, values=values, solver=solver)
+    problem, variables = made
     names = [variable.name for variable in variables]
     start = None if hint is None else dict(zip(names, hint, strict=True))
     left_s = max(0.1, until - time.monotonic())
@@ -96,7 +114,9 @@ def solve_with_pulp(
 
 def write_linear(rows: Programme, path: Path, *, as_mps: bool) -> None:
     """Write a programme without conditions as MPS or LP file."""
-    problem, _ = _make_pulp_problem(rows)
+    made = _make_pulp_problem(rows)
+    assert made is not None
+    problem, _ = made
     if as_mps:
         problem.writeMPS(str(path))
     else:

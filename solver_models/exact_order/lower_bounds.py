@@ -1,6 +1,7 @@
 """The schedule bound, compiled: what no order of a net beats, from heads, tails, memory and one-machine relaxations.
 
-The proofs are those of docs/proofs/bounds.md (schedule bound). Microbatches are told apart by their rank in time only.
+The proofs are those of docs/proofs/bounds.md (schedule bound). Microbatches are distinguished by their rank in time
+only.
 
 Heads run down the stage replicas and back up, tails the other way round, in passes until nothing changes. Where memory
 holds 2 microbatches of replica 0, its third F waits for its first I, and so the turnaround comes back into the heads:

@@ -3,7 +3,7 @@
 A tree decides, node by node, which of two actions of a device comes first, whether a backward pass is one action,
 or in which part of its room an action starts. Each of its leaves is closed by the rules of `propagation` alone, from
 windows that begin with the threshold and nothing else: no heads of the schedule bound, no order that was played. So
-whoever knows the same rules can check it without this search. What it learns, as weighted degrees, only steers it.
+the one that knows the same rules can check it without this search. What it learns, as weighted degrees, only steers it.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Stage replicas that cannot be told apart but by name: of nets alike one is enough, and alike devices may run alike
+"""Stage replicas that cannot be distinguished but by name: of nets alike one is enough, and alike devices may run alike
 orders.
 """
 
@@ -32,7 +32,7 @@ def signature(instance: ScheduleInstance) -> Hashable | None:
     """Instances with equal signatures have equal optima; None where links are shared.
 
     All of the instance is written down in an order of its stage replicas that follows their colours; of stage replicas
-    that cannot be told apart, one is singled out, which colours the others anew.
+    that cannot be distinguished, one is singled out, which colours the others anew.
     """
     if _has_queues(instance):
         return None

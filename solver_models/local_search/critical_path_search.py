@@ -67,7 +67,7 @@ BLOCK_DEVICE, BLOCK_FIRST, BLOCK_LAST = range(3)
 
 
 class TabuSearch(NamedTuple):
-    """How long a tabu search goes on, and how widely it looks."""
+    """How long a tabu search continues, and how widely it looks."""
 
     steps: int
     """Moves at most."""

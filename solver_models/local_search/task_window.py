@@ -101,7 +101,7 @@ class TaskWindow:
         return [found for found, _ in ended]
 
     def close(self) -> None:
-        """Forget what has not begun, and let go of the threads."""
+        """Forget what has not begun, and release the threads."""
         self._running.clear()
         self._executor.shutdown(wait=False, cancel_futures=True)
 

@@ -14,7 +14,7 @@ arrays or the old ones. Layers a .. f in stages [ ], on devices 0 .. 3 below the
     reorder_replicas      [a b c] [d e] [f]     widen, narrow   0 1 2 3 -> (0 1) (2 3): groups that act as one device,
                            0       2 1   3                      and back
 
-What moves, splits or merges replicas goes on until their numbers are allowed (`replica_counts`).
+What moves, splits or merges replicas continues until their numbers are allowed (`replica_counts`).
 """
 
 from typing import NamedTuple

@@ -1,11 +1,11 @@
-"""Steps that leave a stage with a number of replicas that no stage may have, and how they go on to one it may have.
+"""Steps that leave a stage with a number of replicas that no stage may have, and how they continue to one it may have.
 
 Replicas take whole samples, so that a microbatch of 3 allows 1 and 3 replicas, one of 8 allows 1, 2, 4 and 8. A step
 that adds or takes away one device would never lead from 1 to 3, nor from 4 to 8:
 
     [a b] [c d] [e f]     one stage of the first two      [a b c d] [e f]      2 replicas: not allowed
      0     1     2                                         0 1       2
-                          goes on with their neighbour    [a b c d e f]
+                          continues with their neighbour    [a b c d e f]
                                                            0 1 2
                           or takes a device, or drops one [a b c d] [e f]
                                                            0 1 3     2
@@ -105,7 +105,9 @@ def settle_counts(layers: Layers, start: Integers, devices: Integers, most_stage
 
 @kernel
 def settle(layers: Layers, stages: Stages, most_stages: int, is_merged: bool) -> Stages:
-    """Where merging or cutting has left a stage with a number of replicas that it may not have: go on, or change it."""
+    """Where merging or cutting has left a stage with a number of replicas that it may not have: continue, or change
+    it.
+    """
     stage_of, start, devices, modes = stages
     if _find_odd(layers, start) < 0:
         return stages

@@ -8,8 +8,9 @@ device runs one action after the other, its orders alone say how many microbatch
     sum over its stages of (microbatches held, without that of the action's own I or B) x (units that F leaves)
         <= what the rest of the action needs left over,                                        for every action
 
-which for one stage per device is a knapsack with a choice of kinds per layer. Layers alike are counted, not told apart.
-Where layers recompute in turn, a B needs no more beside what is held than the most that one of its layers may add.
+which for one stage per device is a knapsack with a choice of kinds per layer. Layers alike are counted, not
+distinguished. Where layers recompute in turn, a B needs no more beside what is held than the most that one of its
+layers may add.
 """
 
 from collections.abc import Iterator

@@ -75,6 +75,8 @@ class OrderState(NamedTuple):
     """[N, 2, M] when the last input or gradient came."""
     missing: Integers
     """[N, 2, M] how many are awaited."""
+    ended: Integers
+    """[N, 4, M] when actions of each kind ended."""
 
 
 @kernel
@@ -187,6 +189,7 @@ def play_orders(tables: OrderTables, state: OrderState, limit: float) -> tuple[i
                     break
                 free[d] = max(free[d], state.arrived[n, side, m])
             free[d] += tables.ticks[n, RECOMPUTED if state.recomputed[tables.stage[n], m] else KEPT, kind]
+            state.ended[n, kind, m] = free[d]
             makespan = max(makespan, free[d] + tables.closing[tables.stage[n]])
             if makespan > limit:
                 return FAR, FAR

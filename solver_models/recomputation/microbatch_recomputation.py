@@ -6,7 +6,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.instance import DeviceOrder, Flags, Integers, ScheduleInstance, ShortIntegers, StageReplica, Transfer
+from solver_models.instance import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    DeviceOrder,
+    Flags,
+    Integers,
+    ScheduleInstance,
+    ShortIntegers,
+    StageReplica,
+    Transfer,
+)
 from solver_models.recomputation.microbatch_orders import (
     FAR,
     OrderState,
@@ -65,15 +77,54 @@ class MicrobatchRecomputation:
         return kinds * self.num_microbatches
 
     def greedy(self) -> Iterator[RecomputedOrders]:
-        """List schedules with ever more microbatches in flight, those that fit."""
+        """List schedules with ever more microbatches in flight, then one F for one backward; those that fit."""
         saves = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
         most = min(self.num_microbatches, 2 * len(self.kept.budgets))
+        caps = sorted({1 + number * most // _CAPS for number in range(_CAPS)})
         for splits in {self.kept.can_split, self.kept.can_split and not saves}:
-            for cap in sorted({1 + number * most // _CAPS for number in range(_CAPS)}):
+            for cap in caps:
                 state = self._make_state()
                 greedy_orders(self.tables, state, cap, splits)
                 if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
                     yield self._read(state)
+
+    def alternating(self, *, is_late: bool) -> Iterator[RecomputedOrders]:
+        """One F for one backward, with ever more microbatches in flight, those that fit; if no device has two stages.
+
+        `is_late`: W waits for as many backwards as there are stages before.
+        """
+        if len(self.kept.replicas) > len(set(self.tables.device.tolist())) or is_late > self.kept.can_split:
+            return
+        for cap in range(1, min(self.num_microbatches, self.num_stages) + 1):
+            found = self.of_orders(self._alternating_orders(cap, splits=self.kept.can_split, is_late=is_late))
+            if found is not None:
+                yield found
+
+    def _alternating_orders(self, cap: int, *, splits: bool, is_late: bool) -> dict[int, DeviceOrder]:
+        """One F for one backward, as many F ahead as stages are still to come, or `cap`.
+
+        W follows its I at once, or so many microbatches later as there are stages before.
+        """
+        orders: dict[int, DeviceOrder] = {}
+        for n, replica in enumerate(self.kept.replicas):
+            stage, order = replica.stage, orders.setdefault(replica.device, [])
+            ahead, behind = min(cap, self.num_stages - stage), self._most_behind(n) if is_late else 0
+            has_weight, total = bool(self.tables.has_weight[n]), self.num_microbatches
+            for step in range(total + ahead + behind):
+                returned, done = step - ahead, step - ahead - behind
+                if 0 <= returned < total:
+                    order.append((INPUT_GRAD if splits or not has_weight else BACKWARD, stage, returned))
+                if splits and has_weight and done >= 0:
+                    order.append((WEIGHT_GRAD, stage, done))
+                if step < total:
+                    order.append((FORWARD, stage, step))
+        return orders
+
+    def _most_behind(self, n: int) -> int:
+        """W that may wait while an I recomputes, at most as many as there are stages before."""
+        replica, steps = self.kept.replicas[n], self.tables.steps[n, 1].tolist()
+        room = self.kept.budgets[replica.device] - max(steps[INPUT_GRAD][0], steps[INPUT_GRAD][1])
+        return min(replica.stage, max(0, room) // replica.weight_stash) if replica.weight_stash else replica.stage
 
     def of_orders(
         self, device_orders: dict[int, DeviceOrder], recomputed: Sequence[Sequence[int]] = ()
@@ -102,7 +153,7 @@ class MicrobatchRecomputation:
     ) -> RecomputedOrders:
         """What annealing makes of it, never worse; `temperature`: the first one, in mean actions.
 
-        In parts, the next of which goes on from the best, cooler, while there is time.
+        In parts, the next of which continues from the best, cooler, while there is time.
         """
         state = self._make_state()
         state.orders[:], state.lengths[:], state.wanted[:] = start.orders, start.lengths, start.wanted
@@ -127,6 +178,19 @@ class MicrobatchRecomputation:
                 order.append((kind, self.kept.replicas[number].stage, microbatch))
         return {device: order for device, order in orders.items() if order}
 
+    def times(self, found: RecomputedOrders) -> dict[tuple[int, int, int], tuple[int, int]]:
+        """(start, end) of every action (kind, stage replica, microbatch)."""
+        state = self._make_state()
+        state.orders[:], state.lengths[:], state.wanted[:] = found.orders, found.lengths, found.wanted
+        self._read(state)
+        times: dict[tuple[int, int, int], tuple[int, int]] = {}
+        for device, order in self.device_orders(found).items():
+            for kind, stage, m in order:
+                n = self.replica_of[device, stage]
+                end, variant = int(state.ended[n, kind, m]), int(found.recomputed[stage, m])
+                times[kind, n, m] = end - int(self.tables.ticks[n, variant, kind]), end
+        return times
+
     def _make_state(self) -> OrderState:
         replicas, count = len(self.kept.replicas), self.num_microbatches
         most = max(np.bincount(self.tables.device)) * 3 * count
@@ -139,6 +203,7 @@ class MicrobatchRecomputation:
             back=np.zeros((replicas, count), np.int64),
             arrived=np.zeros((replicas, 2, count), np.int64),
             missing=np.zeros((replicas, 2, count), np.int64),
+            ended=np.zeros((replicas, 4, count), np.int64),
         )
 
     def _fits(self, state: OrderState) -> bool:

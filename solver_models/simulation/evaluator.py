@@ -300,7 +300,7 @@ class Recording(NamedTuple):
     opening: Integers
     """Stage replicas whose activations leave at time 0, once."""
     held_until: Integers
-    """[D] when the device has sent and received what is under way; empty where that goes on beside actions."""
+    """[D] when the device has sent and received what is under way; empty where that runs beside actions."""
     resumed: Integers
     """[D] 1 while actions that take time may start on a device that is held by transfers."""
     gate: ShortIntegers
@@ -955,8 +955,8 @@ def _make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
     """What tells early that the end is at `limit` or later.
 
     [N, 5] ticks of F, of I, of what follows it (see `make_shares`), of W, and those by which the last I of the stage
-    replica has to have ended before `limit`, below 0; [D] how long a device's work goes on beyond `limit` if it begins
-    at once.
+    replica has to have ended before `limit`, below 0; [D] how long a device's work continues beyond `limit` if it
+    begins at once.
     """
     shares = make_shares(net)
     outlook = np.empty((shares.shape[0], DRAIN_PART + 1), np.int64)
@@ -1115,7 +1115,7 @@ def _depart_recorded(net: Net, recording: Recording, transit: _Transit, f: int, 
 
 @kernel
 def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
-    """Let go what leaves at time 0."""
+    """Release what leaves at time 0."""
     heap, link_free, missing = transit
     for n in recording.opening:
         send(net, 2 * n + ACTIVATIONS, -1, heap, link_free, missing, recording.sent)
@@ -1133,7 +1133,7 @@ def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> N
 
 @kernel
 def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let device d go on once all events of this instant have been seen; the new number of those that may."""
+    """Let device d continue once all events of this instant have been seen; the new number of those that may."""
     if not is_dirty[d]:
         is_dirty[d] = True
         dirty[num_dirty] = d
@@ -1143,7 +1143,7 @@ def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
 
 @kernel
 def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let all devices of replica n go on; the new number of those that may."""
+    """Let all devices of replica n continue; the new number of those that may."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         busy[recording.members[k]] = False
         num_dirty = mark(recording.members[k], dirty, is_dirty, num_dirty)
@@ -1152,7 +1152,7 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
 
 @kernel
 def _mark_peers(recording: Recording, d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let the peers of device d go on, which has ended an action; the new number of those that may."""
+    """Let the peers of device d continue, which has ended an action; the new number of those that may."""
     for k in range(recording.peer_start[d], recording.peer_start[d + 1]):
         num_dirty = mark(recording.peers[k], dirty, is_dirty, num_dirty)
     return num_dirty

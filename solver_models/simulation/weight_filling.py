@@ -4,7 +4,7 @@ which habits).
 Every position is played as far as what it waits for is known, in turn:
 
     position 0   F0 F1 F2 . . |        waits for a gradient: the turn goes to whom it has sent something
-    position 1   . F0 F1 I0 I1 F2 I2   its I send gradients back: position 0 goes on, and puts W where it has waited
+    position 1   . F0 F1 I0 I1 F2 I2   its I send gradients back: position 0 continues, and puts W where it has waited
 """
 
 from typing import NamedTuple

@@ -148,7 +148,7 @@ def _missing_memory(loop: Loop, cut: Integers, ranks: int) -> int:
 
 @kernel
 def has_room(loop: Loop, cut: Integers, ranks: int) -> bool:
-    """Whether every rank holds all microbatches that may be in flight at once, in the order at hand, without counting.
+    """Whether every rank holds all microbatches that may be in flight at once, in the given order, without counting.
 
     A rank has at most its forwards ahead and one more in flight, in whichever of its stages.
     """

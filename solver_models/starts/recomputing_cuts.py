@@ -16,7 +16,7 @@ class RecomputingCuts:
     """Cuts for the devices of an instance in their order."""
 
     def __init__(self, instance: Instance, *, precision: int) -> None:
-        """`precision`: parts of the whole work in which limits are told apart."""
+        """`precision`: parts of the whole work in which limits are distinguished."""
         assert instance.recompute_kinds is not None
         self.instance, self.kinds, self.precision = instance, instance.recompute_kinds, precision
         self.num_layers, self.num_stages = len(instance.state), len(instance.capacity)

@@ -44,12 +44,14 @@ def test_a_run_is_reported(shell: Shell, world: tuple[Problem, Plan]):
     makespan = simulate(*world).makespan_ns
     outcome = shell.run("compare", "plan.json", "trace", "workload.json")
     assert outcome.code == 0, outcome.err
-    for name in ("compute", "transfer", "launch overhead", "waiting", "sum", "1 left out as warm-up"):
+    for name in ("compute", "transfer", "launch overhead", "waiting", "sum", "1 left out as warm-up", "cause: host "):
         assert name in outcome.out
     found = json.loads(shell.run("compare", "plan.json", "trace", "-w", "workload.json", "--json").out)
     assert (found["predicted_ns"], found["measured_ns"]) == (makespan, 2 * makespan)
     assert sum(found["parts_ns"].values()) == found["difference_ns"] == makespan
     assert found["parts_ns"]["compute"] > 0.8 * makespan
+    assert sum(found["causes_ns"].values()) == makespan
+    assert found["causes_ns"]["card"] == found["parts_ns"]["compute"] + found["parts_ns"]["optimizer"]
     assert found["iterations_ns"] == [2 * makespan] * 2
 
 

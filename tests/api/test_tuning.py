@@ -167,10 +167,11 @@ def test_calibrating_keeps_what_other_sizes_took(tmp_path: Path):
     problem = Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=3)
     plan = make_plan(problem)
     run = _record_run(problem, tmp_path / "run", factor=2)
-    calibrated, settled = calibrate_with(workload, plan, run=run, settled=frozenset({("embed", 4)}))
+    calibrated, settled, causes = calibrate_with(workload, plan, run=run, settled=frozenset({("embed", 4)}))
     assert _forward(calibrated, "embed") == pytest.approx((2_000_000, 1_000_000), rel=0.01)
     assert _forward(calibrated, "head") == pytest.approx((4_000_000, 4_000_000), rel=0.01)
     assert {("embed", 4), ("embed", 8), ("head", 8)} <= settled
+    assert causes == "difference by cause: host 0.000 ms, card +30.00 ms, messages +1.000 ms; memory not measured"
 
 
 def _forward(workload: Workload, name: str) -> tuple[int, ...]:

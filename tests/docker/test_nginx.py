@@ -17,9 +17,9 @@ import pytest
 from api.client import workload_document
 from api.doctor import make_toy_problem
 from api.service.http.request_body import too_large
-from api.service.serving import free_port
 from api.settings import ClientLimits
 from tests.api.jobs.workers.test_pool import large_problem
+from tests.api.listening import free_port
 from tests.api.service.servers import Running, serving
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "docker" / "nginx" / "pipeplan.conf"

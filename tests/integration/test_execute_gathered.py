@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.actions import parse_action
-from planner.decisions.max_active_stages.gathering_plans import possible_ranks, with_gathered
+from planner.decisions.max_active_stages.plans import possible_ranks, with_gathered
 from planner.layout.gathers import most_gathered
 from tests.integration.test_execute import TOLERANCES, Case, drawn, run_cases
 from tests.integration.test_execute_fully_sharded import require_torch

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from planner.decisions.max_active_stages.gathering_plans import gathering_plans, possible_ranks, with_gathered
+from planner.decisions.max_active_stages.plans import gathering_plans, possible_ranks, with_gathered
 from planner.decisions.max_active_stages.rank_layouts import even_layouts
 from planner.document import parse_plan, render_plan
 from planner.errors import PipeplanError, PlanError

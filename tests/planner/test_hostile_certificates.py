@@ -43,7 +43,7 @@ def chain(num_microbatches: int = 64, **options: Any) -> Problem:
     )
 
 
-def placed(num_microbatches: int) -> Problem:
+def placed(num_microbatches: int, **options: Any) -> Problem:
     """Five layers on every device."""
     size = LAYERS // DEVICES
     return chain(
@@ -51,6 +51,7 @@ def placed(num_microbatches: int) -> Problem:
         partition=tuple(tuple(f"l{size * d + n}" for n in range(size)) for d in range(DEVICES)),
         placement=tuple(((f"d{d}",),) for d in range(DEVICES)),
         max_replicas=1,
+        **options,
     )
 
 
@@ -79,6 +80,7 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("work", chain(**FREE), {"weights": {f"type-{number}": 1 for number in range(100_000)}}),
     ("recomputation", chain(recompute=True, **FREE), {"weights": {"gpu": 1 << 40}, "memory_price": 1 << 40}),
     ("layer", chain(**FREE), {"layer": "l0"}),
+    ("host", chain(**FREE), {}),
     ("path", chain(**FREE), {}),
     ("pipeline", chain(**FREE), {"price": {"weights": {"gpu": 0}, "memory": 0, "shift": 0}}),
     ("pipeline", chain(**FREE), {"price": {"weights": {"gpu": 1 << 40}, "memory": 1 << 40, "shift": 62}}),
@@ -102,6 +104,8 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("schedule", placed(256), {}),
     ("windows", placed(256), {"probes": windows.MAX_PROBES}),
     ("windows", placed(256), {"probes": windows.MAX_PROBED // (DEVICES * 512**2)}),
+    ("time-indexed", placed(256, recompute=True), {"cell_ns": 1, "multipliers": [[1, 1]]}),
+    ("time-indexed", placed(256, recompute=True), {"cell_ns": 16_000, "multipliers": [[0, 1]] * 100_000}),
     ("refutation", chain(**FREE), {"effort": 2_000_000, "trees": [[0] * 200_000]}),
     ("shared", chain(**FREE), {"rest": {"kind": "work", "value_ns": 1, "weights": {"gpu": 1}}}),
     (

@@ -385,6 +385,7 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "recompute-uneven": with_map(),
     "recompute-some": with_recomputed(1, is_allowed=False),
     "recompute-microbatches-wrong": with_recomputed(2),
+    "degrees-wrong": with_stages(replace(make_stage("w x @ a"), degrees=(("context", 2),)), "y z @ b"),
     "recompute-forbidden": with_stages(make_stage("w x @ a", recompute=True), "y z @ b"),
     "shard-option": with_replicas_that_shard,
     "split-forbidden": with_options(split_backward=False),

@@ -2,7 +2,7 @@
 
 The file is JSON lines, compressed: a head that names format, schema version and tables, then the rows of each table,
 then a foot with their number, without which the file is not whole. It holds requests, plans and the hashes of keys;
-whoever can read it can read them, so it is made readable to its owner only.
+the one that can read it can read them, so it is made readable to its owner only.
 """
 
 import gzip

@@ -9,7 +9,7 @@ class _Closable(Protocol):
     """A DB-API connection of any driver."""
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Release the database."""
 
 
 C = TypeVar("C", bound=_Closable)

@@ -51,7 +51,7 @@ def _require_own_file(path: Path) -> None:
             connection.close()
     except sqlite3.DatabaseError as error:
         if "full" in str(error) or "disk I/O" in str(error):
-            return  # to look takes room, too; whoever opens it may have some
+            return  # to look takes room, too; the one that opens it may have some
         raise ValueError(f"{path}: cannot be read as a pipeplan store ({error}); {remedy}") from None
     if tables and "jobs" not in tables:
         raise ValueError(f"{path}: is a database of another program (table {min(tables)!r}); {remedy}")

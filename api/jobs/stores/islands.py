@@ -1,7 +1,7 @@
 """The searches beside the first one of jobs that want several: rows that idle workers claim, as they claim jobs.
 
-Whoever holds the job is island 0 and ends it. The others publish plans and bounds in the job's row, leave their plan
-with its evidence behind when they end, and are gone with the job. One that is lost is claimed anew or given up.
+The one that holds the job is island 0 and ends it. The others publish plans and bounds in the job's row, leave their
+plan with its evidence behind when they end, and are gone with the job. One that is lost is claimed anew or given up.
 """
 
 from typing import Any
@@ -95,7 +95,7 @@ class Islands:
         self._change(island, "state = 'ended', worker = NULL, lease_until = NULL, plan = ?, gap = ?", plan, gap)
 
     def release(self, island: Island, *, is_crash: bool) -> None:
-        """Whoever is idle may take it up; after too many crashes nobody."""
+        """The one that is idle may take it up; after too many crashes nobody."""
         state = "ended" if is_crash and island.crashes + 1 >= MAX_CRASHES else "waiting"
         freed = "state = ?, worker = NULL, lease_until = NULL, crashes = crashes + ?"
         self._change(island, freed, state, int(is_crash))
@@ -153,10 +153,10 @@ def reopen_islands(cursor: Cursor, job_id: str) -> None:
 
 
 def forget_islands(cursor: Cursor, job_id: str) -> None:
-    """Those of a job that has ended; whoever works on one loses its lease."""
+    """Those of a job that has ended; the one that works on one loses its lease."""
     cursor.execute("DELETE FROM islands WHERE job_id = ?", (job_id,))
 
 
 def free_islands(cursor: Cursor) -> None:
-    """Whoever is idle may take up all that run: their workers are gone."""
+    """The one that is idle may take up all that run: their workers are gone."""
     cursor.execute("UPDATE islands SET state = 'waiting', worker = NULL, lease_until = NULL WHERE state = 'running'")

@@ -72,7 +72,7 @@ def _counted(values: Sequence[object]) -> Sequence[object]:
 
 
 def hash_row(cursor: Cursor, job_id: str) -> None:
-    """Let the row of a job state its hash anew; whoever changes hashed columns does so in the same transaction."""
+    """Let the row of a job state its hash anew; the one that changes hashed columns does so in the same transaction."""
     cursor.execute(f"SELECT {', '.join(_HASHED)} FROM jobs WHERE id = ?", (job_id,))
     row = cursor.fetchone()
     assert row is not None
@@ -119,7 +119,7 @@ def find_job(cursor: Cursor, job_id: str, *, lock: str = "") -> Job | None:
 
 
 def tell_event(cursor: Cursor, job_id: str, *, kind: str, now: float, data: dict[str, Any]) -> None:
-    """The next event of the job's story; whoever writes one holds the job's row."""
+    """The next event of the job's story; the one that writes one holds the job's row."""
     cursor.execute(
         "INSERT INTO events (job_id, seq, kind, at, data) "
         "SELECT ?, COALESCE(MAX(seq), 0) + 1, ?, ?, ? FROM events WHERE job_id = ?",

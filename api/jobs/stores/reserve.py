@@ -14,7 +14,7 @@ SHARE = 8
 
 
 class Reserve:
-    """A file of no use but its size; a service makes it, and whoever deletes may remove it."""
+    """A file of no use but its size; a service makes it, and the one that deletes may remove it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / "reserve"

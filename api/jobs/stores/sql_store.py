@@ -472,7 +472,7 @@ class SqlStore:
             return find_job(cursor, job_id) if cursor.rowcount == 1 else None
 
     def forget(self, job_id: str, tenant: str) -> bool:
-        """Remove the job and everything known about it but its idempotency key; whoever runs it loses its lease."""
+        """The row goes, and with it the lease of the one that works on it."""
         return freeing(self.database, lambda: self._forget(job_id, tenant))
 
     def _forget(self, job_id: str, tenant: str) -> bool:
@@ -567,11 +567,11 @@ class SqlStore:
         self._count("SELECT COUNT(*) FROM tenants")
 
     def close(self) -> None:
-        """Let go of the calling thread's connection."""
+        """Release the calling thread's connection."""
         self.database.close()
 
     def close_all(self) -> None:
-        """Let go of all connections."""
+        """Release all connections."""
         self.database.close_all()
 
 
@@ -698,7 +698,7 @@ def _is_held(present: Job, job: Job) -> bool:
 def _without_worse(update: ProgressUpdate, before: Job, *, is_island: bool) -> ProgressUpdate:
     """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
 
-    A plan as good as the best is most often the same one: whoever told of it first found it.
+    A plan as good as the best is most often the same one: the one that told of it first found it.
     """
     best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, update.incumbent_ns
     if best is not None and told_ns is not None and told_ns >= best:

@@ -24,7 +24,7 @@ _FREEING_S = 0.2
 """How long that may take: with many free pages, finding the right one takes longer, so fewer leave at once."""
 
 GIVING_S = 30.0
-"""How long free pages leave the file in one go; the next housekeeping goes on."""
+"""How long free pages leave the file in one go; the next housekeeping continues."""
 
 LOG_PAGES, PAGE_BYTES = 1000, 4096
 """Pages of the write-ahead log after which the database takes them up, and their size: SQLite's own defaults."""
@@ -98,7 +98,7 @@ class SqliteDatabase:
 
     @contextmanager
     def picture(self) -> Iterator[Cursor]:
-        """A read transaction: with a write-ahead log, writers go on meanwhile."""
+        """A read transaction: with a write-ahead log, writers continue meanwhile."""
         with self.transaction(is_writing=False) as cursor:
             yield cursor
 
@@ -181,7 +181,7 @@ def _meaning_of(error: sqlite3.DatabaseError) -> Exception:
 
 
 class FolderLock:
-    """Held by the one service that works on a data folder; the kernel lets go of it when the process dies."""
+    """Held by the one service that works on a data folder; the kernel releases it when the process dies."""
 
     def __init__(self, folder: Path) -> None:
         self._file = open(folder / "lock", "a")  # noqa: SIM115 held until close

@@ -63,7 +63,7 @@ class Database(Protocol):
         """Whether there is no room for the next job."""
 
     def let_others_in(self, worked_s: float) -> None:
-        """Between transactions of housekeeping, the last of which took so long: whoever waits comes first."""
+        """Between transactions of housekeeping, the last of which took so long: the one that waits comes first."""
 
     def lock_tenant(self, cursor: Cursor, tenant: str) -> None:
         """Until the transaction ends, nobody else stores a job of the tenant."""

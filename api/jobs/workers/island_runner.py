@@ -1,4 +1,4 @@
-"""A worker's turn: the job that waits longest, or else one more island of a job that somebody else holds."""
+"""A worker's turn: the job that waits longest, or else one more island of a job that another holds."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ class _IslandSolve(Solve):
         self.store.report(self.job, update, island=self.island)
 
     def _require_present(self, now: float) -> Job:
-        """The job as it is; raises LeaseLostError if it is over, or the island is somebody else's."""
+        """The job as it is; raises LeaseLostError if it is over, or the island is another's."""
         if now - self.held >= self.patience.lease_s / 3:
             self.store.islands.extend(self.island, lease_s=self.patience.lease_s)
             self.held = now

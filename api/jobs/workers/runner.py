@@ -44,7 +44,7 @@ class Patience:
     rescue_s: float = 30.0
     """How long it may take to write up the plan that a dead solver left behind."""
     gather_s: float = 10.0
-    """How long whoever ends a job waits for its islands to stop."""
+    """How long the one that ends a job waits for its islands to stop."""
     max_crashes: int = 10
     """Times that the solver of a job may die."""
     max_attempts: int = 50
@@ -87,7 +87,7 @@ class JobRunner:
             self.child.kill()
 
     def finish(self, job: Job, outcome: Outcome) -> None:
-        """The job's end, stored, counted and logged; raises LeaseLostError if it is somebody else's now."""
+        """The job's end, stored, counted and logged; raises LeaseLostError if it is another's now."""
         self.store.finish(job, outcome)
         seconds = time.monotonic() - self._begin
         self.metrics.ended(outcome, seconds=seconds)
@@ -96,7 +96,7 @@ class JobRunner:
         tell("job ended", **identity(job), **told, seconds=round(seconds, 3))
 
     def release(self, job: Job, *, spent_s: float, is_crash: bool, reason: str) -> None:
-        """The job waits again; raises LeaseLostError if it is somebody else's now."""
+        """The job waits again; raises LeaseLostError if it is another's now."""
         self.store.release(job, spent_s=spent_s, is_crash=is_crash)
         self.metrics.given_back(is_crash=is_crash)
         tell("job given back", **identity(job), is_crash=is_crash, reason=reason)
@@ -317,7 +317,7 @@ class Solve:
             self.child.ask_to_stop()
 
     def _require_present(self, now: float) -> Job:
-        """The job as it is, held for longer where that is due; raises LeaseLostError if it is somebody else's."""
+        """The job as it is, held for longer where that is due; raises LeaseLostError if it is another's."""
         if now - self.held >= self.patience.lease_s / 3:
             present: Job | None = self.store.extend(self.job, lease_s=self.patience.lease_s)
             self.held = now

@@ -6,7 +6,7 @@ from api.jobs.workers.solver_handle import Child
 
 
 class IslandExchange:
-    """Passes each better plan on once; the solver has it judged before it goes on from it."""
+    """Passes each better plan on once; the solver has it judged before it continues from it."""
 
     def __init__(self, store: SqlStore, child: Child) -> None:
         self._store, self._child = store, child

@@ -1,4 +1,4 @@
-"""A solver process as its master sees it: started, spoken to, watched, and killed if it must be."""
+"""A solver process as its master sees it: started, contacted, watched, and killed if it must be."""
 
 import contextlib
 import json

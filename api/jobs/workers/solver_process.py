@@ -4,7 +4,8 @@
     {"op": "join", "request": TEXT, "plans": [TEXT ...], ...} one answer from several solves: done or failed
     {"op": "inspect", "what": NAME, ...}                     done or failed
     {"op": "stop"}                                           the solve under way ends with its best plan
-    {"op": "better", "plan": TEXT}                           the solve under way goes on from this one, if it is better
+    {"op": "better", "plan": TEXT}                           the solve under way continues from this one, if it is
+    better
 
 It holds no database, no network and no secrets. When its standard input ends, its master is gone, and it goes too, even
 in the middle of a solver: a thread of its own watches. `python -m api.jobs.workers.solver_process` starts it.
@@ -63,7 +64,7 @@ class Controller:
         os._exit(0)
 
     def take_better(self) -> str | None:
-        """The latest plan that somebody else found, once."""
+        """The latest plan that another found, once."""
         latest = None
         while True:
             try:

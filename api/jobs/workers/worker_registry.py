@@ -67,7 +67,7 @@ class WorkerRegistry:
         return Strength(num_workers=int(row[0] if row else 0), num_slots=int(row[1] if row else 0))
 
     def close(self) -> None:
-        """Let go of the calling thread's connection."""
+        """Release the calling thread's connection."""
         self._database.close()
 
 

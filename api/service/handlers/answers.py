@@ -14,7 +14,7 @@ _Count = Annotated[int, Stated(minimum=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """What every stored plan has."""
+    """The verdict on a stored plan: no other one is stored."""
 
     passed: Annotated[bool, Stated(const=True)]
 
@@ -80,7 +80,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryEvent:
-    """An event; its id goes into Last-Event-ID to go on after it."""
+    """An event; its id goes into Last-Event-ID to continue after it."""
 
     id: Annotated[str, Stated(pattern="^[0-9]+$")]
     event: Literal["queued", "started", "incumbent", "bound", "log", "done"]
@@ -102,7 +102,7 @@ class PastEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All events of a job."""
+    """The events of a job from its submission on, in order."""
 
     events: list[PastEvent]
 

@@ -42,7 +42,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Who hears of a notice."""
+    """The number of webhooks that a notice goes to."""
 
     num_webhooks: int
 

@@ -40,7 +40,7 @@ class RangeOrder:
     base: str
     """A plan of this service that has one, final or not."""
     changes: Annotated[tuple[Change, ...], Stated(maxItems=_MOST_CHANGES)]
-    """What is asked about."""
+    """At most 32, each answered on its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,7 +256,7 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     if not service.streams.has_room(caller.tenant):
-        return job  # it is stored, so whoever cannot wait for it is told so, and asks later
+        return job  # it is stored, so the one that cannot wait for it is told so, and asks later
     with service.streams.place(caller, job.id) as stream:
         while not job.is_finished and loop.time() < until and not service.is_draining:
             await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))

@@ -1,9 +1,9 @@
 """Requests whose bodies are still coming begin a few at a time, so that thousands that come at once stop nobody.
 
 To begin a request costs far more than to hold its connection: the key is looked up, by threads that others need as
-well. One without its body has nothing to be done for it yet. Whoever has begun and waits for its body lets the next one
-begin; those that are whole, and those without a body, begin at once. Measured with 2,000 half bodies held against a
-service: the longest wait of another request was 2.4 s, without this module 8.8 s.
+well. One without its body has nothing to be done for it yet. The one that has begun and waits for its body lets the
+next one begin; those that are whole, and those without a body, begin at once. Measured with 2,000 half bodies held
+against a service: the longest wait of another request was 2.4 s, without this module 8.8 s.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ def admit_bodies(app: AsgiApp) -> AsgiApp:
 
 
 class _Body:
-    """What has come of a body, and then the rest; whoever reads it has begun."""
+    """What has come of a body, and then the rest; the one that reads it has begun."""
 
     def __init__(self, receive: Receive, *, places: BodyAdmission, first: Message | None) -> None:
         self._receive, self._places, self._first = receive, places, first
@@ -87,7 +87,7 @@ class _Body:
         self._timer = asyncio.get_running_loop().call_later(LONGEST_S, self.end)
 
     def end(self) -> None:
-        """It is somebody else's turn, if it was one's own."""
+        """It is another's turn, if it was one's own."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

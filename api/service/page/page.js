@@ -30,7 +30,7 @@ let timeline = null, whatIf = null, pareto = null;
 
 function say(text) { byId("status").textContent = text; }
 
-// Whoever needs a key is asked for one.
+// If a key is needed, the page asks for it.
 function tell(error) {
   say(error.status === 401 ? (readKey() ? "The API key is not valid." : "An API key is needed.") : error.message);
   if (error.status === 401) document.body.dataset.key = "wanted";
@@ -321,7 +321,7 @@ function showTimeline(content) {
 function fillBaselines() {
   const { content } = state, { baseline } = readAddress(), { figures, baselines } = content.plans[0];
   const known = baselines.length > 0, signature = JSON.stringify([state.job.id, figures, baselines, content.lowerBoundNs, baseline]);
-  if (signature === byId("baselines-body").dataset.signature) return; // whoever has the focus keeps it
+  if (signature === byId("baselines-body").dataset.signature) return; // the focus stays where it is
   byId("baselines-body").dataset.signature = signature;
   byId("baselines-body").replaceChildren(...(known ? baselineBars(content, { opened: baseline, onOpen: (name) => putBeside({ baseline: name, against: null }) }) : [element("p", { className: "hint", text: "They stand here when the search is done." })]));
 }

@@ -43,7 +43,7 @@ export class Pareto {
     this.choice.value = this.axis = choice ? asked : AXES[0].name;
   }
 
-  // The page turns to something else: what is under way is told to nobody.
+  // The page turns to something else: what is under way is dropped.
   leave() { this.job = null; }
 
   // Money is spent on devices: the same positions, by what they cost.
@@ -74,7 +74,7 @@ export class Pareto {
   paint() {
     const points = this.points(), width = chartWidth(this.root), signature = JSON.stringify([this.axis, this.ranges, points.map(({ job }) => [job.id, job.incumbent_ns]), width]);
     this.planAll.disabled = isLive(this.job) || !this.missing(points).length;
-    if (signature === this.signature) return; // drawn already: whoever has the focus keeps it
+    if (signature === this.signature) return; // drawn already: the focus stays where it is
     this.signature = signature;
     const known = this.ranges.flatMap((range) => [range.at_least_ns, range.at_most_ns]).filter(isNumber);
     const values = [...known, ...points.map(({ job }) => job.incumbent_ns)];

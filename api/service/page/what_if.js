@@ -165,7 +165,7 @@ export class WhatIf {
     }
   }
 
-  // What a plan that was made for the change has shown before; one that is still made goes on narrowing the range.
+  // What a plan that was made for the change has shown before; one that is still made continues narrowing the range.
   withPlan(base, range) {
     const made = this.jobs.find((job) => job.what_if?.base === base.id && isSameChange(range.change, job.what_if.change));
     if (!made || !isNumber(range.at_least_ns)) return range;
@@ -179,7 +179,7 @@ export class WhatIf {
     this.open.hidden = false;
   }
 
-  // Once a slider that somebody moved has been left alone, the solver goes on where the range is open.
+  // Once a moved slider has been left alone, the solver continues where the range is open.
   rest() {
     clearTimeout(this.timer);
     if (!this.isMoved || !this.goOn.checked || !this.open.hidden || !this.canAsk() || !this.isOpen()) return;
@@ -198,7 +198,7 @@ export class WhatIf {
     return !isNumber(most) || most - least > CLOSED * most;
   }
 
-  // Nobody waits for the solver any more; what it began by itself is not wanted unless it has ended.
+  // The solver is no longer waited for; what it began by itself is not wanted unless it has ended.
   giveUp() {
     clearTimeout(this.timer);
     this.control?.abort();
@@ -312,7 +312,7 @@ export class WhatIf {
       if (signal.aborted) return;
       this.asked = null;
       this.work.textContent = "";
-      if (error.status !== 404) this.answer.textContent = error.message; // deleted by somebody: the range is as it was
+      if (error.status !== 404) this.answer.textContent = error.message; // deleted elsewhere: the range is as it was
     }
   }
 }

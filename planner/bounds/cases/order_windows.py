@@ -22,7 +22,7 @@ NEVER = -(1 << 61)
 """Less than any time, also with a time added to it."""
 
 FIRST, RETURN, LAST = range(3)
-"""Kinds of actions: F, I and W, as far as they are told apart here."""
+"""Kinds of actions: F, I and W, as far as they are distinguished here."""
 
 MAX_PASSES = 40
 """Passes over the rules; each leaves valid windows."""

@@ -38,7 +38,7 @@ _ORDER_BATCH = 4_000
 """Partitions and mappings, with an order of replicas each, that are made together."""
 
 RULES = 2
-"""Number of the rules that close cases: whoever changes which cases stay open, or what work is counted, adds one.
+"""Number of the rules that close cases: the one that changes which cases stay open, or what work is counted, adds one.
 
 The trees of a certificate fit no other rules; it states the number beside them."""
 
@@ -77,7 +77,7 @@ def refute(
     """A proof that no plan has a makespan below `value`; None if none was found within so many units of work.
 
     What `propose` says is tried first: every node is looked at by the rules of a check, and where these leave open what
-    was proposed as closed, the search goes on by itself.
+    was proposed as closed, the search continues by itself.
     """
     spent = WorkCount(min(effort, MAX_EFFORT), has_time=has_time)
     try:

@@ -86,7 +86,9 @@ class Sequence:
 
     @property
     def steps(self) -> list[Steps]:
-        """The stages that are left if the deadline is not out of reach; whoever checks a certificate needs none."""
+        """The stages that are left if the deadline is not out of reach; the one that checks a certificate needs
+        none.
+        """
         if self._ranked is None:
             self._ranked = [_make_steps(start, number, possible=possible) for start, number, possible in self._found]
         return self._ranked
@@ -120,7 +122,7 @@ class Sequence:
         return found
 
     def _append(self, start: int, number: int, *, stages: ClassStages) -> Open | None:
-        """Go on from every state at the boundary with one of the stages."""
+        """Continue from every state at the boundary with one of the stages."""
         forward, backward = self.classes.hops
         room = self.classes.room[number]
         head = (self.heads[start, room] + forward[start, :, number]).min(axis=1)

@@ -23,7 +23,7 @@ _UNLINKED = NEVER // 4
 """The time of a transfer from a device to itself: there is none."""
 
 MAX_RANKS = 64
-"""Most microbatches that are told apart by their place in time."""
+"""Most microbatches that are distinguished by their place in time."""
 
 MAX_TABLE = 1 << 21
 """Most entries of a table of boundaries, states and classes."""

@@ -136,7 +136,7 @@ class Ranks:
         self.steps = [kept for kept in map(self._append, self.steps) if len(kept.after)]
 
     def _append(self, steps: Steps) -> Steps:
-        """Go on with the stages that are in time; the others are dropped."""
+        """Continue with the stages that are in time; the others are dropped."""
         start, number = steps.start, steps.number
         forward, backward = self.classes.hops
         ready = (self.forward_ends[start] + forward[start, :, number][None, :, None]).min(axis=1)

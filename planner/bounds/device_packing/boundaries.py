@@ -1,6 +1,6 @@
 """What crosses the boundaries of the trunk, for every number of replicas on either side, and devices in kinds.
 
-Only trunk layers that take time are told apart (*keys*); index j counts the keys before boundary j.
+Only trunk layers that take time are distinguished (*keys*); index j counts the keys before boundary j.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.layout.costs import overlap
 
 _MAX_KINDS = 4
-"""Kinds of devices that are told apart."""
+"""Kinds of devices that are distinguished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The packing bound: prices on layers show that the devices cannot hold all stages and be done in time.
 
 It asks whether a plan can reach an objective T, like the pipeline bound, but looks at what a device can hold as a
-whole: one stage, or two, with the times before, between and after them. Cases are told apart in a tree;
+whole: one stage, or two, with the times before, between and after them. Cases are distinguished in a tree;
 docs/proofs/refutations.md proves it.
 """
 

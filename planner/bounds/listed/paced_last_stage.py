@@ -21,7 +21,7 @@ Table = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 """Of times."""
 
 _MOST_CLASSES = 24
-"""Microbatches are told apart by so many classes of like length. Measured on SE: 40 raise the bound by 0.1 %."""
+"""Microbatches are distinguished by so many classes of like length. Measured on SE: 40 raise the bound by 0.1 %."""
 
 MOST_ROUNDS = 40
 """Of looking for the cheapest walk; where a cycle costs less than nothing no number is enough. Measured: up to 12."""
@@ -55,10 +55,11 @@ class _Classes(NamedTuple):
 def bound_last_stage(forward: Rows, backward: Rows, *, pipelines: int, transfer_ns: int = 0) -> int:
     """No dealing ends before if every pipeline runs 1F1B.
 
-    Whoever is first or last in its pipeline counts at least what the `pipelines`-th least would, and is given back the
-    difference; so firsts are different microbatches, and lasts. Every order of any microbatches, again and again the
-    same if need be, waits at least as long as the cheapest walk through classes. Any price may be put on microbatches
-    of some classes: all of them are in some pipeline, and no pipeline is cheaper than the cheapest walk at that price.
+    The one that is first or last in its pipeline counts at least what the `pipelines`-th least would, and is given back
+    the difference; so firsts are different microbatches, and lasts. Every order of any microbatches, again and again
+    the same if need be, waits at least as long as the cheapest walk through classes. Any price may be put on
+    microbatches of some classes: all of them are in some pipeline, and no pipeline is cheaper than the cheapest walk at
+    that price.
     """
     if not forward or len(forward[0]) < 2 or sum(map(sum, forward)) + sum(map(sum, backward)) > TOO_LONG:
         return 0

@@ -7,6 +7,10 @@ The longest pack p of a pipeline with S stages costs idle time. Consider the las
 backward on its way to the first stage, and the first stage from then on. Together they are all the work of a pipeline
 (counted on either stage), and on top the backwards of p on S - 1 stages, less the forwards of the S - 1 packs behind p,
 which the first stage ran before. None of these takes longer than that of p.
+
+Between the forward and the backward of p the first stage runs S - 1 forwards of packs behind p and S - 1 backwards of
+packs before it, at most, while p goes to the last stage and back. So a pipeline takes all of p on its way, and of every
+other pack what is not hidden behind that: a part of 1 - b at least, if no direction takes more than b of a pack's work.
 """
 
 from bisect import bisect_right
@@ -54,37 +58,59 @@ def _before(rows: Table) -> Table:
 def _bound_by_longest(loads: Table, forward: Table, *, own: Table, num_packs: int, pipelines: int, hop: int) -> int:
     """By the longest sequences: k pipelines hold all that are longer than the longest of the next one.
 
-    In so much time k pipelines do only so much work, so that one more has a sequence behind those at least: of all
-    times that allow the idle time that follows, the least is found by halving. `hop`: of a transfer there and back.
+    In so much time each of the k has room for only so much work, by its own longest, so that one more has a sequence
+    behind those at least: of all times that leave room for all work, the least is found by halving. `hop`: of a
+    transfer there and back.
     """
     last = forward.shape[1] - 1
     if last < 1:
         return 0
     backward = loads - forward
-    ups = (*forward[:, 0].tolist(), int(own[0, 0]))
-    backs = (*backward[:, :last].sum(axis=1).tolist(), int(own[1, :last].sum()))
-    rows = zip(ups, backs, strict=True)
-    ratio = min((Fraction(back, up) for up, back in rows if up), default=Fraction(0)) - last
-    if ratio <= 0:
-        return 0
-    work, first = numpy.minimum(loads[:, 0], loads[:, last]), forward[:, 0] + own[0, 0]
-    order = numpy.argsort(-forward[:, 0], kind="stable")
+    work, order = numpy.minimum(loads[:, 0], loads[:, last]), numpy.argsort(-forward[:, 0], kind="stable")
+    ratio = _idle_per_forward(forward, backward, own=own)
+    idle = [int(ratio * longest) for longest in (forward[order, 0] + own[0, 0]).tolist()]
+    hidden = _hidden_part(forward[:, 0], backward[:, 0], work=work)
+    paths = (loads[:, 1:].sum(axis=1) + (hidden.numerator * work) // hidden.denominator)[order]
+    alone: list[int] = numpy.minimum.accumulate(paths).tolist()
     done: list[int] = list(accumulate(work[order].tolist()))
-    longest: list[int] = first[order].tolist()
     heads = int(numpy.sort(forward[:, :last].sum(axis=1))[:pipelines].sum())
     whole: int = done[-1] + heads + pipelines * (last * hop + int(own[0, :last].sum()))
     whole += num_packs * min(int(own[:, 0].sum()), int(own[:, last].sum()))
 
-    def needed(time: int) -> int:
-        places = (min(bisect_right(done, k * time), len(longest) - 1) for k in range(pipelines))
-        idle: int = sum(int(ratio * longest[place]) for place in places)
-        return whole + idle
+    def is_enough(time: int) -> bool:
+        held = waited = 0
+        for _ in range(pipelines):
+            place = min(bisect_right(done, held), len(done) - 1)
+            room = time - idle[place]
+            if hidden < 1:
+                room = min(room, int((time - alone[place]) / (1 - hidden)))
+            if room < 0:
+                return False
+            held, waited = held + room, waited + idle[place]
+        return held >= done[-1] and pipelines * time >= whole + waited
 
-    least, most = 0, needed(0)
+    least, most = 0, 2 * (whole + sum(idle[:pipelines]) + max(alone))
     while least < most:
         middle = (least + most) // 2
-        least, most = (least, middle) if pipelines * middle >= needed(middle) else (middle + 1, most)
+        least, most = (least, middle) if is_enough(middle) else (middle + 1, most)
     return least
+
+
+def _hidden_part(forward: Table, backward: Table, *, work: Table) -> Fraction:
+    """Which part of a sequence's work on the first stage either direction takes, at most."""
+    rows = zip(numpy.maximum(forward, backward).tolist(), work.tolist(), strict=True)
+    part: Fraction = max((Fraction(longer, whole) for longer, whole in rows if whole), default=Fraction(1))
+    return part
+
+
+def _idle_per_forward(forward: Table, backward: Table, *, own: Table) -> Fraction:
+    """What the longest pack costs at least, as a multiple of its forward on the first stage."""
+    last = forward.shape[1] - 1
+    ups = (*forward[:, 0].tolist(), int(own[0, 0]))
+    backs = (*backward[:, :last].sum(axis=1).tolist(), int(own[1, :last].sum()))
+    ratios = (Fraction(back, up) for up, back in zip(ups, backs, strict=True) if up)
+    least: Fraction = min(ratios, default=Fraction(0)) - last
+    return max(Fraction(0), least)
 
 
 def fewest_packs(lengths: Sequence[int], cap: int) -> int:

@@ -28,7 +28,7 @@ MAX_EFFORT = 10**8
 """Actions that may be played to refute cases, of one width and number of replicas."""
 
 _FINEST = 400
-"""Values that differ by less than such a part of them are not told apart by cases."""
+"""Values that differ by less than such a part of them are not distinguished by cases."""
 
 MOST_NS = 1 << 53
 """No plan takes as long; a bound that reaches it says that none fits into memory."""

@@ -72,7 +72,7 @@ def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> b
     case says for every rank which fillings of its stages are left. Every stage has at least the least units of those.
     A way is crossed out where its units, with the most that is left to the other ranks, are fewer than all units, or
     with the least are more; and where the order ends too late with the rank's stages filled that way and all others at
-    their least. What is crossed out is in no plan of the case, so this goes on until nothing changes. A case with a
+    their least. What is crossed out is in no plan of the case, so this continues until nothing changes. A case with a
     rank to which nothing is left is refuted; another is split by the fillings of one rank; one that has a single way
     for every rank, and ends in time, is not refuted.
     """

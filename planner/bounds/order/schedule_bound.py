@@ -1,6 +1,6 @@
 """The schedule bound: stages and devices are given, any order of actions is allowed.
 
-Microbatches are told apart by their rank in time only: what is said of the k-th F of a stage replica holds for
+Microbatches are distinguished by their rank in time only: what is said of the k-th F of a stage replica holds for
 whichever microbatch that is. If every F waits for something of its own microbatch, the k-th F waits for the k-th such
 thing (order statistics), so all bounds hold for every order, in sequence or not.
 

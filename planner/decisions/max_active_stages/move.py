@@ -9,8 +9,8 @@ a rank get one order, that of their first. The first step also orders stages ane
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from planner.decisions.max_active_stages.gathering_plans import gathering_plans
 from planner.decisions.max_active_stages.option import PART
+from planner.decisions.max_active_stages.plans import gathering_plans
 from planner.decisions.max_active_stages.rank_layouts import even_layouts, ordered_plans
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
@@ -32,7 +32,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "GatherImprover":
 class GatherImprover:
     """Plans whose stages gather their weights, made from plans whose weights are whole."""
 
-    name = PART
+    name, finds_alone, is_closed = PART, True, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search, self.problem = run, search, run.problem
@@ -54,9 +54,9 @@ class GatherImprover:
         """There is nothing to note."""
 
     def begin(self, given: Candidate | None) -> Iterator[None]:
-        """A step, where nothing else will find a plan."""
-        if given is None and not self.search.pool:
-            yield from self.take_step()
+        """There is nothing to do before."""
+        del given
+        yield from ()
 
     def take_step(self) -> Iterator[None]:
         """The best way to gather of plans that were not looked at yet."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
 
-from planner.decisions.max_active_stages.gathering_plans import possible_ranks, with_gathered
+from planner.decisions.max_active_stages.plans import possible_ranks, with_gathered
 from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import lay_out
 from planner.lowering import make_instance

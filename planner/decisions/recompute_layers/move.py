@@ -24,7 +24,7 @@ from solver_models.starts.recomputing_cuts import RecomputingCuts
 _WORK = 1.0
 """CP-SAT's deterministic limit for one choice of kinds."""
 _CUT_PRECISION = 200
-"""Parts of the whole work in which their longest stages are told apart."""
+"""Parts of the whole work in which their longest stages are distinguished."""
 _NUM_CUTS = 24
 """Cuts that are balanced with their recomputation to begin with."""
 _FRESH_STARTS = 6
@@ -45,7 +45,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "RecomputeImprover":
 class RecomputeImprover:
     """Candidates with kinds of recomputation of their own, better with every step."""
 
-    name = PART
+    name, finds_alone, is_closed = PART, False, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

@@ -39,6 +39,16 @@ _TEMPERATURES = (0.2, 0.1, 0.6, 0.3)
 """First temperatures of the steps, in turn, in mean actions."""
 _JOINT_STARTS = 4
 """Candidates of the joint search whose stages are looked at."""
+_EXACT_ACTIONS, _WINDOWS_ACTIONS = 300, 2_500
+"""Of a plan that CP-SAT is given whole, and in windows."""
+_EXACT_SHARE, _EXACT_WORK = 0.3, 4.0
+"""Of the time left that CP-SAT gets for a whole plan; and its work where rounds are counted."""
+_WINDOW_S, _WINDOW_WORK, _WINDOWS_SHARE = 1.0, 1.0, 0.12
+"""Seconds of a window, or its work where rounds are counted; and of the time limit, what all windows of a step get."""
+_WINDOWS_EVERY = 3
+"""Steps of the same stages of which one is windows."""
+_COUNTED_WINDOWS = 4
+"""Windows of a step where rounds are counted."""
 _KEPT = 4
 """Orders that are kept of the same stages."""
 _PATIENCE = 3
@@ -55,14 +65,20 @@ class _Ordered:
     """As they recompute where they do."""
     search: MicrobatchRecomputation
     pool: list[RecomputedOrders] = field(default_factory=list)
+    starts: list[RecomputedOrders]
+    """Of which CP-SAT says first what recomputes."""
+    is_exact: bool = False
+    """Whether CP-SAT was given them whole."""
+    is_closed: bool = False
+    """Whether CP-SAT says that none of these orders is better."""
     steps: int = 0
     """Steps that were started."""
     work: int
     """Of the next step."""
 
     def keep(self, found: Iterable[RecomputedOrders]) -> None:
-        """Keep the best of what is new."""
-        ends = {each.end: each for each in (*found, *self.pool)}
+        """Keep the best of what is new; of orders that end together the latest."""
+        ends = {each.end: each for each in (*self.pool, *found)}
         self.pool = [ends[end] for end in sorted(ends)][:_KEPT]
 
 
@@ -74,7 +90,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecompute
 class MicrobatchRecomputeImprover:
     """Orders of the best stages in which some microbatches recompute, better with every step."""
 
-    name = PART
+    name, finds_alone = PART, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -101,6 +117,12 @@ class MicrobatchRecomputeImprover:
     def close(self) -> None:
         """There is nothing to note."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether CP-SAT says that of all stages there were it knows the best orders."""
+        known = [each for each in self.known.values() if each is not None]
+        return bool(known) and all(each.is_closed for each in known)
+
     def begin(self, given: Candidate | None) -> Iterator[None]:
         """A step, where partition and mapping are given and the joint search has orders."""
         del given
@@ -117,19 +139,63 @@ class MicrobatchRecomputeImprover:
             yield
 
     def _start(self, chosen: _Ordered | None) -> None:
-        """Start a step of annealing from one of the best orders of these stages."""
-        if chosen is not None:
-            start, temperature = (
-                chosen.pool[chosen.steps % len(chosen.pool)],
-                _TEMPERATURES[chosen.steps % len(_TEMPERATURES)],
+        """Start a step from one of the best orders of these stages: CP-SAT's, or annealing."""
+        if chosen is None:
+            return
+        start, number = chosen.pool[chosen.steps % len(chosen.pool)], chosen.steps
+        chosen.steps += 1
+        actions = chosen.search.num_actions
+        if chosen.starts:
+            self._start_cp_sat(chosen, chosen.starts.pop(), windows=False)
+        elif actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
+            chosen.is_exact = True
+            self._start_cp_sat(chosen, chosen.pool[0], windows=None)
+        elif actions <= _WINDOWS_ACTIONS and number % _WINDOWS_EVERY == 0:
+            self._start_cp_sat(chosen, chosen.pool[0], windows=True)
+        else:
+            self._start_annealing(chosen, start, temperature=_TEMPERATURES[number % len(_TEMPERATURES)])
+
+    def _start_annealing(self, chosen: _Ordered, start: RecomputedOrders, *, temperature: float) -> None:
+        work = chosen.work
+        self.run.window.start(
+            [partial(self._anneal, chosen, start, work=work, temperature=temperature, number=self.step)],
+            partial(self._take_in, chosen=chosen, work=work),
+            expected_s=work / self.second_work,
+        )
+        chosen.work = self._work(2 * work)
+
+    def _start_cp_sat(self, chosen: _Ordered, start: RecomputedOrders, *, windows: bool | None) -> None:
+        """Have CP-SAT say what recomputes, look at windows one after the other, or (None) at the whole."""
+        run, number = self.run, self.step
+        is_counted = run.limits.max_rounds is not None
+        most_s = _WINDOWS_SHARE * run.limits.time_limit_s if windows is not None else _EXACT_SHARE * run.seconds_left
+        limit_s = run.seconds_left if is_counted else min(most_s, run.seconds_left)
+
+        def solve() -> RecomputedOrders:
+            # takes a second to import, and most problems never need it
+            from solver_models.recomputation.cp_sat_recomputation import (
+                choose_recomputed,
+                improve_windows,
+                solve_orders,
             )
-            work = chosen.work
-            self.run.window.start(
-                [partial(self._anneal, chosen, start, work=work, temperature=temperature, number=self.step)],
-                partial(self._take_in, chosen=chosen, work=work),
-                expected_s=work / self.second_work,
+            from solver_models.schedule.effort import SolveEffort
+
+            work = _EXACT_WORK if windows is None else _WINDOW_WORK
+            effort = SolveEffort(
+                time_limit_s=max(0.1, limit_s),
+                deterministic_limit=work if is_counted else None,
+                seed=(run.limits.seed * 1_000_003 + number) % 2**31,
+                should_stop=run.should_stop,
             )
-            chosen.steps, chosen.work = chosen.steps + 1, self._work(2 * work)
+            if windows is None:
+                found, chosen.is_closed = solve_orders(chosen.search, start, effort=effort)
+                return found
+            if not windows:
+                return choose_recomputed(chosen.search, start, effort=effort)
+            most = _COUNTED_WINDOWS if is_counted else None
+            return improve_windows(chosen.search, start, effort=effort, window_s=_WINDOW_S, most_windows=most)
+
+        run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=limit_s)
 
     def _work(self, most: int) -> int:
         """Of a step: at most so much, and no more than there is time for."""
@@ -142,7 +208,7 @@ class MicrobatchRecomputeImprover:
         """Stages to be ordered: mostly those with the best orders, otherwise those with the fewest steps."""
         for stages, orders in self._candidates():
             self._note(stages, orders)
-        open_ones = [each for each in self.known.values() if each is not None and each.pool]
+        open_ones = [each for each in self.known.values() if each is not None and each.pool and not each.is_closed]
         if not open_ones:
             return None
         if self.step % (_PATIENCE + 1):
@@ -183,8 +249,12 @@ class MicrobatchRecomputeImprover:
         if not _memory_binds(kept):
             return None
         search = MicrobatchRecomputation(kept, all_of_them)
-        found = _Ordered(stages=stages, search=search, work=self._work(_FIRST_WORK))
-        found.keep(search.greedy())
+        kinds = [search.greedy(), *(search.alternating(is_late=is_late) for is_late in (False, True))]
+        starts = [min(found, key=lambda each: each.end) for found in map(list, kinds) if found]
+        is_small = search.num_actions <= _WINDOWS_ACTIONS
+        worst_first = sorted(starts, key=lambda each: -each.end) if is_small else []
+        found = _Ordered(stages=stages, search=search, work=self._work(_FIRST_WORK), starts=worst_first)
+        found.keep(starts)
         return found
 
     def _anneal(
@@ -197,12 +267,13 @@ class MicrobatchRecomputeImprover:
         )
 
     def _has_time(self) -> bool:
-        """Whether a step may go on; where rounds are counted it ends by itself."""
+        """Whether a step may continue; where rounds are counted it ends by itself."""
         run = self.run
         return not run.should_stop() and (run.limits.max_rounds is not None or run.seconds_left > 0)
 
-    def _take_in(self, found: RecomputedOrders, seconds: float, *, chosen: _Ordered, work: int) -> None:
-        self.second_work = work / max(seconds, 1e-3)
+    def _take_in(self, found: RecomputedOrders, seconds: float, *, chosen: _Ordered, work: int = 0) -> None:
+        if work:
+            self.second_work = work / max(seconds, 1e-3)
         chosen.keep([found])
         best = self.run.incumbent_ns
         if best is not None and found.end >= best:

@@ -36,7 +36,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "SplitPlacementImpro
 class SplitPlacementImprover:
     """Candidates with split placement, better with every step."""
 
-    name = PART
+    name, finds_alone, is_closed = PART, False, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

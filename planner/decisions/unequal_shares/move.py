@@ -42,7 +42,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
 class ShareImprover:
     """Plans with unequal shares, made from plans with equal ones."""
 
-    name = PART
+    name, finds_alone, is_closed = PART, True, False
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -67,9 +67,9 @@ class ShareImprover:
         """There is nothing to note."""
 
     def begin(self, given: Candidate | None) -> Iterator[None]:
-        """A step, where nothing else will find a plan."""
-        if given is None and not self.search.pool:
-            yield from self.take_step()
+        """There is nothing to do before."""
+        del given
+        yield from ()
 
     def take_step(self) -> Iterator[None]:
         """The best shares of plans that were not looked at yet, then moves of single samples."""

@@ -44,6 +44,9 @@ class BatchCutter:
         takers = [number for number in numbers if BATCH in wirings[number].arrives]
         self.takers = [number for number in takers if number == 0 or not is_relayed]
         """The stages here that are given the batch."""
+        self._places = {number: (layout.samples_of(number), layout.replica_at(number, rank)) for number in numbers}
+        """How many samples each replica of a stage takes, and which of them is here."""
+        self._num_parts = layout.num_microbatches * layout.num_parts
 
     @property
     def takes_batch(self) -> bool:
@@ -70,19 +73,34 @@ class BatchCutter:
         if given is None:
             return BatchShare(self.layout, {}, None)
         inputs, target = given
-        batches = {
-            number: dict(enumerate(zip(*(self.part(tensor, number) for tensor in as_tuple(inputs)), strict=True)))
-            for number in self.takers
-        }
+        tensors = as_tuple(inputs)
+        batches = {number: self._microbatches(tensors, number) for number in self.takers}
         if not self.is_last:
             return BatchShare(self.layout, batches, None)
-        targets = to_device(self.part(target, self.layout.num_stages - 1), device=self.device)
-        return BatchShare(self.layout, batches, dict(enumerate(targets)))
+        targets = self._microbatches((target,), self.layout.num_stages - 1)
+        return BatchShare(
+            self.layout, batches, {number: to_device(own, device=self.device) for number, (own,) in targets.items()}
+        )
+
+    def _microbatches(self, tensors: Tensors, stage: int) -> dict[int, Tensors]:
+        """The samples of a stage's replica here, by microbatch."""
+        if self.layout.num_microbatches > 1:
+            return dict(enumerate(zip(*(self.part(tensor, stage) for tensor in tensors), strict=True)))
+        samples, replica = self._places[stage]
+        own = []
+        for tensor in tensors:  # as `part`, in fewer steps
+            _require_parts(tensor, self.layout, parts=self._num_parts)
+            if len(samples) > 1:
+                share = tensor.shape[0] // sum(samples)
+                tensor = tensor.narrow(0, sum(samples[:replica]) * share, samples[replica] * share)
+            own.append(ready_to_copy(tensor, device=self.device))
+        return {0: tuple(own)}
 
     def part(self, tensor: torch.Tensor, stage: int) -> torch.Tensor:
         """The samples of a stage's replica here, as (microbatch, sample, ...)."""
-        samples, replica = self.layout.samples_of(stage), self.layout.replica_at(stage, self.rank)
-        mine = split_batch(tensor, self.layout, samples=samples, replica=replica)
+        _require_parts(tensor, self.layout, parts=self._num_parts)
+        samples, replica = self._places[stage]
+        mine = _cut(tensor, self.layout.num_microbatches, samples=samples, replica=replica)
         return ready_to_copy(mine, device=self.device)
 
 
@@ -91,16 +109,24 @@ def split_batch(tensor: torch.Tensor, layout: Layout, *, samples: Sequence[int],
 
     Raises ValueError if they cannot be cut for every stage.
     """
-    parts = layout.num_microbatches * layout.num_parts
-    if tensor.dim() == 0 or tensor.shape[0] == 0 or tensor.shape[0] % parts:
-        size = "no samples" if tensor.dim() == 0 else f"{tensor.shape[0]} samples"
-        shares = f" with shares of {layout.num_parts} samples" if layout.samples else ""
-        raise ValueError(
-            f"the batch has {size}, which cannot be cut into {layout.num_microbatches} microbatches for "
-            f"{' and '.join(map(str, layout.replica_counts))} replicas{shares}; give a positive multiple of {parts}"
-        )
+    _require_parts(tensor, layout, parts=layout.num_microbatches * layout.num_parts)
+    return _cut(tensor, layout.num_microbatches, samples=samples, replica=replica)
+
+
+def _require_parts(tensor: torch.Tensor, layout: Layout, *, parts: int) -> None:
+    if tensor.dim() and tensor.shape[0] and not tensor.shape[0] % parts:
+        return
+    size = "no samples" if tensor.dim() == 0 else f"{tensor.shape[0]} samples"
+    shares = f" with shares of {layout.num_parts} samples" if layout.samples else ""
+    raise ValueError(
+        f"the batch has {size}, which cannot be cut into {layout.num_microbatches} microbatches for "
+        f"{' and '.join(map(str, layout.replica_counts))} replicas{shares}; give a positive multiple of {parts}"
+    )
+
+
+def _cut(tensor: torch.Tensor, num_microbatches: int, *, samples: Sequence[int], replica: int) -> torch.Tensor:
     if len(samples) == 1:
-        return tensor.reshape(layout.num_microbatches, -1, *tensor.shape[1:])
-    cut = tensor.reshape(layout.num_microbatches, sum(samples), -1, *tensor.shape[1:])
+        return tensor.reshape(num_microbatches, -1, *tensor.shape[1:])
+    cut = tensor.reshape(num_microbatches, sum(samples), -1, *tensor.shape[1:])
     start = sum(samples[:replica])
     return cut[:, start : start + samples[replica]].flatten(1, 2)

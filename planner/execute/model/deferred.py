@@ -50,7 +50,7 @@ class WeightGradStore:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Meanwhile a backward is somebody else's: a layer runs."""
+        """Meanwhile a backward is another's: a layer runs."""
         before, self.is_open = self.is_open, False
         try:
             yield
@@ -133,7 +133,7 @@ def _find_rule(layer: nn.Module) -> "type[_GradientRule] | None":
 
 
 def _is_patched(layer: nn.Module) -> bool:
-    """Whether somebody else's function stands for its forward, as accelerate's hooks do."""
+    """Whether another's function stands for its forward, as accelerate's hooks do."""
     forward = vars(layer).get("forward")
     return forward is not None and getattr(forward, "__module__", "") != __name__
 

@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,8 +12,7 @@ from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorm
 from planner.execute.model.deferred import WeightGradStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(NamedTuple):
     """What random numbers depend on, beside the layer: neither plan nor rank."""
 
     seed: int

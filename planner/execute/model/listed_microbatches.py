@@ -13,7 +13,7 @@ MicrobatchShape = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
 def are_listed(given: Any) -> bool:
     """Whether microbatches are given one by one, and not inputs and target of a batch to be cut."""
-    if isinstance(given, Mapping):
+    if type(given) is not tuple and isinstance(given, Mapping):
         return True
     return not (len(given) == 2 and isinstance(given[1], torch.Tensor))
 

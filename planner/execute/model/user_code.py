@@ -1,9 +1,8 @@
 """Calls into the user's own code: what fails there is called what it is, and where."""
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from planner.errors import ExecutionError
 
@@ -12,17 +11,23 @@ class OwnCodeError(RuntimeError):
     """Something that the user gave raised; `__cause__` has its traceback."""
 
 
-@contextmanager
-def calling(what: str) -> Iterator[None]:
+class calling:
     """Raises OwnCodeError that says what raised what, and in which line."""
-    try:
-        yield
-    except (OwnCodeError, ExecutionError):
-        raise
-    except Exception as error:
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if not isinstance(error, Exception) or isinstance(error, OwnCodeError | ExecutionError):
+            return
         lines = str(error).strip().splitlines()
         said = f": {lines[0]}" if lines else ""
-        raise OwnCodeError(f"{what} raised {type(error).__name__}{said}{_place(error)}") from error
+        raise OwnCodeError(f"{self.what} raised {type(error).__name__}{said}{_place(error)}") from error
 
 
 def _place(error: Exception) -> str:

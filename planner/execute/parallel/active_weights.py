@@ -75,7 +75,7 @@ class ActiveStages:
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """All of an iteration's actions."""
+        """Around the actions of an iteration: stages hold their weights, and free what is gathered at the end."""
         for layers in self.stages.values():
             layers.hold(is_held=True)
         self._position = 0

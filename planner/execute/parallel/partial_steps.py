@@ -1,13 +1,15 @@
-"""An optimizer's step in parts: torch's own take, on an accelerator, about as much memory again as all weights at once.
+"""An optimizer's step, parameters together or in parts, as it is quickest in the memory there is: the same bit by bit.
 
-The optimizers of torch step all parameters together there (`foreach`), with one temporary for each. Parameter by
-parameter they do the same in any order, so that some at a time give the same weights, bit by bit, and a part's memory.
+The optimizers of torch step all parameters together on an accelerator (`foreach`), with one temporary for each: about
+as much memory again as all weights. In parts they do the same in any order, with a part's memory. On a host they step
+one after the other, which takes Python longer than few small ones together take as a whole.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn, optim
 
 PARTS = 8
@@ -20,23 +22,58 @@ _BY_PARAMETER = (
 """Exactly these: others may count their steps, or look at all parameters."""
 
 
-def step_in_parts(optimizer: optim.Optimizer, *, is_accelerated: bool) -> None:
-    """Take one step of the optimizer, in parts where that spares memory and nothing else tells it from one."""
-    if not _is_divisible(optimizer, is_accelerated=is_accelerated):
-        optimizer.step()
-        return
-    for part in _parts([each for group in optimizer.param_groups for each in group["params"]]):
-        with _only(optimizer, part):
+_TOGETHER = frozenset({
+    optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.RMSprop, optim.Rprop, optim.SGD,
+})  # fmt: skip
+"""Those that give the same bits together as one after the other, of full floats (ASGD, NAdam and RAdam do not)."""
+SMALL_BYTES = 2**22
+"""Weights of a host that are stepped together: 53 of 0.9 MiB in all take 0.82 ms instead of 1.12, but 12 MiB twice as
+long as one after the other, since temporaries leave the cache before they are used."""
+
+
+class OptimizerStep:
+    """Takes the steps of one optimizer: as it does itself, where somebody could tell the difference."""
+
+    def __init__(self, optimizer: optim.Optimizer, *, is_accelerated: bool) -> None:
+        self.optimizer, self.is_accelerated = optimizer, is_accelerated
+        self._small: list[bool] = []
+        """Per group whether its weights are few."""
+
+    def take(self) -> None:
+        """One step."""
+        groups, optimizer = self.optimizer.param_groups, self.optimizer
+        is_watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        if type(optimizer) not in _BY_PARAMETER or is_watched:
             optimizer.step()
+        elif any(_steps_together(group, is_accelerated=self.is_accelerated) for group in groups):
+            for part in _parts([each for group in groups for each in group["params"]]):
+                with _only(optimizer, part):
+                    optimizer.step()
+        else:
+            if len(self._small) != len(groups):
+                self._small = [_is_small(group["params"]) for group in groups]
+            small = zip(groups, self._small, strict=True) if type(optimizer) in _TOGETHER else ()
+            self._step_together([group for group, is_small in small if is_small and _is_open(group)])
+
+    def _step_together(self, groups: list[dict[str, Any]]) -> None:
+        for group in groups:
+            group["foreach"] = True
+        try:
+            self.optimizer.step()
+        finally:
+            for group in groups:
+                group["foreach"] = None
 
 
-def _is_divisible(optimizer: optim.Optimizer, *, is_accelerated: bool) -> bool:
-    watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    return (
-        type(optimizer) in _BY_PARAMETER
-        and not watched
-        and any(_steps_together(group, is_accelerated=is_accelerated) for group in optimizer.param_groups)
-    )
+def _is_small(parameters: Sequence[nn.Parameter]) -> bool:
+    is_plain = all(type(each) is nn.Parameter and each.dtype in (torch.float32, torch.float64) for each in parameters)
+    return is_plain and len(parameters) > 1 and sum(each.nbytes for each in parameters) <= SMALL_BYTES
+
+
+def _is_open(group: dict[str, Any]) -> bool:
+    """Whether nobody asked for anything else; a rate that is a tensor is not taken together."""
+    is_asked = group.get("foreach", True) is not None or group.get("fused") or group.get("differentiable")
+    return not is_asked and not any(isinstance(value, torch.Tensor) for value in group.values())
 
 
 def _steps_together(group: dict[str, Any], *, is_accelerated: bool) -> bool:

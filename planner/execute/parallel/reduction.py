@@ -21,7 +21,7 @@ def bucket_bytes_of(plan: Plan) -> int:
 
 
 class StageReduction:
-    """The gradients of a stage: added up over its replicas while other stages go on computing, and scaled.
+    """The gradients of a stage: added up over its replicas while other stages continue computing, and scaled.
 
     Where there is somebody to add to, gradients lie side by side in buckets from their first microbatch on, so that
     nothing is copied to be sent, and nothing is held twice. A parameter that no replica used ends without a gradient,
@@ -50,7 +50,6 @@ class StageReduction:
         self._running: list[tuple[GradientBucket, Any]] = []
         self._early = EarlySending(self._buckets, self._send)
 
-    @torch.no_grad()
     def prepare(self) -> None:
         """To be called before an iteration's first backward pass: gradients that are gone begin as zeros.
 
@@ -58,19 +57,23 @@ class StageReduction:
         """
         if self.group is None or self.parts:
             return
-        if not self._buckets:
-            self._buckets += self._make_buckets()
-        for bucket in self._buckets:
-            bucket.take_in()
+        with torch.no_grad():
+            if not self._buckets:
+                self._buckets += self._make_buckets()
+            for bucket in self._buckets:
+                bucket.take_in()
+
+    @property
+    def carries(self) -> bool:
+        """Whether something travels in this iteration."""
+        return self.is_due and bool(self._buckets)
 
     def carry(self, values: torch.Tensor) -> torch.Tensor | None:
         """Take values along that are to be added up as gradients are; gives where their sums will be after `finish`.
 
-        None where nothing travels, or in no type that holds them: then they want a message of their own. To be called
-        between `prepare` and the iteration's last backward.
+        None where they travel in no type that holds them: then they want a message of their own. To be called between
+        `prepare` and the iteration's last backward, if it `carries`.
         """
-        if not self.is_due or not self._buckets:
-            return None
         place = self._buckets[-1].carried
         if len(values) != len(place) or torch.promote_types(values.dtype, place.dtype) != place.dtype:
             return None
@@ -84,7 +87,6 @@ class StageReduction:
         if self.is_due and len(self._buckets) > 1:
             self._early.begin()
 
-    @torch.no_grad()
     def start(self) -> None:
         """To be called once per iteration, after the last weight gradient; raises ExecutionError as `EarlySending`."""
         if not self.is_due:
@@ -101,7 +103,9 @@ class StageReduction:
     def _send(self, bucket: GradientBucket) -> None:
         bucket.take_in()
         bucket.flag_used()
-        self._running.append((bucket, distributed.all_reduce(bucket.message, group=self.group, async_op=True)))
+        self._running.append(
+            (bucket, self.group.allreduce([bucket.message]))
+        )  # `distributed.all_reduce` logs each call
 
     def _make_buckets(self) -> Iterator[GradientBucket]:
         """The last layers' first, as a backward completes them; the last one carries what else is added up."""
@@ -117,11 +121,11 @@ class StageReduction:
             bucket.drop_unused()
         for part in self.parts:
             part.add_up()
-        grads = [bucket.flat for bucket, _ in self._running] or [
-            parameter.grad for parameter in self.parameters if parameter.grad is not None
-        ]
+        grads = [bucket.flat for bucket, _ in self._running]
         self._running.clear()
-        for grad in grads if divisor != 1 else ():
+        if divisor == 1:
+            return
+        for grad in grads or [each.grad for each in self.parameters if each.grad is not None]:
             grad.div_(divisor)
 
     def finish_buckets(self) -> None:
@@ -195,7 +199,24 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
+def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Tensor) -> bool:
+    """Whether all numbers of all are: by one call, as torch.amp.GradScaler does it, but where it cannot take them.
+
+    `found`: a float to write to, on their device; `one`: 1 there.
+    """
+    found.zero_()
+    try:
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
+    except RuntimeError:
+        return all(bool(grad.isfinite().all()) for grad in gradients_in(grads))
+    return not found.item()
+
+
 def gradients_of(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
     """Of those that have one and are not empty; of a table whose gradient is sparse the rows that it has."""
-    grads = [each.grad for each in parameters if each.grad is not None and each.grad.numel()]
-    return [grad.coalesce().values() if grad.is_sparse else grad for grad in grads]
+    return gradients_in([grad for each in parameters if (grad := each.grad) is not None])
+
+
+def gradients_in(grads: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that are not empty; of one that is sparse the rows that it has."""
+    return [grad.coalesce().values() if grad.is_sparse else grad for grad in grads if grad.numel()]

@@ -1,6 +1,5 @@
 """From gradients that are added up to weights: scaling, clipping, the optimizers and their schedules."""
 
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,8 +10,8 @@ from torch import distributed, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from planner.execute.model.user_code import calling
-from planner.execute.parallel.partial_steps import step_in_parts
-from planner.execute.parallel.reduction import StageReduction, Tie, clip_gradients, gradients_of
+from planner.execute.parallel.partial_steps import OptimizerStep
+from planner.execute.parallel.reduction import StageReduction, Tie, are_finite, clip_gradients, gradients_of
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
 
@@ -48,16 +47,20 @@ class Update:
         self.parameters = [parameter for _, parameter in named]
         self.stepped = [self.stepped_for(parameter) for parameter in self.parameters]
         """Those that have the gradients when a step is taken."""
+        held = (*self.parameters, *self.stepped, *wholes.values())
+        self._held = tuple({id(parameter): parameter for parameter in held}.values())
         trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self.trained = [(name, self.stepped_for(parameter)) for name, parameter in trained]
         shown = [(name, wholes.get(id(parameter), parameter)) for name, parameter in trained]
         self.optimizers = make_optimizers(training, shown, stepped=[parameter for _, parameter in self.trained])
+        self._steps = [OptimizerStep(each, is_accelerated=device.type == "cuda") for each in self.optimizers]
         self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
         self.num_updates = 0
         """Steps that the optimizers have taken."""
         self.scale = 1.0 if training.loss_scale is None else training.loss_scale.initial
         self.num_good = 0
         """Iterations since the loss scale was changed."""
+        self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
         self.is_spoiled = False
         """Something was not finite since the last step."""
         self.num_tokens = 0.0
@@ -98,10 +101,8 @@ class Update:
 
     def has_finite_gradients(self) -> bool:
         """Whether all here are; asked once per step, so it costs no more than reading them once."""
-        grads = gradients_of(self.stepped)
-        if not grads or math.isfinite(float(torch.stack(torch._foreach_norm(grads)).sum())):
-            return True
-        return all(bool(grad.isfinite().all()) for grad in grads)  # squares of large numbers are infinite, too
+        grads = [grad for each in self.stepped if (grad := each.grad) is not None]
+        return not grads or are_finite(grads, found=self._found, one=self._one)
 
     def nonfinite_gradients(self) -> list[str]:
         """Names of the parameters here whose gradients are not finite."""
@@ -112,24 +113,21 @@ class Update:
         is_good, self.is_spoiled = is_good and not self.is_spoiled, False
         if is_good:
             self._use_own_types()
-            for optimizer in self.optimizers:
+            for optimizer, step in zip(self.optimizers, self._steps, strict=True):
                 with calling(f"the optimizer's step ({type(optimizer).__name__})"):
-                    step_in_parts(optimizer, is_accelerated=self.device.type == "cuda")
+                    step.take()
             for schedule in self.schedules:
                 with calling(f"the schedule's step ({type(schedule).__name__})"):
                     schedule.step()
             self.num_updates += 1
         self._rescale(is_good=is_good)
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        for parameter in (*self.parameters, *self.stepped, *self.wholes.values()):  # those that no optimizer has
+        for parameter in self._held:  # those that no optimizer has among them
             parameter.grad = None
         self._use_long_types()
         return is_good
 
     def _use_long_types(self) -> None:
-        held = [*self.parameters, *self.stepped, *self.wholes.values()]
-        for parameter in _short(held) if self.training.float32_gradients else ():
+        for parameter in _short(self._held) if self.training.float32_gradients else ():
             parameter.grad_dtype = torch.float32
 
     def _use_own_types(self) -> None:
@@ -151,7 +149,7 @@ class Update:
             self.scale, self.num_good = self.scale * rule.growth, 0
 
     def state(self) -> dict[str, float]:
-        """What is the same on every process, to go on from."""
+        """What is the same on every process, to continue from."""
         return {"num_updates": float(self.num_updates), "scale": self.scale, "num_good": float(self.num_good)}
 
     def go_on(self, state: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""What a process is doing and when it did it: the action at hand for the watch, the times of all for the timeline."""
+"""What a process is doing and when it did it: the current action for the watch, the times of all for the timeline."""
 
 import time
 from collections import deque
@@ -125,7 +125,7 @@ class ActionLog:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.current = ""
-        """The cell at hand; empty between iterations."""
+        """The current cell; empty between iterations."""
         self.is_computing = False
         """Whether it has what it needs; otherwise it waits."""
         self.since = time.monotonic()
@@ -148,9 +148,17 @@ class ActionLog:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Everything the cell needs is there."""
-        self.is_computing, self.since = True, time.monotonic()
-        start = self.clock.mark()
+        start = self.begin()
         yield
+        self.end(start)
+
+    def begin(self) -> Any:
+        """Everything the cell needs is there; gives what `end` is to be told."""
+        self.is_computing, self.since = True, time.monotonic()
+        return self.clock.mark()
+
+    def end(self, start: Any) -> None:
+        """It is computed, as far as the host knows."""
         end = self.clock.mark()
         self._taken_up.append(self._last_note)
         self._spans.append((self.current, start, end))
@@ -163,7 +171,7 @@ class ActionLog:
         self._spans[-1] = name, start, self.clock.mark()
 
     def state(self) -> tuple[str, bool]:
-        """The cell at hand and whether it has what it needs; where work is queued, the first that is not done."""
+        """The current cell and whether it has what it needs; where work is queued, the first that is not done."""
         for name, start, end in list(self._spans):
             if not self.clock.is_past(end):
                 return name, self.clock.is_past(start)

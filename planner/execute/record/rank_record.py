@@ -1,8 +1,8 @@
 """What becomes of one process of a job, written down by its parent: who it was, that it runs, how it ended.
 
 The parent forks before the program begins, and needs nothing but the standard library: it outlives whatever ends the
-program. A process that is killed is told apart from one that failed, and a parent that is gone as well leaves a record
-that still says `running`.
+program. A process that is killed is distinguished from one that failed, and a parent that is gone as well leaves a
+record that still says `running`.
 """
 
 import ctypes
@@ -76,7 +76,7 @@ def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path
         started=start_ticks(parent) or 0,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    # Whoever is asked to end from here on is known to have been asked.
+    # The one that is asked to end from here on is known to have been asked.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     write_record(folder, record)
     _report(record, to=report)
@@ -89,7 +89,7 @@ def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path
 
 
 def _die_with(parent: int) -> None:
-    """The kernel kills this process when its parent is killed; elsewhere than on Linux it goes on alone."""
+    """The kernel kills this process when its parent is killed; elsewhere than on Linux it continues alone."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
@@ -125,7 +125,7 @@ def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None
 
 
 def _report(record: RankRecord, resumption: Resumption | None = None, *, to: Path | None) -> None:
-    """Add a line, and one that says how the job went on; all processes of a host write into the same file."""
+    """Add a line, and one that says how the job continued; all processes of a host write into the same file."""
     lines = [asdict(each) for each in (record, resumption) if each is not None]
     with suppress(OSError), open(os.devnull if to is None else to, "a", encoding="utf-8") as file:
         file.write("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines))

@@ -1,4 +1,4 @@
-"""A recipe (`pipeline-recipe/1`) as the executor reads it: from which step every layer of a new plan goes on."""
+"""A recipe (`pipeline-recipe/1`) as the executor reads it: from which step every layer of a new plan continues."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""How a job went on, written down for whoever started it anew."""
+"""How a job continued, written down for the one that started it anew."""
 
 import json
 import os

@@ -2,11 +2,10 @@
 
 import math
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import distributed, nn
@@ -50,8 +49,7 @@ CHECK_EVERY = 100
 """Iterations between two comparisons of contents, unless another number is given."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iteration:
+class Iteration(NamedTuple):
     """What one process knows about one iteration."""
 
     losses: tuple[float, ...]
@@ -109,7 +107,8 @@ class Execution:
         for stage in self.stages:
             stage.weight_stream = weight_stream
         self._carried: LossSums | None = None
-        """Losses that travel with the gradients at hand."""
+        """Losses that travel with the present gradients."""
+        self._parts = {number: self.layout.part_at(number, self.rank) for number in self.layout.stages_of(self.rank)}
         self.runtime = self._make_runtime()
         pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
@@ -120,6 +119,10 @@ class Execution:
             pieces=pieces,
             wholes=self.parts.wholes,
         )
+        whole, *more = self.plan.stages
+        is_whole = all(len(group) == 1 for group in whole.replicas) and not (whole.is_split or whole.is_sharded)
+        self._are_alike = is_whole and not more
+        """Whether all processes have the same gradients, added up."""
         self.totals = LossTotals(self.training, weight=self._loss_weight, group=groups.stages[-1], device=device)
         self._forward_pass: ForwardPass | None = None
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
@@ -279,8 +282,7 @@ class Execution:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         for stage in self.stages:
             number = stage.stage_index
-            part = self.layout.part_at(number, self.rank)
-            stage.moment = Moment(seed=self.training.seed, iteration=self.number, microbatch=0, replica=part)
+            stage.moment = Moment(self.training.seed, self.number, microbatch=0, replica=self._parts[number])
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
@@ -293,10 +295,7 @@ class Execution:
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
             self.runtime.loss_factor *= self._loss_weight
         self.log.on_note = None if self.active is None else self.active.take
-        with (
-            torch.random.fork_rng([self.device] if self.device.type == "cuda" else []),
-            nullcontext() if self.active is None else self.active.iteration(),
-        ):
+        with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
             losses = self._run_actions(share)
         self.log.on_note = None
         if self.weight_stream is not None:
@@ -306,7 +305,7 @@ class Execution:
     def _carry(self, losses: Mapping[int, torch.Tensor]) -> None:
         """Let gradients take the losses along, where there are no tokens to be counted first."""
         reduction = self.stages[0].reduction
-        if reduction is not None and self.training.num_tokens is None:
+        if reduction is not None and reduction.carries and self.training.num_tokens is None:
             values = reduction.carry(self.totals.weighted(losses, count=len(losses)))
             self._carried = None if values is None else LossSums(values=values, counts=None, works=())
 
@@ -346,9 +345,7 @@ class Execution:
 
     def _on_any(self, *mine: bool) -> tuple[bool, ...]:
         """Whether on any process; replicas of one stage that holds all and shards nothing have the same, added up."""
-        first, *more = self.plan.stages
-        is_whole = all(len(group) == 1 for group in first.replicas) and not (first.is_split or first.is_sharded)
-        if is_whole and not more:
+        if self._are_alike:
             return mine
         flags = torch.tensor(mine, dtype=torch.int32, device=self.device)
         if self.layout.world_size > 1:
@@ -357,8 +354,10 @@ class Execution:
 
     def _num_means(self, layout: Layout) -> int:
         """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
+        if self.training.loss_is_sum:
+            return 1
         replicas = 1 if layout.samples or layout.dealing else layout.num_replicas_of(-1)
-        return 1 if self.training.loss_is_sum else layout.num_microbatches * replicas
+        return layout.num_microbatches * replicas
 
     @property
     def _loss_weight(self) -> float:
@@ -412,6 +411,20 @@ class Execution:
         """Per microbatch that it takes, meta tensors of what a stage is given."""
         planned, own = self.preparation.shape_at(stage, rank=self.rank), share.shapes.get(stage, {})
         return {k: own.get(k, planned).inputs for k in share.layout.assignment_of(stage, self.rank)}
+
+
+@contextmanager
+def _own_generators(device: torch.device) -> Iterator[None]:
+    """Layers have their own numbers; the process's generators are as they were afterwards."""
+    if device.type == "cuda":
+        with torch.random.fork_rng([device]):
+            yield
+        return
+    state = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
 
 
 def make_log(device: torch.device) -> ActionLog:

@@ -1,4 +1,4 @@
-"""Whether what a process on a host lets go of stays with it, as that on an accelerator does with torch's allocator."""
+"""Whether what a process on a host releases stays with it, as that on an accelerator does with torch's allocator."""
 
 import ctypes
 import os

@@ -9,6 +9,7 @@ from torch import distributed, nn
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, split_batch
 from planner.execute.model.batch_norms import exchange_in
+from planner.execute.model.random_layers import takes_none
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveLayers
 from planner.execute.parallel.full_sharding import FullyShardedReduction, LayerSharder, ShardedLayers, unique_parts
@@ -20,7 +21,7 @@ from planner.execute.record.action_log import ActionLog
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.width_check import GroupTrial, stand_ins
 from planner.execute.stage.routed_runtime import RoutedStage
-from planner.execute.stage.runtime import ChainStage, PlanStage
+from planner.execute.stage.runtime import ChainStage, PlanStage, defer_layers
 from planner.execute.stage.split_stage import SplitStage
 from planner.execute.stage.stage_module import StageModule, make_layer, unflatten
 from planner.execute.table.routes import make_routes
@@ -135,6 +136,7 @@ class LocalModel:
         module = StageModule(
             wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)
         )
+        module.is_loss_known = takes_none(self.training.loss)
         options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
@@ -143,6 +145,9 @@ class LocalModel:
             stage = ChainStage(module, number, **options)
         else:
             stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+        is_split = any(each.stage == number and each.kind in "IW" for row in self.layout.rows for each in row)
+        if stage.is_deferring and is_split:
+            defer_layers(module, stage.store, shape=shape)
         if sharded is not None:
             stage.putting_off, stage.store.after = sharded.putting_off, sharded.reduce
         return stage

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -53,7 +52,7 @@ def _run_again(model: LocalModel, forward: ForwardPass, *, microbatch: int) -> P
     """What first gives a value that is not finite, of the layers here."""
     for stage in model.stages:
         if stage.moment is not None:
-            cast(StageModule, stage.submod).moment = replace(stage.moment, microbatch=microbatch)
+            cast(StageModule, stage.submod).moment = stage.moment._replace(microbatch=microbatch)
     with _looking(model) as found, torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
         forward.run(microbatch, lambda *_: None)
     return min(found, default=None)

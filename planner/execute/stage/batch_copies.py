@@ -1,4 +1,4 @@
-"""The samples of a batch on their way to the device, a microbatch at a time, while the host goes on."""
+"""The samples of a batch on their way to the device, a microbatch at a time, while the host continues."""
 
 import torch
 
@@ -12,4 +12,4 @@ def ready_to_copy(tensor: torch.Tensor, *, device: torch.device) -> torch.Tensor
 
 def to_device(tensor: torch.Tensor, *, device: torch.device) -> torch.Tensor:
     """There; on an accelerator the copy is only queued."""
-    return tensor.to(device, non_blocking=True)
+    return tensor if tensor.device == device else tensor.to(device, non_blocking=True)

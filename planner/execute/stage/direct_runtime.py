@@ -1,7 +1,6 @@
 """Runs a stage that is the whole model: no messages, so none of what torch's schedule runtime does around an action."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -28,25 +27,30 @@ class DirectRuntime:
         """`take_losses`: called with all losses before the last backward, whose gradients may take them along."""
         self.stage, self.loss, self.take_losses, self.loss_factor = stage, loss, take_losses, 1.0
         """What the loss is multiplied by for the backward."""
-        self._cells = [(str(action), action.kind, action.microbatch) for action in actions]
+        self._cells = [(str(action), action.kind == "F", action.microbatch) for action in actions]
+        self._reduce = f"{stage.stage_index}REDUCE_GRAD"
+        self._calling_loss = calling("the loss")
         stage.store.is_noting = stage.store.is_deferring = False
 
     def run(self, batches: Mapping[int, Tensors], targets: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """One iteration of samples and targets by microbatch; returns the loss of every microbatch."""
         stage, log = self.stage, self.stage.log
         losses, pending = dict[int, torch.Tensor](), dict[int, torch.Tensor]()
-        for name, kind, microbatch in self._cells:
+        last = self._cells[-1]
+        for cell in self._cells:
+            name, is_forward, microbatch = cell
             log.note(name)
-            if kind == "F":
+            if is_forward:
                 loss = self._forward(microbatch, batches[microbatch], target=targets[microbatch])
                 losses[microbatch] = loss.detach()
                 pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
-            else:
-                if name == self._cells[-1][0]:
-                    self._expect_last(dict(sorted(losses.items())))
-                with log.computing(), stage.store.opened():
-                    torch.autograd.backward(pending.pop(microbatch))
-        log.note(f"{stage.stage_index}REDUCE_GRAD")
+                continue
+            if cell is last:
+                self._expect_last(dict(sorted(losses.items())))
+            start = log.begin()
+            pending.pop(microbatch).backward()  # type: ignore[no-untyped-call]
+            log.end(start)
+        log.note(self._reduce)
         stage.perform_reduce_grad(1)
         return dict(sorted(losses.items()))
 
@@ -58,13 +62,14 @@ class DirectRuntime:
 
     def _forward(self, microbatch: int, samples: Tensors, *, target: torch.Tensor) -> torch.Tensor:
         stage, module = self.stage, cast(StageModule, self.stage.submod)
-        module.moment = None if stage.moment is None else replace(stage.moment, microbatch=microbatch)
+        module.begin(microbatch, moment=stage.moment)
         given = [to_device(tensor, device=stage.device) for tensor in samples]
-        with stage.log.computing():
-            output = module(*given)
-            stage.require_planned(as_tuple(output), microbatch=microbatch)
-            with calling("the loss"):
-                loss: torch.Tensor = self.loss(output, target)
+        start = stage.log.begin()
+        output = module(*given)
+        stage.require_planned(as_tuple(output), microbatch=microbatch)
+        with self._calling_loss:
+            loss: torch.Tensor = self.loss(output, target)
+        stage.log.end(start)
         return loss
 
 

@@ -6,7 +6,6 @@ our own hand, weight gradients may be put off, every action is noted, and tensor
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -51,7 +50,9 @@ class PlanStage(PipelineStage):
         log: ActionLog,
         is_deferring: bool,
     ) -> None:
-        """`is_deferring`: split the backward by putting off weight gradients; otherwise by torch's own two passes."""
+        """`is_deferring`: split the backward by putting off weight gradients (see `defer_layers`); otherwise
+        by torch's own two passes.
+        """
         self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
         self.is_deferring, self.is_sending = is_deferring, True
         """Whether outputs have to wait in the stage until they are sent."""
@@ -73,7 +74,6 @@ class PlanStage(PipelineStage):
         if is_deferring:
             self.store.is_open = False
             module.store = self.store
-            defer_layers(module, self.store, shape=shape)
         module.clones_views = not is_deferring
         super().__init__(
             module,
@@ -89,9 +89,7 @@ class PlanStage(PipelineStage):
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
         module = cast(StageModule, self.submod)
-        module.microbatch = args[0]
-        if self.moment is not None:
-            module.moment = replace(self.moment, microbatch=args[0])
+        module.begin(args[0], moment=self.moment)
         self.store.is_noting = args[0] in self.split
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Messages on their way: what was sent is let go of soon after, not at the end of the iteration."""
+"""Messages on their way: what was sent is released soon after, not at the end of the iteration."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """A stage whose I or W is elsewhere than its F, as one of the processes that work for it sees it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -46,6 +45,7 @@ class SplitStage(RoutedStage):
         self.parts, rank = parts, distributed.get_rank()
         self.part = next(part for part in parts if part.rank == rank)
         self.weight_part = next((part for part in parts if "W" in part.kinds), None)
+        defer_layers(module, self.store, shape=self.shape)
         if copy is not module:
             _share_parameters(module, copy)
             copy.store = self.store
@@ -90,7 +90,7 @@ class SplitStage(RoutedStage):
         """F: keep, or make ready to leave, what every share of I needs; `take_loss` gives the last stage's loss."""
         inputs, module = self.gather_inputs(microbatch), cast(StageModule, self.submod)
         saved = SavedTensors(self.backward.parameters)
-        module.moment = None if self.moment is None else replace(self.moment, microbatch=microbatch)
+        module.moment = None if self.moment is None else self.moment._replace(microbatch=microbatch)
         with self.log.computing(), saved.noting():
             outputs = tuple(tensor.detach() for tensor in as_tuple(module(*inputs)))
         self.require_planned(outputs, microbatch=microbatch)

@@ -15,8 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from planner.execute.model.batch_norms import Exchange, TraitFinder, Traits
+from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
+from planner.execute.model.random_layers import may_draw
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
@@ -43,12 +45,12 @@ class StageModule(nn.Module):
         self.wiring, self.counts = wiring, {name: counts[name] for name in wiring.arrives}
         self.recompute, self.kept = frozenset(recompute), frozenset(kept)
         self.microbatch = 0
-        """The one at hand."""
+        """The current one."""
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
         self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
         self.moment: Moment | None = None
-        """What the random numbers of the microbatch at hand depend on; None: they come as they come."""
+        """What the random numbers of the current microbatch depend on; None: they come as they come."""
         self.exchange: Exchange | None = None
         """How its replicas tell each other of their samples, if batch norms need that."""
         self.store: WeightGradStore | None = None
@@ -56,29 +58,71 @@ class StageModule(nn.Module):
         self.finder, self.traits = TraitFinder(), dict[str, Traits]()
         """What its layers were seen doing without data."""
         self._changing = {name: ChangingBuffers() for name in wiring.layers}
+        self._is_row = _is_row(wiring, self.counts)
+        self._rows = tuple((name, layers[name]) for name in wiring.layers)
+        self._drawing: frozenset[str] | None = None
+        """Layers that are given random numbers of their own: those that may take some, and the last, for the loss."""
+        self.is_loss_known = False
+        """Whether the loss is known to take none."""
+        self._undecided: dict[str, nn.Module] = {}
+        """Of a row those that are just called: the modules that do so."""
 
     def layer(self, name: str) -> nn.Module:
         """The module of a layer, by its name in the plan."""
         return self.layers[self.wiring.layers.index(name)]
 
+    def begin(self, microbatch: int, *, moment: Moment | None) -> None:
+        """A microbatch is at hand; `moment`: of any one of its iteration."""
+        now = None if moment is None else moment._replace(microbatch=microbatch)
+        self.__dict__.update(microbatch=microbatch, moment=now)  # setting a module's attributes takes 2 us each
+
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
         """Tensors as they arrive, in the order of the wiring; gives those that leave, alone if it is only one."""
+        if self._is_row and not arrived[0].is_meta and not self.clones_views:
+            if self._drawing is None:
+                self._settle()
+            return self._run_row(arrived[0])
         values = unflatten(arrived, self.counts)
-        for name, layer in zip(self.wiring.layers, self.layers, strict=True):
+        for name, layer in self._rows:
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
             values[name] = tuple(map(dense, as_tuple(self._call(name, layer, arguments=arguments))))
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(self._ready(tensor) for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
 
-    def _call(self, name: str, layer: nn.Module, *, arguments: list[torch.Tensor]) -> torch.Tensor | Tensors:
+    def _settle(self) -> None:
+        """What of its layers has to be decided in every microbatch."""
+        self._drawing = frozenset(each for each, own in self._rows if may_draw(own))
+        self._drawing |= frozenset() if self.is_loss_known else {self.wiring.layers[-1]}
+        decided = self._drawing | self.recompute
+        plain = [(name, layer) for name, layer in self._rows if name not in decided and self.exchange is None]
+        self._undecided = {name: layer.only or layer if isinstance(layer, CutLayer) else layer for name, layer in plain}
+
+    def _run_row(self, tensor: torch.Tensor) -> torch.Tensor | Tensors:
+        """Each layer takes what the one before it gives: no value needs a name."""
+        given: torch.Tensor | Tensors = tensor
+        for name, layer in self._rows:
+            if isinstance(given, torch.Tensor) and name in self._undecided:
+                given = layer(given) if layer._forward_hooks else self._undecided[name](given)
+            else:
+                given = self._call(name, layer, arguments=as_tuple(given))
+            given = dense(given) if isinstance(given, torch.Tensor) else tuple(map(dense, as_tuple(given)))
+        if not self.leaving_counts:
+            self.leaving_counts = {self.wiring.layers[-1]: 1 if isinstance(given, torch.Tensor) else len(given)}
+        if isinstance(given, torch.Tensor):
+            return given.contiguous()
+        return given[0].contiguous() if len(given) == 1 else tuple(each.contiguous() for each in given)
+
+    def _call(self, name: str, layer: nn.Module, *, arguments: Sequence[torch.Tensor]) -> torch.Tensor | Tensors:
         result: torch.Tensor | Tensors
         if arguments[0].is_meta:
             with self.finder.finding(self.traits, name):
                 result = layer(*arguments)
             return result
         seed = None
-        if self.moment is not None:
+        if self._drawing is None:
+            self._settle()
+        if self.moment is not None and name in self._drawing:  # type: ignore[operator]
             seed = partial(seed_generators, self.moment.number(name), arguments[0].device)
             seed()
         is_recomputed = name in self.recompute and self.microbatch not in self.kept and torch.is_grad_enabled()
@@ -89,13 +133,20 @@ class StageModule(nn.Module):
         if not is_recomputed:
             result = run(*arguments)
             return result
-        result = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=seed is None)
+        result = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=self.moment is None)
         return result
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
         """Torch sends dense tensors only, and its native split fails on the view that a layer may give."""
         dense = tensor.contiguous()
         return dense.clone() if self.clones_views and dense._is_view() else dense
+
+
+def _is_row(wiring: StageWiring, counts: Mapping[str, int]) -> bool:
+    """Whether one tensor arrives, each layer takes what the one before it gives, and the last one's alone leaves."""
+    befores = [*wiring.arrives, *wiring.layers]
+    takes = all(wiring.takes[name] == (before,) for name, before in zip(wiring.layers, befores, strict=False))
+    return takes and list(counts.values()) == [1] and wiring.leaves == (wiring.layers[-1],)
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

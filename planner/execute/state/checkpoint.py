@@ -1,4 +1,4 @@
-"""Saves and loads weights, buffers and optimizer state by layer, so that another plan can go on where one left off.
+"""Saves and loads weights, buffers and optimizer state by layer, so that another plan can continue where one left off.
 
 Written with torch.distributed.checkpoint: every process writes its own layers (of several replicas the first), and
 reads those that it has now. Keys are `weights/layer:path` (parameters and persistent buffers), `buffers/layer:path`
@@ -178,7 +178,7 @@ def load_checkpoint(execution: Execution, folder: Path, *, reader: FileSystemRea
 
 
 def take_over(execution: Execution, state: Mapping[str, Any]) -> None:
-    """Go on from the state of the layers that are here, whole, by the keys of a checkpoint."""
+    """Continue from the state of the layers that are here, whole, by the keys of a checkpoint."""
     held = held_layers(execution)
     for key, tensor in _weights(execution, held).items():
         part = execution.parts.of(tensor)

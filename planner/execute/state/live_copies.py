@@ -42,8 +42,7 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
     """Keep the state after `iteration` iterations, and the copy before it; a collective call.
 
     Every process keeps its layers whole: what several devices hold in pieces (sharded states, groups) is put together.
-    Copies of an earlier plan go when all processes have one of this plan. Raises ValueError if the folder is somebody
-    else's.
+    Copies of an earlier plan go when all processes have one of this plan. Raises ValueError if the folder is another's.
     """
     if iteration % execution.training.accumulate:
         return  # gradients that accumulate are no part of it
@@ -127,7 +126,7 @@ def _numbered(place: Path) -> list[Path]:
 
 
 def _gather_random(execution: Execution) -> list[torch.Tensor]:
-    """The states of all ranks' generators: a rank of the next plan goes on from that of the same number."""
+    """The states of all ranks' generators: a rank of the next plan continues from that of the same number."""
     mine = torch.get_rng_state()
     every = [torch.empty_like(mine) for _ in range(execution.layout.world_size)]
     execution.log.note("the copy of the state")

@@ -1,4 +1,4 @@
-"""Where a process goes on from: live copies in memory, a checkpoint, or the beginning."""
+"""Where a process continues from: live copies in memory, a checkpoint, or the beginning."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from planner.execute.state.live_copies import restore_copies
 def resume(
     execution: Execution, *, order: RecipeOrder | None, folder: Path | None, copies: Path | None, is_named: bool
 ) -> Resumption:
-    """Go on as a recipe orders, or from the newest checkpoint in a folder; a collective call.
+    """Continue as a recipe orders, or from the newest checkpoint in a folder; a collective call.
 
     `copies`: folder of the live copies; `is_named`: that the folder has a checkpoint is not in doubt. Raises ValueError
     if the recipe is for another plan, or wants another iteration than its checkpoint has.

@@ -1,8 +1,8 @@
 """Ends all processes with one message when one of them fails, dies or waits for too long.
 
 A thread looks at what the process is doing. It can speak while the process itself is stuck inside torch. Processes
-talk through a store of their own connection: whoever finds something wrong first writes down what, everyone adds what
-it is doing, and everyone prints the whole.
+talk through a store of their own connection: the one that finds something wrong first writes down what, everyone adds
+what it is doing, and everyone prints the whole.
 """
 
 import os
@@ -51,7 +51,7 @@ class _ActionProgress(Protocol):
     needs: Mapping[str, str]
 
     def state(self) -> tuple[str, bool]:
-        """The cell at hand and whether it has what it needs."""
+        """The current cell and whether it has what it needs."""
 
 
 def make_timeout_s(makespan_ns: int | None) -> float:

@@ -27,7 +27,7 @@ from planner.execute.transformers_trainer.trainer_training import (
 )
 
 _CHECKPOINT = "pipeplan"
-"""Folder of a checkpoint of the `Trainer` with what the processes have to go on from."""
+"""Folder of a checkpoint of the `Trainer` with what the processes have to continue from."""
 
 
 class PlannedTrainer(Trainer):

@@ -50,7 +50,7 @@ def deadlock(case: Case) -> Findings:
 def _is_numbered(case: Case) -> bool:
     """Whether the claimed starts number the actions so that every one comes after those it waits for.
 
-    Whoever has numbered them: where such a numbering exists, nothing waits for itself.
+    The one that has numbered them: where such a numbering exists, nothing waits for itself.
     """
     timeline, orders, replicas = case.timeline, case.reading.orders, case.reading.replicas
     if timeline is None or not isinstance(timeline.actions, PlayedActions):
@@ -135,7 +135,7 @@ class _Untimed:
                 self.send(slot, microbatch)
 
     def take_along(self, group: DeviceGroup, device: str) -> bool:
-        """Move the other devices of the group past the action at hand, if all have come to it."""
+        """Move the other devices of the group past the current action, if all have come to it."""
         others = [other for other in group if other != device]
         action = self.head(device)
         if any(self.orders[other][self.position[other] : self.position[other] + 1] != (action,) for other in others):
@@ -146,7 +146,7 @@ class _Untimed:
         return True
 
     def send(self, slot: int, microbatch: int) -> None:
-        """Deliver what an action has made; who has got everything may go on."""
+        """Deliver what an action has made; who has got everything may continue."""
         for target in self.sends[slot]:
             self.missing[target][microbatch] -= 1
             if self.missing[target][microbatch] == 0:

@@ -1,9 +1,11 @@
 """Rules: every layer is in one stage, and the stages are in order."""
 
+from dataclasses import asdict
 from itertools import pairwise
 
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.recomputation import recompute_kinds
+from profiles.degrees import Degrees
 
 
 def layer_unknown(case: Case) -> Findings:
@@ -85,6 +87,18 @@ def recompute_microbatches_wrong(case: Case) -> Findings:
             yield Finding(f"stage {number}", f"some of 0 to {count - 1}, ascending", list(listed), message)
 
 
+def degrees_wrong(case: Case) -> Findings:
+    """Degrees that a stage names are those of the profile at its width: they multiply to it, and experts divide it."""
+    entries = {each.tensor * each.context * each.data: each for each in case.problem.profile.degrees}
+    for number, stage in enumerate(case.plan.stages):
+        width = max(map(len, stage.replicas), default=1)
+        held = entries.get(width, Degrees(tensor=width))
+        wanted = {name: value for name, value in asdict(held).items() if value > 1}
+        if stage.degrees and dict(stage.degrees) != wanted:
+            message = f"Stage {number} is on groups of {width}, whose degrees are {held}, but names others."
+            yield Finding(f"stage {number}", wanted, dict(stage.degrees), message)
+
+
 RULES = (
     layer_unknown,
     layer_repeated,
@@ -94,5 +108,6 @@ RULES = (
     layer_order,
     recompute_unknown,
     recompute_microbatches_wrong,
+    degrees_wrong,
 )
 """The rules of this page, in the order in which they are applied."""

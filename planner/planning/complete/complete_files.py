@@ -36,7 +36,9 @@ def write_model(problem: Problem, timeline: Timeline, *, path: Path, form: _Mode
     if form == "cp-sat":
         write_cp_model(question.model.programme, path)
     else:
-        write_linear(linear(question.model.programme), path, as_mps=form == "mps")
+        rows = linear(question.model.programme)
+        assert rows is not None
+        write_linear(rows, path, as_mps=form == "mps")
     return question.ticks
 
 

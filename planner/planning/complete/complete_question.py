@@ -19,8 +19,14 @@ from solver_models.complete.complete_instance import (
     Traffic,
 )
 
-MOST_SETS = 500
-"""Sets of layers that the model has room for."""
+MOST_SETS, MOST_LISTED = 500, 50_000
+"""Sets of layers that the model has room for; and that there may be where windows of it take some of them."""
+
+_MOST_CLOSED = 500
+"""Sets that hold all that their layers need, of which two at a time bound the former."""
+
+_CLOSED = "sets of layers that could come first"
+_SETS, _FEWER_LAYERS = "sets of layers that could be a stage", "merge layers"
 
 MOST_ASSIGNMENTS = 70
 """Device assignments of a stage that it has room for."""
@@ -29,13 +35,27 @@ MOST_ROWS = 1_000_000
 """Rows that it has room for."""
 
 
-def make_complete_instance(problem: Problem, costs: CostModel, *, horizon: int) -> CompleteInstance:
+def make_complete_instance(
+    problem: Problem, costs: CostModel, *, horizon: int, sets: Sequence[tuple[int, ...]] | None = None
+) -> CompleteInstance:
     """The instance of a problem, without plans that take longer than `horizon` nanoseconds.
 
+    `sets`: those of `stage_sets` that may be stages; None: all, if there is room for them.
     Raises ValueError, with what to change, where the programme does not cover an option or would be too large.
     """
     require_covered(problem)
-    return _Question(problem, costs).instance(horizon)
+    chosen = stage_sets(problem) if sets is None else list(sets)
+    _require_room(_SETS, len(chosen), most=MOST_SETS, remedy=_FEWER_LAYERS)
+    return _Question(problem, costs, sets=chosen).instance(horizon)
+
+
+def stage_sets(problem: Problem) -> list[tuple[int, ...]]:
+    """The sets of layers, by number, that could be stages: those of the given partition, or all."""
+    given = problem.options.partition
+    if given is None:
+        return _convex_sets(problem)
+    number = {name: n for n, name in enumerate(problem.profile.topological_order)}
+    return [tuple(sorted(number[name] for name in names)) for names in given]
 
 
 def require_covered(problem: Problem) -> None:
@@ -107,16 +127,14 @@ def _count_rows(problem: Problem) -> int:
 class _Question:
     """What stages, assignments and transfers there are."""
 
-    def __init__(self, problem: Problem, costs: CostModel) -> None:
-        self.problem, self.costs, self.options = problem, costs, problem.options
+    def __init__(self, problem: Problem, costs: CostModel, *, sets: list[tuple[int, ...]]) -> None:
+        self.problem, self.costs, self.options, self.sets = problem, costs, problem.options, sets
         self.names = problem.profile.topological_order
         self.number = {name: n for n, name in enumerate(self.names)}
         self.devices = [device.name for device in problem.cluster.devices]
         self.assignments = self._make_assignments()
         self.counts = sorted({len(assignment) for assignment in self.assignments})
         self.kinds = tuple(product(self.counts, (False, True) if self.options.recompute else (False,)))
-        given = self.options.partition
-        self.sets = _convex_sets(problem) if given is None else [self._numbers(names) for names in given]
 
     def instance(self, horizon: int) -> CompleteInstance:
         """Everything, by number."""
@@ -162,9 +180,6 @@ class _Question:
             idle_devices=options.idle_devices,
             horizon=horizon,
         )
-
-    def _numbers(self, names: Sequence[str]) -> tuple[int, ...]:
-        return tuple(sorted(self.number[name] for name in names))
 
     def _make_assignments(self) -> tuple[tuple[int, ...], ...]:
         """Devices in every order, for every number of replicas that is allowed."""
@@ -298,7 +313,7 @@ def _convex_sets(problem: Problem) -> list[tuple[int, ...]]:
             if layer not in below and needs[layer] <= below and larger not in closed:
                 closed.add(larger)
                 fresh.append(larger)
-        _require_room("sets of layers that could be a stage", len(closed), most=MOST_SETS, remedy="merge layers")
+        _require_room(_CLOSED, len(closed), most=_MOST_CLOSED, remedy=_FEWER_LAYERS)
     found = {tuple(sorted(b - a)) for a, b in product(closed, repeat=2) if a < b}
-    _require_room("sets of layers that could be a stage", len(found), most=MOST_SETS, remedy="merge layers")
+    _require_room(_SETS, len(found), most=MOST_LISTED, remedy=_FEWER_LAYERS)
     return sorted(found)

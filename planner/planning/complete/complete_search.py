@@ -16,8 +16,13 @@ from planner.errors import NoPlanFoundError
 from planner.layout.costs import CostModel
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
-from planner.planning.complete.complete_question import make_complete_instance, require_covered
-from planner.planning.complete.windows import GrowingWindow, cut_of, window_around
+from planner.planning.complete.complete_question import (
+    MOST_SETS,
+    make_complete_instance,
+    require_covered,
+    stage_sets,
+)
+from planner.planning.complete.windows import GrowingWindow, cut_of, sets_near, window_around
 from planner.planning.search_state import FAILED, SEED_SHARE, SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.problem import Problem
@@ -176,13 +181,15 @@ def longest(problem: Problem) -> int:
 def search_completely(run: SearchState) -> Generator[None, None, None]:
     """Let the solver work until the time is up, on windows first; it yields wherever the run may end."""
     with run.step_of(MODEL):
-        horizon = longest(run.problem) if run.incumbent_ns is None else run.incumbent_ns
-        instance = make_complete_instance(run.problem, run.costs, horizon=horizon)
+        sets = stage_sets(run.problem)
+        is_whole = len(sets) <= MOST_SETS
         yield
         if run.problem.options.partition is None:
-            for _ in _search_windows(run, instance):
+            for _ in _search_windows(run, sets, whole_share=_WHOLE_SHARE if is_whole else 0.0):
                 yield
-        question = _question(run, instance)
+        if not is_whole:
+            return
+        question = _question(run, _instance(run, sets))
         yield
         try:
             outcome = _solve(run, question, start=run.plan, limit_s=run.seconds_left)
@@ -205,6 +212,12 @@ def search_completely(run: SearchState) -> Generator[None, None, None]:
     yield
 
 
+def _instance(run: SearchState, sets: Sequence[tuple[int, ...]]) -> CompleteInstance:
+    """The instance in which only these sets of layers may be stages."""
+    horizon = longest(run.problem) if run.incumbent_ns is None else run.incumbent_ns
+    return make_complete_instance(run.problem, run.costs, horizon=horizon, sets=sets)
+
+
 def _question(run: SearchState, instance: CompleteInstance) -> CompleteQuestion:
     """The model of an instance, without plans that are longer than the incumbent, or shorter than any is."""
     horizon = instance.horizon if run.incumbent_ns is None else min(instance.horizon, run.incumbent_ns)
@@ -216,19 +229,23 @@ def _question(run: SearchState, instance: CompleteInstance) -> CompleteQuestion:
     )
 
 
-def _search_windows(run: SearchState, instance: CompleteInstance) -> Iterator[None]:
-    """Windows around balanced plans, the best for every number of stages, and then around the incumbent."""
+def _search_windows(run: SearchState, sets: Sequence[tuple[int, ...]], *, whole_share: float) -> Iterator[None]:
+    """Windows around balanced plans, the best for every number of stages, and then around the incumbent.
+
+    `whole_share`: of the time, what is kept for the whole.
+    """
+    num_layers = len(run.problem.profile.layers)
     begin_left = run.seconds_left
     starts = _balanced_plans(run)
     for number, start in enumerate(starts):
         limit_s = (run.seconds_left - begin_left * (1 - _STARTS_SHARE)) / (len(starts) - number)
-        _solve_window(run, instance, around=start, moved=max(2, instance.num_layers // 8), limit_s=limit_s)
+        _solve_window(run, sets, around=start, moved=max(2, num_layers // 8), limit_s=limit_s)
         yield
-    window = GrowingWindow(instance.num_layers)
-    while run.plan is not None and not window.is_whole and run.seconds_left > begin_left * _WHOLE_SHARE:
+    window = GrowingWindow(num_layers)
+    while run.plan is not None and not window.is_whole and run.seconds_left > begin_left * whole_share:
         before = run.incumbent_ns
         limit_s = run.seconds_left * _WINDOW_SHARE
-        _solve_window(run, instance, around=run.plan, moved=window.moved, limit_s=limit_s)
+        _solve_window(run, sets, around=run.plan, moved=window.moved, limit_s=limit_s)
         window.note(is_better=run.incumbent_ns != before)
         yield
 
@@ -246,12 +263,16 @@ def _balanced_plans(run: SearchState) -> list[Plan]:
     return plans
 
 
-def _solve_window(run: SearchState, instance: CompleteInstance, *, around: Plan, moved: int, limit_s: float) -> None:
+def _solve_window(
+    run: SearchState, sets: Sequence[tuple[int, ...]], *, around: Plan, moved: int, limit_s: float
+) -> None:
     """Propose what is found there; what is claimed of it says nothing of the rest, and failing stops nothing."""
     cut = cut_of([stage.layers for stage in around.stages], run.problem.profile.topological_order)
-    question = _question(run, window_around(instance, cut, moved=moved))
+    until = run.elapsed_s + limit_s
+    near = sets_near(sets, cut, moved=moved, most=MOST_SETS)
+    question = _question(run, window_around(_instance(run, near), cut, moved=moved))
     try:
-        outcome = _solve(run, question, start=around, limit_s=limit_s)
+        outcome = _solve(run, question, start=around, limit_s=until - run.elapsed_s)
     except SolverFailedError:
         return
     if outcome.values is not None:
@@ -273,12 +294,15 @@ def _solve(run: SearchState, question: CompleteQuestion, *, start: Plan | None, 
             should_stop=run.should_stop,
             on_values=lambda values: run.propose(question.plan(values), source=MODEL),
         )
-    rows = linear(programme)
+    until = run.elapsed_s + limit_s
+    rows = linear(programme, has_time=lambda: run.elapsed_s < until and not run.should_stop())
+    if rows is None:
+        return SolverAnswer(status="unknown", bound=None, values=None, solver=run.limits.solver or DEFAULT_SOLVER)
     return solve_with_pulp(
         rows,
         solver=run.limits.solver or DEFAULT_SOLVER,
         hint=_start(run, question, plan=start, programme=rows),
-        time_limit_s=max(0.1, limit_s),
+        time_limit_s=max(0.1, until - run.elapsed_s),
         threads=run.limits.num_threads,
         should_stop=run.should_stop,
     )

@@ -30,6 +30,14 @@ def window_around(instance: CompleteInstance, cut: Cut, *, moved: int) -> Comple
     )
 
 
+def sets_near(sets: Sequence[tuple[int, ...]], cut: Cut, *, moved: int, most: int) -> list[tuple[int, ...]]:
+    """The sets that are at most so many layers from a stage of a cut, or nearer if those are more than `most`."""
+    distance = [min(len(layers.symmetric_difference(own)) for layers in cut) for own in sets]
+    while moved and sum(each <= moved for each in distance) > most:
+        moved -= 1
+    return [own for own, each in zip(sets, distance, strict=True) if each <= moved]
+
+
 @dataclass(slots=True)
 class GrowingWindow:
     """How far stages may differ from the incumbent's: as little as at first after every better plan, then more."""

@@ -20,7 +20,7 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.precompile import FIRST
 
 _AFTER_ROUNDS = 2
-"""Rounds of the joint search before it goes on."""
+"""Rounds of the joint search before it continues."""
 _SHARE = 0.4
 """Part of the search's time that it gets at most."""
 _GAP_SHARES = 4
@@ -36,7 +36,7 @@ _ORDER_ROUNDS = 2
 
 
 def raises_bound(run: SearchState) -> bool:
-    """Whether the bound goes on beside the search: not where rounds are counted, since somebody waits for every one."""
+    """Whether the bound runs beside the search: not where rounds are counted, since somebody waits for every one."""
     is_free = run.problem.options.partition is None and not run.fits_stages
     return is_free and run.limits.max_rounds is None and not run.is_large and not is_complete(run.limits.method)
 

@@ -339,7 +339,7 @@ class ExactSearch:
         return run_stoppable(call, stop=lambda: stop.fill(1), should_stop=self._is_over)
 
     def _ask_master(self) -> Iterator[Plan | None]:
-        """Where the tree gave up: the integer programme names the next best case, hears what it takes, and goes on.
+        """Where the tree gave up: the integer programme names the next best case, hears what it takes, and continues.
 
         It ends when it has no case below the incumbent left, or when its best one stays open.
         """

@@ -19,7 +19,7 @@ _LISTING_SHARE = 1 / 3
 class ExactImprover:
     """An exact search that can be left and taken up again.
 
-    As long as the open cases can be listed it goes on to its end; where they are too many, a step is over after a few
+    As long as the open cases can be listed it continues to its end; where they are too many, a step is over after a few
     more attempts, or as soon as it has used its share of the time.
     """
 

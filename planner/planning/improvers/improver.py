@@ -39,6 +39,14 @@ class DecisionImprover(Improver, Protocol):
     def is_open(self) -> bool:
         """Whether the options leave the decision open."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing better is expected of it."""
+
+    @property
+    def finds_alone(self) -> bool:
+        """Whether it may find a plan where the joint search has none."""
+
     def begin(self, given: Candidate | None) -> Iterator[None]:
         """What comes before the first round; `given`: stages and devices, where both are decided."""
 
@@ -59,7 +67,7 @@ class Leader:
             self.run.propose(plan_of(self.run.problem, self.search.searcher, candidate=best), source=source)
 
     def take_best(self, order: OrderSearch, *, source: str) -> None:
-        """Let the joint search go on from the best order of one partition, and propose it."""
+        """Let the joint search continue from the best order of one partition, and propose it."""
         if order.best is not None:
             self.search.take([order.best])
             self.propose(source)

@@ -86,7 +86,7 @@ class Sessions:
         return reached > _HOPELESS * incumbent or order.lower_bound >= incumbent
 
     def _session(self, candidate: Candidate) -> Iterator[None]:
-        """A few rounds on the order of a good candidate; the next session of the same one goes on from there."""
+        """A few rounds on the order of a good candidate; the next session of the same one continues from there."""
         order = self.order_search(candidate)
         self.leader.take_best(order, source=self.name)
         for _ in range(_ROUNDS):

@@ -9,10 +9,9 @@ from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.export.targets import require_possible
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
-from planner.planning.runs.candidate_run import CandidateRun
+from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.driver import Driver
 from planner.planning.runs.run import PlanningOptions
-from planner.planning.runs.subsets import Choice
 from planner.problem import Problem
 
 
@@ -68,7 +67,7 @@ class AlternativesDriver(Driver):
         self.begin(found, num_runs=len(found))
 
     def name(self, run: CandidateRun) -> str:
-        """As it was given."""
+        """The key of the problem in `problems`."""
         return self.names[run.choice.counts[0]]
 
     def answer_best(self) -> BestAlternative:

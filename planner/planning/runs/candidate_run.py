@@ -63,7 +63,7 @@ class CandidateRun:
         **how: Unpack[RunSetup],
     ) -> None:
         self.choice = choice
-        """The candidate's microbatch size or device subset, by which runs are told apart."""
+        """The candidate's microbatch size or device subset, by which runs are distinguished."""
         self.state = begin_run(problem, limits, **how)
         self.is_listed = problem.microbatches is not None
         self.takeover = None if transition is None else TransitionSearch(self.state, transition, cluster=cluster)
@@ -95,7 +95,7 @@ class CandidateRun:
         self.close()
 
     def close(self) -> None:
-        """Let every part of the search note what it knows, and let go of the threads."""
+        """Let every part of the search note what it knows, and release the threads."""
         if self._steps is not None:
             self._steps.close()
         self.state.window.close()

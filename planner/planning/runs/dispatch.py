@@ -75,7 +75,6 @@ def make_plan(
 
 
 def make_pareto(problem: Problem | BatchProblem, **how: Unpack[PlanningOptions]) -> "ParetoFront":
-    """The front of time and money (`planner.decisions.price.front`); ValueError where nobody can ask for prices."""
-    decisions.option_of("price")
+    """The front of time and money (`planner.decisions.price.front`)."""
     front: ParetoFront = decisions.part_of("price", "front").make_pareto(problem, **how)
     return front

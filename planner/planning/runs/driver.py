@@ -2,7 +2,7 @@
 
     all          on many devices first plans, the least estimate first
     all          baselines, then bounds; the last first
-    rounds       every open run has an equal slice of a round; the better half goes on to the next one
+    rounds       every open run has an equal slice of a round; the better half continues to the next one
     the last     what is left belongs to the best
 
 A run is closed as soon as its bound reaches what others have; a quick bound is tried before anything is played. There
@@ -290,7 +290,7 @@ class Driver:
         return is_reached or self.should_stop() or self.elapsed_s >= self.limits.time_limit_s
 
     def _run_round(self, field: list[CandidateRun]) -> None:
-        """A slice of this round for every run in it; one alone goes on to its end."""
+        """A slice of this round for every run in it; one alone continues to its end."""
         counts = [len(field)]
         while counts[-1] > 1:
             counts.append((counts[-1] + 1) // 2)

@@ -50,6 +50,9 @@ _LIMIT_PARTS = 10
 """The bound over all plans gets one part in so many of the time limit, within its least and most seconds."""
 _BOUND_SHARE = 0.3
 """Part of the time left after which no further step of the bound begins."""
+_FEW_LAYERS, _JOINT_SHARE = 15, 0.5
+"""Layers up to which a solver begins by itself; and part of the time of the joint search before, where there are more.
+"""
 _MIN_LEFT_S = 3.0
 """Seconds that must be left for stages near the bound to be looked for."""
 _NEAR_BOUND_SHARE = 0.2
@@ -171,7 +174,7 @@ def _play_baselines(run: SearchState) -> None:
 
 
 def _has_time_for_baseline(run: SearchState) -> bool:
-    """Whether the baselines may go on: they get a part of the time limit, or all where rounds are counted."""
+    """Whether the baselines may continue: they get a part of the time limit, or all where rounds are counted."""
     limit_s, min_s = run.limits.time_limit_s, run.params.first_plans.min_baseline_s
     if run.should_stop():
         return run.elapsed_s < min(min_s, limit_s)
@@ -197,13 +200,13 @@ def _play_start(run: SearchState, start: Plan) -> None:
 
 
 def _is_searchable(run: SearchState, plan: Plan) -> bool:
-    """Whether the search can go on from the plan's stages."""
+    """Whether the search can continue from the plan's stages."""
     is_plain = not any(stage.is_split or stage.samples for stage in plan.stages)
     return is_plain and has_listed_groups(run.problem, plan.stages)
 
 
 def take_in(run: SearchState, loop: SearchLoop | None) -> None:
-    """A plan that another island found becomes the incumbent if it is better, and the search goes on from it too."""
+    """A plan that another island found becomes the incumbent if it is better, and the search continues from it too."""
     found = None if run.others is None else run.others()
     if found is None:
         return
@@ -279,9 +282,9 @@ def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> N
 def _certify(run: SearchState, loop: SearchLoop | None) -> None:
     """Where a gap is open after the search of a small problem: a certificate that there is nothing below the incumbent.
 
-    What the complete search closed, a reader has to believe; a refutation is derived again by whoever checks the plan.
-    It looks at the clock between many cases, so a part of the time is left to it. Where there is none, what only a
-    solver says is closed by the search itself, as far as that is quick.
+    What the complete search closed, a reader has to believe; a refutation is derived again by the one that checks the
+    plan. It looks at the clock between many cases, so a part of the time is left to it. Where there is none, what only
+    a solver says is closed by the search itself, as far as that is quick.
     """
     below = run.threshold_ns
     if below is None or run.lower_bound is None or run.lower_bound.value_ns >= below or run.should_stop():
@@ -312,6 +315,20 @@ def _search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) ->
             run.propose(plan, source="looped layouts")
 
 
+def _search_for_solver(run: SearchState) -> Generator[None, None, None]:
+    """The complete model, from what the joint search finds in half of the time where there are many partitions."""
+    is_open = run.problem.options.partition is None and len(run.problem.profile.layers) > _FEW_LAYERS
+    if is_open and run.limits.max_rounds is None:
+        until = run.elapsed_s + _JOINT_SHARE * run.seconds_left
+        with closing(SearchLoop(run).steps()) as steps:
+            for _ in steps:
+                yield
+                if run.elapsed_s >= until:
+                    break
+        run.window.drain()
+    yield from search_completely(run)
+
+
 def search(run: SearchState) -> Generator[None, None, None]:
     """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
     if run.is_over():
@@ -320,7 +337,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
     loop: SearchLoop | None = None
     try:
         loop = None if is_complete(run.limits.method) else SearchLoop(run)
-        with closing(search_completely(run) if loop is None else loop.steps()) as steps:
+        with closing(_search_for_solver(run) if loop is None else loop.steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
                 take_in(run, loop)
@@ -350,7 +367,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
 
 
 def _keep_candidates(run: SearchState, loop: SearchLoop | None) -> None:
-    """Show what the joint search had at its end to whoever looks for more than the best plan."""
+    """Show what the joint search had at its end to the one that looks for more than the best plan."""
     if loop is not None:
         for witness in run.witnesses:
             witness.take(loop.search.searcher, loop.candidates)

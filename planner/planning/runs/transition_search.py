@@ -119,7 +119,7 @@ class TransitionSearch:
         return total_ns < self.best.total_ns or (moving_ns, total_ns) < _lean(self.leanest)
 
     def take(self, searcher: Searcher, candidates: Sequence[Candidate]) -> None:
-        """Look at what the joint search had at its end; the best by their sums are where the search goes on."""
+        """Look at what the joint search had at its end; the best by their sums are where the search continues."""
         feasible = [each for each in candidates if each.is_feasible]
         sums = {id(each): self._sum_of(each) for each in feasible}
         self.starts = sorted(feasible, key=lambda each: sums[id(each)])[:_STARTS]

@@ -44,10 +44,9 @@ def make_family(name: str, settings: str) -> Model:
         key, sign, text = item.partition("=")
         if not sign or key not in known:
             meant = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {meant[0]!r}? " if meant else ""
-            raise ValueError(
-                f"{name}: {item!r} is not a setting; {hint}give one of {', '.join(known)}, e.g. {_example(known)}"
-            )
+            given = f"give one of {', '.join(known)}, e.g. {_example(known)}"
+            remedy = f"did you mean {meant[0]!r}?" if meant else given
+            raise ValueError(f"{name}: {item!r} is not a setting; {remedy}")
         if key in chosen:
             raise ValueError(f"{name}: {key} is given twice; keep one of them")
         chosen[key] = _number(name, key, text=text)

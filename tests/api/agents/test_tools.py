@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from profiles.documents.class_schema import references
 from tests.api.agents.tool_worlds import CONFIGURATION, LONG, call, converse, refused
 
 if TYPE_CHECKING:
@@ -49,6 +52,19 @@ def test_from_a_configuration_to_a_verified_plan(tmp_path: Path):
         assert [progress for progress, _ in heard] == sorted(progress for progress, _ in heard)
 
     converse(tmp_path, conversation)
+
+
+def test_answers_are_whole_schemas():
+    """Tests that all that a tool's answer refers to stands in its own schema, for clients that check answers."""
+    from jsonschema import Draft202012Validator
+
+    from api.agents.tools import make_tools
+
+    for tool in make_tools():
+        Draft202012Validator.check_schema(tool.answer)
+        told = json.dumps(tool.answer)
+        assert set(re.findall(r'"#/([^"]*)/\w+"', told)) <= {"$defs"}
+        assert set(re.findall(r'"#/\$defs/(\w+)"', told)) == set(tool.answer.get("$defs", ()))
 
 
 def test_a_cancelled_search_ends(tmp_path: Path):
@@ -154,3 +170,18 @@ def test_a_plan_that_cannot_be_is_an_error(tmp_path: Path):
         assert "use a larger device" in problem["detail"]
 
     converse(tmp_path, conversation)
+
+
+def test_schemas_stand_alone():
+    """Tests that a tool's schemas refer to nothing outside them, and that arguments are one object, as models want."""
+    from api.agents.tools import make_tools
+
+    for tool in make_tools():
+        arguments, answer = tool.input_schema(), tool.answer
+        assert arguments["type"] == "object"
+        assert not {"anyOf", "allOf", "oneOf", "not"} & set(arguments), tool.name
+        for schema in (arguments, answer):
+            text = json.dumps(schema)
+            assert "x-component" not in text
+            assert "#/components" not in text
+            assert references(schema) <= set(schema.get("$defs", {}))

@@ -9,6 +9,7 @@ from api.reporting.kinds_of_plan import render_kinds, summarise_kinds, why_this_
 from planner.baselines.best_of_kinds import Kind, KindResult
 from planner.plan import BaselineResult
 from planner.planning import Limits, make_plan
+from planner.problem import GlobalBatch
 from tests.api.reporting.test_screen import text_of
 from tests.planner.builders import make_layer, make_link, make_problem
 
@@ -86,6 +87,15 @@ def test_what_a_program_cannot_run_is_said_in_words():
         "one process", "DDP, the batch at once", "DDP, accumulating", "FSDP2 (fully sharded)", "pipeline",
         "pipeline with replicas",
     ]  # fmt: skip
+
+
+def test_a_model_pinned_to_one_microbatch_says_so():
+    """Tests that where no other cut may be chosen, accumulation is not just absent."""
+    batch = GlobalBatch(profile=PROBLEM.profile, global_batch_size=2, microbatch_sizes=(2,))
+    pinned = replace(PROBLEM, num_microbatches=1, batch=batch)
+    plan = make_plan(pinned, limits=Limits(time_limit_s=30, max_rounds=0))
+    text = "\n".join(text_of(each) for each in render_kinds(pinned, plan, program="executor"))
+    assert "pinned to one microbatch of 2; -m N pins another cut" in text
 
 
 def test_microbatches_that_differ_have_no_such_rows():

@@ -17,8 +17,9 @@ from api.service import core
 from api.service.app import make_app
 from api.service.core import Service
 from api.service.keys import SCOPES
-from api.service.serving import Server, free_port, make_server
+from api.service.serving import Server, make_server
 from api.settings import ClientLimits, Settings
+from tests.api.listening import free_port
 from tests.long_runs import shortened
 
 core.TOY_LIMITS = replace(core.TOY_LIMITS, max_rounds=shortened(0, whole=1))

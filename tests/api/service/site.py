@@ -14,8 +14,8 @@ from api.client import Client
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
-from api.service.serving import free_port
 from tests.api.forked_solvers import fork_command, fork_program, forker
+from tests.api.listening import free_port
 from tests.forking import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,12 +15,13 @@ import pytest
 
 from api.client import Client, ServerError
 from api.failures import InputError
-from api.service.serving import GRACE_S, free_port
+from api.service.serving import GRACE_S
 from api.service_commands import read_limits
 from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
 from tests.api.forked_solvers import fork_command
+from tests.api.listening import free_port
 from tests.api.service.servers import Running
 from tests.api.worlds import Shell, make_problem
 from tests.forking import ForkedProcess

@@ -23,10 +23,10 @@ from api.jobs.workers.container import GIB, available_bytes, share_out
 from api.jobs.workers.runner import JobRunner, Patience
 from api.jobs.workers.solver_handle import Child, ProcessLimits
 from api.jobs.workers.worker_registry import SILENT_S, Heartbeat, WorkerRegistry
-from api.service.serving import free_port
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command
 from tests.api.jobs.stores.test_store import submit
+from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.api.service.test_http import request

@@ -39,12 +39,12 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
     """Tests that the program plans without the folder, and refuses the option by the folder's name."""
     code = (
         "import sys\nfrom api.cli import main\nfrom planner.planning.planning_params import PARTS\n"
-        "assert not {'unequal shares', 'split placement', 'layer recomputation', 'max active stages'} & {*PARTS}\n"
+        "assert not {'unequal shares', 'split placement', 'layer recomputation'} & {*PARTS}\n"
         "plan = ['plan', 'demo:alexnet-two-gpus', '--max-rounds', '0', '-q', '-o', 'plan.json']\n"
         "assert main(plan) == 0\n"
         "asked = '--unequal-shares', '--split-placement', '--recompute-layers', '--recompute-microbatches'\n"
-        "others = '--max-active-stages 2', '--pareto', '--objective cost'\n"
-        "codes = [main([*plan, *each.split()]) for each in (*asked, *others)]\n"
+        "asked += '--max-active-stages 1 --shard-optimizer allow', '--pareto', '--objective cost'\n"
+        "codes = [main([*plan, *each.split()]) for each in asked]\n"
         "sys.exit(codes != [2] * 7)\n"
     )
     done = subprocess.run(

@@ -69,7 +69,7 @@ def test_hosts_of_domains_are_placed_together(domains: tuple[str, ...], free: st
     ],
 )
 def test_racks_of_many_sizes(racks: int, per_rack: int, used: tuple[int, ...], sizes: list[tuple[int, int]]):
-    """Tests that pods follow NVL72 racks of 18 hosts, racks of 9, boards of 2, and a rack used in part."""
+    """Tests that NVL72 racks of 18 hosts, racks of 9, boards of 2, and a part of a rack make sets of whole domains."""
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     domains = ["".join(next(letters) for _ in range(count)) for count in used]
     assert len(domains) == racks

@@ -86,6 +86,61 @@ def test_attention_is_fused_or_not(flags: str, is_fused: bool) -> None:
     assert (run.fused_attention, run.notes.unknown, run.notes.not_counted) == (is_fused, [], [])
 
 
+def test_experts_of_megatron_deepspeed() -> None:
+    """Tests that its own defaults count: one expert is a dense model, one chosen, experts in every second block."""
+    plain = as_script(FLAGS)
+    assert run_of(plain + " --deepspeed --num-experts 1").shape.mixture is None
+    with pytest.raises(ValueError, match="--expert-interval 2: dense blocks between others are not read"):
+        run_of(plain + " --deepspeed --num-experts 8")
+    mixture = run_of(
+        plain + " --deepspeed --num-experts 8 --expert-interval 1 --expert-tensor-parallel-size 1"
+    ).shape.mixture
+    assert mixture is not None
+    assert (mixture.experts, mixture.chosen) == (8, 1)
+    other = run_of(plain + " --num-experts 8 --expert-tensor-parallel-size 1").shape.mixture
+    assert other is not None
+    assert other.chosen == 2
+
+
+def test_nemos_yaml() -> None:
+    """Tests that NeMo's two sections give model, degrees, devices, recomputation and optimizer in Megatron's names."""
+    text = """
+trainer: {devices: 8, num_nodes: 4, precision: bf16, max_steps: 10}
+model:
+  mcore_gpt: true
+  micro_batch_size: 1
+  global_batch_size: 64
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 2
+  encoder_seq_length: 2048
+  num_layers: 24
+  hidden_size: 2048
+  ffn_hidden_size: 5632
+  num_attention_heads: 16
+  num_query_groups: 4
+  activation: fast-swiglu
+  sequence_parallel: true
+  activations_checkpoint_granularity: full
+  activations_checkpoint_method: block
+  activations_checkpoint_num_layers: 3
+  optim: {name: distributed_fused_adam, lr: 1e-4}
+  tokenizer: {library: megatron, model: null}
+"""
+    run = run_of(text, source="gpt.yaml")
+    assert (run.tensor, run.pipeline, run.data, run.num_microbatches, run.sequence) == (4, 2, 4, 16, 2048)
+    assert (run.shape.key_value_heads, run.shape.is_gated, run.shape.inner) == (4, True, 5632)
+    assert (run.recompute, run.shards, run.sequence_parallel) == (Recomputation(blocks=3), "optimizer", True)
+    assert run.notes.unknown == []
+
+
+def test_files_that_are_taken_in_are_named() -> None:
+    """Tests that a script without a model says which other script may have it."""
+    with pytest.raises(
+        ValueError, match=r"the model is not stated \(./common.sh is in another file, which is not read\)"
+    ):
+        run_of("TP=2\nsource ./common.sh\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP")
+
+
 def test_an_attention_backend_that_does_not_exist_is_refused() -> None:
     """Tests that the value is named, and those that there are."""
     with pytest.raises(ValueError, match="--attention-backend sdpa: is not known; give one of flash, fused, auto"):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from profiles.configurations.argument_forms import read_arguments
 from profiles.configurations.shell_script import read_script, training_words
 
 SCRIPT = r"""#!/bin/bash
@@ -117,3 +118,43 @@ def test_cases(scale: str, wanted: str) -> None:
         echo train.py --hidden-size $WIDTH --num-layers $DEPTH"""
     )
     assert training_words(script)[3::2] == wanted.split()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        'N=$(ssh host nvidia-smi --query-gpu=name | wc -l)\nF="--load /w/g$N"',
+        'F="--load /w/`hostname | tr a b`"',
+        'F="--load $(dirname $(pwd) | head -1)/w"',
+        "F='--load x' # `unfinished",
+        "F=\"--load $(echo 'a b') \"",
+    ],
+)
+def test_what_other_commands_print_ends_nothing(before: str) -> None:
+    """Tests that a pipe, flags or blanks of a command within a word are part of that word."""
+    text = f"{before}\ntorchrun pretrain_gpt.py --bf16 $F --tensor-model-parallel-size 4 --num-layers 2"
+    read = read_arguments(text, source="train.sh")
+    assert (read.values["tensor_model_parallel_size"], read.values["num_layers"]) == ("4", "2")
+    assert set(read.values) == {"bf16", "load", "tensor_model_parallel_size", "num_layers"}
+
+
+def test_redirections_are_no_values() -> None:
+    """Tests that files of output are left out wherever they stand, and that a pipe ends the command."""
+    text = (
+        "torchrun pretrain_gpt.py --bf16 &>> log/a --num-layers 2 2>&1 >out --seq-length 8 <in | tee b --num-layers 9"
+    )
+    read = read_arguments(text, source="train.sh")
+    assert read.values == {"bf16": True, "num_layers": "2", "seq_length": "8"}
+
+
+def test_flags_that_are_elsewhere_are_told() -> None:
+    """Tests that an array or string of flags that the script does not set is named with its remedy, wherever it is."""
+    text = (
+        "torchrun $LAUNCH_ARGS pretrain_gpt.py $GPT_ARGS --num-layers 2 ${MOE_OPTIONS[@]} --load $CKPT --bf16 ${FLAGS}"
+    )
+    read = read_arguments(text, source="train.sh")
+    assert read.values == {"num_layers": "2", "load": "$CKPT", "bf16": True}
+    assert [each.split()[0] for each in read.strange] == ["$GPT_ARGS", "$MOE_OPTIONS", "$FLAGS"]
+    assert read.strange[0].endswith("give --set GPT_ARGS='...')")
+    given = read_arguments(text, source="train.sh", given={"GPT_ARGS": "--seq-length 8", "FLAGS": "--fp16"})
+    assert (given.values["seq_length"], given.values["fp16"], len(given.strange)) == ("8", True, 1)

@@ -260,9 +260,9 @@ def test_too_much_to_be_written_down_is_said_at_once():
 
 
 def test_too_many_stages_to_be_written_down_are_said_at_once():
-    """Tests that 32 layers, of which 528 stages could be made, are refused before anything is built."""
-    problem = make_chain([(1, 1, 1)] * 32, num_devices=2, num_microbatches=2, memory=10**6, options=Options())
-    with pytest.raises(ValueError, match="528 sets of layers that could be a stage, above the limit of 500"):
+    """Tests that 320 layers, of which 51,360 stages could be made, are refused before anything is built."""
+    problem = make_chain([(1, 1, 1)] * 320, num_devices=2, num_microbatches=2, memory=10**6, options=Options())
+    with pytest.raises(ValueError, match="51,360 sets of layers that could be a stage, above the limit of 50,000"):
         make_plan(problem, limits=Limits(method="cp-sat"))
 
 

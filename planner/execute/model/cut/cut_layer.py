@@ -56,6 +56,7 @@ class CutLayer(nn.Module):
         self._steps, self._arrives, self._leaves = tuple(steps), tuple(arrives), tuple(leaves)
         self._flat = tuple(_is_flat(step.arguments) for step in steps)
         """Whether a step's arguments can be given without a walk through trees, which takes as long as a layer."""
+        self._plain = tuple(map(_plain_call, steps))
         self._has_sizes = any(isinstance(leaf, ScaledLength) for step in steps for leaf in leaves_of(step.arguments))
         self._attributes, self._tellers = dict(attributes), dict(sizes)
         self.batch: tuple[Any, ...] = ()
@@ -63,6 +64,7 @@ class CutLayer(nn.Module):
         self.kept_only: tuple[str, ...] = ()
         """Paths of what it only keeps: no call of the model uses it, so that no update may change it."""
         self._last_use = self._find_last_uses()
+        self._only = self._find_only()
         self.cut_text = "\n".join(self._render())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CutLayer":
@@ -88,6 +90,16 @@ class CutLayer(nn.Module):
             return self._run(arrived)
         except (RuntimeError, TypeError, ValueError):
             return self._as_told(arrived)
+
+    @property
+    def only(self) -> nn.Module | None:
+        """The module that is all there is, if one is: what arrives goes in, what it gives leaves."""
+        return self._submodule(self._only) if self._only and not self.changed else None
+
+    @property
+    def steps(self) -> tuple[RecordedCall, ...]:
+        """The calls, in order."""
+        return self._steps
 
     @property
     def tensor_hooks(self) -> list[Any]:
@@ -164,8 +176,20 @@ class CutLayer(nn.Module):
         found: torch.Tensor = getattr(self.get_submodule(owner), name)
         return found
 
+    def _submodule(self, path: tuple[str, ...]) -> Any:
+        module: Any = self
+        for name in path:
+            module = module._modules[name]  # an attribute of a module takes ten times as long
+        return module
+
     def _take(self, number: int, values: dict[int, torch.Tensor], *, sizes: Sizes, device: torch.device) -> None:
-        step = self._steps[number]
+        step, plain = self._steps[number], self._plain[number]
+        if plain is not None:
+            path, places, names = plain
+            call: Any = self._submodule(path) if path else step.call
+            given = {key: _at(each, values) for key, each in names}
+            self._put(step, call(*(_at(each, values) for each in places), **given), values=values)
+            return
 
         def actual(leaf: Any) -> Any:
             if isinstance(leaf, Ref):
@@ -196,12 +220,20 @@ class CutLayer(nn.Module):
                     f"cut, and gives {result} now; give it a mask of full size, or samples of one kind"
                 )
             return
-        if isinstance(result, torch.Tensor) and not step.changes_first:
-            (given,) = step.gives
-            values[given] = result
-            return
-        made = [args[0]] if step.changes_first else tensors_of(result)
+        self._put(step, args[0] if step.changes_first else result, values=values)
+
+    def _put(self, step: RecordedCall, result: Any, *, values: dict[int, torch.Tensor]) -> None:
+        made = [result] if isinstance(result, torch.Tensor) else tensors_of(result)
         values.update(zip(step.gives, made, strict=True))
+
+    def _find_only(self) -> tuple[str, ...]:
+        """The path of the module that is all there is."""
+        if len(self._steps) != 1 or self._num_constant or self._attributes or self._plain[0] is None:
+            return ()
+        path, args, named = self._plain[0]
+        takes = tuple(each.number if type(each) is Ref else None for each in args)
+        is_all = not named and takes == self._arrives and self._steps[0].gives == self._leaves
+        return path if is_all and len(self._leaves) == 1 and self._leaves[0] not in self._arrives else ()
 
     def _find_last_uses(self) -> dict[int, list[int]]:
         last: dict[int, int] = {}
@@ -227,6 +259,20 @@ class CutLayer(nn.Module):
             )
             yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad}"
         yield f"takes {len(self._arrives)}, gives {[names[number] for number in self._leaves]}"
+
+
+def _plain_call(step: RecordedCall) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
+    """Path of a module (empty for a function) and arguments, where nothing has to be decided to call it."""
+    args, named = step.arguments
+    is_special = step.is_guard or step.writes or step.changes_first or not step.has_grad or not _is_flat(step.arguments)
+    if is_special or any(isinstance(each, ScaledLength | OwnDevice | OwnMode) for each in (*args, *named.values())):
+        return None
+    path = tuple(step.call.split(".")) if isinstance(step.call, str) else ()
+    return path, tuple(args), tuple(named.items())
+
+
+def _at(leaf: Any, values: Mapping[int, torch.Tensor]) -> Any:
+    return values[leaf.number] if type(leaf) is Ref else leaf
 
 
 def _is_flat(arguments: Any) -> bool:

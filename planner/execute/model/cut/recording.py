@@ -291,7 +291,7 @@ class _Notes:
         return result
 
     def _hooked(self, tensor: torch.Tensor, hook: Any, *, given: Any) -> None:
-        """A hook on a tensor's gradient: whoever takes the tensor from now on takes it through the hook."""
+        """A hook on a tensor's gradient: the one that takes the tensor from now on takes it through the hook."""
         if id(tensor) in self.own:
             raise ValueError(
                 f"its forward registers {describe_hook(hook)} on {self.own[id(tensor)]}; register it once, before"

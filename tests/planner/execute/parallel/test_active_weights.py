@@ -7,7 +7,7 @@ import pytest
 from torch.distributed.pipelining.schedules import _Action, _add_unshard_reshard, _ComputationType
 
 from planner.actions import parse_action
-from planner.decisions.max_active_stages.gathering_plans import possible_ranks, with_gathered
+from planner.decisions.max_active_stages.plans import possible_ranks, with_gathered
 from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.run.preparation import prepare
 from planner.layout.gathers import WeightChange, weight_changes

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from planner.execute.parallel.partial_steps import PARTS, step_in_parts
+from planner.execute.parallel.partial_steps import PARTS, SMALL_BYTES, OptimizerStep
 from profiles.measure.memory import LiveBytes
 
 
@@ -45,7 +45,7 @@ def test_parts_make_the_same_step(kind: type[optim.Optimizer]):
     """Tests that three steps in parts give the weights and the states of three whole ones, bit by bit."""
     parts, whole = make_pair(kind, foreach=True)
     for _ in range(3):
-        step_in_parts(parts, is_accelerated=False)
+        OptimizerStep(parts, is_accelerated=False).take()
         whole.step()
     assert all(torch.equal(a, b) for a, b in zip(weights_of(parts), weights_of(whole), strict=True))
     states = [[each.state[weight] for weight in weights_of(each)] for each in (parts, whole)]
@@ -55,12 +55,59 @@ def test_parts_make_the_same_step(kind: type[optim.Optimizer]):
     assert [len(group["params"]) for group in parts.param_groups] == [16, 16]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_weights_of_a_host_make_the_same_steps_together(kind: type[optim.Optimizer], dtype: torch.dtype):
+    """Tests that on a host every optimizer ends with its own bits, and with the settings that it was given."""
+    together, apart = make_pair(kind, weight_decay=0.1) if kind is not optim.Rprop else make_pair(kind)
+    for optimizer in (together, apart):
+        for weight in weights_of(optimizer):
+            weight.data, weight.grad = weight.data.to(dtype), None
+    step = OptimizerStep(together, is_accelerated=False)
+    noise = torch.Generator().manual_seed(5)
+    for number in range(6):
+        for mine, other in zip(weights_of(together), weights_of(apart), strict=True):
+            is_used = number != 3 or mine.dim() > 1  # once the vectors are without
+            grad = torch.randn(mine.shape, generator=noise, dtype=dtype) * 10.0 ** (number - 3)
+            mine.grad, other.grad = (grad.clone(), grad.clone()) if is_used else (None, None)
+        step.take()
+        apart.step()
+    assert all(torch.equal(a, b) for a, b in zip(weights_of(together), weights_of(apart), strict=True))
+    assert all(group["foreach"] is None for group in together.param_groups)
+
+
+def calls_together(optimizer: optim.Optimizer) -> list[Any]:
+    """What the groups said of `foreach` while a step was taken on a host."""
+    seen, plain = [], optimizer.step
+
+    def step() -> None:
+        seen.extend(group["foreach"] for group in optimizer.param_groups)
+        plain()
+
+    optimizer.step = step  # type: ignore[method-assign]
+    OptimizerStep(optimizer, is_accelerated=False).take()
+    return seen
+
+
+def test_few_weights_of_a_host_are_stepped_together_unless_somebody_asked_otherwise():
+    """Tests that weights of few bytes are, but not large ones, one alone, those of optimizers that give other bits, nor
+    where a group says how.
+    """
+    large = nn.Parameter(torch.zeros(SMALL_BYTES // 4)), nn.Parameter(torch.zeros(1))
+    assert calls_together(optim.AdamW(make_weights())) == [True]
+    assert calls_together(optim.NAdam(make_weights())) == [None]
+    assert calls_together(optim.AdamW(make_weights(), foreach=False)) == [False]
+    assert calls_together(optim.AdamW(make_weights(), lr=torch.tensor(0.1))) == [None]
+    assert calls_together(optim.AdamW(make_weights()[:1])) == [None]
+    assert calls_together(optim.AdamW([{"params": make_weights()}, {"params": large}])) == [True, None]
+
+
 def test_a_part_takes_a_part_of_the_memory():
     """Tests that a step of AdamW holds about as much again as all weights, and in parts an eighth, or one matrix."""
     peaks = []
     for optimizer, step in zip(
         make_pair(optim.AdamW, foreach=True),
-        (lambda each: each.step(), lambda each: step_in_parts(each, is_accelerated=False)),
+        (lambda each: each.step(), lambda each: OptimizerStep(each, is_accelerated=False).take()),
         strict=True,
     ):
         optimizer.step()
@@ -93,7 +140,7 @@ def count_calls(optimizer: optim.Optimizer, *, is_accelerated: bool) -> int:
         plain()
 
     optimizer.step = step  # type: ignore[method-assign]
-    step_in_parts(optimizer, is_accelerated=is_accelerated)
+    OptimizerStep(optimizer, is_accelerated=is_accelerated).take()
     return calls[0]
 
 
@@ -107,7 +154,7 @@ def test_only_what_steps_all_at_once_is_divided():
     hooked.register_step_post_hook(lambda *_: None)
     assert count_calls(hooked, is_accelerated=True) == 1
     own = Counting(make_weights())
-    step_in_parts(own, is_accelerated=True)
+    OptimizerStep(own, is_accelerated=True).take()
     assert own.calls == 1
 
 
@@ -118,5 +165,5 @@ def test_copies_of_an_optimizer_are_divided_too():
     for each in (parts, other):
         for weight in weights_of(each):
             weight.grad = torch.ones_like(weight)
-        step_in_parts(each, is_accelerated=False)
+        OptimizerStep(each, is_accelerated=False).take()
     assert all(torch.equal(a, b) for a, b in zip(weights_of(parts), weights_of(other), strict=True))

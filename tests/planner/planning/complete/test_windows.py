@@ -7,7 +7,7 @@ import pytest
 from planner.layout.costs import CostModel
 from planner.planning.complete.complete_question import make_complete_instance
 from planner.planning.complete.complete_search import longest
-from planner.planning.complete.windows import GrowingWindow, cut_of, window_around
+from planner.planning.complete.windows import GrowingWindow, cut_of, sets_near, window_around
 from planner.problem import Options
 from solver_models.complete.complete_instance import CompleteInstance
 from solver_models.complete.complete_model import CompleteModel
@@ -60,3 +60,12 @@ def test_a_window_grows_until_it_is_whole() -> None:
 def test_layers_by_number() -> None:
     """Tests that a plan's stages are read in the order of the profile."""
     assert cut_of((("b",), ("a", "c")), ("a", "b", "c")) == (frozenset({1}), frozenset({0, 2}))
+
+
+def test_few_sets_are_near() -> None:
+    """Tests that sets far from every stage are left out, and more of them where they would be too many."""
+    sets = [tuple(range(a, b)) for a in range(6) for b in range(a + 1, 7)]
+    cut = (frozenset({0, 1, 2}), frozenset({3, 4, 5}))
+    assert sets_near(sets, cut, moved=0, most=9) == [(0, 1, 2), (3, 4, 5)]
+    assert len(sets_near(sets, cut, moved=1, most=9)) == 8
+    assert sets_near(sets, cut, moved=1, most=7) == [(0, 1, 2), (3, 4, 5)]

@@ -1,0 +1,305 @@
+"""CP-SAT's orders of given stages in which some microbatches recompute: whole, or within a window of devices and time.
+
+As in `microbatch_orders`, microbatches come in order within a stage replica, links are never busy, and what is one B
+stays one.
+"""
+
+import itertools
+import random
+import time
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import gcd
+from typing import Any, NamedTuple
+
+from ortools.sat.python import cp_model
+
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
+from solver_models.interruptible import run_stoppable
+from solver_models.recomputation.microbatch_orders import KEPT, RECOMPUTED
+from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
+from solver_models.schedule.effort import SolveEffort
+from solver_models.schedule.solve import GRACE_S
+
+_MOST_UNITS = 1 << 20
+"""Memory is counted in at most so many units per device."""
+_MAKESPAN_WEIGHT = 1_000
+"""Ticks of the sum of the devices' ends that one of the makespan is worth in a window."""
+_WINDOW_DEVICES = (1, 2, 3, 4)
+_WINDOW_ACTIONS = 60
+_DURING, _AFTER = 0, 1
+
+Key = tuple[int, int, int]
+"""Kind, stage replica, microbatch."""
+
+
+class Window(NamedTuple):
+    """Actions that may move: those on some devices that begin within some time; of no time, only what recomputes."""
+
+    devices: frozenset[int]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """An action: ticks of its start and end, which depends on whether its microbatch recomputes."""
+
+    start: cp_model.IntVar
+    end: Any
+    interval: cp_model.IntervalVar
+
+
+def solve_orders(
+    search: MicrobatchRecomputation, start: RecomputedOrders, *, window: Window | None = None, effort: SolveEffort
+) -> tuple[RecomputedOrders, bool]:
+    """Orders no worse than those it begins with, and whether the model allows none that are better."""
+    model = _RecomputationModel(search, start, window=window)
+    solver = cp_model.CpSolver()
+    solver.parameters.merge_text_format("use_dynamic_precedence_in_disjunctive: true")
+    solver.parameters.num_workers = effort.num_workers
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.max_time_in_seconds = effort.time_limit_s
+    if effort.num_workers == 1:
+        solver.parameters.linearization_level = 0
+    if effort.deterministic_limit is not None:
+        solver.parameters.max_deterministic_time = effort.deterministic_limit
+    status = run_stoppable(
+        lambda: solver.solve(model.model),
+        stop=solver.stop_search,
+        should_stop=effort.should_stop,
+        deadline_s=effort.time_limit_s + GRACE_S,
+    )
+    found = model.read(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+    is_closed = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    return start if found is None or found.end > start.end else found, is_closed
+
+
+def choose_recomputed(
+    search: MicrobatchRecomputation, start: RecomputedOrders, *, effort: SolveEffort
+) -> RecomputedOrders:
+    """The same orders with other microbatches that recompute, no slower."""
+    window = Window(frozenset(search.tables.device.tolist()), 0, 0)
+    return solve_orders(search, start, window=window, effort=effort)[0]
+
+
+def improve_windows(
+    search: MicrobatchRecomputation,
+    start: RecomputedOrders,
+    *,
+    effort: SolveEffort,
+    window_s: float,
+    most_windows: int | None = None,
+) -> RecomputedOrders:
+    """What windows of some devices and some time, one after the other, make of it; never worse.
+
+    `effort`: its seconds are those of all windows, its work that of one.
+    """
+    deadline, choice, best = time.monotonic() + effort.time_limit_s, random.Random(effort.seed), start
+    devices = sorted(set(search.tables.device.tolist()))
+    for number in itertools.count() if most_windows is None else range(most_windows):
+        left = deadline - time.monotonic()
+        if left <= 0 or (effort.should_stop is not None and effort.should_stop()):
+            break
+        own = replace(effort, time_limit_s=min(left, window_s) if most_windows is None else left, seed=number)
+        best, _ = solve_orders(search, best, window=_draw(search, best, devices=devices, choice=choice), effort=own)
+    return best
+
+
+def _draw(
+    search: MicrobatchRecomputation, best: RecomputedOrders, *, devices: list[int], choice: random.Random
+) -> Window:
+    """Neighbours, and about as many of their actions as `_WINDOW_ACTIONS`."""
+    count = min(len(devices), choice.choice(_WINDOW_DEVICES))
+    first = choice.randrange(len(devices) - count + 1)
+    chosen = frozenset(devices[first : first + count])
+    times = search.times(best)
+    starts = sorted(begin for (_, n, _), (begin, _) in times.items() if int(search.tables.device[n]) in chosen)
+    at = choice.randrange(max(1, len(starts) - _WINDOW_ACTIONS // 2))
+    return Window(chosen, starts[at], starts[min(len(starts) - 1, at + _WINDOW_ACTIONS)] + 1)
+
+
+class _RecomputationModel:
+    """The model of the orders that take no longer than those it begins with; all but a window keeps its order."""
+
+    def __init__(self, search: MicrobatchRecomputation, start: RecomputedOrders, *, window: Window | None) -> None:
+        self.search, self.tables, self.start = search, search.tables, start
+        self.tick = max(1, gcd(*self.tables.ticks.ravel().tolist(), *self.tables.moving.tolist()))
+        self.before = search.times(start)
+        self.horizon = start.end // self.tick - (window is None)
+        self.model = cp_model.CpModel()
+        self.flags = {
+            (stage, m): self._hinted(self.model.new_bool_var(""), int(start.recomputed[stage, m]))
+            for stage in range(search.num_stages)
+            for m in range(search.num_microbatches)
+        }
+        self.keys = {
+            device: [(kind, search.replica_of[device, stage], m) for kind, stage, m in order]
+            for device, order in search.device_orders(start).items()
+        }
+        self.tasks = {key: self._task(key) for keys in self.keys.values() for key in keys}
+        self._replicas_keep_their_order()
+        self._actions_wait_for_what_they_need()
+        for device, keys in self.keys.items():
+            is_free = [window is None or self._is_free(window, key, device=device) for key in keys]
+            if window is not None:
+                self._keep_order(keys, is_free)
+            self.model.add_no_overlap(
+                [self.tasks[key].interval for key, free in zip(keys, is_free, strict=True) if free]
+            )
+            if window is not None and device not in window.devices:
+                self._keep_what_recomputes(keys)
+            elif any(is_free):
+                self._memory_stays_within_budget(device, keys)
+            else:
+                self._memory_stays_within_budget_in_order(device, keys)
+        makespan = self._number(start.end)
+        for key, task in self.tasks.items():
+            closing = int(self.tables.closing[self.tables.stage[key[1]]]) // self.tick
+            self.model.add(makespan >= task.end + closing)
+        self.model.minimize(makespan if window is None else _MAKESPAN_WEIGHT * makespan + sum(self._ends()))
+
+    def _hinted(self, variable: cp_model.IntVar, value: int) -> cp_model.IntVar:
+        self.model.add_hint(variable, value)
+        return variable
+
+    def _number(self, ticks: int) -> cp_model.IntVar:
+        return self._hinted(self.model.new_int_var(0, self.horizon, ""), min(ticks // self.tick, self.horizon))
+
+    def _flag(self, n: int, m: int) -> cp_model.IntVar:
+        """Whether a microbatch recomputes."""
+        return self.flags[int(self.tables.stage[n]), m]
+
+    def _task(self, key: Key) -> _Task:
+        kind, n, m = key
+        kept, recomputed = (int(ticks) // self.tick for ticks in self.tables.ticks[n, :, kind])
+        begin, finish = self.before[kind, n, m]
+        start = self._number(begin)
+        if kept == recomputed:
+            interval = self.model.new_fixed_size_interval_var(start, kept, "")
+            return _Task(start=start, end=start + kept, interval=interval)
+        end, size = self._number(finish), kept + (recomputed - kept) * self._flag(n, m)
+        return _Task(start=start, end=end, interval=self.model.new_interval_var(start, size, end, ""))
+
+    def _replicas_keep_their_order(self) -> None:
+        """Microbatches come in order, F before I or B, I before W."""
+        for n in range(len(self.tables.stage)):
+            own = [[self.tasks[key] for key in self._all_of(n, kind)] for kind in (FORWARD, INPUT_GRAD, WEIGHT_GRAD)]
+            for tasks in own:
+                for one, two in pairwise(tasks):
+                    self.model.add(one.end <= two.start)
+            for forward, back in zip(own[0], own[1], strict=True):
+                self.model.add(forward.end <= back.start)
+            for kind, _, m in self._all_of(n, WEIGHT_GRAD):
+                self.model.add(self.tasks[INPUT_GRAD, n, m].end <= self.tasks[kind, n, m].start)
+
+    def _all_of(self, n: int, kind: int) -> list[Key]:
+        """The actions of a stage replica; where B is asked for as I."""
+        alike = (INPUT_GRAD, BACKWARD) if kind == INPUT_GRAD else (kind,)
+        keys = ((each, n, m) for m in range(self.search.num_microbatches) for each in alike)
+        return [key for key in keys if key in self.tasks]
+
+    def _actions_wait_for_what_they_need(self) -> None:
+        """An action begins once what other stage replicas send has come."""
+        for transfer in self.search.kept.transfers:
+            kind = INPUT_GRAD if transfer.is_backward else FORWARD
+            sent, awaited = self._all_of(transfer.sender, kind), self._all_of(transfer.receiver, kind)
+            for one, two in zip(sent, awaited, strict=True):
+                self.model.add(self.tasks[one].end + transfer.duration // self.tick <= self.tasks[two].start)
+
+    def _memory_stays_within_budget(self, device: int, keys: list[Key]) -> None:
+        """What microbatches hold from F to I and from I to W, and actions while they run, is never too much."""
+        budget = int(self.tables.budget[device])
+        unit = max(1, budget // _MOST_UNITS)
+        holds: list[tuple[cp_model.IntervalVar, int]] = []
+        for kind, n, m in keys:
+            task, steps, flag = self.tasks[kind, n, m], self.tables.steps[n].tolist(), self._flag(n, m)
+            if kind == FORWARD:
+                back = next(self.tasks[each, n, m] for each in (INPUT_GRAD, BACKWARD) if (each, n, m) in self.tasks)
+                held = [steps[variant][FORWARD][_AFTER] for variant in (KEPT, RECOMPUTED)]
+                holds += self._hold(task.start, back.end, units=held, flag=flag)
+                more = [steps[variant][FORWARD][_DURING] - held[variant] for variant in (KEPT, RECOMPUTED)]
+            else:
+                more = [steps[variant][kind][_DURING] for variant in (KEPT, RECOMPUTED)]
+            holds += self._hold(task.start, task.end, units=more, flag=flag)
+            if kind == WEIGHT_GRAD:
+                held = [-steps[variant][WEIGHT_GRAD][_AFTER] for variant in (KEPT, RECOMPUTED)]
+                holds += self._hold(self.tasks[INPUT_GRAD, n, m].end, task.end, units=held, flag=flag)
+        demands = [-(-units // unit) for _, units in holds]
+        if sum(demands) > budget // unit:
+            self.model.add_cumulative([interval for interval, _ in holds], demands, budget // unit)
+
+    def _hold(
+        self, start: Any, end: Any, *, units: list[int], flag: cp_model.IntVar
+    ) -> list[tuple[cp_model.IntervalVar, int]]:
+        """What is held for some time: so much if a microbatch is kept, or if it recomputes."""
+        least, size = min(units), self.model.new_int_var(0, self.horizon, "")
+        found = []
+        if least > 0:
+            found.append((self.model.new_interval_var(start, size, end, ""), least))
+        for variant, presence in ((KEPT, ~flag), (RECOMPUTED, flag)):
+            if units[variant] > max(least, 0):
+                interval = self.model.new_optional_interval_var(start, size, end, presence, "")
+                found.append((interval, units[variant] - max(least, 0)))
+        return found
+
+    def _ends(self) -> list[cp_model.IntVar]:
+        """When every device is done."""
+        ends = []
+        for keys in self.keys.values():
+            ends.append(self._number(max(self.before[key][1] for key in keys)))
+            for key in keys:
+                self.model.add(ends[-1] >= self.tasks[key].end)
+        return ends
+
+    def _is_free(self, window: Window, key: Key, *, device: int) -> bool:
+        return device in window.devices and window.start <= self.before[key][0] < window.end
+
+    def _keep_order(self, keys: list[Key], is_free: list[bool]) -> None:
+        """Each action that keeps its place comes after all before it, and before all after it."""
+        last: Key | None = None
+        since: list[Key] = []
+        for key, free in zip(keys, is_free, strict=True):
+            before = [last] if last is not None and (free or not since) else [] if free else since
+            for each in before:
+                self.model.add(self.tasks[each].end <= self.tasks[key].start)
+            last, since = (last, [*since, key]) if free else (key, [])
+
+    def _keep_what_recomputes(self, keys: list[Key]) -> None:
+        for kind, n, m in keys:
+            if kind == FORWARD:
+                self.model.add(self._flag(n, m) == int(self.start.recomputed[self.tables.stage[n], m]))
+
+    def _memory_stays_within_budget_in_order(self, device: int, keys: list[Key]) -> None:
+        """The same for actions in a given order: what is held when one runs, and from its end on, is a sum."""
+        budget = int(self.tables.budget[device])
+        unit = max(1, budget // _MOST_UNITS)
+        held: Any = 0
+        for kind, n, m in keys:
+            steps, flag = self.tables.steps[n, :, kind].tolist(), self._flag(n, m)
+            during, after = (
+                -(-steps[KEPT][column] // unit)
+                + flag * (-(-steps[RECOMPUTED][column] // unit) + steps[KEPT][column] // -unit)
+                for column in (_DURING, _AFTER)
+            )
+            self.model.add(held + during <= budget // unit)
+            held = held + after
+            self.model.add(held <= budget // unit)
+
+    def read(self, solver: cp_model.CpSolver) -> RecomputedOrders | None:
+        """The orders, played anew."""
+        orders: dict[int, DeviceOrder] = {}
+        for device, keys in self.keys.items():
+            place = {key: number for number, key in enumerate(keys)}
+            ranked = sorted(
+                keys,
+                key=lambda key: (
+                    solver.value(self.tasks[key].start), solver.value(self.tasks[key].end), place[key]
+                ),
+            )  # fmt: skip
+            orders[device] = [(kind, int(self.tables.stage[n]), m) for kind, n, m in ranked]
+        recomputed = [
+            [m for m in range(self.search.num_microbatches) if solver.value(self.flags[stage, m])]
+            for stage in range(self.search.num_stages)
+        ]
+        return self.search.of_orders(orders, recomputed)
