@@ -213,7 +213,7 @@ class _Playback:
         start, count = numpy.full(len(self.holder), -1, dtype=numpy.int64), numpy.count_nonzero(runs)
         start[runs], gathering = times.start[:count], times.start[count:]
         self._require_end(start)
-        end = start + times.took
+        end = start + times.took[:count]
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         found = self._timeline(start, end=end, times=times, synchronisations=synchronisations)
         return replace(found, gathers=self._timed_gathers(gathering)) if self.queues else found
