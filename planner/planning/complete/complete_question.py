@@ -22,7 +22,7 @@ from solver_models.complete.complete_instance import (
 MOST_SETS, MOST_LISTED = 500, 50_000
 """Sets of layers that the model has room for; and that there may be where windows of it take some of them."""
 
-_MOST_CLOSED = 500
+_MOST_CLOSED = 1_000
 """Sets that hold all that their layers need, of which two at a time bound the former."""
 
 _CLOSED = "sets of layers that could come first"
