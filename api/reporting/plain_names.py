@@ -55,6 +55,7 @@ _BOUNDS = {
     "pipeline": "work, fill and drain",
     "schedule": "order of these stages",
     "windows": "order of these stages",
+    "time-indexed": "work and memory over time",
     "classes": "work of each device type",
     "packing": "whole stages on whole devices",
     "counting": "layers counted per device",
