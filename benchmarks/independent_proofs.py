@@ -226,7 +226,7 @@ one nanosecond faster than ours, for at most {SECONDS} processor seconds each (s
 * `open`: neither within the time. `at the makespan`: whether a statement that was refuted has a solution at our
   makespan, within as many seconds.
 
-The statement (`benchmarks/stage_rules.py`) has partition, seats, replicas and the start of every F, I and W open, in
+The statement (`benchmarks/stage_rules.py`) has partition, assignments, replicas and starts of all F, I and W open, in
 nanoseconds. It says what every plan keeps to, and leaves out rules that only delay: some of the memory between I and W
 and transfers of different flows on one link; B counts as I and W. So what it has no room for is no plan.
 
@@ -234,7 +234,7 @@ Independent: the rules are written anew, none of the planner's bounds, certifica
 not ours, and the steps of its log are checked by other code than its own. Not independent: what a stage costs comes
 from the planner's cost model, memory is counted in millionths of the largest device, and the statement holds sums that
 follow from its order (what a device runs between two moments fits between them) and one that follows from the
-partition (all lanes together run every layer), which the reader has to accept as we wrote them.
+partition (all stage replicas together run every layer), which the reader has to accept as we wrote them.
 """.splitlines()
 
 

@@ -61,7 +61,7 @@ def with_slow_device(problem: Problem, rng: random.Random) -> Problem:
     assert placement is not None
     assert partition is not None
     slow = rng.choice(placement)
-    names = {name for layers, seat in zip(partition, placement, strict=True) if seat == slow for name in layers}
+    names = {name for layers, group in zip(partition, placement, strict=True) if group == slow for name in layers}
     layers = tuple(_scaled(layer, lambda: 1.03) if layer.name in names else layer for layer in problem.profile.layers)
     return replace(problem, profile=replace(problem.profile, layers=layers))
 

@@ -1,6 +1,6 @@
 """What every plan keeps to that is done by a given time, with one stage per device, for a solver that logs its proof.
 
-Partition, seats, replicas, start of every F, I and W and who goes first on a device are all open; the cost of a stage
+Partition, assignments, replicas, start of every F, I and W, and device orders are all open; the cost of a stage
 is that of the cost model. Rules that make no plan late are left out, so that what has no solution here is no plan:
 
 * a backward counts as I and W right after it, or as what is left of it where it takes less than both;
@@ -26,10 +26,10 @@ NAMES = ("F", "G", "W", "all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """One way in which a lane may be there."""
+    """One way in which a replica may be there."""
 
     literal: SwitchLiteral
-    """Where it holds, the lane is there like this."""
+    """Where it holds, the replica is there like this."""
     device: int
     """The device."""
     replica: int
@@ -39,7 +39,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class ReplicaModel:
     """A replica of a stage: on whichever device its stage is, or on one of the devices where it may have several."""
 
     name: str
@@ -76,14 +76,14 @@ class StageRules:
         self.microbatches, self.end = range(instance.num_microbatches), instance.horizon - instance.tail
         self.synchronisation: dict[int, str] = {}
         self._choose()
-        self.stage_replicas = [lane for slot in self.slots for lane in self._make_replicas(slot)]
+        self.stage_replicas = [replica for slot in self.slots for replica in self._make_replicas(slot)]
         self.buffers = self._make_buffers()
         self._take_time()
         self._keep_memory()
         self._send()
-        for lane in self.stage_replicas:
-            self._take_steps(lane)
-            self._order(lane)
+        for replica in self.stage_replicas:
+            self._take_steps(replica)
+            self._order(replica)
 
     def _choose(self) -> None:
         """Which layers stand in a slot, and on which devices."""
@@ -93,7 +93,7 @@ class StageRules:
             (s, k): add.switch(f"seat_{s}_{k}") for s in self.slots for k in instance.slot_assignments[s]
         }
         self.on = {(s, d): add.switch(f"on_{s}_{d}") for s in self.slots for d in self.devices}
-        self.counts = sorted({len(seat) for seat in instance.assignments})
+        self.counts = sorted({len(assignment) for assignment in instance.assignments})
         self.replicas = {(s, c): add.switch(f"replicas_{s}_{c}") for s in self.slots for c in self.counts}
         for slot in self.slots:
             self._fill_slot(slot)
@@ -166,21 +166,21 @@ class StageRules:
         return [self.reaches[slot, layer]] if (slot, layer) in self.reaches else []
 
     def _fill_slot(self, slot: int) -> None:
-        """A set and a seat, or neither; slots are filled from the first on."""
+        """A set and a assignment, or neither; slots are filled from the first on."""
         add, instance = self.statement, self.instance
         sets = [(self.sets[slot, k], 1) for k in instance.slot_sets[slot]]
-        seats = [(self.assignments[slot, k], 1) for k in instance.slot_assignments[slot]]
-        negative = [(name, -1) for name, _ in seats]
+        chosen = [(self.assignments[slot, k], 1) for k in instance.slot_assignments[slot]]
+        negative = [(name, -1) for name, _ in chosen]
         add.row(sets, most=1)
         add.row([*sets, *negative], most=0)
-        add.row([*seats, *((name, -1) for name, _ in sets)], most=0)
+        add.row([*chosen, *((name, -1) for name, _ in sets)], most=0)
         if slot:
             add.row([*sets, *((self.sets[slot - 1, k], -1) for k in instance.slot_sets[slot - 1])], most=0)
         for k in instance.slot_assignments[slot]:
-            seat = instance.assignments[k]
-            add.clause((self.assignments[slot, k], 0), (self.replicas[slot, len(seat)], 1))
+            assignment = instance.assignments[k]
+            add.clause((self.assignments[slot, k], 0), (self.replicas[slot, len(assignment)], 1))
             for device in self.devices:
-                add.clause((self.assignments[slot, k], 0), (self.on[slot, device], int(device in seat)))
+                add.clause((self.assignments[slot, k], 0), (self.on[slot, device], int(device in assignment)))
         for k, allowed in instance.set_assignments.items():
             if (slot, k) in self.sets:
                 for seat_number in set(instance.slot_assignments[slot]) - allowed:
@@ -198,11 +198,11 @@ class StageRules:
                     used = [(self.on[earlier, first], 1) for earlier in range(slot + 1)]
                     self.statement.clause((self.on[slot, second], 0), *used)
 
-    def _make_replicas(self, slot: int) -> Iterator[Lane]:
+    def _make_replicas(self, slot: int) -> Iterator[ReplicaModel]:
         if self.counts == [1]:
             alone = [
-                (k, seat[0])
-                for k, seat in enumerate(self.instance.assignments)
+                (k, assignment[0])
+                for k, assignment in enumerate(self.instance.assignments)
                 if k in self.instance.slot_assignments[slot]
             ]
             positions = [
@@ -213,9 +213,9 @@ class StageRules:
         for device in self.devices:
             places: dict[tuple[int, int], list[int]] = {}
             for k in self.instance.slot_assignments[slot]:
-                seat = self.instance.assignments[k]
-                if device in seat:
-                    places.setdefault((seat.index(device), len(seat)), []).append(k)
+                assignment = self.instance.assignments[k]
+                if device in assignment:
+                    places.setdefault((assignment.index(device), len(assignment)), []).append(k)
             positions = []
             for (replica, replicas), own in places.items():
                 place = self.statement.switch(f"place_{slot}_{device}_{replica}_{replicas}")
@@ -225,9 +225,9 @@ class StageRules:
             if positions:
                 yield self._make_replica(f"{slot}_{device}", slot=slot, positions=positions)
 
-    def _make_replica(self, name: str, *, slot: int, positions: Sequence[Position]) -> Lane:
+    def _make_replica(self, name: str, *, slot: int, positions: Sequence[Position]) -> ReplicaModel:
         add, high = self.statement, self.instance.horizon
-        return Lane(
+        return ReplicaModel(
             name=name,
             slot=slot,
             positions=tuple(positions),
@@ -240,30 +240,30 @@ class StageRules:
 
     def _take_time(self) -> None:
         """Actions take as long as those of the set, the device and the number of replicas that are chosen."""
-        for lane in self.stage_replicas:
+        for replica in self.stage_replicas:
             ways: dict[tuple[int, int], list[SwitchLiteral]] = {}
-            for position in lane.positions:
+            for position in replica.positions:
                 key = self.instance.device_type[position.device], position.replicas
                 ways.setdefault(key, []).append(position.literal)
             for (device_type, count), literals in ways.items():
-                here = self.statement.switch(f"type_{lane.name}_{device_type}_{count}")
+                here = self.statement.switch(f"type_{replica.name}_{device_type}_{count}")
                 for name, value in literals:
                     self.statement.clause((name, 1 - value), (here, 1))
-                self._price(lane, here=here, device_type=device_type, kind=(count, False))
+                self._price(replica, here=here, device_type=device_type, kind=(count, False))
         self._synchronise()
         self._hold_all_work()
 
-    def _price(self, lane: Lane, *, here: str, device_type: int, kind: Kind) -> None:
+    def _price(self, replica: ReplicaModel, *, here: str, device_type: int, kind: Kind) -> None:
         instance, lengths = self.instance, dict[int, tuple[int, int, int, int]]()
-        for k in instance.slot_sets[lane.slot]:
+        for k in instance.slot_sets[replica.slot]:
             found = instance.sets[k].times.get((device_type, kind))
             if found is None:
-                self.statement.clause((here, 0), (self.sets[lane.slot, k], 0))
+                self.statement.clause((here, 0), (self.sets[replica.slot, k], 0))
                 continue
             lengths[k] = self.lengths(k, found)
         for place, name in enumerate(NAMES):
             ticks = {k: own[place] for k, own in lengths.items()}
-            self._at_least_that_of_set(lane.lengths[name], slot=lane.slot, given=[(here, 0)], values=ticks)
+            self._at_least_that_of_set(replica.lengths[name], slot=replica.slot, given=[(here, 0)], values=ticks)
 
     def lengths(self, k: int, times: ActionTimes) -> tuple[int, int, int, int]:
         """`lengths_of` a set of layers."""
@@ -300,7 +300,7 @@ class StageRules:
         return all(values[k] <= values[other] for k, other in product(values, values) if layers[k] < layers[other])
 
     def _synchronise(self) -> None:
-        """The all-reduce of a slot takes as long as that of the set on the seat."""
+        """The all-reduce of a slot takes as long as that of the set on the assignment."""
         for slot in self.slots:
             ticks = self.synchronisation[slot] = self.statement.integer(f"ring_{slot}", high=self.instance.horizon)
             for number in self.instance.slot_assignments[slot]:
@@ -310,11 +310,11 @@ class StageRules:
                 self._at_least_that_of_set(ticks, slot=slot, given=given, values=values)
 
     def _hold_all_work(self) -> None:
-        """All lanes together run every layer, each as fast as it can be run at all; only if sets are no faster."""
+        """All replicas together run every layer, each as fast as it can be run at all; only if sets are no faster."""
         least = [min((self._work(k) for k in self._sets_of((layer,))), default=0) for layer in self._layers]
         sets = range(len(self.instance.sets))
         if all(self._work(k) >= sum(least[layer] for layer in self.instance.sets[k].layers) for k in sets):
-            self.statement.row([(lane.lengths["all"], -1) for lane in self.stage_replicas], most=-sum(least))
+            self.statement.row([(replica.lengths["all"], -1) for replica in self.stage_replicas], most=-sum(least))
 
     @property
     def _layers(self) -> range:
@@ -330,18 +330,18 @@ class StageRules:
 
     def _keep_memory(self) -> None:
         """What a device cannot hold is not there; F waits for the end of I or B, and for that of W, where few fit."""
-        for lane, until in product(self.stage_replicas, "GW"):
+        for replica, until in product(self.stage_replicas, "GW"):
             few: dict[int, str] = {}
-            for k, position in product(self.instance.slot_sets[lane.slot], lane.positions):
+            for k, position in product(self.instance.slot_sets[replica.slot], replica.positions):
                 most = self._most_begun(k, position, until=until)
-                literals = ((self.sets[lane.slot, k], 0), (position.literal[0], 1 - position.literal[1]))
+                literals = ((self.sets[replica.slot, k], 0), (position.literal[0], 1 - position.literal[1]))
                 if most < 1:
                     self.statement.clause(*literals)
                 elif most < self.instance.num_microbatches:
                     if most not in few:
-                        few[most] = self.statement.switch(f"few_{until}_{lane.name}_{most}")
+                        few[most] = self.statement.switch(f"few_{until}_{replica.name}_{most}")
                     self.statement.clause(*literals, (few[most], 1))
-            starts, length = lane.starts, [(lane.lengths[until], 1)]
+            starts, length = replica.starts, [(replica.lengths[until], 1)]
             for most, switch in few.items():
                 for m in self.microbatches[most:]:
                     earlier = starts[until][m - most]
@@ -390,11 +390,11 @@ class StageRules:
             for first, second in product(self._replicas_of(a), self._replicas_of(b)):
                 self._transfer(first, second, kinds=kinds)
 
-    def _replicas_of(self, slot: int) -> list[Lane]:
-        return [lane for lane in self.stage_replicas if lane.slot == slot]
+    def _replicas_of(self, slot: int) -> list[ReplicaModel]:
+        return [replica for replica in self.stage_replicas if replica.slot == slot]
 
-    def _transfer(self, first: Lane, second: Lane, *, kinds: dict[int, str]) -> None:
-        """What flows between two lanes, and how long it takes."""
+    def _transfer(self, first: ReplicaModel, second: ReplicaModel, *, kinds: dict[int, str]) -> None:
+        """What flows between two replicas, and how long it takes."""
         instance, add = self.instance, self.statement
         for is_backward in (False, True):
             name = f"{'gradient' if is_backward else 'output'}_{first.name}_{second.name}"
@@ -423,7 +423,7 @@ class StageRules:
                 if min(found):
                     self.statement.clause((kind, 0), *self.statement.at_least(ticks, min(found)))
 
-    def _wait(self, first: Lane, second: Lane, *, flow: str, ticks: str, is_backward: bool) -> None:
+    def _wait(self, first: ReplicaModel, second: ReplicaModel, *, flow: str, ticks: str, is_backward: bool) -> None:
         """A microbatch arrives after it was sent, and after those before it of the same flow took their turns."""
         kind = "G" if is_backward else "F"
         sender, receiver = (second, first) if is_backward else (first, second)
@@ -436,11 +436,11 @@ class StageRules:
                     given=(flow, 1),
                 )
 
-    def _take_steps(self, lane: Lane) -> None:
+    def _take_steps(self, replica: ReplicaModel) -> None:
         """Microbatches come in order, and what a device runs between two moments fits between them."""
-        add, count, closing = self.statement, self.instance.num_microbatches, (self.synchronisation[lane.slot], 1)
-        forward, backward, rest, whole = (lane.lengths[name] for name in NAMES)
-        f, g, w = (lane.starts[name] for name in "FGW")
+        add, count, closing = self.statement, self.instance.num_microbatches, (self.synchronisation[replica.slot], 1)
+        forward, backward, rest, whole = (replica.lengths[name] for name in NAMES)
+        f, g, w = (replica.starts[name] for name in "FGW")
         for m in self.microbatches:
             left = count - m
             add.after(g[m], earlier=f[m], lengths=[(forward, 1)])
@@ -452,19 +452,19 @@ class StageRules:
             add.row([(g[m], 1), (backward, left), (rest, left), closing], most=self.end)
             add.row([(w[m], 1), (rest, left), closing], most=self.end)
         for name, length in zip("FGW", (forward, backward, rest), strict=True):
-            for earlier, later in zip(lane.starts[name], lane.starts[name][1:], strict=False):
+            for earlier, later in zip(replica.starts[name], replica.starts[name][1:], strict=False):
                 add.after(later, earlier=earlier, lengths=[(length, 1)])
 
-    def _order(self, lane: Lane) -> None:
+    def _order(self, replica: ReplicaModel) -> None:
         """Of G and a later F, of W and a later F or G, one comes first; what else runs until then follows."""
-        add, lengths = self.statement, lane.lengths
+        add, lengths = self.statement, replica.lengths
         for (a, b), (m, n) in product(("GF", "WF", "WG"), combinations(self.microbatches, 2)):
-            first, second = lane.starts[a][m], lane.starts[b][n]
-            sooner = add.switch(f"sooner_{lane.name}_{a}{m}_{b}{n}")
+            first, second = replica.starts[a][m], replica.starts[b][n]
+            sooner = add.switch(f"sooner_{replica.name}_{a}{m}_{b}{n}")
             add.after(second, earlier=first, lengths=[(lengths[a], 1)], given=(sooner, 1))
             add.after(first, earlier=second, lengths=[(lengths[b], 1)], given=(sooner, 0))
             if (a, b) == ("G", "F"):
-                begin, forward, backward = lane.starts["F"][0], lengths["F"], lengths["G"]
+                begin, forward, backward = replica.starts["F"][0], lengths["F"], lengths["G"]
                 until_first = [(forward, n + 1), (backward, m)]
                 add.after(first, earlier=begin, lengths=until_first, given=(sooner, 0))
                 until_second = [(forward, n), (backward, m + 1)]
@@ -478,8 +478,8 @@ def is_alike(instance: CompleteInstance, device: int, *, other: int) -> bool:
         return False
     if instance.capacity[device] != instance.capacity[other]:
         return False
-    number = {seat: n for n, seat in enumerate(instance.assignments)}
-    moved = [number[tuple(swap.get(d, d) for d in seat)] for seat in instance.assignments]
+    number = {assignment: n for n, assignment in enumerate(instance.assignments)}
+    moved = [number[tuple(swap.get(d, d) for d in assignment)] for assignment in instance.assignments]
     for each in instance.sets:
         if any(each.synchronisation.get(n) != each.synchronisation.get(m) for n, m in enumerate(moved)):
             return False

@@ -25,16 +25,16 @@ def random_graph(count: int, *, rng: Random) -> Pairs:
 
 def two_level(count: int, *, rng: Random) -> Pairs:
     """Hosts of four with fast links inside, slow ones between any two devices elsewhere; hosts in a random order."""
-    seats = list(range(count))
-    rng.shuffle(seats)
-    return {(a, b): MIDDLE if seats[a] // 4 == seats[b] // 4 else SLOW for a, b in combinations(range(count), 2)}
+    places = list(range(count))
+    rng.shuffle(places)
+    return {(a, b): MIDDLE if places[a] // 4 == places[b] // 4 else SLOW for a, b in combinations(range(count), 2)}
 
 
 def ring(count: int, *, rng: Random) -> Pairs:
     """A ring in a random order; every fourth link is a slow one."""
-    seats = list(range(count))
-    rng.shuffle(seats)
-    ends = zip(seats, (*seats[1:], seats[0]), strict=True)
+    places = list(range(count))
+    rng.shuffle(places)
+    ends = zip(places, (*places[1:], places[0]), strict=True)
     return {(min(pair), max(pair)): SLOW if number % 4 == 3 else MIDDLE for number, pair in enumerate(ends)}
 
 
