@@ -82,7 +82,10 @@ def _numbers(text: str, *, option: str) -> tuple[int, ...]:
 
 def _degrees(text: str) -> tuple[int | Degrees, ...]:
     """Numbers stay numbers: what they mean does not have to be stated."""
-    found = [read_degrees(part) for part in text.split(",")]
+    try:
+        found = [read_degrees(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--tensor-parallel {text}: {error}") from None
     plain = [each.tensor if each == Degrees(tensor=each.tensor) else each for each in found]
     return tuple(dict.fromkeys(plain))
 

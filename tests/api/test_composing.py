@@ -60,7 +60,7 @@ REFUSALS = {
     (*IMPORT[:4], "--gpu", "abacus"): 'no measured tables of "abacus"; give one of toy_sxm',
     (*IMPORT[:2], "--model", "nobody", "--gpu", "toy"): 'no model "nobody"; give one of llama3-8b',
     (*IMPORT, "--tensor-parallel", "3"): "degree 3: does not divide the 8 heads of toy/llama; give one of 1, 2, 4, 8",
-    (*IMPORT, "--tensor-parallel", "two"): "--tensor-parallel two: write whole numbers",
+    (*IMPORT, "--tensor-parallel", "two"): "--tensor-parallel two: 'two' is no degree; write a whole number",
     (*IMPORT, "--sequence", "0"): "--sequence 0: give the tokens",
     (*IMPORT, "--dtype", "fp8"): "matrix products in fp8 were not measured; give one of bf16",
     (*IMPORT, "--hosts", "1,2"): "--hosts 1,2: give a number of hosts for each of toy_sxm",

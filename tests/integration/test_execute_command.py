@@ -131,19 +131,20 @@ def launch(num_processes: int, command: Sequence[object]) -> tuple[int, str]:
 
 def test_the_documented_model_trains_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that the documented model, as the planner plans it, has one process's losses, and a timeline of each."""
-    (example,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "run-it.md").read_text(), flags=re.DOTALL
+    (training,) = re.findall(
+        r"```\n(Training\(.*?)```", (ROOT / "docs" / "how-to" / "run-it.md").read_text(), flags=re.DOTALL
     )
-    (tmp_path / "my_model.py").write_text(example)
+    (start,) = re.findall(r"```python\n(.*?)def make_training", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "my_model.py").write_text(f"{start}def make_training() -> Training:\n    return {training}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     model = ["--model", "my_model:make_training", "--steps", 3]
-    options = Options(max_replicas=1, partition=(("l0", "l1"), ("l2",)), placement=((("d1",),), (("d0",),)))
-    problem = chains.make_chain("www", num_devices=3, num_microbatches=4, options=options)
+    options = Options(max_replicas=1, partition=(("l0",), ("l1",)), placement=((("d1",),), (("d0",),)))
+    problem = chains.make_chain("ww", num_devices=3, num_microbatches=4, options=options)
     plan = planner_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
     command = [write(plan, tmp_path / "2.json"), *model, "--losses", tmp_path / "2", "--trace", tmp_path / "t"]
     code, said = launch(2, command)
     require_clean_end(code, said)
-    alone = make_random_plan("0", cut=(3,), num_microbatches=4)
+    alone = make_random_plan("0", cut=(2,), num_microbatches=4)
     require_clean_end(*launch(1, [write(alone, tmp_path / "1.json"), *model, "--losses", tmp_path / "1"]))
     assert losses(tmp_path / "2") == losses(tmp_path / "1")
     assert len(losses(tmp_path / "1")) == 3

@@ -146,7 +146,7 @@ OtherDegrees = Annotated[
     bool,
     typer.Option(
         "--other-degrees",
-        help="Try other tensor, context, expert and pipeline degrees too.",
+        help="Try other degrees of every kind, too.",
         rich_help_panel=_ANSWER,
     ),
 ]
@@ -155,7 +155,7 @@ MaxSlower = Annotated[
     typer.Option(
         "--max-slower",
         metavar="PERCENT",
-        help="Exit with 4 if it is proved to be slower by more.",
+        help="Exit with 4 if proved slower by more.",
         rich_help_panel=_ANSWER,
         show_default=False,
         min=0,
