@@ -11,9 +11,15 @@ from planner.judge.remedies import REMEDIES
 from planner.launch.manifest_fields import require_known_fields
 from planner.verify import RULES
 from profiles.load import load_workload
-from profiles.measure.families.catalog import make_family
 from tests.messages import MAX_WORDS, VERBS, Message, messages, sentences_of_verdicts
 from tests.test_house_rules import PACKAGES, assert_none
+
+
+def make_gpt(settings: str) -> object:
+    """A model by its settings; only this imports torch."""
+    from profiles.measure.families.catalog import make_family
+
+    return make_family("gpt", settings)
 
 
 @cache
@@ -79,7 +85,7 @@ def test_every_rule_has_a_remedy():
             lambda: load_workload("demo:vgg16-ethernt"),
             "demo:vgg16-ethernt: no such demo; did you mean demo:vgg16-ethernet?",
         ),
-        (lambda: make_family("gpt", "layer=4"), "gpt: 'layer=4' is not a setting; did you mean 'layers'?"),
+        (lambda: make_gpt("layer=4"), "gpt: 'layer=4' is not a setting; did you mean 'layers'?"),
         (
             lambda: require_known_fields({"restartPolcy": "Never"}, "PodSpec", where="p"),
             "p: a pod has no field 'restartPolcy' (its value is 'Never'); did you mean restartPolicy?",
