@@ -1011,12 +1011,12 @@ def _is_gated(recording: Recording, position: Integers, busy: Flags, d: int) -> 
 
 
 @kernel
-def _next_plain(recording: Recording, orders: Orders, missing: ShortIntegers, d: int) -> tuple[int, int]:
+def _next_plain(
+    missing: ShortIntegers, device_orders: ShortIntegers, microbatch: ShortIntegers, position: Integers, d: int
+) -> tuple[int, int]:
     """The next action of the device's order, -1 if it cannot start now, and its microbatch; devices work alone."""
-    code, m = orders.device_orders[d, orders.position[d]], recording.microbatch[d, orders.position[d]]
-    if not has_arrived(missing, code, m) or _is_gated(recording, orders.position, orders.busy, d):
-        return -1, m
-    return code, m
+    code, m = device_orders[d, position[d]], microbatch[d, position[d]]
+    return (code if has_arrived(missing, code, m) else -1), m
 
 
 @kernel
@@ -1123,11 +1123,10 @@ def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
 
 @kernel
 def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> None:
-    """An action of the stage of replica n has ended: with the last one it sends a transfer of microbatch M, once."""
+    """Send what the stage of replica n sends when all its actions have ended, once: a transfer of microbatch M."""
     heap, link_free, missing = transit
-    recording.closing[net.replica_stage[n], LEFT] -= 1
     replica = recording.closing[net.replica_stage[n], REPLICA]
-    if replica >= 0 and recording.closing[net.replica_stage[n], LEFT] == 0:
+    if replica >= 0:
         send(net, 2 * replica + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
 
 
@@ -1168,24 +1167,17 @@ def _make_counters(net: Net) -> tuple[Integers, Integers, Flags, Integers]:
 
 
 @kernel
-def _begin(net: Net, hosts: Integers, position: Integers, count: Integers, free: Integers, code: int, now: int) -> int:
-    """Account for the next action of a device, which begins now; how long it takes."""
-    n, kind = code >> 2, code & 3
-    account(net, count, free, n, kind)
-    if hosts.shape[0] == 0:
-        return net.duration[n, kind]
+def _ticks_asked(net: Net, hosts: Integers, position: Integers, n: int, kind: int, now: int) -> int:
+    """How long the next action of replica n takes, which begins now, as its host lets it."""
     d = net.replica_device[n]
     return card_ticks(hosts, d, position[d], now, net.duration[n, kind], net.host[n, kind])
 
 
 @kernel
-def _note_start(recording: Recording, d: int, x: int, now: int) -> int:
-    """Note that action number x of device d begins now; how long it takes."""
-    recording.start[d, x] = now
-    if recording.hosts.shape[0] > 0:
-        took = recording.duration[d, x]
-        recording.duration[d, x] = card_ticks(recording.hosts, d, x, now, took, recording.host[d, x])
-    return recording.duration[d, x]
+def _ask_for(recording: Recording, d: int, x: int, now: int) -> None:
+    """Action number x of device d begins now: it takes as long as the host lets it."""
+    took = recording.duration[d, x]
+    recording.duration[d, x] = card_ticks(recording.hosts, d, x, now, took, recording.host[d, x])
 
 
 @kernel
@@ -1241,7 +1233,8 @@ def play(
     if recording is not None:
         orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
-        sent = recording.sent
+        microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
+        duration, has_peers, has_hosts = recording.duration, recording.peers.shape[0] > 0, recording.hosts.shape[0] > 0
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1252,7 +1245,9 @@ def play(
                 if not plain:
                     _start_recorded(net, recording, orders, transit, d)
                     continue
-                code, m = _next_plain(recording, orders, missing, d)
+                code, m = _next_plain(missing, device_orders, microbatch, position, d)
+                if has_peers and code >= 0 and _is_gated(recording, position, busy, d):
+                    continue
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
@@ -1261,13 +1256,18 @@ def play(
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
-                took = _note_start(recording, d, position[d], now)
+                start[d, position[d]] = now
+                if has_hosts:
+                    _ask_for(recording, d, position[d], now)
+                took = duration[d, position[d]]
             else:
                 m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
                     return threshold, threshold, threshold
-                took = _begin(net, hosts, position, count, free, code, now)
-                device_orders[d, position[d]], lengths[d] = code, lengths[d] + (not follow)
+                account(net, count, free, n, kind)
+                took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
+                if hosts.shape[0] > 0:
+                    took = _ticks_asked(net, hosts, position, n, kind, now)
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
@@ -1292,8 +1292,11 @@ def play(
                 if recording is not None:
                     if code != WEIGHT_GRAD:
                         send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, sent)
-                    _close_stage(net, recording, transit, n)
-                    num_dirty = _mark_peers(recording, d, dirty, is_dirty, num_dirty)
+                    left[net.replica_stage[n], LEFT] -= 1
+                    if left[net.replica_stage[n], LEFT] == 0:
+                        _close_stage(net, recording, transit, n)
+                    if has_peers:
+                        num_dirty = _mark_peers(recording, d, dirty, is_dirty, num_dirty)
                     if not plain:
                         num_dirty = _mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:
