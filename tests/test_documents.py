@@ -225,3 +225,15 @@ def test_prose_is_counted():
     assert prose.num_words == len(text.split())
     assert prose.short_share == 0.8
     assert measure("One: two; three (four. five) six").sentences == (6,)
+
+
+def test_pages_that_the_product_names_exist():
+    """Tests that each page which a message or a docstring of the product sends its reader to is there."""
+    named = {
+        (page, path.relative_to(ROOT).as_posix())
+        for package in ("api", "planner", "profiles", "solver_models")
+        for path in (ROOT / package).rglob("*.py")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert [pair for pair in sorted(named) if not (ROOT / pair[0]).exists()] == []

@@ -132,9 +132,7 @@ def error_of(audit: Audit) -> str:
     rows, factor, median, worst = known[name]
     models = "dense models" if shape.mixture is None else "models with experts"
     is_fitted = time_from(audit)["assumed"] == 1
-    by_tables = (
-        " (by the measured tables; rates fitted to them: docs/benchmarks/achieved_rates.md)" if is_fitted else ""
-    )
+    by_tables = " (by the measured tables; rates fitted to them: benchmarks/achieved_rates.py)" if is_fitted else ""
     return (
         f"{rows} iterations of {models} measured on {shown_gpu(name)} took {factor} times their estimate on the "
         f"median; once that is counted, estimates are {median} % off on the median, {worst} % at worst{by_tables}"
