@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from profiles.cluster import Cluster
+
 
 class _GatherOptions(Protocol):
     @property
@@ -65,3 +67,12 @@ def refuse(options: _GatherOptions) -> None:
                 f"options: max_active_stages = {options.max_active_stages} with {what}: {remedy}, or leave "
                 "max_active_stages out"
             )
+
+
+def require(cluster: Cluster) -> None:
+    """ValueError where devices do not compute while they send."""
+    if not cluster.overlap:
+        raise ValueError(
+            "problem: overlap = false with max_active_stages, under which weights are gathered beside actions; set "
+            "overlap to true, or leave max_active_stages out"
+        )

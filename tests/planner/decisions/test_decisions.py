@@ -10,6 +10,7 @@ import pytest
 
 from planner import decisions
 from planner.problem import Options
+from profiles.cluster import Cluster, Device
 
 REST = ("api", "profiles", "solver_models")
 
@@ -58,3 +59,13 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
     assert done.returncode == 0, done.stderr
     assert all(f"planner/decisions/{name} is not installed" in done.stderr for name in decisions.KNOWN)
     assert (without / "plan.json").exists()
+
+
+def test_gathering_needs_devices_that_compute_while_they_send():
+    """Tests that gathered stages are refused on a cluster whose transfers hold their devices."""
+    option = decisions.part_of("max_active_stages", "option")
+    option.require(Cluster(name="c", devices=(Device(name="a", type="t", memory_bytes=1),), links=()))
+    with pytest.raises(ValueError, match="overlap = false with max_active_stages"):
+        option.require(
+            Cluster(name="c", devices=(Device(name="a", type="t", memory_bytes=1),), links=(), overlap=False)
+        )
