@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options import audit_answer_arguments as answered
 from api.cli.options import audit_arguments as audited
 from api.cli.options import layout_arguments as chosen
 from api.cli.options.folded_help import Commands, folded
@@ -54,12 +55,12 @@ class LayoutOptions(NamedTuple):
 class AnswerOptions(NamedTuple):
     """Time of the search, limits that decide the exit code, and the form and place of the answer."""
 
-    time_limit: audited.AuditTime = 12.0
-    other_degrees: audited.OtherDegrees = False
-    max_slower: audited.MaxSlower = None
-    strict: audited.Strict = False
+    time_limit: answered.AuditTime = 12.0
+    other_degrees: answered.OtherDegrees = False
+    max_slower: answered.MaxSlower = None
+    strict: answered.Strict = False
     json: arg.Json = False
-    output: audited.AuditFolder = None
+    output: answered.AuditFolder = None
 
 
 @commands.command(

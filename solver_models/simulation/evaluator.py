@@ -987,8 +987,9 @@ def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now:
 
 @kernel
 def is_plain(recording: Recording, num_replicas: int) -> bool:
-    """Whether every stage replica of a recording has one device, which computes while it sends."""
-    return recording.members.shape[0] == num_replicas and recording.resumed.shape[0] == 0
+    """Whether every stage replica has one device, which computes while it sends and waits for no host and no peer."""
+    is_alone = recording.members.shape[0] == num_replicas and recording.peers.shape[0] == 0
+    return is_alone and recording.resumed.shape[0] == 0 and recording.hosts.shape[0] == 0
 
 
 @kernel
@@ -1142,18 +1143,13 @@ def mark(d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
 
 @kernel
 def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let all devices of replica n continue; the new number of those that may."""
+    """Let all devices of replica n and their peers continue; the new number of those that may."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
-        busy[recording.members[k]] = False
-        num_dirty = mark(recording.members[k], dirty, is_dirty, num_dirty)
-    return num_dirty
-
-
-@kernel
-def _mark_peers(recording: Recording, d: int, dirty: Integers, is_dirty: Flags, num_dirty: int) -> int:
-    """Let the peers of device d continue, which has ended an action; the new number of those that may."""
-    for k in range(recording.peer_start[d], recording.peer_start[d + 1]):
-        num_dirty = mark(recording.peers[k], dirty, is_dirty, num_dirty)
+        d = recording.members[k]
+        busy[d] = False
+        num_dirty = mark(d, dirty, is_dirty, num_dirty)
+        for peer in recording.peers[recording.peer_start[d] : recording.peer_start[d + 1]]:
+            num_dirty = mark(peer, dirty, is_dirty, num_dirty)
     return num_dirty
 
 
@@ -1167,17 +1163,21 @@ def _make_counters(net: Net) -> tuple[Integers, Integers, Flags, Integers]:
 
 
 @kernel
+def _make_ends(net: Net) -> tuple[Integers, Integers, Integers, Integers, Integers, Flags]:
+    """At the beginning: when links are free and stages have ended, when devices began (-1) and were last busy; then the
+    devices that may start an action, and which these are: all.
+    """
+    links, num_devices = np.zeros(net.scalars[LINKS], np.int64), net.budget.shape[0]
+    stages, first = np.zeros(net.synchronisation.shape[0], np.int64), np.full(num_devices, -1)
+    last = np.zeros(num_devices, np.int64)
+    return links, stages, first, last, np.arange(num_devices), np.ones(num_devices, np.bool_)
+
+
+@kernel
 def _ticks_asked(net: Net, hosts: Integers, position: Integers, n: int, kind: int, now: int) -> int:
     """How long the next action of replica n takes, which begins now, as its host lets it."""
     d = net.replica_device[n]
     return card_ticks(hosts, d, position[d], now, net.duration[n, kind], net.host[n, kind])
-
-
-@kernel
-def _ask_for(recording: Recording, d: int, x: int, now: int) -> None:
-    """Action number x of device d begins now: it takes as long as the host lets it."""
-    took = recording.duration[d, x]
-    recording.duration[d, x] = card_ticks(recording.hosts, d, x, now, took, recording.host[d, x])
 
 
 @kernel
@@ -1220,13 +1220,11 @@ def play(
     `device_orders` [D, longest] holds replica * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the
     devices' last ends): FAR if it deadlocks, a time from `threshold` on once the makespan is sure to be no less.
     """
-    num_devices, total = net.budget.shape[0], net.scalars[MICROBATCHES]
+    num_dirty, total = net.budget.shape[0], net.scalars[MICROBATCHES]
     missing = _make_missing(net) if recording is None else recording.missing
     count, position, busy, hosts = _make_counters(net)
-    link_free, stage_end = np.zeros(net.scalars[LINKS], np.int64), np.zeros(net.synchronisation.shape[0], np.int64)
-    first, last = np.full(num_devices, -1), np.zeros(num_devices, np.int64)
-    dirty, is_dirty, num_dirty = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices
-    heap, replicas = _make_events(net.transfer_target.shape[0] * total, num_devices, recording), _replica_table(net)
+    link_free, stage_end, first, last, dirty, is_dirty = _make_ends(net)
+    heap, replicas = _make_events(net.transfer_target.shape[0] * total, num_dirty, recording), _replica_table(net)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.budget.copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow
@@ -1234,7 +1232,6 @@ def play(
         orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
         plain = is_plain(recording, count.shape[0])
         microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
-        duration, has_peers, has_hosts = recording.duration, recording.peers.shape[0] > 0, recording.hosts.shape[0] > 0
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1246,8 +1243,6 @@ def play(
                     _start_recorded(net, recording, orders, transit, d)
                     continue
                 code, m = _next_plain(missing, device_orders, microbatch, position, d)
-                if has_peers and code >= 0 and _is_gated(recording, position, busy, d):
-                    continue
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
@@ -1256,10 +1251,7 @@ def play(
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
-                start[d, position[d]] = now
-                if has_hosts:
-                    _ask_for(recording, d, position[d], now)
-                took = duration[d, position[d]]
+                start[d, position[d]], took = now, recording.duration[d, position[d]]
             else:
                 m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
@@ -1295,8 +1287,6 @@ def play(
                     left[net.replica_stage[n], LEFT] -= 1
                     if left[net.replica_stage[n], LEFT] == 0:
                         _close_stage(net, recording, transit, n)
-                    if has_peers:
-                        num_dirty = _mark_peers(recording, d, dirty, is_dirty, num_dirty)
                     if not plain:
                         num_dirty = _mark_members(recording, n, busy, dirty, is_dirty, num_dirty)
                 elif code != WEIGHT_GRAD:
