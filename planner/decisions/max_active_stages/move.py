@@ -14,11 +14,11 @@ from planner.decisions.max_active_stages.plans import gathering_plans
 from planner.decisions.max_active_stages.rank_layouts import even_layouts, ordered_plans
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
+from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
 from solver_models.local_search.multistart import JointSearch
-from solver_models.local_search.search import Candidate
 
 _STARTS = 6
 """Candidates of the joint search that are looked at in a step."""
@@ -29,10 +29,10 @@ def make_improver(run: SearchState, search: JointSearch) -> "GatherImprover":
     return GatherImprover(run, search)
 
 
-class GatherImprover:
+class GatherImprover(DecisionImprover):
     """Plans whose stages gather their weights, made from plans whose weights are whole."""
 
-    name, finds_alone, is_closed = PART, True, False
+    name, finds_alone = PART, True
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search, self.problem = run, search, run.problem
@@ -44,19 +44,6 @@ class GatherImprover:
     def is_open(self) -> bool:
         """Whether the options leave it open, and plans are small enough to be played one by one."""
         return self.problem.options.max_active_stages is not None and self.problem.may_shard and not self.run.is_large
-
-    def is_due(self, rounds: int) -> bool:
-        """In every round, where it is open."""
-        del rounds
-        return self.is_open
-
-    def close(self) -> None:
-        """There is nothing to note."""
-
-    def begin(self, given: Candidate | None) -> Iterator[None]:
-        """There is nothing to do before."""
-        del given
-        yield from ()
 
     def take_step(self) -> Iterator[None]:
         """The best way to gather of plans that were not looked at yet."""

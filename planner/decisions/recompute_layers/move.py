@@ -13,6 +13,7 @@ import numpy
 from planner.decisions.recompute_layers.option import PART
 from planner.lowering import choice_of, make_plan_from_orders, make_stages
 from planner.plan import Plan
+from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import candidate_of
 from solver_models.local_search.multistart import JointSearch
@@ -42,30 +43,25 @@ def make_improver(run: SearchState, search: JointSearch) -> "RecomputeImprover":
     return RecomputeImprover(run, search)
 
 
-class RecomputeImprover:
+class RecomputeImprover(DecisionImprover):
     """Candidates with kinds of recomputation of their own, better with every step."""
 
-    name, finds_alone, is_closed = PART, False, False
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
         self.pool: list[ChosenKinds] = []
         self.step, self.turn_s = 0, 0.0
         """Turns so far, and seconds of the last task that was taken in."""
-        self.is_open = run.problem.options.recompute_layers
-        """Whether the options leave open which layers recompute."""
         self.recomputation: LayerRecomputation | None = None
         """The search over layers; None where stages recompute as a whole."""
         if self.is_open:
             self.recomputation = LayerRecomputation(run.instance, params=run.params, work=_WORK)
 
-    def is_due(self, rounds: int) -> bool:
-        """In every round, where it is open."""
-        del rounds
-        return self.is_open
-
-    def close(self) -> None:
-        """There is nothing to note."""
+    @property
+    def is_open(self) -> bool:
+        """Whether the options leave open which layers recompute."""
+        return self.run.problem.options.recompute_layers
 
     def begin(self, given: Candidate | None) -> Iterator[None]:
         """Cuts balanced with their recomputation, and what the joint search begins with, each with its best kinds."""

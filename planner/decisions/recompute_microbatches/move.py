@@ -14,6 +14,7 @@ from planner.evidence.certificate import schedule_bound
 from planner.layout.device_groups import overlap_anywhere
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Stage
+from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
 from solver_models.instance import DeviceOrder, ScheduleInstance
@@ -87,10 +88,10 @@ def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecompute
     return MicrobatchRecomputeImprover(run, search)
 
 
-class MicrobatchRecomputeImprover:
+class MicrobatchRecomputeImprover(DecisionImprover):
     """Orders of the best stages in which some microbatches recompute, better with every step."""
 
-    name, finds_alone = PART, False
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -113,9 +114,6 @@ class MicrobatchRecomputeImprover:
         if run.limits.max_rounds is not None:
             return rounds % _EVERY_ROUNDS == 1
         return run.window.seconds.get(self.name, 0.0) <= _TIME_SHARE * run.elapsed_s
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     @property
     def is_closed(self) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 
 from planner.decisions.split_placement.option import PART
 from planner.lowering import make_split_plan
+from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
@@ -33,10 +34,10 @@ def make_improver(run: SearchState, search: JointSearch) -> "SplitPlacementImpro
     return SplitPlacementImprover(run, search)
 
 
-class SplitPlacementImprover:
+class SplitPlacementImprover(DecisionImprover):
     """Candidates with split placement, better with every step."""
 
-    name, finds_alone, is_closed = PART, False, False
+    name = PART
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -57,9 +58,6 @@ class SplitPlacementImprover:
     def is_due(self, rounds: int) -> bool:
         """Once in a few rounds, where it is open."""
         return rounds % _EVERY_ROUNDS == 1 and self.is_open
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def begin(self, given: Candidate | None) -> Iterator[None]:
         """Note what every fresh turn begins with, where partition and mapping are given."""

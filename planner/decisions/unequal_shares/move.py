@@ -18,12 +18,12 @@ from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLay
 from planner.decisions.unequal_shares.share_layouts import with_samples
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
+from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
 from planner.simulation.timeline import Timeline
 from solver_models.local_search.multistart import JointSearch
-from solver_models.local_search.search import Candidate
 from solver_models.sample_shares import shortest_shares
 
 _STARTS = 4
@@ -39,10 +39,10 @@ def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
     return ShareImprover(run, search)
 
 
-class ShareImprover:
+class ShareImprover(DecisionImprover):
     """Plans with unequal shares, made from plans with equal ones."""
 
-    name, finds_alone, is_closed = PART, True, False
+    name, finds_alone = PART, True
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
@@ -57,19 +57,6 @@ class ShareImprover:
     def is_open(self) -> bool:
         """Whether the options leave it open, and plans are small enough to be played one by one."""
         return self.problem.options.unequal_shares and self.size > 1 and not self.run.is_large
-
-    def is_due(self, rounds: int) -> bool:
-        """In every round, where it is open."""
-        del rounds
-        return self.is_open
-
-    def close(self) -> None:
-        """There is nothing to note."""
-
-    def begin(self, given: Candidate | None) -> Iterator[None]:
-        """There is nothing to do before."""
-        del given
-        yield from ()
 
     def take_step(self) -> Iterator[None]:
         """The best shares of plans that were not looked at yet, then moves of single samples."""

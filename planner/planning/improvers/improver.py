@@ -5,6 +5,7 @@ A step takes in what has become known, and starts tasks on the threads of the ru
 the same knowledge on any number of threads.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -32,23 +33,41 @@ class Improver(Protocol):
         """Note what it knows at the end."""
 
 
-class DecisionImprover(Improver, Protocol):
+class DecisionImprover(ABC):
     """The part of the search of a decision (`planner.decisions`), made by `make_improver(run, search)` of `move.py`."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the options leave the decision open."""
+    name: str
+    """As in `Improver`."""
+    finds_alone = False
+    """Whether it may find a plan where the joint search has none."""
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing better is expected of it."""
+        return False
 
     @property
-    def finds_alone(self) -> bool:
-        """Whether it may find a plan where the joint search has none."""
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether the options leave the decision open."""
+
+    @abstractmethod
+    def take_step(self) -> Iterator[None]:
+        """One turn; it yields wherever the run may end."""
+
+    def is_due(self, rounds: int) -> bool:
+        """In every round, where it is open."""
+        del rounds
+        return self.is_open
 
     def begin(self, given: Candidate | None) -> Iterator[None]:
         """What comes before the first round; `given`: stages and devices, where both are decided."""
+        del given
+        yield from ()
+
+    def close(self) -> None:
+        """Note what it knows at the end: nothing."""
+        return
 
 
 class Leader:
