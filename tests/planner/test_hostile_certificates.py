@@ -84,6 +84,7 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("path", chain(**FREE), {}),
     ("pipeline", chain(**FREE), {"price": {"weights": {"gpu": 0}, "memory": 0, "shift": 0}}),
     ("pipeline", chain(**FREE), {"price": {"weights": {"gpu": 1 << 40}, "memory": 1 << 40, "shift": 62}}),
+    ("groups", chain(max_stages_per_device=1), {}),
     ("classes", chain(64, **SINGLE), {"classes": EACH_ALONE}),
     ("classes", chain(256, **SINGLE), {"classes": EACH_ALONE}),
     ("packing", chain(**FREE), {"cases": cases(rounds=4)}),
