@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from tests.integration.test_execute import Case, drawn, run_cases, run_ranks, shard, sharded
-from tests.integration.test_execute_dealt import dealt
+from tests.planner.execute.data.test_dealt_rows import dealt
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.execute.run.test_execution import Case, drawn, run_cases, run_ranks, shard, sharded
 
 EXACT = {
     "batch norm, two replicas": drawn("0/1", cut=(2,), num_microbatches=3, model="normed"),

@@ -13,7 +13,7 @@ from planner.problem import Options
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.workload import Workload, dump_workload
-from tests.integration.test_execute_command import losses, start_ranks
+from tests.planner.execute.test_enter import losses, start_ranks
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as make_drawn
 from tests.planner.hasty import make_plan

@@ -31,7 +31,7 @@ from planner.progress import Limits
 from planner.verify import verify
 from tests.api.jobs.workers.test_pool import large_problem
 from tests.api.service.servers import Running, serving, wait_ready
-from tests.planner.test_microbatches import listed
+from tests.planner.judge.test_microbatches import listed
 from tests.solver_models.complete.test_complete_model import open_problem
 
 NEWS = ProgressUpdate(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")

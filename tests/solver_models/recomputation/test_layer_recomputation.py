@@ -123,7 +123,7 @@ def test_a_choice_costs_in_the_search_what_it_costs_in_a_plan():
 
 def test_cuts_are_balanced_with_their_recomputation():
     """Tests that the first stage, which holds the most microbatches and has to recompute, is given fewer layers."""
-    from tests.planner.test_layer_recomputation import tight_chain
+    from tests.planner.decisions.recompute_layers.test_option import tight_chain
 
     problem = tight_chain(recompute=True, recompute_layers=True)
     problem = with_memory(problem, {device.name: 1000 for device in problem.cluster.devices})

@@ -10,7 +10,7 @@ from solver_models.schedule.large_neighbourhood_search import sweep
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.solve import solve_order
 from solver_models.search_params import CpWindowParams
-from tests.solver_models.test_schedule_model import TINY, best_of, big, chain, end_of, peak_units
+from tests.solver_models.schedule.test_solve import TINY, best_of, big, chain, end_of, peak_units
 
 PLAIN = {
     name: problem for name, problem in TINY.items() if problem.objective == "makespan" and not name.startswith("B or I")

@@ -26,7 +26,7 @@ from planner.verify import verify
 from profiles.model_profile import Edge
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
-from tests.planner.test_looped_widths import every_plan, random_loop
+from tests.planner.planning.starts.test_looped_shapes import every_plan, random_loop
 from tests.strategies import random_problem
 
 MEGATRON = TARGETS["megatron"]

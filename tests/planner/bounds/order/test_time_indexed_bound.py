@@ -12,8 +12,8 @@ from planner.layout.costs import CostModel
 from planner.problem import Problem
 from solver_models.time_indexed import find_multipliers, is_impossible
 from tests.long_runs import shortened
+from tests.planner.decisions.recompute_microbatches.test_option import least_of
 from tests.planner.recomputed_chain import recomputed_chain
-from tests.planner.test_recompute_microbatches import least_of
 
 
 def bound_of(problem: Problem, *, most: int) -> Bound | None:

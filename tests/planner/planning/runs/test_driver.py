@@ -24,9 +24,9 @@ from planner.replanning.transition import Transition, going_over
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.judge.test_microbatches import listed
 from tests.planner.test_batch_problem import make_batch
 from tests.planner.test_batch_problem import make_layer as make_sized_layer
-from tests.planner.test_microbatches import listed
 
 QUICK = Limits(time_limit_s=60, max_rounds=1, threads=1)
 
