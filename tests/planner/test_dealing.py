@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from examples.dealing import DealtBatches
 from planner.dealing import Dealing, Durations, StageTimes, balance_durations, bound_dealings, deal, pipeline_actions
-from planner.fidelity.balance_advice import rebalance
 from planner.fidelity.run_replay import replay_ns
 from planner.planning.starts.annealed_deals import CompiledAnnealing
 from profiles.importers.straggler import RunAction, RunStep
@@ -126,16 +125,6 @@ def test_annealing_finds_what_exchanges_do_not():
     assert annealed.lower_bound_ns <= annealed.largest_ns <= quick.largest_ns
     alone = balance_durations(given, 1, annealing=CompiledAnnealing(trials=10))
     assert alone == balance_durations(given, 1)
-
-
-@given(given=microbatches(most=8))
-def test_a_step_dealt_anew_takes_as_long_as_promised(given: list[Durations]):
-    """Tests that the replay of the step dealt anew ends when the dealing says, and not after the step as run."""
-    count = 2 if len(given) % 2 == 0 else 1
-    size = len(given) // count
-    step = make_step([given[i * size : (i + 1) * size] for i in range(count)])
-    anew, dealing = rebalance(step)
-    assert replay_ns(anew) == dealing.largest_ns
 
 
 def test_costs_are_interpolated_and_never_invented():

@@ -10,7 +10,6 @@ import pytest
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.export.targets import TARGETS, restrict_problem
 from planner.planning import Limits, make_plan
-from planner.planning.dropped_plans import DroppedPlans
 from planner.problem import Options, PinnedLayer, Problem
 from profiles.model_profile import WidthBytes
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem
@@ -158,14 +157,6 @@ def test_a_warm_up_without_room_is_refuted(target: str):
     assert make_plan(problem, limits=ROUND).stages
     with pytest.raises(InfeasibleProblemError, match=r"memory: the loop bound rules out .* 18 usable bytes"):
         make_plan(restrict_problem(problem, TARGETS[target]), limits=ROUND, target=TARGETS[target])
-
-
-def test_reasons_that_differ_in_names_count_as_one():
-    """Tests that plans are counted by their reasons, numbers and names apart, and the most frequent comes first."""
-    dropped = DroppedPlans()
-    for reason in ("stage 1 is on 'd0'.", "no room", "stage 12 is on 'd1'.", "other"):
-        dropped.add(reason)
-    assert dropped.reasons(most=2) == ["2 plans were dropped: stage 1 is on 'd0'", "1 plan was dropped: no room"]
 
 
 def test_only_wider_layers_are_named_with_the_target():

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from profiles.documents.class_schema import references
 from tests.api.agents.tool_worlds import CONFIGURATION, LONG, call, converse, refused
 
 if TYPE_CHECKING:
@@ -170,18 +169,3 @@ def test_a_plan_that_cannot_be_is_an_error(tmp_path: Path):
         assert "use a larger device" in problem["detail"]
 
     converse(tmp_path, conversation)
-
-
-def test_schemas_stand_alone():
-    """Tests that a tool's schemas refer to nothing outside them, and that arguments are one object, as models want."""
-    from api.agents.tools import make_tools
-
-    for tool in make_tools():
-        arguments, answer = tool.input_schema(), tool.answer
-        assert arguments["type"] == "object"
-        assert not {"anyOf", "allOf", "oneOf", "not"} & set(arguments), tool.name
-        for schema in (arguments, answer):
-            text = json.dumps(schema)
-            assert "x-component" not in text
-            assert "#/components" not in text
-            assert references(schema) <= set(schema.get("$defs", {}))

@@ -10,7 +10,8 @@ from api.cli import main
 from planner.document import parse_plan, render_plan
 from planner.simulation.simulate import simulate
 from profiles.workload import Workload, dump_workload
-from tests.solver_models.complete.test_complete_model import baseline_of, open_problem, solve_file
+from tests.planner.planning.complete.test_complete_files import baseline_of, solve_file
+from tests.solver_models.complete.test_complete_model import open_problem
 
 
 @pytest.fixture

@@ -17,8 +17,6 @@ from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.jobs.job import Outcome, ProgressUpdate
 from api.jobs.request import Ceilings
-from api.service.app import make_app
-from api.service.handlers import plan_handlers
 from api.service.openapi import example_submission, make_document
 from api.service.serving import require_safe
 from api.settings import ClientLimits, Settings
@@ -204,25 +202,6 @@ def test_events_tell_the_story(running: Running):
     assert ids == sorted(set(ids))
     assert [event["id"] for event in client.follow(job["id"], after=ids[-2])] == ids[-1:]
     assert events[-1]["data"]["state"] == "succeeded"
-
-
-def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a stream says something now and then while nothing happens, changes that are no events included."""
-    monkeypatch.setattr(plan_handlers, "PAUSE_S", 0.1)
-    monkeypatch.setattr(plan_handlers, "PING_S", 0.6)
-    with serving(tmp_path, num_workers=0) as running:
-        here = running.client().submit(make_toy_problem(), limits=QUICK)["links"]["self"]
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
-        connection.request("GET", f"{here}/events")
-        response = connection.getresponse()
-        lines = [response.readline() for _ in range(4)]
-        assert lines[:2] == [b"id: 1\n", b"event: queued\n"]
-        begin = time.monotonic()
-        for _ in range(4):
-            request(running, "POST", f"{here}:pin")
-            assert (response.readline(), response.readline()) == (b": ping\n", b"\n")
-        assert time.monotonic() - begin > 1.5
-        connection.close()
 
 
 def test_events_come_in_time_not_in_showers(tmp_path: Path):
@@ -634,21 +613,6 @@ def test_the_examples_are_valid_and_run(running: Running):
             assert status == 200, text
             num_examples += 1
     assert num_examples
-
-
-def test_the_document_names_every_route(tmp_path: Path):
-    """Tests that the document and the routes have the same paths and methods, the page's own files aside."""
-    app = make_app(Settings(data=tmp_path, needs_keys=False))
-    app.state.service.close()
-    routes = {
-        (route.path, method.lower())
-        for router in app.routes
-        for route in getattr(getattr(router, "original_router", None), "routes", [router])
-        for method in getattr(route, "methods", ()) or ()
-        if method != "HEAD"
-    }
-    stated = {(path, method) for path, item in make_document()["paths"].items() for method in item}
-    assert routes - {("/", "get"), ("/static/{folder}/{name:path}", "get")} == stated
 
 
 def test_nothing_is_found_politely(running: Running):

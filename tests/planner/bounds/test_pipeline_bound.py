@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.minimum_costs import Least
-from planner.bounds.order import windows_bound as windows
-from planner.bounds.paths import find_layer, layer_bound, path_bound
 from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
 from planner.layout.costs import CostModel
 from planner.planning import make_plan
@@ -20,7 +17,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Link
 from tests.long_runs import examples, shortened
-from tests.planner.brute_force import brute_force, brute_force_plan
+from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import (
     bound_of,
     make_chain,
@@ -29,7 +26,7 @@ from tests.planner.evidence.test_certificate import (
     restricted_problem,
     some_certificates,
 )
-from tests.strategies import random_problem, tiny_problems, with_memory
+from tests.strategies import tiny_problems, with_memory
 
 SINGLE = Options(receive_buffers=0, max_replicas=1, max_stages_per_device=1)
 
@@ -38,12 +35,6 @@ def placed(problem: Problem, stages: tuple[Any, ...]) -> Problem:
     """The problem of ordering the actions of these stages."""
     parts, groups = tuple(stage.layers for stage in stages), tuple(stage.replicas for stage in stages)
     return replace(problem, options=replace(problem.options, partition=parts, placement=groups))
-
-
-def is_ruled_out(problem: Problem, stages: tuple[Any, ...], value: int) -> bool:
-    """Whether the windows bound denies that some order of these stages has the given objective, however it is asked."""
-    times = windows.make_times(problem, stages, costs=CostModel(problem))
-    return times is not None and any(windows.is_out_of_reach(times, value, probes=probes) for probes in (0, 7, 200))
 
 
 @pytest.mark.slow
@@ -56,26 +47,6 @@ def test_brute_force_is_not_below_any_bound(problem):
         bound = make_bound(problem, CostModel(problem))
         assert bound.value_ns <= best
         assert check_certificate(problem, bound.certificate) == bound.value_ns
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(100), deadline=None)
-@given(problem=tiny_problems())
-def test_best_orders_are_within_their_windows(problem):
-    """Tests that the best order of the best stages, found by brute force, is not ruled out by the windows bound."""
-    found = brute_force_plan(problem)
-    if found is not None:
-        assert not is_ruled_out(problem, found[1].stages, found[0])
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(80), deadline=None)
-@given(rng=st.randoms(use_true_random=False))
-def test_no_order_is_outside_its_windows(rng):
-    """Tests that no random order of random stages is ruled out, even in the least memory that it fits."""
-    problem = random_problem(rng)
-    for tight, plan, value in plans_of(rng, problem, tries=3):
-        assert not is_ruled_out(tight, plan.stages, value)
 
 
 def test_windows_close_what_the_schedule_bound_leaves_open():
@@ -92,20 +63,6 @@ def test_windows_close_what_the_schedule_bound_leaves_open():
     assert schedule_bound(fixed, stages, costs=CostModel(fixed), reached=70) == 60
 
 
-def test_trying_both_orders_closes_more():
-    """Tests that what both orders of two actions have in common is seen where neither is impossible."""
-    problem = make_chain(
-        [(837, 1282, 1267), (764, 961, 520), (1207, 1160, 883), (1088, 914, 496)],
-        num_devices=4, num_microbatches=8, memory=200, stash=(100, 50), edge_bytes=20, options=SINGLE,
-    )  # fmt: skip
-    times = windows.make_times(problem, one_each(problem), costs=CostModel(problem))
-    assert times is not None
-    # CP-SAT proves 44,058 to be the optimum
-    assert not windows.is_out_of_reach(times, 43_000)
-    assert windows.is_out_of_reach(times, 43_000, probes=80)
-    assert not windows.is_out_of_reach(times, 44_058, probes=1_000)
-
-
 def test_windows_are_for_given_stages_and_makespans():
     """Tests that a windows bound is refused where stages are open, and where the span is minimised."""
     problem = make_chain([(4, 5, 1), (7, 8, 2)], num_devices=2, num_microbatches=3, options=SINGLE)
@@ -116,29 +73,6 @@ def test_windows_are_for_given_stages_and_makespans():
     assert check_certificate(fixed, certificate) == 20
     with pytest.raises(ValueError, match="does not hold"):
         check_certificate(replace(fixed, options=replace(fixed.options, objective="span")), certificate)
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(40), deadline=None)
-@given(rng=st.randoms(use_true_random=False), factor=st.sampled_from([2, 7, 1000]))
-def test_scaled_times_scale_the_windows(rng, factor):
-    """Tests that what is out of reach stays so with all times and the value k times as large, and nothing else does."""
-    times = [(rng.randint(1, 9), rng.randint(1, 9), rng.randint(1, 5)) for _ in range(3)]
-    chains = [
-        make_chain(
-            [tuple(k * t for t in row) for row in times],
-            num_devices=3, num_microbatches=3, memory=rng.choice([10, 20]), stash=(10, 0), options=SINGLE,
-        )
-        for k in (1, factor)
-    ]  # fmt: skip
-    chains[1] = with_memory(chains[1], {d.name: d.memory_bytes for d in chains[0].cluster.devices})
-    small, large = (windows.make_times(chain, one_each(chain), costs=CostModel(chain)) for chain in chains)
-    assert small is not None
-    assert large is not None
-    for value in rng.sample(range(20, 120), 6):
-        for probes in (0, 40):
-            found = [windows.is_out_of_reach(t, k * value, probes=probes) for t, k in ((small, 1), (large, factor))]
-            assert found[0] == found[1]
 
 
 @pytest.mark.slow
@@ -159,24 +93,6 @@ def test_one_more_device_or_more_memory_never_raises_a_bound_above_a_plan(rng):
         )
         for easier in (roomy, replace(tight, cluster=cluster)):
             assert bound_of(easier).value_ns <= value
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(rng=st.randoms(use_true_random=False))
-def test_closed_forms_do_not_grow_with_memory(rng):
-    """Tests that the kinds that know no memory are the same with more of it."""
-    problem = restricted_problem(rng)
-    roomy = with_memory(problem, {d.name: 2 * d.memory_bytes + 1 for d in problem.cluster.devices})
-    assert find_layer(Least(problem, CostModel(problem))) == find_layer(Least(roomy, CostModel(roomy)))
-    assert path_bound(Least(problem, CostModel(problem))) == path_bound(Least(roomy, CostModel(roomy)))
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(rng=st.randoms(use_true_random=False))
-def test_the_largest_layer_bound_is_found(rng):
-    """Tests that leaving out layers that cannot have the largest bound leaves the largest in."""
-    least = Least(problem := restricted_problem(rng), CostModel(problem))
-    assert find_layer(least)[1] == max(layer_bound(least, number) for number in range(len(least.layers)))
 
 
 BAD_NUMBERS = (-1, -(10**30), 10**30, 1 << 63, 0.5, float("nan"), float("inf"), True, None, "1", [1], {}, b"1")

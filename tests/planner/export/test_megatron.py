@@ -24,14 +24,8 @@ from profiles.assumptions import Assumptions
 from profiles.degrees import Degrees
 from profiles.model_profile import RecomputeBytes, RecomputeTime
 from tests.planner.execute.test_enter import environment
-from tests.planner.export.test_targets import (
-    cut,
-    language_model,
-    on_two_devices,
-    predicting_tokens,
-    recomputing,
-    replicated,
-)
+from tests.planner.export.test_deepspeed import replicated
+from tests.planner.export.test_targets import cut, language_model, on_two_devices, predicting_tokens, recomputing
 
 CHECKOUT = os.environ.get("PIPEPLAN_MEGATRON")
 

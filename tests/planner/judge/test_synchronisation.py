@@ -16,7 +16,6 @@ from planner.progress import Limits
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from planner.what_if.profile_changes import with_faster_device
 from profiles.model_profile import Layer, WidthBytes
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
@@ -137,13 +136,6 @@ def test_devices_that_step_less_wait():
     explanation = explain(problem, plan, timeline=simulate(problem, plan))
     assert [row.optimizer_ns for row in explanation.devices] == [10, 8]
     assert {row.total_ns for row in explanation.devices} == {explanation.makespan_ns}
-
-
-def test_a_faster_device_steps_faster():
-    """Tests that 10 % more speed is 10/11 of the step, rounded up."""
-    problem, _ = two_stages(11, 5)
-    faster = with_faster_device(problem, "a")
-    assert [layer.optimizer_ns(faster.cluster.by_name["a"].type) for layer in faster.profile.layers] == [10, 5]
 
 
 @pytest.mark.parametrize(("measured", "base", "steps"), [(30, 20, [6, 4]), (5, 0, [3, 2])])

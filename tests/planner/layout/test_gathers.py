@@ -2,17 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from random import Random
-from typing import get_args
 
 import pytest
 
 from planner.bounds.cases.case_tables import CaseTables, TooManyCasesError
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
-from planner.export.shards import is_sharded
-from planner.export.targets import TARGETS, restrict, restrict_problem
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_schedule_instance, make_stages, modes_of
 from planner.plan import Plan, Stage
@@ -20,14 +16,13 @@ from planner.plan_kind import describe_kind, differences, kind_of
 from planner.planning import make_plan as find_plan
 from planner.planning.complete.complete_question import require_covered
 from planner.planning.improvers.branch_and_check import is_small
-from planner.problem import Options, Problem, ShardChoice
+from planner.problem import Problem, ShardChoice
 from planner.progress import Limits
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer, WidthBytes
 from solver_models.schedule.evaluation import play
-from solver_models.shared_state import as_if_sharding
 from solver_models.simulation.evaluator import TAIL
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
@@ -367,20 +362,6 @@ def test_baselines_shard_where_they_may():
         assert [row.name for row in evidence.baselines if row.name.startswith("data parallel")] == wanted
 
 
-def test_megatron_shards_everywhere_or_nowhere():
-    """Tests that the target narrows the option to all stages or none, and that the plan found has the flag."""
-    target = TARGETS["megatron"]
-    assert [restrict(Options(shard_optimizer=each), target).shard_optimizer for each in get_args(ShardChoice)] == [
-        "never", "together", "together", "always",
-    ]  # fmt: skip
-    layers = [stepping(name, 40) for name in ("embedding", "l1", "l2", "head")]
-    links = [make_link(f"{a} {b}") for a, b in combinations("abcd", 2)]
-    sizes = {"num_microbatches": 4, "microbatch_size": 2, "scaling": "linear"}
-    problem = make_problem(layers, links, **sizes, shard_optimizer="allow")
-    plan = find_plan(restrict_problem(problem, target), limits=Limits(time_limit_s=10.0, max_rounds=2), target=target)
-    assert is_sharded(plan, what="Megatron")
-
-
 def test_kinds_of_plans_tell_who_shards():
     """Tests that a plan whose replicas shard is another kind of plan, and says so."""
     problem = make_problem([stepping("x", 40)], [make_link("a b")], shard_optimizer="allow")
@@ -389,13 +370,6 @@ def test_kinds_of_plans_tell_who_shards():
     assert [kind.shard for kind in kinds] == ["all", "none"]
     assert "sharded optimizer" in describe_kind(kinds[0])
     assert list(differences(*kinds)) == ["no sharded optimizer"]
-
-
-def test_a_partition_is_sought_for_the_memory_of_replicas_that_shard():
-    """Tests that two replicas are taken to hold half of the optimizer's state, rounded up, and all of the rest."""
-    problem = make_problem([stepping("x", 0)], [make_link("a b")], shard_optimizer="allow")
-    instance = make_instance(problem, CostModel(problem))
-    assert (instance.state.tolist(), as_if_sharding(instance).state.tolist()) == ([40], [40 - 25 + 13])
 
 
 def test_explained_times_of_sharded_plans_add_up():

@@ -5,12 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
-import numpy as np
 import pytest
 
 from benchmarks.generate import Family, make_workload
 from planner.baselines.registry import make_baselines
-from planner.clock import while_time
 from planner.evidence.certificate import make_bound
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
@@ -19,14 +17,9 @@ from planner.planning import make_plan
 from planner.planning.search_state import REPORT_EVERY_S, SearchState
 from planner.problem import Problem
 from planner.progress import COMPILING, DEFAULT_PATIENCE, Limits, Progress
-from solver_models.compile_events import CompileWatch
 from solver_models.local_search.search import Searcher
-from solver_models.partition.dynamic import Partitioner
-from solver_models.partition.ilp import IntervalProgram
-from solver_models.partition.interval_kernels import columns
 from solver_models.starts.first_candidates import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.solver_models.partitions import make_instance
 
 
 def make_row(num_microbatches: int = 3) -> Problem:
@@ -132,21 +125,6 @@ def test_the_clock_stands_still_while_kernels_compile():
     assert run.elapsed_s - begin <= time.monotonic() - run.begin - total
 
 
-def test_compilations_are_heard():
-    """Tests that the watch hears numba compile a function that nobody has called before, and nothing after its exit."""
-    numba = pytest.importorskip("numba")
-    if numba.config.DISABLE_JIT:
-        pytest.skip("nothing is compiled here")
-    begun: list[bool] = []
-    with CompileWatch(on_begin=lambda: begun.append(True)) as watch:
-        numba.njit(lambda x: x + 1)(1)
-        heard = watch.seconds
-        assert heard > 0
-    numba.njit(lambda x: x + 2)(1)
-    assert watch.seconds == heard
-    assert begun
-
-
 def test_the_caller_hears_of_a_long_search():
     """Tests that a search without news is reported all the same, though not at every step."""
     heard: list[Progress] = []
@@ -195,14 +173,6 @@ def test_baselines_left_out_state_nothing():
     assert [note.names for note in outcome.notes] == [tuple(row.name for row in rows[1:])]
 
 
-def test_items_are_made_while_there_is_time():
-    """Tests that nothing is made after time is over, and all of it if it never is."""
-    made: list[int] = []
-    items = (made.append(number) or number for number in range(10))  # type: ignore[func-returns-value]
-    assert list(while_time(items, has_time=asked(3))) == [0, 1, 2] == made
-    assert list(while_time(range(4), has_time=lambda: True)) == [0, 1, 2, 3]
-
-
 def test_bounds_stop_between_steps():
     """Tests that a bound without time is one all the same, and no larger than with time."""
     problem = make_row()
@@ -223,16 +193,3 @@ def test_seeds_stop_and_the_best_floors_come_first():
     floors = [searcher.lower_bound(seed.stage_of, seed.groups, modes=seed.modes) for seed in patient]
     known = [floor for seed, floor in zip(patient, floors, strict=True) if floor is not None and seed.is_feasible]
     assert known == sorted(known)
-
-
-def test_interval_programmes_are_arrays():
-    """Tests that a large interval programme has an entry per stage and rule, without an object per column."""
-    instance = make_instance(120, (8,), table_of_replicas=np.zeros(9, np.int64))
-    own = Partitioner(instance)
-    table = columns(own.tables, own.ceiling(), np.ones(9, np.int64))
-    program = IntervalProgram(instance, table)
-    model = program.make_model(is_relaxed=False)
-    assert len(table) > 20_000
-    assert model.num_col_ == len(program.stage) == len(table)
-    assert len(model.a_matrix_.value_) == 3 * len(table)
-    assert model.num_row_ == 121 + 1

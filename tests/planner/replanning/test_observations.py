@@ -13,11 +13,9 @@ from planner.plan import Plan
 from planner.problem import Options, PinnedLayer, Problem
 from planner.replanning.as_measured import exactly
 from planner.replanning.diagnosis import diagnose, find_limit_ns
-from planner.replanning.migration import make_recipe, summarise_recipe
 from planner.replanning.observations import Observations, read_observations
 from planner.simulation.simulate import simulate
-from planner.verify import verify
-from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
+from planner.what_if.device_loss import without_devices
 from profiles.cluster import Link
 from tests.planner.export.chains import make_chain, make_plan
 
@@ -106,15 +104,6 @@ def test_measured_costs_are_those_of_the_stages(spans: list[int]):
         assert abs(costs.stage_cost(plan.stages[int(key[1])], 0).duration_ns(key[0]) - span) <= 2
 
 
-def test_a_whole_backward_keeps_its_proportions():
-    """Tests that where only B was measured I and W are both scaled by it, and that nothing else changes."""
-    problem, plan = example()
-    found = diagnose(problem, plan, seen=seen(B0=8000))
-    costs = CostModel(exactly(problem, plan, scales=found.scales))
-    assert [costs.stage_cost(plan.stages[0], 0).duration_ns(kind) for kind in "IWB"] == [4000, 4000, 8000]
-    assert [costs.stage_cost(plan.stages[1], 0).duration_ns(kind) for kind in "FIWB"] == [2000, 2000, 2000, 4000]
-
-
 def test_the_limit_of_replanning_holds_at_measured_costs():
     """Tests that the limit is below the present plan as measured, and moves with what was measured."""
     problem = make_chain("wwww", num_devices=2, num_microbatches=2)
@@ -123,17 +112,6 @@ def test_the_limit_of_replanning_holds_at_measured_costs():
     limit = find_limit_ns(problem, plan, found=found)
     assert make_bound(problem, CostModel(problem)).value_ns < limit <= found.present_ns
     assert found.present_ns > simulate(problem, plan).makespan_ns + 20_000
-
-
-def test_lost_names_are_devices_or_hosts():
-    """Tests that a host stands for its devices, and that unknown names are refused."""
-    problem, _ = example()
-    devices = tuple(replace(device, host="a" if device.name != "d2" else "b") for device in problem.cluster.devices)
-    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
-    assert find_lost(problem, ["a"]) == {"d0", "d1"}
-    assert find_lost(problem, ["d2"]) == {"d2"}
-    with pytest.raises(ValueError, match="--lost d9: no device or host of the cluster; give one of a, b, d0, d1, d2"):
-        find_lost(problem, ["d9"])
 
 
 def test_what_is_left_is_a_problem():
@@ -149,58 +127,3 @@ def test_what_is_left_is_a_problem():
     chain = (Link(a="d0", b="d1", bandwidth_bytes_per_s=1), Link(a="d1", b="d2", bandwidth_bytes_per_s=1))
     with pytest.raises(ValueError, match="no route from device 'd0' to device 'd2'"):
         without_devices(replace(problem, cluster=replace(problem.cluster, links=chain)), {"d1"})
-
-
-@pytest.mark.parametrize("lost", ["d0", "d1", "d2"])
-def test_the_next_stage_takes_a_lost_one_in(lost: str):
-    """Tests that the adapted plan is a valid plan of what is left, whichever device of a chain is lost."""
-    problem = make_chain("wwww", num_devices=3, num_microbatches=2)
-    drawing = "d0: 0F0 0F1 0B0 0B1 \nd1: 1F0 1B0 1F1 1B1\nd2: 2F0 2B0 2F1 2B1"
-    plan = make_plan(problem, drawing, stages="0,1@d0 2@d1 3@d2")
-    left = without_devices(problem, {lost})
-    adapted = adapt_plan(plan, {lost})
-    assert adapted is not None
-    assert verify(left, replace(adapted, problem=left.reference())).passed
-    sizes = {"d0": [3, 1], "d1": [2, 2], "d2": [2, 2]}
-    assert [len(stage.layers) for stage in adapted.stages] == sizes[lost]
-
-
-def test_a_replicated_stage_goes_on_with_fewer():
-    """Tests that a lost replica is left out, and that a plan all of whose devices are lost leaves nothing."""
-    problem = make_chain("ww", num_devices=3, num_microbatches=1)
-    plan = make_plan(problem, "d0: 0F0 0B0\nd1: 1F0 1B0\nd2: 0F0 0B0", stages="0@d0 1@d1")
-    plan = replace(plan, stages=(replace(plan.stages[0], replicas=(("d0",), ("d2",))), plan.stages[1]))
-    adapted = adapt_plan(plan, {"d2"})
-    assert adapted is not None
-    assert adapted.stages[0].replicas == (("d0",),)
-    assert set(adapted.schedule) == {"d0", "d1"}
-    assert adapt_plan(plan, {"d0", "d1", "d2"}) is None
-
-
-def test_only_what_is_not_there_moves():
-    """Tests that the state of each layer moves to devices that lack it, from who sends it soonest, or a checkpoint."""
-    problem, plan = example()
-    other = make_plan(problem, "", stages="0@d0 1,2@d2 3@d1")
-    recipe = make_recipe(problem, before=plan.stages, after=other.stages)
-    moves = [(move.source, move.target, move.layers, move.num_bytes) for move in recipe.moves]
-    assert moves == [("d0", "d2", ("l1",), 120), ("d1", "d2", ("l2",), 120)]
-    assert [move.duration_ns for move in recipe.moves] == [120, 120]  # a byte takes a nanosecond
-    assert (recipe.moved_bytes, recipe.restored_bytes, recipe.duration_ns) == (240, 0, 120)
-    lost = make_recipe(without_devices(problem, {"d1"}), before=plan.stages, after=other.stages, lost={"d1"})
-    assert [(move.source, move.target, move.layers) for move in lost.moves][:2] == [
-        ("d0", "d2", ("l1",)),
-        (None, "d2", ("l2",)),
-    ]
-    assert lost.restored_bytes == 240
-    summary = summarise_recipe(recipe)
-    assert summary["moves"][0]["keys"] == ["weights/l1:", "optimizer/l1:"]
-    assert make_recipe(problem, before=plan.stages, after=plan.stages).moves == ()
-
-
-def test_moves_over_one_link_are_added_up():
-    """Tests that the least time of a recipe is that of its busiest link."""
-    problem, plan = example()
-    other = make_plan(problem, "", stages="0@d0 1@d2 2,3@d1")
-    spread = make_plan(problem, "", stages="0,1,2,3@d2")
-    assert make_recipe(problem, before=plan.stages, after=other.stages).duration_ns == 120
-    assert make_recipe(problem, before=plan.stages, after=spread.stages).duration_ns == 240

@@ -8,16 +8,12 @@ from profiles.discovery.hosts import (
     DeviceDefaults,
     HostDevice,
     HostFacts,
-    NominalSpeeds,
     describe_left_out,
     make_cluster,
     with_processors,
 )
-from profiles.discovery.measured import with_measured_links
 from profiles.discovery.slurm_nodes import parse_slurm_nodes
-from profiles.discovery.summary import describe
 from profiles.load import load_cluster
-from profiles.measure.links import LinkTables, PairTable, Place
 from profiles.workload import dump_cluster
 
 GIB = 2**30
@@ -44,22 +40,6 @@ def test_processors_count_only_if_they_are_asked_for():
         with_processors(bare, DeviceDefaults(workers_per_host=1))
     with pytest.raises(ValueError, match=r"no accelerator to plan for: n1 \(DOWN\)$"):
         with_processors(parse_slurm_nodes("NodeName=n1 State=DOWN", sizes=DeviceDefaults()), DeviceDefaults())
-
-
-def test_one_line_says_what_was_told_and_assumed():
-    """Tests that counts, what was left out, remarks and assumptions stand in one line."""
-    found = parse_slurm_nodes(SLURM.replace("h100", "3090"), sizes=DeviceDefaults(memory_bytes=24 * GIB))
-    line = describe(with_processors(found, DeviceDefaults()), speeds=NominalSpeeds())
-    assert line == (
-        "1 node x 2 3090; left out: n2 (DOWN DRAIN NOT_RESPONDING), n3 (DOWN), n1 (no accelerators); "
-        "assumed: 24 GiB each, 1 GiB + 6 % of it reserved, 24 GB/s from a device to its host"
-    )
-    text = "a:8\nb:8\nc:4"
-    hosts = parse_hostfile(text, sizes=DeviceDefaults(memory_bytes=40 * GIB), kind="A100")
-    speeds = NominalSpeeds(network_bytes_per_s=50_000_000_000)
-    assert describe(hosts, speeds=speeds).startswith("2 nodes x 8 A100, 1 node x 4 A100; assumed: 40 GiB each, ")
-    assert "50 GB/s between hosts" in describe(hosts, speeds=speeds)
-    assert "GB/s" not in describe(hosts, speeds=speeds, is_measured=True)
 
 
 @pytest.mark.parametrize(
@@ -121,22 +101,3 @@ def test_the_document_is_read_back(tmp_path):
     path = tmp_path / "cluster.json"
     path.write_text(dump_cluster(cluster))
     assert load_cluster(str(path)) == cluster
-
-
-def test_measured_links_take_the_place_of_nominal_ones():
-    """Tests that devices stay as discovered, links become those of the benchmark, and an unmeasured device is named."""
-    text = "n0 slots=2\nn1 slots=1\n"
-    hosts = parse_hostfile(text, sizes=DeviceDefaults(memory_bytes=80 * GIB), kind="gpu").hosts
-    cluster = make_cluster("three", hosts)
-    table = ((1024, 11_000), (2**20, 1_060_000))
-    places = tuple(Place(name=f"rank{n}", host=h, type="cpu", memory_bytes=1) for n, h in enumerate(["n1", "n0", "n0"]))
-    pairs = tuple(PairTable(a=a, b=b, one_way=table) for a, b in ((0, 1), (0, 2), (1, 2)))
-    tables = LinkTables(places=places, pairs=pairs)
-    found = with_measured_links(cluster, tables)
-    assert found.devices == cluster.devices
-    assert {frozenset((link.a, link.b)) for link in found.links} == {
-        frozenset(pair) for pair in (("n1-0", "n0-0"), ("n1-0", "n0-1"), ("n0-0", "n0-1"))
-    }
-    assert all(link.bandwidth_bytes_per_s == pytest.approx(1e9, rel=0.02) for link in found.links)
-    with pytest.raises(ValueError, match="host n0 was measured with 1 places, but has 2 devices"):
-        with_measured_links(cluster, LinkTables(places=places[:2], pairs=pairs[:1]))

@@ -1,13 +1,11 @@
 """Nodes of Kubernetes: quantities, who takes pods, and what device plugins and labels say about accelerators."""
 
 import json
-from fractions import Fraction
 
 import pytest
 
-from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, LeftOut, make_cluster, with_processors
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts
 from profiles.discovery.kubernetes_nodes import parse_kubernetes_nodes
-from profiles.discovery.quantities import parse_quantity, whole_quantity
 
 GIB, MIB = 2**30, 2**20
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -45,47 +43,6 @@ def devices(found: FoundHosts) -> list[tuple[str, int, float]]:
     (host,) = found.hosts
     kinds = dict.fromkeys((one.type, one.memory_bytes) for one in host.devices)
     return [(kind, sum(one.type == kind for one in host.devices), size / GIB) for kind, size in kinds]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("128849018880m", Fraction(128849018880, 1000)),
-        ("32779544Ki", 32779544 * 1024),
-        ("1.5Ti", 3 * 2**39),
-        ("2k", 2000),
-        ("64M", 64 * 10**6),
-        ("1E", 10**18),
-        ("1E3", 1000),
-        ("12e6", 12 * 10**6),
-        ("5e-1", Fraction(1, 2)),
-        (".5", Fraction(1, 2)),
-        ("4.", 4),
-        ("+8", 8),
-        ("3n", Fraction(3, 10**9)),
-        ("7u", Fraction(7, 10**6)),
-        ("1Pi", 2**50),
-        ("1Ei", 2**60),
-        (8, 8),
-    ],
-)
-def test_quantities_are_read(text, value):
-    """Tests that every suffix of Kubernetes' quantities means what it does there."""
-    assert parse_quantity(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "8GB", "1,5", "1 Gi", "-1", "Ki", "1e", "0x10", "inf", "1Mi3", True])
-def test_what_is_no_quantity_is_refused(text):
-    """Tests that nothing else passes for a quantity."""
-    with pytest.raises(ValueError, match="is not a quantity"):
-        parse_quantity(text)
-
-
-def test_devices_are_not_halved():
-    """Tests that counts are whole."""
-    assert whole_quantity("2k") == 2000
-    with pytest.raises(ValueError, match="is not a whole number"):
-        whole_quantity("500m")
 
 
 @pytest.mark.parametrize(
@@ -242,16 +199,6 @@ def test_contradictions_are_refused(offered, labels, message):
         parse(node(labels=labels, **offered))
 
 
-def test_nodes_of_other_schedulers_and_those_that_go_are_not_guessed_at():
-    """Tests that parts that HAMi offers as devices are refused, and that a node that is being deleted is left out."""
-    shared, going = node(**{GFD: "10"}), node("n2", **{GFD: "1"})
-    shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "GPU-0,10,32768,100,Tesla V100,0,true:"}
-    with pytest.raises(ValueError, match=r"node n1: annotation hami\.io/node-nvidia-register: HAMi offers parts"):
-        parse(shared, gib=32)
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert parse(going, gib=32).left_out == (LeftOut(what="n2", why="being deleted"),)
-
-
 def test_devices_that_are_broken_are_not_planned_for():
     """Tests that what a node has but does not offer is left out, and told."""
     found = parse(node(**{GFD: "6"}, capacity={GFD: "8"}, labels={f"{GFD}.count": "8"}), gib=80)
@@ -259,33 +206,6 @@ def test_devices_that_are_broken_are_not_planned_for():
     assert found.notes == ("n1 offers 6 of its 8 nvidia.com/gpu",)
     silent = parse(node(labels={f"{GFD}.count": "8"}))
     assert silent.notes == ("n1 has 8 GPUs by its label nvidia.com/gpu.count, which no plugin offers",)
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"ready": "False"}, "not ready"),
-        ({"ready": "Unknown"}, "not ready"),
-        ({"spec": {"unschedulable": True}}, "cordoned"),
-        ("node-role.kubernetes.io/control-plane", "taint node-role.kubernetes.io/control-plane"),
-        ("node-role.kubernetes.io/master", "taint node-role.kubernetes.io/master"),
-        ("node.kubernetes.io/unreachable", "taint node.kubernetes.io/unreachable"),
-        ("node.kubernetes.io/disk-pressure", "taint node.kubernetes.io/disk-pressure"),
-        ("dedicated", "taint dedicated; --tolerate takes it"),
-        ("nvidia.com/gpu", ""),
-        ("amd.com/gpu", ""),
-        ("google.com/tpu", ""),
-        ("sku", ""),
-    ],
-)
-@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_nodes_that_take_no_pods_are_left_out(changes, why: str, effect: str):
-    """Tests that a taint keeps a node out unless it is called like the accelerator or tolerated."""
-    if isinstance(changes, str):
-        changes = {"spec": {"taints": [{"key": changes, "effect": effect, "value": "present"}]}}
-    found = parse(node("g", **{GFD: "1"}), node(**{GFD: "1"}, **changes), gib=1, tolerated=["sku"])
-    assert found.left_out == ((LeftOut(what="n1", why=why),) if why else ())
-    assert [host.name for host in found.hosts] == (["g"] if why else ["g", "n1"])
 
 
 def test_a_preference_keeps_nobody_away():
@@ -335,29 +255,3 @@ def test_other_answers_are_refused(text: str):
         parse(node(), node())
     with pytest.raises(ValueError, match=r"node n1: cannot be read .*'conditions'"):
         parse(node() | {"status": {"allocatable": {}}})
-
-
-def test_names_and_processors_are_told():
-    """Tests that a host is called as its label says, and that fractions of bytes and cores are cut off."""
-    labels = {"kubernetes.io/hostname": "worker-1"}
-    found = parse(node(labels=labels, memory="128849018880m", **{"devices.kubevirt.io/kvm": "1k"}))
-    (host,) = with_processors(found, DeviceDefaults(workers_per_host=1)).hosts
-    assert host.name == "worker-1"
-    assert host.devices == (HostDevice(type="cpu", memory_bytes=128849018, cores=7),)
-    assert found.notes == ("worker-1 has devices.kubevirt.io/kvm, not taken for accelerators",)
-    (small,) = with_processors(parse(node(cpu="500m")), DeviceDefaults(workers_per_host=1)).hosts
-    assert small.devices[0].cores == 1
-
-
-def test_the_clique_is_a_domain_of_nvlink():
-    """Tests that GPUs of several hosts with one clique meet at an NVSwitch, each with its lanes once."""
-    labels = {f"{GFD}.product": "NVIDIA-GB200", f"{GFD}.clique": "7b968a6d.32766"}
-    nodes = [node(name, labels=labels, **{GFD: "2"}) for name in ("a", "b")]
-    other = node("c", labels=labels | {f"{GFD}.clique": "7b968a6d.1"}, **{GFD: "2"})
-    cluster = make_cluster("c", parse(*nodes, other, gib=186).hosts)
-    route = cluster.route("a-0", "b-1", num_bytes=2**20)
-    assert route.bandwidth_bytes_per_s == 900_000_000_000
-    first, second = (cluster.route("a-0", target, num_bytes=2**20).links[0] for target in ("a-1", "b-0"))
-    assert first == second, "both transfers leave by the same lanes"
-    assert cluster.route("a-0", "c-0", num_bytes=2**20).bandwidth_bytes_per_s == 12_500_000_000
-    assert {"nvlink 7b968a6d.32766", "nvlink 7b968a6d.1"} <= set(cluster.switches)

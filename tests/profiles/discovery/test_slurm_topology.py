@@ -1,16 +1,10 @@
 """Switches out of what Slurm and Kubernetes say, and the network that a cluster gets from them."""
 
-import json
-
 import pytest
 
 from profiles.cluster import Cluster
-from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostDevice, HostFacts, NominalSpeeds, make_cluster
-from profiles.discovery.kubernetes_nodes import parse_kubernetes_nodes
+from profiles.discovery.hosts import FoundHosts, HostDevice, HostFacts, NominalSpeeds, make_cluster
 from profiles.discovery.slurm_topology import expand_names, with_slurm_switches
-from profiles.discovery.switch_tree import make_switch_tree
-from profiles.discovery.topology_labels import switches_of_labels
-from tests.profiles.discovery.test_kubernetes_nodes import node
 
 TREE = """\
 SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[0-1]
@@ -191,48 +185,8 @@ def test_what_is_no_tree_is_refused(text: str, message: str):
         switches(text, "n0")
 
 
-def test_switches_that_join_nothing_are_left_out():
-    """Tests that chains collapse, that nodes down take their switches along, and that others hang at the top."""
-    assert make_switch_tree({"a": ("s", "l0"), "b": ("s", "l1")}).switches == {}
-    tree = make_switch_tree({"a": ("x", "s", "l0"), "b": ("x", "s", "l0"), "c": ()})
-    assert (tree.hosts, tree.switches) == ({"a": "l0", "b": "l0", "c": "network"}, {"l0": "network"})
-    assert tree.num_hosts == {"l0": 2, "network": 3}
-    alone = make_switch_tree({"a": ("s", "l")})
-    assert (alone.hosts, alone.names) == ({}, ())
-
-
-def test_names_do_not_clash():
-    """Tests that switches called like a host, a device or the network get names of their own."""
-    paths = {"a": ("network", "a"), "b": ("network", "a"), "c": ("network", "b-0"), "d": ("network", "b-0")}
-    tree = make_switch_tree(paths, taken=["b-0"])
-    assert set(tree.names) == {"switch a", "switch b-0", "switch network"}
-
-
 def test_a_circle_of_switches_is_refused():
     """Tests that switches above themselves end in a message."""
     text = "SwitchName=x Nodes=n0 \nSwitchName=x Switches=y\nSwitchName=y Switches=x\n"
     with pytest.raises(ValueError, match="is above itself"):
         with_slurm_switches(hosts("n0"), text)
-
-
-def test_labels_of_nodes_are_switches():
-    """Tests that zones, racks and layers make a tree, and that keys may be given."""
-    racks = [("z1", "r1"), ("z1", "r1"), ("z1", "r2"), ("z1", "r2"), ("z2", "r1"), ("z2", "r1")]
-    nodes = [
-        node(
-            f"n{number}",
-            labels={"topology.kubernetes.io/zone": zone, "cloud.provider.com/topology-rack": rack},
-            **{"nvidia.com/gpu": "1"},
-        )
-        for number, (zone, rack) in enumerate(racks)
-    ]
-    found = parse_kubernetes_nodes(json.dumps({"items": nodes}), sizes=DeviceDefaults(memory_bytes=2**30)).hosts
-    assert [host.switches for host in found][::2] == [("z1", "z1/r1"), ("z1", "z1/r2"), ("z2", "z2/r1")]
-    cluster = make_cluster("c", found)
-    assert set(cluster.switches) == {"z1/r1", "z1/r2", "z1", "z2/r1", "network"}
-    assert len(route(cluster, "n0", "n1")) < len(route(cluster, "n0", "n2")) < len(route(cluster, "n0", "n4"))
-    assert switches_of_labels({"a": "1", "b": "2"}, keys=["b", "a"]) == ("2", "2/1")
-    layers = {f"topology.k8s.aws/network-node-layer-{n}": f"nn-{n}" for n in (3, 1, 2)}
-    assert switches_of_labels(layers)[-1] == "nn-1/nn-2/nn-3"
-    tiers = {"fabric.topograph.run/tier-0": "leaf", "fabric.topograph.run/tier-1": "spine"}
-    assert switches_of_labels(tiers) == ("spine", "spine/leaf")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from api.reporting.traces import describe_trace
 from profiles.importers.rank_steps import read_run_steps
 from profiles.importers.trace_summary import make_traced_workload, summarise_traces
 from tests.profiles.importers.test_chakra_nodes import link
@@ -119,18 +118,6 @@ def test_durations_and_order_are_told(tmp_path: Path, packed: bool):
     require_figures(summary)
     assert summary.form == "Chakra's traces (protobuf), actions not marked"
     assert [layer.costs[0].forward_ns for layer in make_traced_workload(summary).profile.layers] == [10_000] * 2
-
-
-def test_kernels_follow_on_their_streams(tmp_path: Path):
-    """Tests that on a GPU an action takes what its kernels take, and the first screen says that times are not told."""
-    summary = summarise_traces([convert(tmp_path, has_kernels=True)])
-    assert {cell: each.mean_ns for cell, each in summary.cells.items()} == {
-        ("rank0", 0, "F"): 9_000,
-        ("rank0", 0, "B"): 14_000,
-        ("rank1", 1, "F"): 9_000,
-        ("rank1", 1, "B"): 14_000,
-    }
-    assert "2 iterations; the trace states durations and order, but no times" in describe_trace(summary)[1]
 
 
 def test_begins_that_are_stated_are_taken(tmp_path: Path):

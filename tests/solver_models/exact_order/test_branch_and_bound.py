@@ -1,7 +1,6 @@
 """Branch and bound over the orders of a case finds what the enumeration of all orders finds, and claims no more."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from solver_models.exact_order.decomposition import likeness, split_net
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
 from solver_models.simulation.evaluator import FAR, SPLIT
 from tests.long_runs import examples, shortened
@@ -141,26 +139,3 @@ def test_devices_with_too_many_actions_are_left_open():
     """Tests that nothing is claimed where the actions of a device do not fit into bits."""
     case = chain_in_turns(11)
     assert case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY) == (False, None)
-
-
-def test_parts_are_searched_one_by_one():
-    """Tests that replicas of two stages that talk in pairs are two parts, twins or not, and make up the optimum."""
-    layers = [make_layer("p", (6, 4, 4)), make_layer("q", (8, 10, 6))]
-    problem = make_problem(layers, [make_link("a b")], num_microbatches=2, microbatch_size=2, split_backward=False)
-    one, other = problem.cluster.devices
-    for size in (one.memory_bytes, 900):
-        devices = (one, replace(other, memory_bytes=size))
-        unlike = replace(problem, cluster=replace(problem.cluster, devices=devices))
-        case = Case(unlike, (make_stage("p @ a | b"), make_stage("q @ a | b")))
-        parts = split_net(case.net)
-        assert [part.replica_device.tolist() for part in parts] == [[0, 0], [1, 1]]
-        assert (likeness(parts[0]) == likeness(parts[1])) == (size == one.memory_bytes)
-        is_closed, best = case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY)
-        assert is_closed
-        assert best is not None
-        is_done, least = case.searcher.enumerate_orders(
-            case.candidate(), threshold=FAR, most_orders=5_000, most_plays=10**7
-        )
-        assert is_done
-        assert least is not None
-        assert best.objective == least.objective == case.searcher.play(best).objective

@@ -16,20 +16,13 @@ from planner.bounds.order.schedule_bound import HeadsAndTails
 from planner.evidence.certificate import schedule_bound
 from planner.problem import Problem
 from solver_models.exact_order.lower_bounds import schedule_lower_bound
-from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import automorphisms, make_space
 from solver_models.joint.subproblems import OpenCase, open_cases
 from solver_models.local_search.search import LATEST, Searcher
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.solver_models.nets import Case, is_ordered, keeps_options, random_case, random_restrictions
+from tests.solver_models.nets import Case, keeps_options, random_case, random_restrictions
 from tests.strategies import AMPLE
-
-SLACK = 1.00001
-"""What the bound of the integer programme, lowered by its tolerance and rounded down, may be off, beside one tick."""
-
-MOST_COLUMNS = 40
-"""Columns of a master that is solved by cuts alone: with many cases that do not fit it takes thousands of rounds."""
 
 randoms = st.randoms(use_true_random=False)
 
@@ -98,19 +91,6 @@ def test_nothing_is_left_out_or_made_up(rng: Random):
         for stage_of, groups, flags in every_joint(problem)
     }
     assert sorted(found) == sorted(expected)
-
-
-@settings(max_examples=examples(30))
-@given(randoms)
-def test_cases_below_a_threshold_are_those_with_a_lower_floor(rng: Random):
-    """Tests that the tree cuts off exactly what its leaves would: nothing below the threshold is lost on the way."""
-    problem = small_problem(rng)
-    searcher = Case(problem, ()).searcher
-    everything = listed(searcher)
-    assert [case.lower_bound for case in everything] == sorted(case.lower_bound for case in everything)
-    for case in rng.sample(everything, min(3, len(everything))):
-        below = [other.lower_bound for other in everything if other.lower_bound < case.lower_bound]
-        assert [other.lower_bound for other in listed(searcher, threshold=case.lower_bound)] == below
 
 
 @settings(max_examples=examples(30))
@@ -197,75 +177,7 @@ def test_equal_devices_are_permuted_freely():
     assert [names[device] for device in image] == [{"a": "a", "b": "c", "c": "b"}[name] for name in names]
 
 
-def test_given_stages_leave_only_mappings():
-    """Tests that with the stages given only their devices are tried, and with both given only one case is left."""
-    layers, links = [make_layer("x"), make_layer("y"), make_layer("z")], [make_link("a b")]
-    partition = (("x",), ("y", "z"))
-    problem = make_problem(layers, links, partition=partition, max_stages_per_device=1, max_replicas=1)
-    assert [case.stage_of.tolist() for case in listed(Case(problem, ()).searcher)] == [[0, 1, 1]]
-    problem = make_problem(
-        layers, links, partition=partition, placement=((("b",),), (("a",),)), max_stages_per_device=1, max_replicas=1
-    )
-    assert joints(listed(Case(problem, ()).searcher)) == [((0, 1, 1), ((1,), (0,)), (0, 0))]
-
-
-def test_too_much_is_refused():
-    """Tests that a limit on nodes or cases gives nothing rather than a part."""
-    layers, links = [make_layer(name) for name in "wxyz"], [make_link("a b")]
-    searcher = Case(make_problem(layers, links), ()).searcher
-    space = make_space(searcher.instance)
-    assert space is not None
-    everything = open_cases(searcher, space)
-    assert everything is not None
-    assert open_cases(searcher, space, most_nodes=20) is None
-    assert open_cases(searcher, space, most_cases=len(everything) - 1) is None
-    enough = open_cases(searcher, space, most_cases=len(everything))
-    assert enough is not None
-    assert joints(enough) == joints(everything)
-
-
 def test_many_layers_have_no_space():
     """Tests that a problem with more layers than bits is left to other methods."""
     searcher = Case(make_problem([make_layer(f"l{i}") for i in range(63)], [make_link("a b")]), ()).searcher
     assert make_space(searcher.instance) is None
-
-
-def test_partitions_are_monotone():
-    """Tests that stages never decrease along an edge, whatever the graph."""
-    for seed in range(10):
-        searcher = Case(small_problem(Random(seed)), ()).searcher
-        assert all(is_ordered(searcher.instance, case.stage_of) for case in listed(searcher))
-
-
-def solve_by_cuts(master: MasterProgramme, searcher: Searcher, *, most_rounds: int) -> tuple[int, int]:
-    """The least floor of all cases, found by the master and cuts alone, and the rounds that took."""
-    for rounds in range(1, most_rounds + 1):
-        found = master.solve()
-        if found is None or found.case is None:
-            break
-        bound, case = found.bound, found.case
-        candidate = searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
-        floor = searcher.exact_lower_bound(candidate)
-        if floor is not None and floor <= bound * SLACK + 1:
-            return floor, rounds
-        if floor is None:
-            master.forbid(case)
-        else:
-            master.cut(case, floor)
-    raise AssertionError(f"no case was reached in {most_rounds} rounds")
-
-
-@settings(max_examples=examples(15))
-@given(randoms)
-def test_master_and_tree_agree(rng: Random):
-    """Tests that the integer programme, told the floors of what it proposes, ends at the least floor of the tree."""
-    problem = small_problem(rng, may_recompute=False)
-    problem = replace(problem, options=replace(problem.options, objective="makespan"))
-    searcher = Case(problem, ()).searcher
-    space = make_space(searcher.instance)
-    assert space is not None
-    cases = listed(searcher)
-    master = MasterProgramme(searcher, space)
-    if cases and len(cases) < 60 and len(master.columns) <= MOST_COLUMNS:
-        value, _ = solve_by_cuts(master, searcher, most_rounds=400)
-        assert cases[0].lower_bound <= value <= cases[0].lower_bound * SLACK + 1

@@ -1,24 +1,13 @@
 """The CP-SAT order model against enumeration, rule by rule."""
 
-import _thread
 import itertools
 import random
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from ortools.sat.python import cp_model
 
-from planner.actions import KINDS, Action
-from planner.layout.costs import CostModel
-from planner.lowering import make_schedule_instance
-from planner.plan import Plan, ProblemReference, Stage
-from planner.problem import Problem
-from planner.simulation.simulate import simulate
-from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -29,11 +18,7 @@ from solver_models.instance import (
     StageReplica,
     Transfer,
 )
-from solver_models.schedule.constraints import Rules
-from solver_models.schedule.effort import SolveEffort
-from solver_models.schedule.evaluation import in_order, play
-from solver_models.schedule.scale import scaled
-from solver_models.schedule.serial_schedule import one_by_one
+from solver_models.schedule.evaluation import play
 from solver_models.schedule.solve import MAX_SIZE, estimate_size, make_model, solve_order
 
 
@@ -265,92 +250,7 @@ def test_optimum_equals_enumeration(name: str):
     assert all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in result.device_orders.items())
 
 
-@pytest.mark.parametrize("name", QUEUED)
-def test_free_links_are_a_floor(name: str):
-    """Tests that with queues on links the optimum is at most the best under the rule by readiness."""
-    problem = QUEUED[name]
-    best = best_of(problem, is_queued=True)
-    result = solve_order(problem)
-    assert result.status == "optimal"
-    assert best is not None
-    assert result.device_orders is not None
-    assert result.objective is not None
-    assert result.objective <= best <= play(problem, result.device_orders).objective
-
-
-def test_play_agrees_with_longest_paths():
-    """Tests that the event-driven player gives the times of the longest-path evaluation where no link is contended."""
-    for problem in TINY.values():
-        devices = sorted({own.device for own in problem.replicas})
-        everything = [list(itertools.islice(words_of(problem, device), 40)) for device in devices]
-        for combination in itertools.islice(itertools.product(*everything), 200):
-            words = dict(zip(devices, combination, strict=True))
-            played = play(problem, words)
-            assert (None if played is None else played.objective) == end_of(problem, words)
-
-
-WITHOUT: dict[str, ScheduleInstance] = {
-    "microbatches_come_in_order": QUEUED["slow link"],
-    "backward_follows_forward": chain([(2, 2, 2), (2, 2, 2)], microbatches=1),
-    "weight_grad_follows_input_grad": TINY["tight"],
-    "device_runs_one_action_at_a_time": TINY["even"],
-    "transfer_follows_its_sender": QUEUED["slow link"],
-    "receiver_waits_for_arrival": TINY["uneven"],
-    "link_carries_one_transfer_at_a_time": QUEUED["one link for all"],
-    "memory_stays_within_budget": TINY["tight"],
-    "objective_covers_every_replica": TINY["synchronisation"],
-    "device_starts_as_early_as_it_can": QUEUED["late inputs, span"],
-}
-"""For every rule, an instance whose optimum would be lower without it."""
-
-
-@pytest.mark.parametrize("rule", WITHOUT)
-def test_every_rule_binds(rule: str, monkeypatch: pytest.MonkeyPatch):
-    """Tests that the optimum is lower once a rule is left out (and with it the floor that the rules imply)."""
-    monkeypatch.setattr(Rules, "device_needs_its_work", lambda self: None)
-    complete = solve_order(WITHOUT[rule]).objective
-    monkeypatch.setattr(Rules, rule, lambda self: None)
-    relaxed = solve_order(WITHOUT[rule]).bound
-    assert complete is not None
-    assert relaxed is not None
-    assert relaxed < complete
-
-
-def test_every_rule_is_tested():
-    """Tests that every rule but the implied one stands in the table above."""
-    assert set(Rules.NAMES) - {"device_needs_its_work"} == set(WITHOUT)
-
-
-def test_work_of_a_device_is_a_floor_at_once(monkeypatch: pytest.MonkeyPatch):
-    """Tests that the bound is at least fill + work before any search, and lower without that rule."""
-    problem = chain([(3, 4, 2), (5, 2, 6), (4, 4, 4)], microbatches=8)
-    floors = []
-    for _ in range(2):
-        solver = cp_model.CpSolver()
-        solver.parameters.cp_model_presolve = False
-        solver.parameters.num_workers = 1
-        solver.parameters.max_deterministic_time = 1e-9
-        solver.solve(make_model(problem).model)
-        floors.append(solver.response_proto.inner_objective_lower_bound)
-        monkeypatch.setattr(Rules, "device_needs_its_work", lambda self: None)
-    assert floors[0] >= 3 + 8 * 13 > floors[1]
-
-
 # ------------------------------------------------------------------------------------------------------ hints
-
-
-@pytest.mark.parametrize("name", [*TINY, *QUEUED])
-def test_hint_is_complete_and_feasible(name: str):
-    """Tests that a hint gives every variable a value, and that these values alone are a solution."""
-    problem = {**TINY, **QUEUED}[name]
-    hint = one_by_one(problem)
-    order = make_model(problem, hint=hint)
-    proto = order.model.proto
-    assert sorted(proto.solution_hint.vars) == list(range(len(proto.variables)))
-    solver = cp_model.CpSolver()
-    solver.parameters.fix_variables_to_their_hinted_value = True
-    assert solver.solve(order.model) == cp_model.OPTIMAL
-    assert solver.objective_value == play(scaled(problem).instance, hint).objective
 
 
 @pytest.mark.parametrize("mix", [0, 1, 2, 3])
@@ -376,29 +276,11 @@ def big(seed: int = 0, *, stages: int = 8, microbatches: int = 20, budget: int =
     return chain(times, microbatches=microbatches, transfer=1_000_000, budget=budget)
 
 
-def test_hint_is_returned_without_search():
-    """Tests that with next to no effort the answer is at least as good as the hint."""
-    problem = big()
-    hint = one_by_one(problem)
-    result = solve_order(problem, hint=hint, effort=SolveEffort(deterministic_limit=0.02))
-    assert result.status == "feasible"
-    assert result.objective is not None
-    assert result.objective <= play(problem, hint).objective
-
-
 def test_impossible_hint_is_ignored():
     """Tests that a hint that deadlocks or lacks actions does no harm."""
     problem = TINY["even"]
     for hint in ({0: [], 1: []}, {0: [(INPUT_GRAD, 0, 0)], 1: []}):
         assert solve_order(problem, hint=hint).objective == best_of(problem)
-
-
-def test_microbatches_are_renumbered():
-    """Tests that words whose microbatches are out of order are read as the same words in order."""
-    word = [(FORWARD, 0, 1), (FORWARD, 0, 0), (INPUT_GRAD, 0, 0), (BACKWARD, 0, 1), (WEIGHT_GRAD, 0, 0)]
-    assert in_order({7: word}) == {
-        7: [(FORWARD, 0, 0), (FORWARD, 0, 1), (INPUT_GRAD, 0, 0), (BACKWARD, 0, 1), (WEIGHT_GRAD, 0, 0)]
-    }
 
 
 # ----------------------------------------------------------------------------------------------------- limits
@@ -429,67 +311,7 @@ def test_too_large_is_refused():
     assert estimate_size(QUEUED["slow link"]) == 3 * (6 + 2)
 
 
-def test_stop_is_obeyed_within_half_a_second():
-    """Tests that the solver works no longer than half a second after it is told to stop, and keeps what it has."""
-    problem = big(microbatches=40)
-    asked: list[float] = []
-
-    def should_stop() -> bool:
-        asked.append(time.process_time())
-        return len(asked) > 40
-
-    result = solve_order(
-        problem, hint=one_by_one(problem), effort=SolveEffort(time_limit_s=60, should_stop=should_stop)
-    )
-    assert time.process_time() - asked[40] < 0.5
-    assert result.device_orders is not None
-    assert result.bound is not None
-
-
-def test_keyboard_interrupt_is_heard():
-    """Tests that Ctrl+C reaches the caller while the solver is in C++."""
-    timer = threading.Timer(0.5, _thread.interrupt_main)
-    timer.start()
-    start = time.process_time()
-    with pytest.raises(KeyboardInterrupt):
-        solve_order(big(), hint=one_by_one(big()), effort=SolveEffort(time_limit_s=60))
-    assert time.process_time() - start < 2
-
-
-def test_time_limit_is_kept():
-    """Tests that the answer comes soon after the time limit, with a bound below the objective."""
-    start = time.process_time()
-    result = solve_order(big(), hint=one_by_one(big()), effort=SolveEffort(time_limit_s=1))
-    assert time.process_time() - start < 2
-    assert result.status == "feasible"
-    assert 0 < result.bound < result.objective
-
-
-def test_same_seed_same_words():
-    """Tests that one worker under a deterministic limit gives the same answer twice."""
-    problem = big(stages=4, microbatches=12, budget=2)
-    first, second = (
-        solve_order(
-            problem, hint=one_by_one(problem), effort=SolveEffort(deterministic_limit=0.2, seed=5, time_limit_s=60)
-        )
-        for _ in "ab"
-    )
-    assert first == second
-
-
 # ---------------------------------------------------------------------------------------------------- scaling
-
-
-@pytest.mark.parametrize("factor", [1000, 10**9 + 7, 2**31])
-def test_scaling_is_exact(factor: int):
-    """Tests that multiplying all times and all sizes changes nothing but the units."""
-    problem = TINY["recomputation"]
-    names = set(StageReplica.__slots__) - {"stage", "device", "has_weight_grad"}
-    lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.replicas)
-    large = replace(problem, replicas=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
-    assert scaled(large).instance == scaled(problem).instance
-    assert scaled(large).has_exact_times
-    assert solve_order(large).objective == factor * best_of(problem)
 
 
 def test_rounding_is_not_called_optimal():
@@ -525,61 +347,4 @@ def test_memory_of_an_action_without_length_is_checked():
     assert result.device_orders is None or peak_units(problem, 0, result.device_orders[0]) <= 3
 
 
-def test_a_hundred_actions_are_proved_in_a_second():
-    """Tests that optimality is proved for a hundred actions in a second, loose and tight."""
-    for budget in (2, 4):
-        problem = big(stages=4, microbatches=8, budget=budget)
-        solve_order(TINY["even"])
-        start = time.process_time()
-        result = solve_order(problem, hint=one_by_one(problem), effort=SolveEffort(time_limit_s=20))
-        assert result.status == "optimal"
-        assert time.process_time() - start < 5  # a second on an idle core
-
-
 # ----------------------------------------------------------------------------------------------- the real player
-
-
-def real_problem(memory_bytes: int) -> Problem:
-    """Four layers for two devices, the second half of the stash kept until W."""
-    layers = tuple(
-        Layer(
-            name=f"l{n}",
-            costs=(LayerCost(device_type="x", forward_ns=2 + n, input_grad_ns=3, weight_grad_ns=4 - n),),
-            parameter_bytes=1,
-            state_bytes=3,
-            stash_bytes=4,
-            weight_stash_bytes=2,
-            workspace_bytes=n,
-        )
-        for n in range(4)
-    )
-    edges = tuple(Edge(producer=f"l{n}", consumer=f"l{n + 1}", bytes=1) for n in range(3))
-    devices = tuple(Device(name=name, type="x", memory_bytes=memory_bytes) for name in "ab")
-    return Problem(
-        profile=ModelProfile(name="p", layers=layers, edges=edges, microbatch_size=1),
-        cluster=Cluster(name="c", devices=devices, links=(Link(a="a", b="b", bandwidth_bytes_per_s=10**9),)),
-        num_microbatches=4,
-    )
-
-
-@pytest.mark.parametrize("memory_bytes", [20, 24, 31, 99])
-@pytest.mark.parametrize("shape", ["ab", "aabb", "abba"])
-def test_words_play_in_the_simulator(shape: str, memory_bytes: int):
-    """Tests that decoded words, played by the planner's simulator, take the claimed time and stay within memory."""
-    problem = real_problem(memory_bytes)
-    each = 4 // len(shape)
-    stages = tuple(
-        Stage(layers=tuple(f"l{n}" for n in range(each * s, each * (s + 1))), replicas=((device,),))
-        for s, device in enumerate(shape)
-    )
-    costs = CostModel(problem)
-    result = solve_order(make_schedule_instance(problem, stages, costs=costs), effort=SolveEffort(time_limit_s=20))
-    if result.device_orders is None:
-        assert result.status == "infeasible"
-        assert memory_bytes < 24
-        return
-    schedule = {"ab"[d]: tuple(Action(KINDS[k], s, m) for k, s, m in word) for d, word in result.device_orders.items()}
-    reference = ProblemReference(profile="p", profile_sha256="", cluster_sha256="", num_microbatches=4, options={})
-    timeline = simulate(problem, Plan(problem=reference, stages=stages, schedule=schedule), costs=costs)
-    assert timeline.makespan_ns == result.objective
-    assert max(timeline.peak_bytes.values()) <= memory_bytes

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from api.jobs.stores import job_rows, store_schema
+from api.jobs.stores import store_schema
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
@@ -178,25 +178,6 @@ def test_frozen_stores_are_taken_over(frozen: Database, tmp_path: Path):
     assert KeyRing(frozen).find(frozen_stores.KEY) is not None
     assert store.forget(done.id, frozen_stores.TENANT)
     assert store.put_back(all_running=True) == 1
-
-
-def test_a_new_column_spoils_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that rows of a release without a column are sound to one that has it, and that it counts once it is set."""
-    database = SqliteDatabase(Path(shutil.copy(frozen_stores.sqlite_file(7), tmp_path)))
-
-    def hash_now() -> str:
-        with database.transaction() as cursor:
-            job_rows.hash_row(cursor, frozen_stores.DONE)
-            cursor.execute("SELECT row_sha256 FROM jobs WHERE id = ?", (frozen_stores.DONE,))
-            return str(cursor.fetchall()[0][0])
-
-    before = hash_now()
-    monkeypatch.setattr(job_rows, "_HASHED", [*job_rows._HASHED, "key_id"])  # a column that no release has hashed
-    for value, is_same in ((None, True), ("set", False)):
-        with database.transaction() as cursor:
-            cursor.execute("UPDATE jobs SET key_id = ?", (value,))
-        assert (hash_now() == before) is is_same
-    database.close_all()
 
 
 def test_tables_change_only_with_the_version(tmp_path: Path):

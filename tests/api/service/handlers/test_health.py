@@ -1,31 +1,17 @@
 """What an operator sees: logs that follow a request to its solver, metrics, who works, limits of memory."""
 
 import json
-import os
 import re
 import time
 import urllib.error
 import urllib.request
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from api.client import Client, workload_document
 from api.doctor import make_toy_problem
-from api.jobs.job import Outcome, ProgressUpdate
-from api.jobs.job_metrics import JobMetrics
-from api.jobs.stores.postgres import PostgresDatabase
-from api.jobs.stores.sql_store import SqlStore
-from api.jobs.stores.sqlite import SqliteDatabase
-from api.jobs.workers.container import GIB, available_bytes, share_out
-from api.jobs.workers.runner import JobRunner, Patience
-from api.jobs.workers.solver_handle import Child, ProcessLimits
-from api.jobs.workers.worker_registry import SILENT_S, Heartbeat, WorkerRegistry
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command
-from tests.api.jobs.stores.test_store import submit
 from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, serving, wait_ready
@@ -136,95 +122,3 @@ def test_metrics_of_the_solves(running: Running):
         assert line in text
     (count,) = re.findall(r"^pipeplan_solve_seconds_count (\d+)\.0$", text, flags=re.MULTILINE)
     assert int(count) >= 1
-
-
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_the_roster(tmp_path: Path, engine: str, request: pytest.FixtureRequest):
-    """Tests that a worker counts while its heart beats, and no longer when it has left or fallen silent."""
-    if engine == "sqlite":
-        database: Any = SqliteDatabase(tmp_path / "jobs.sqlite")
-    else:
-        database = PostgresDatabase(request.getfixturevalue("postgres").fresh_database())
-    SqlStore(database)
-    roster = WorkerRegistry(database)
-    heart = Heartbeat(roster, "one", num_slots=2)
-    heart.start()
-    until = time.monotonic() + 30
-    while roster.strength().num_workers == 0:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    roster.beat("two", num_slots=1)
-    assert (roster.strength().num_workers, roster.strength().num_slots) == (2, 3)
-    heart.stop()
-    assert roster.strength().num_workers == 1
-    with database.transaction() as cursor:
-        cursor.execute("UPDATE workers SET seen_at = seen_at - ?", (SILENT_S + 1,))
-    assert roster.strength().num_workers == 0
-    database.close_all()
-
-
-def test_crashes_are_counted(tmp_path: Path):
-    """Tests that a solver that dies is counted as a crash, and a job that is lost as lost."""
-    store, metrics, child = SqlStore(SqliteDatabase(tmp_path / "s")), JobMetrics(), Child(ProcessLimits())
-    runner = JobRunner(store, child, patience=Patience(), is_draining=lambda: False, metrics=metrics)
-    submit(store)
-    job = store.claim("w", lease_s=60.0)
-    assert job is not None
-    runner.release(job, spent_s=0.0, is_crash=True, reason="died")
-    again = store.claim("w", lease_s=60.0)
-    assert again is not None
-    store.report(again, ProgressUpdate(phase="x", incumbent_ns=None, lower_bound_ns=None, gap=None, source=""))
-    runner.finish(again, Outcome(state="failed", stopped_by="memory"))
-    lines = metrics.render().decode().splitlines()
-    assert "pipeplan_solver_crashes_total 1.0" in lines
-    assert 'pipeplan_jobs_ended_total{state="failed",stopped_by="memory"} 1.0' in lines
-    store.close_all()
-
-
-def test_memory_is_shared_out():
-    """Tests that solvers, helpers and the service fit into the container together, and what does not is refused."""
-    for total in (1, 2, 3, 4, 6, 8, 16, 64):
-        for solvers, helpers, asked in product((0, 1, 2), (0, 8), (None, 1, 2, 4, 9)):
-            least = GIB // 2 + (GIB if helpers else 0) + solvers * (asked or 1) * GIB
-            bytes_asked = None if asked is None else asked * GIB
-            if least > total * GIB:
-                with pytest.raises(ValueError, match=rf"do not fit into the {total}\.0 GiB"):
-                    share_out(total * GIB, asked_bytes=bytes_asked, num_solvers=solvers, num_helpers=helpers)
-                continue
-            shares = share_out(total * GIB, asked_bytes=bytes_asked, num_solvers=solvers, num_helpers=helpers)
-            held = GIB // 2 + solvers * shares.solver_bytes
-            held += shares.num_helpers * shares.helper_bytes if helpers else 0
-            assert held <= total * GIB, (total, solvers, helpers, asked)
-            assert min(shares.solver_bytes, shares.helper_bytes) >= GIB
-            assert asked is None or shares.solver_bytes == asked * GIB
-
-
-@pytest.mark.parametrize(
-    ("total", "asked", "solvers", "said"),
-    [
-        (4, 4, 1, r"4 GiB and 1.5 GiB for the service and a helper .* give solvers at most 2.5 GiB, or fewer"),
-        (8, 5, 2, r"2 solver processes of 5 GiB .* at most 3.25 GiB"),
-        (3, None, 2, r"2 solver processes of 1 GiB .* give at most 1 --workers, or the container at least 3.5 GiB"),
-        (2, None, 1, r"give the container at least 2.5 GiB"),
-        (1, None, 0, r"^1.5 GiB for the service and a helper do .* give the container at least 1.5 GiB"),
-    ],
-)
-def test_what_does_not_fit_says_what_would(total: int, asked: int | None, solvers: int, said: str):
-    """Tests that a refusal of memory names what would fit."""
-    with pytest.raises(ValueError, match=said):
-        share_out(
-            total * GIB,
-            asked_bytes=None if asked is None else asked * GIB,
-            num_solvers=solvers,
-            num_helpers=1,
-        )
-
-
-def test_the_limit_is_the_containers(tmp_path: Path):
-    """Tests that what there is to share is the container's limit, or the machine's memory where there is none."""
-    (tmp_path / "max").write_text("max\n")
-    (tmp_path / "limit").write_text("1048576\n")
-    assert available_bytes((str(tmp_path / "max"), str(tmp_path / "none"))) == os.sysconf("SC_PAGE_SIZE") * os.sysconf(
-        "SC_PHYS_PAGES"
-    )
-    assert available_bytes((str(tmp_path / "max"), str(tmp_path / "limit"))) == 1048576

@@ -9,14 +9,13 @@ import pytest
 
 from planner.bounds.listed import listed_bound
 from planner.bounds.work import find_weights
-from planner.errors import InfeasibleProblemError, NoPlanFoundError
+from planner.errors import InfeasibleProblemError
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.evidence.check_evidence import rederive
 from planner.export.targets import TARGETS, restrict_question
 from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
 from planner.planning.planning_params import ListedParams, SearchParams
-from planner.planning.runs import variable_microbatches as listed_run
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
@@ -212,24 +211,6 @@ def test_memory_decides_who_takes_the_long_ones():
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
     plan = make_plan(problem, limits=QUICK, params=FEW)
     assert verify(problem, plan).passed
-
-
-def test_layouts_are_tried_for_as_long_as_there_is_time(monkeypatch: pytest.MonkeyPatch):
-    """Tests that where nothing fits no more layouts are tried than the limit has time for."""
-    problem = listed(8, 8, 1, 1, 2, 2, max_stages_per_device=1, split_backward=False)
-    devices = tuple(replace(device, memory_bytes=10) for device in problem.cluster.devices)
-    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
-    tried: list[object] = []
-
-    def try_it(_: object, stages: object) -> list[object]:
-        tried.append(stages)
-        return []
-
-    monkeypatch.setattr(listed_run, "_balanced", try_it)
-    monkeypatch.setattr(listed_run, "_has_time", lambda *_: len(tried) < 2)
-    with pytest.raises(NoPlanFoundError):
-        make_plan(problem, limits=QUICK, params=FEW)
-    assert len(tried) == 2
 
 
 def test_what_is_for_equal_microbatches_is_refused():

@@ -7,20 +7,14 @@ from random import Random
 import pytest
 
 from api.formatting import render_recomputation, render_recomputed
-from planner.bounds.cases.case_tables import CaseTables, TooManyCasesError
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
-from planner.judge.batch import _at
 from planner.layout.costs import CostModel
 from planner.planning import Limits, make_plan
-from planner.planning.complete.complete_question import require_covered
 from planner.problem import Options, Problem
 from planner.verify import verify
-from profiles.documents.canonical_json import to_plain
-from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import Layer, LayerCost, RecomputeBytes, RecomputeTime
 from tests.long_runs import shortened
-from tests.planner import builders
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_link, make_problem, make_stage
 from tests.planner.judged import judged
@@ -126,17 +120,6 @@ def test_layers_of_a_stage_recompute_by_what_is_cheapest():
     assert parse_plan(render_plan(layers)) == layers
 
 
-def test_kinds_grow_with_the_samples():
-    """Tests that at another size of microbatches core and judge read the same bytes of every kind."""
-    rng = Random(5)
-    for _ in range(20):
-        problem = with_kinds(rng, random_problem(rng))
-        profile = replace(problem.profile, microbatch_size=problem.profile.microbatch_size or 4)
-        for size in (1, 3, 24):
-            read = [layer.recompute_kinds for layer in _at(profile, size).layers]
-            assert read == [layer.recompute_kinds for layer in profile_at(profile, size).layers]
-
-
 def test_what_a_stage_recomputes_is_told():
     """Tests that words and sign of a stage say whether all of its layers recompute, which of them, or none."""
     stage = make_stage("x y z @ a", recompute=True)
@@ -145,13 +128,6 @@ def test_what_a_stage_recomputes_is_told():
     assert [render_recomputed(each) for each in (stage, some, none)] == ["↻ ", "↻2/3 ", ""]
     texts = ["recomputed", "2 of 3 recomputed (1 full, 1 selective)", ""]
     assert [render_recomputation(each) for each in (stage, some, none)] == texts
-
-
-def test_documents_without_kinds_are_as_before():
-    """Tests that neither a profile, nor a plan, nor options mention what they do not use."""
-    problem = make_problem([builders.make_layer("x")], [make_link("a b")], recompute=True)
-    assert "recompute_kinds" not in str(to_plain(problem.profile))
-    assert to_plain(problem.options) == {"recompute": True}
 
 
 def test_kinds_are_stated_everywhere_or_nowhere():
@@ -169,12 +145,3 @@ def test_layers_choose_only_where_stages_may_recompute():
     """Tests that the option without the one that it needs is refused with the remedy."""
     with pytest.raises(ValueError, match="set recompute to true"):
         Options(recompute_layers=True)
-
-
-def test_complete_searches_refuse_maps():
-    """Tests that the complete model and refutations, which know stages that recompute, say that they do not hold."""
-    problem = tight_chain(recompute=True, recompute_layers=True)
-    with pytest.raises(ValueError, match="recompute_layers = true is not in the complete model"):
-        require_covered(problem)
-    with pytest.raises(TooManyCasesError, match="a whole stage recomputes at once, or nothing"):
-        CaseTables(problem, CostModel(problem))

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -187,40 +186,6 @@ def test_the_random_cases_have_unequal_shares():
     stages = [random_unequal_case(Random(seed))[1].stages for seed in range(60)]
     assert sum(any(stage.samples for stage in own) for own in stages) >= 15
     assert sum(sum(bool(stage.samples) for stage in own) > 1 for own in stages) >= 4
-
-
-def whole_shares(problem: Problem, plan: Plan, patch: pytest.MonkeyPatch, fault: Any) -> bool:
-    """Whether judge and core agree on a plan under a fault in one of them."""
-    with patch.context() as context:
-        fault(context)
-        return verify(replace(problem, cluster=replace(problem.cluster)), plan).passed
-
-
-def equal_in_core(patch: pytest.MonkeyPatch) -> None:
-    original = Stage.share_of
-    patch.setattr(Stage, "share_of", lambda stage, replica: original(replace(stage, samples=()), replica))
-
-
-def equal_in_judge(patch: pytest.MonkeyPatch) -> None:
-    import planner.judge.stage_replicas as page
-
-    original = page.cut
-    patch.setattr(page, "cut", lambda stage: original(replace(stage, samples=())))
-
-
-def equal_traffic_in_judge(patch: pytest.MonkeyPatch) -> None:
-    import planner.judge.traffic as page
-
-    original = page.cut
-    patch.setattr(page, "cut", lambda stage: original(replace(stage, samples=())))
-
-
-@pytest.mark.parametrize("fault", [equal_in_core, equal_in_judge, equal_traffic_in_judge])
-def test_faults_are_noticed(fault: Any, monkeypatch: pytest.MonkeyPatch):
-    """Tests that judge and core differ as soon as one of them takes unequal shares for equal ones."""
-    problem, plan = three_to_one()
-    assert whole_shares(problem, plan, monkeypatch, lambda _: None)
-    assert not whole_shares(problem, plan, monkeypatch, fault)
 
 
 def rounded(times: tuple[int, ...], *, overhead: int) -> Problem:

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from planner.document import parse_plan
-from planner.fidelity.executed_run import read_run
 from planner.plan import Plan
 from planner.planning import make_plan
 from planner.progress import Limits
-from planner.replanning.observations import read_observations
-from tests.integration.forked_ranks import EXECUTOR, run_script
+from tests.integration.forked_ranks import run_script
 from tests.long_runs import long_only, shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.run.test_execution import Case, drawn, named, run_cases, shard
@@ -262,23 +259,6 @@ def test_a_data_loader_gives_every_pipeline_its_own(tmp_path: Path):
     assert len(losses) == 10
     assert losses[-1] < 0.9 * losses[0]
     assert read_losses(two[0]) == pytest.approx(losses, rel=1e-4)
-
-
-def test_a_dealt_run_by_command(tmp_path: Path):
-    """Tests that a run that deals anew goes on from its checkpoint, and that its trace is not held against a plan."""
-    model = ("--model", "examples.sft:make_training")
-    whole = run_example("0/1", tmp_path, *model, "--steps", 3, "--trace", tmp_path / "t", program=EXECUTOR)
-    run_example("0/1", tmp_path, *model, "--steps", 2, "--save", tmp_path / "c", program=EXECUTOR)
-    rest = run_example("0/1", tmp_path, *model, "--steps", 1, "--load", tmp_path / "c", program=EXECUTOR)
-    assert read_losses(rest[0]) == read_losses(whole[0])[2:]
-    plan = parse_plan((tmp_path / "1.json").read_text())
-    with pytest.raises(
-        ValueError, match=r"ran 0F\d where the plan says 0\w\d .* without rebalancing in every iteration"
-    ):
-        read_run(tmp_path / "t", plan)
-    documents = ((path.name, path.read_bytes()) for path in sorted((tmp_path / "t").glob("rank*.json")))
-    with pytest.raises(ValueError, match="without rebalancing in every iteration"):
-        read_observations(documents, plan)
 
 
 def test_listed_microbatches_are_not_profiled(tmp_path: Path):

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from planner.decisions.max_active_stages.plans import gathering_plans, possible_ranks, with_gathered
-from planner.decisions.max_active_stages.rank_layouts import even_layouts
 from planner.document import parse_plan, render_plan
 from planner.errors import PipeplanError, PlanError
 from planner.evidence.certificate import check_certificate, make_bound
@@ -303,12 +302,3 @@ def test_the_search_gathers_where_weights_do_not_fit_or_it_is_quicker():
     assert other.evidence is not None
     assert plan.evidence.makespan_ns < other.evidence.makespan_ns
     assert plan.evidence.bound_kind in ("work", "layer", "path")
-
-
-def test_even_layouts_are_ranks_of_equal_width():
-    """Tests that layers are cut evenly, in a loop, on two and on four devices, with up to four stages of a device."""
-    problem = replace(given_ranks(1000), options=Options(max_stages_per_device=4, max_replicas=2))
-    layouts = [[len(stage.layers) for stage in stages] for stages in even_layouts(problem)]
-    assert layouts == [[4, 4], [2] * 4, [1, 2, 1] * 2, [1] * 8]
-    ranks = {stage.replicas for stages in even_layouts(problem) for stage in stages}
-    assert ranks == {(("a",), ("b",)), (("c",), ("d",))}

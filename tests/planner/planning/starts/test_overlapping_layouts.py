@@ -21,9 +21,7 @@ from planner.verify import verify
 from profiles.model_profile import WidthBytes
 from solver_models.covering import Covering
 from solver_models.schedule.evaluation import play
-from solver_models.schedule.periodic_orders import PeriodicSearch
 from solver_models.schedule.serial_schedule import one_by_one
-from solver_models.schedule.solve import solve_order
 from tests.long_runs import shortened
 from tests.planner import builders
 from tests.planner.builders import make_layer, make_link, make_stage
@@ -149,32 +147,6 @@ def test_given_stages_that_overlap_are_ordered():
     assert plan.stages == stages
     assert plan.evidence is not None
     assert plan.evidence.makespan_ns == plan.evidence.lower_bound_ns == 3 * 2 + (3 + 3) * 4
-
-
-def test_cp_sat_knows_all_devices_of_a_lane():
-    """Tests that the order model finds what no order beats, from a hint that repeats, and that it plays."""
-    problem = m_shape()
-    stages = m_stages()
-    instance = make_schedule_instance(problem, stages, costs=CostModel(problem))
-    found = PeriodicSearch(instance).begin((50, 100, 200))
-    assert found is not None
-    result = solve_order(instance, hint=found.device_orders)
-    assert (result.status, result.objective) == ("optimal", 2 * 2 + (2 + 3) * 4)
-    assert result.device_orders is not None
-    plan = make_plan_from_orders(problem, stages, device_orders=result.device_orders)
-    assert simulate(problem, plan).makespan_ns == result.objective
-
-
-def test_moves_only_make_orders_better():
-    """Tests that moving times never ends above where it began, and that equal seeds move alike."""
-    problem = make_problem(SHAPE["NN"], 3)
-    names = ["W @ " + EVERYONE, "a @ d0", "b @ d1", "X @ d1+d0+d2+d3", "c @ d2", "d @ d3"]
-    search = PeriodicSearch(make_schedule_instance(problem, tuple(map(make_stage, names)), costs=CostModel(problem)))
-    first = search.begin((50, 100, 200))
-    assert first is not None
-    moved = search.improve(first, tries=60, seed=1)
-    assert moved.objective < first.objective
-    assert moved == search.improve(first, tries=60, seed=1)
 
 
 def test_stages_are_cut_where_a_wide_layer_lies_between():

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from planner.actions import parse_action
-from planner.baselines.encoded_orders import column, make_net, name_actions, order_by_rule
+from planner.baselines.encoded_orders import column, make_net, name_actions
 from planner.baselines.layouts import EVEN, LOOPED, make_stages
 from planner.baselines.pipeline import Pipeline, make_pipeline
 from planner.layout.costs import CostModel
 from planner.problem import Options
 from solver_models.simulation.evaluator import FAR
 from solver_models.simulation.list_schedule import list_schedule
-from solver_models.simulation.preferences import AS_READY, BACKWARD_FIRST, DEEPEST, FORWARD_FIRST, OLDEST
+from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST
 from tests.planner.evidence.test_certificate import make_chain
 
 
@@ -27,18 +27,6 @@ def two_chunks(*, memory: int = 99) -> Pipeline:
     )
     costs = CostModel(problem)
     return replace(make_pipeline(costs, make_stages(costs, LOOPED, cut=EVEN)), budgets=(memory,))
-
-
-@pytest.mark.parametrize(
-    ("kinds", "splits", "expected"),
-    [
-        (FORWARD_FIRST, True, "0F0 0F1 1F0 1F1 1I0 1I1 0I0 0I1 1W0 1W1 0W0 0W1"),
-        (AS_READY, False, "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1"),
-    ],
-)
-def test_what_has_waited_longest(kinds: int, splits: bool, expected: str):
-    """Tests that of what is ready the device takes what became ready first: 0F1 before 1F0, 1I1 before 0I0."""
-    assert order_by_rule(two_chunks(), kinds=kinds, splits=splits) == [[parse_action(a) for a in expected.split()]]
 
 
 @pytest.mark.parametrize(
