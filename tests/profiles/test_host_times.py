@@ -7,7 +7,8 @@ import pytest
 from profiles.host_times import HostTime
 from profiles.model_profile import Layer, LayerCost
 from tests.planner.builders import make_plan, make_problem
-from tests.planner.judge.test_host_pace import asks, ends_of, timed_layer
+from tests.planner.judge.test_host_pace import asks, ends_of
+from tests.planner.layout.test_two_clocks import timed_layer
 
 
 def on_one_device(layers: list[Layer], stages: list[str], order: str) -> dict[str, int]:

@@ -94,29 +94,6 @@ def test_a_slot_is_free_beside_a_busy_tenant():
     run(work())
 
 
-@pytest.mark.parametrize("is_given", [False, True], ids=["while it waits", "as it gets its slot"])
-def test_a_slot_is_never_lost(is_given: bool):
-    """Tests that who is given up while it waits, or as a slot becomes its own, leaves it to others."""
-
-    async def work() -> None:
-        site = Site(num_slots=1)
-        site.come("a", "b", "c")
-        await settle()
-        if is_given:
-            site.ends["a"].pop().set()
-            while site.queue._waiting.get("b"):
-                await asyncio.sleep(0)
-        site.tasks[1].cancel()
-        await settle()
-        if not is_given:
-            await site.end_one("a")
-        assert site.begun[-1] == "c"
-        await site.end_one("c")
-        assert (site.queue._num_free, site.queue._num_present, site.queue._waiting) == (1, {}, {})
-
-    run(work())
-
-
 class Busy:
     """Twenty connections of a tenant, each of which asks again as soon as it is answered."""
 

@@ -1,10 +1,8 @@
 """`pipeplan tune`: the loop with recorded runs, and a tiny model for real."""
 
-import pytest
-
 from api.tuning.tuning_loop import TuningLimits, TuningLoop, TuningResult
 from tests.api.tuning_records import RecordedBench
-from tests.api.worlds import Shell, make_workload
+from tests.api.worlds import make_workload
 
 
 def follow(bench: RecordedBench, *, time_limit_s: float = 1000, runs: int = 2, within: float = 0.03) -> TuningResult:
@@ -95,23 +93,3 @@ def test_the_same_plans_again_are_an_end():
     result = follow(bench)
     assert result.stopped_by == "nothing new"
     assert 2 <= result.rounds <= 5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("examples.train:make_training", "--runs", "0"), "--runs 0 is out of range"),
-        (("examples.train:make_training", "--steps", "1"), "--steps 1 is out of range"),
-        (("examples.train:make_training", "--within", "0"), "--within 0 is out of range"),
-        (("examples.train:make_training", "--time-limit", "-1"), "--time-limit -1"),
-        (("examples.train:make_training", "-w", "workload.json", "-m", "2"), "-m 2: --workload workload.json states"),
-        (("examples.train:make_training", "-m", "2", "--devices", "1"), "--devices 1"),
-        (("gpt:layers=2,width=48", "-m", "2"), "not run; give module:factory"),
-        (("examples.train:make_training", "-o", "nowhere/plan.json"), "the folder nowhere does not exist"),
-    ],
-)
-def test_mistakes_have_one_message(shell: Shell, arguments: tuple[str, ...], message: str):
-    """Tests that what means nothing is refused before anything is measured, with what to do."""
-    outcome = shell.run("tune", *arguments)
-    assert outcome.code == 2
-    assert message in outcome.err

@@ -17,7 +17,7 @@ from planner.simulation.simulate import simulate
 from tests.long_runs import shortened
 from tests.planner.brute_force import every_mapping
 from tests.planner.builders import make_link, make_problem
-from tests.planner.judge.test_host_pace import timed_layer
+from tests.planner.layout.test_two_clocks import timed_layer
 from tests.strategies import random_chain, with_host_times
 
 

@@ -294,18 +294,6 @@ def test_a_wait_for_several_replicas_names_all(tmp_path: Path):
         assert re.fullmatch(rf"  rank 0 \(d0\): (waits in 0({waits})|computes 0[FB][0-3])", first)
 
 
-def test_shapes_that_change_are_named(tmp_path: Path):
-    """Tests that a batch of another size in a later iteration ends in one message, before anything wrong is sent."""
-    answers = run(write(PLAN, tmp_path / "plan.json"), "growing", "--steps", 3)
-    assert [code for code, _ in answers] == [1, 1]
-    for _, error in answers:
-        assert (
-            "rank 0 (d0) failed in 0F0: RuntimeError: stage 0 gives (24, 6) torch.float64 as tensor 0, but gave (12, 6)"
-            in (report(error)[0])
-        )
-    assert "iteration 0: loss" in answers[1][1]
-
-
 def test_a_hanging_rank_is_found_within_the_timeout(tmp_path: Path):
     """Tests that a rank that does not get on ends all, and that each rank says which action it is in."""
     answers = run(write(PLAN, tmp_path / "plan.json"), "hanging", "--timeout", 5)

@@ -16,7 +16,7 @@ from planner.plan import NO_TIME
 from planner.planning import make_plan
 from planner.planning.search_state import REPORT_EVERY_S, SearchState
 from planner.problem import Problem
-from planner.progress import COMPILING, DEFAULT_PATIENCE, Limits, Progress
+from planner.progress import COMPILING, Limits, Progress
 from solver_models.local_search.search import Searcher
 from solver_models.starts.first_candidates import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem
@@ -50,39 +50,6 @@ def make_run(limits: Limits, heard: list[Progress] | None = None) -> SearchState
     return run
 
 
-def test_patience_counts_rounds_and_not_seconds():
-    """Tests that a search ends after so many rounds without a better plan, however long it took to begin."""
-    run = make_run(Limits(time_limit_s=10**6, patience=3))
-    run.begin -= 10**5
-    assert not run.is_over()
-    for ended in range(3):
-        assert not run.rounds_are_over(ended, 0.0)
-        assert not run.is_over()
-    run.rounds_are_over(3, 0.0)
-    assert run.is_over()
-    assert run.stopped_by == "no_improvement"
-
-
-def test_a_better_plan_renews_patience():
-    """Tests that the rounds are counted from the one in which the incumbent was found."""
-    run = make_run(Limits(time_limit_s=10**6, patience=2))
-    run.rounds = run.improved_round = 7
-    assert not run.is_over()
-    run.rounds = 9
-    assert run.is_over()
-
-
-def test_seconds_of_patience_need_a_round():
-    """Tests that a search that has not ended a round is not ended by seconds of patience either."""
-    run = make_run(Limits(time_limit_s=10**6, patience_s=5.0))
-    run.begin_search()
-    run.begin -= 100
-    assert not run.is_over()
-    run.rounds = 1
-    assert run.is_over()
-    assert run.stopped_by == "no_improvement"
-
-
 def test_nothing_is_verified_beyond_the_limit():
     """Tests that a further plan is not looked at whose verification, being long, would end too late; counted, it is."""
     for limits, is_looked_at in ((Limits(time_limit_s=20.0), False), (Limits(time_limit_s=20.0, max_rounds=1), True)):
@@ -95,16 +62,6 @@ def test_nothing_is_verified_beyond_the_limit():
         assert run.has_time_to_verify() is is_looked_at
         run.plan = None
         assert run.has_time_to_verify()
-
-
-def test_default_patience_leaves_other_limits_alone():
-    """Tests that rounds of patience have a default only where no other limit was asked for."""
-    assert Limits().patience_rounds == DEFAULT_PATIENCE
-    assert Limits(max_rounds=2).patience_rounds is None
-    assert Limits(patience_s=3.0).patience_rounds is None
-    assert Limits(max_rounds=2, patience=1).patience_rounds == 1
-    with pytest.raises(ValueError, match="patience = 0 is out of range"):
-        Limits(patience=0)
 
 
 def test_the_clock_stands_still_while_kernels_compile():

@@ -9,7 +9,8 @@ from solver_models.joint.master import MasterProgramme
 from solver_models.joint.search_space import make_space
 from solver_models.local_search.search import Searcher
 from tests.long_runs import examples
-from tests.solver_models.joint.test_search_space import listed, randoms, small_problem
+from tests.solver_models.exact_order.test_lower_bounds import listed, randoms
+from tests.solver_models.joint.test_partition_enumeration import small_problem
 from tests.solver_models.nets import Case
 
 SLACK = 1.00001

@@ -8,7 +8,8 @@ from solver_models.joint.search_space import make_space
 from solver_models.joint.subproblems import open_cases
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.solver_models.joint.test_search_space import joints, listed, randoms, small_problem
+from tests.solver_models.exact_order.test_lower_bounds import listed, randoms
+from tests.solver_models.joint.test_partition_enumeration import joints, small_problem
 from tests.solver_models.nets import Case, is_ordered
 
 

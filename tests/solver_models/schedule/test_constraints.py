@@ -8,7 +8,8 @@ from solver_models.instance import (
 )
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.solve import make_model, solve_order
-from tests.solver_models.schedule.test_solve import QUEUED, TINY, chain
+from tests.solver_models.schedule.test_solve import QUEUED, chain
+from tests.solver_models.schedule.test_tails import TINY
 
 WITHOUT: dict[str, ScheduleInstance] = {
     "microbatches_come_in_order": QUEUED["slow link"],

@@ -7,7 +7,9 @@ from solver_models.instance import ScheduleInstance
 from solver_models.schedule.cp_neighbourhood import _Window, improve_window, play_orders
 from solver_models.schedule.evaluation import play
 from solver_models.schedule.serial_schedule import one_by_one
-from tests.solver_models.schedule.test_solve import TINY, best_of, chain, end_of, peak_units
+from tests.solver_models.schedule.test_solve import best_of, chain, end_of
+from tests.solver_models.schedule.test_tails import TINY
+from tests.solver_models.schedule.test_variables import peak_units
 
 PLAIN = {
     name: problem for name, problem in TINY.items() if problem.objective == "makespan" and not name.startswith("B or I")

@@ -12,7 +12,8 @@ from solver_models.instance import (
 )
 from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.solve import solve_order
-from tests.solver_models.schedule.test_solve import QUEUED, TINY, best_of, end_of, words_of
+from tests.solver_models.schedule.test_solve import QUEUED, best_of, end_of, words_of
+from tests.solver_models.schedule.test_tails import TINY
 
 
 @pytest.mark.parametrize("name", QUEUED)

@@ -7,7 +7,8 @@ from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.solve import solve_order
 from solver_models.search_params import CpWindowParams
 from tests.solver_models.schedule.test_cp_neighbourhood import holds
-from tests.solver_models.schedule.test_solve import TINY, big
+from tests.solver_models.schedule.test_solve import big
+from tests.solver_models.schedule.test_tails import TINY
 
 
 def test_sweep_improves():

@@ -12,7 +12,8 @@ from solver_models.schedule.evaluation import play
 from solver_models.schedule.scale import scaled
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.solve import make_model, solve_order
-from tests.solver_models.schedule.test_solve import QUEUED, TINY, best_of
+from tests.solver_models.schedule.test_solve import QUEUED, best_of
+from tests.solver_models.schedule.test_tails import TINY
 
 
 @pytest.mark.parametrize("name", [*TINY, *QUEUED])

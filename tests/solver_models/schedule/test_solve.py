@@ -5,9 +5,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
-from ortools.sat.python import cp_model
-
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -19,7 +16,7 @@ from solver_models.instance import (
     Transfer,
 )
 from solver_models.schedule.evaluation import play
-from solver_models.schedule.solve import MAX_SIZE, estimate_size, make_model, solve_order
+from solver_models.schedule.solve import MAX_SIZE, estimate_size, solve_order
 
 
 def lane(stage: int, device: int, times: tuple[int, int, int], **changes: int | bool) -> StageReplica:
@@ -124,15 +121,6 @@ def memory_steps(own: StageReplica, kind: int) -> tuple[int, int]:
     }[kind]
 
 
-def peak_units(problem: ScheduleInstance, device: int, word: DeviceOrder) -> int:
-    """The largest number of units held on a device."""
-    lanes, held, peak = {own.stage: own for own in problem.replicas if own.device == device}, 0, 0
-    for kind, stage, _ in word:
-        during, after = memory_steps(lanes[stage], kind)
-        peak, held = max(peak, held + during), held + after
-    return peak
-
-
 def end_of(problem: ScheduleInstance, words: dict[int, DeviceOrder]) -> int | None:
     """Makespan or span without queues on links: start times grow until nothing moves; None if they never stop."""
     durations = {FORWARD: "forward", INPUT_GRAD: "input_grad", WEIGHT_GRAD: "weight_grad", BACKWARD: "backward"}
@@ -189,45 +177,6 @@ def best_of(problem: ScheduleInstance, *, is_queued: bool = False) -> int | None
 
 # -------------------------------------------------------------------------------------------------- instances
 
-UNEVEN = [(3, 4, 2), (5, 2, 6)]
-
-TINY: dict[str, ScheduleInstance] = {
-    "even": chain([(2, 2, 2), (2, 2, 2)], microbatches=3),
-    "uneven": chain(UNEVEN, microbatches=3, transfer=1),
-    "three devices": chain([(1, 4, 2), (3, 2, 2), (2, 3, 1)], transfer=1),
-    "tight": chain(UNEVEN, microbatches=3, budget=1),
-    "stash shrinks after I": chain(UNEVEN, microbatches=3, held=5, stash=5, weight_stash=2, budget=7),
-    "stash ends with I": chain(UNEVEN, microbatches=3, weight_stash=0, budget=1),
-    "recomputation": chain(UNEVEN, microbatches=3, held=2, stash=6, weight_stash=5, workspace=1, budget=8),
-    "workspace": chain(UNEVEN, microbatches=3, workspace=3, budget=4),
-    "workspace kept until W": chain(
-        UNEVEN, microbatches=3, held=3, stash=3, weight_stash=1 + 2, workspace=2, weight_workspace=0, budget=8
-    ),
-    "workspace kept until W, more than was held": chain(
-        UNEVEN, microbatches=3, held=2, stash=3, weight_stash=2 + 3, workspace=3, weight_workspace=0, budget=9
-    ),
-    "B or I and W, workspace kept until W": chain(
-        [(2, 4, 4), (2, 4, 4)], backward=6, held=2, stash=2, weight_stash=1 + 3, workspace=3, weight_workspace=0,
-        budget=7,
-    ),
-    "no weights": chain(UNEVEN, microbatches=3, has_weight_grad=False, weight_grad=0, weight_stash=0, budget=1),
-    "only B": chain(UNEVEN, microbatches=3, backward=7, can_split=False, budget=2),
-    "B or I and W": chain([(2, 4, 4), (2, 4, 4)], backward=6),
-    "B or I and W, tight": chain(
-        [(2, 4, 4), (2, 4, 4)], backward=6, held=3, stash=4, weight_stash=2, workspace=1, budget=7
-    ),
-    "synchronisation": chain(UNEVEN, microbatches=3, synchronisation=(9, 0), tail=4),
-    "span": chain(UNEVEN, microbatches=3, transfer=3, objective="span"),
-    "one device, two stages": instance(
-        [lane(0, 0, (2, 3, 1), held=2, stash=2, weight_stash=1), lane(1, 0, (1, 1, 2), workspace=1)], budget=4
-    ),
-    "V": instance([lane(0, 0, (2, 1, 1)), lane(1, 1, (3, 1, 2)), lane(2, 1, (1, 2, 1)), lane(3, 0, (1, 1, 1))],
-                  microbatches=1, transfer=1),
-    "V, span": instance([lane(0, 0, (2, 1, 1)), lane(1, 1, (3, 1, 2)), lane(2, 1, (1, 2, 1)), lane(3, 0, (1, 1, 1))],
-                        microbatches=1, transfer=1, objective="span"),
-    "no time at all": chain([(0, 2, 0), (3, 0, 2)], microbatches=3, budget=2),
-}  # fmt: skip
-"""Small enough to enumerate; no transfer waits for another."""
 
 QUEUED: dict[str, ScheduleInstance] = {
     "slow link": chain([(1, 1, 2), (1, 1, 2)], microbatches=3, transfer=4),
@@ -238,35 +187,7 @@ QUEUED: dict[str, ScheduleInstance] = {
 """Transfers wait for each other here."""
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_optimum_equals_enumeration(name: str):
-    """Tests that the model's optimum is the least objective over all orders, and its words attain it and fit."""
-    problem = TINY[name]
-    best = best_of(problem)
-    result = solve_order(problem)
-    assert (result.status, result.objective, result.bound) == ("optimal", best, best)
-    assert result.device_orders is not None
-    assert end_of(problem, result.device_orders) == best
-    assert all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in result.device_orders.items())
-
-
 # ------------------------------------------------------------------------------------------------------ hints
-
-
-@pytest.mark.parametrize("mix", [0, 1, 2, 3])
-def test_hint_may_mix_fused_and_split(mix: int):
-    """Tests that hints in which some backward passes are fused are complete and feasible too."""
-    problem = TINY["B or I and W, tight"]
-    word = []
-    for m in range(2):
-        is_fused = bool(mix >> m & 1)
-        word += [(FORWARD, 0, m), *([(BACKWARD, 0, m)] if is_fused else [(INPUT_GRAD, 0, m), (WEIGHT_GRAD, 0, m)])]
-    hint = {0: word, 1: [(kind, 1, m) for kind, _, m in word]}
-    order = make_model(problem, hint=hint)
-    solver = cp_model.CpSolver()
-    solver.parameters.fix_variables_to_their_hinted_value = True
-    assert solver.solve(order.model) == cp_model.OPTIMAL
-    assert solver.objective_value * order.scaled.ticks == end_of(problem, hint)
 
 
 def big(seed: int = 0, *, stages: int = 8, microbatches: int = 20, budget: int = 4) -> ScheduleInstance:
@@ -276,30 +197,7 @@ def big(seed: int = 0, *, stages: int = 8, microbatches: int = 20, budget: int =
     return chain(times, microbatches=microbatches, transfer=1_000_000, budget=budget)
 
 
-def test_impossible_hint_is_ignored():
-    """Tests that a hint that deadlocks or lacks actions does no harm."""
-    problem = TINY["even"]
-    for hint in ({0: [], 1: []}, {0: [(INPUT_GRAD, 0, 0)], 1: []}):
-        assert solve_order(problem, hint=hint).objective == best_of(problem)
-
-
 # ----------------------------------------------------------------------------------------------------- limits
-
-
-def test_upper_bound_cuts():
-    """Tests that asking for less than the optimum gives `infeasible` and a bound of one more than was asked."""
-    problem = TINY["uneven"]
-    best = best_of(problem)
-    assert best is not None
-    result = solve_order(problem, upper_bound=best - 1)
-    assert (result.status, result.bound, result.device_orders) == ("infeasible", best, None)
-    assert solve_order(problem, upper_bound=best).objective == best
-
-
-def test_nothing_fits():
-    """Tests that a stage that cannot hold one microbatch makes the model infeasible, without a bound."""
-    result = solve_order(chain(UNEVEN, budget=0))
-    assert (result.status, result.objective, result.bound) == ("infeasible", None, None)
 
 
 def test_too_large_is_refused():
@@ -325,26 +223,6 @@ def test_rounding_is_not_called_optimal():
     assert result.bound is not None
     assert result.device_orders is not None
     assert 0.999 * best < result.bound <= best <= end_of(problem, result.device_orders)
-
-
-@pytest.mark.parametrize("short", [0, 1])
-def test_rounded_sizes_are_checked(short: int):
-    """Tests that where bytes are rounded, words that fit are called optimal, and words that do not are not given."""
-    stash = 10**12 + 7
-    fields = {"held": stash, "stash": stash, "weight_stash": stash - 10**11}
-    times = [(3 * 10**9 + 1, 4 * 10**9, 10**9)]
-    problem = chain(times, microbatches=2, budget=stash - short, **fields)
-    result = solve_order(problem)
-    assert result.status == ("optimal", "unknown")[short]
-    assert (result.device_orders is None) == bool(short)
-
-
-def test_memory_of_an_action_without_length_is_checked():
-    """Tests that words are not given if only an action that takes no time breaks the memory limit."""
-    own = lane(0, 0, (1, 0, 3), held=1, stash=3, weight_stash=0)
-    problem = instance([own], budget=3, objective="span")
-    result = solve_order(problem)
-    assert result.device_orders is None or peak_units(problem, 0, result.device_orders[0]) <= 3
 
 
 # ----------------------------------------------------------------------------------------------- the real player

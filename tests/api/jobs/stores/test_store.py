@@ -86,17 +86,6 @@ def test_the_best_plan_stays(store: SqlStore):
     assert store.plan_text(job.id) == "{better}"
 
 
-def test_another_tenant_sees_nothing(store: SqlStore):
-    """Tests that neither look, stop, pin nor forget reaches another tenant's job."""
-    job = submit(store, "a")
-    assert store.get(job.id, tenant="b") is None
-    assert store.stop(job.id, "b") is None
-    assert store.pin(job.id, "b", is_pinned=True) is None
-    assert store.forget(job.id, "b") is False
-    assert list(store.recent("b", limit=9)) == []
-    assert store.get(job.id) == job
-
-
 def test_a_key_stands_for_one_job(store: SqlStore):
     """Tests that the same idempotency key and body give the first job, and that another body is refused."""
     first, is_new = store.submit(new_job(), idempotency_key="k", body_sha256="one")
@@ -109,36 +98,6 @@ def test_a_key_stands_for_one_job(store: SqlStore):
     assert theirs.id != first.id
     assert store.recall("a", idempotency_key="k", body_sha256="one") == first
     assert store.recall("a", idempotency_key="unknown", body_sha256="one") is None
-
-
-def test_tenants_take_turns(store: SqlStore):
-    """Tests that a tenant with many jobs waits for one with few, and that priorities order a tenant's own."""
-    many = [submit(store, "many") for _ in range(4)]
-    urgent = submit(store, "many", priority=5)
-    few = submit(store, "few")
-    order = [claim(store).id for _ in range(6)]
-    assert set(order[:2]) == {urgent.id, few.id}
-    assert order[2:] == [job.id for job in many]
-
-
-def test_a_silent_worker_loses_its_job(store: SqlStore):
-    """Tests that an expired lease gives the job to another, and that the first worker cannot touch it when it thaws."""
-    job = submit(store)
-    frozen = claim(store, "frozen", lease_s=-1.0)
-    taken = claim(store, "other")
-    assert (taken.id, taken.attempt, taken.crashes) == (job.id, 2, 0)
-    for touch in (
-        lambda: store.finish(frozen, DONE),
-        lambda: store.report(frozen, NEWS),
-        lambda: store.extend(frozen, lease_s=9),
-        lambda: store.release(frozen, spent_s=0, is_crash=False),
-    ):
-        with pytest.raises(LeaseLostError):
-            touch()
-    store.finish(taken, DONE)
-    with pytest.raises(LeaseLostError):
-        store.finish(taken, DONE)
-    assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
 
 
 def while_frozen(store: SqlStore, act: Callable[[], object], meanwhile: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from planner.layout.costs import CostModel
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from tests.planner.baselines.out_of_order.test_first_k import unit_problem
+from tests.planner.baselines.test_data_parallel import unit_problem
 
 
 def gpipe_ns(problem: Problem) -> int:

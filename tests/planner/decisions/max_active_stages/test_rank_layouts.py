@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.decisions.max_active_stages.rank_layouts import even_layouts
 from planner.problem import Options
-from tests.planner.judge.rules.test_gathered import given_ranks
+from tests.planner.decisions.max_active_stages.test_plans import given_ranks
 
 
 def test_even_layouts_are_ranks_of_equal_width():

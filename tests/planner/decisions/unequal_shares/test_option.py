@@ -340,17 +340,6 @@ def test_the_search_finds_unequal_shares():
 
 
 @pytest.mark.slow
-def test_memory_limits_the_samples():
-    """Tests that a device whose memory holds two samples gets no more, whatever its speed."""
-    free = unlike_pair()
-    tight = with_memory(free, {"a": 10 + 2 * 2})
-    plan = planned(tight)
-    assert evidence(plan).makespan_ns == brute_force(tight)
-    taken = {group: n for stage in plan.stages for group, n in zip(stage.replicas, stage.samples, strict=False)}
-    assert taken.get(("a",), 0) <= 2
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(shortened(6, whole=60)))
 def test_the_option_does_not_hurt(seed: int):
     """Tests that plans with the option are verified, no worse than those without, and not below the best there is."""

@@ -708,12 +708,6 @@ def test_most_cases_are_exact(cases: list[Case]):
     assert replace(exact[0], model="tied").is_exact is False
 
 
-def test_plans_are_made_for_the_samples_of_the_models():
-    """Tests that the number of samples written here is that of `execute_models`."""
-    models = WORKER.with_name("execute_models.py").read_text(encoding="utf-8")
-    assert re.findall(r"^WIDTH, SAMPLES = \d+, (\d+)$", models, flags=re.MULTILINE) == [str(SAMPLES)]
-
-
 def test_every_trap_names_tests_that_exist():
     """Tests that the documentation's table has all 18 traps, each with plans or tests that there are."""
     root = WORKER.parents[2]

@@ -8,19 +8,13 @@ from random import Random
 import pytest
 
 from planner.decisions.max_active_stages.plans import gathering_plans, possible_ranks, with_gathered
-from planner.document import parse_plan, render_plan
-from planner.errors import PipeplanError, PlanError
+from planner.errors import PlanError
 from planner.evidence.certificate import check_certificate, make_bound
-from planner.export.targets import TARGETS, restrict
 from planner.export.trace import render_trace
-from planner.judge.reading import Reading
-from planner.judge.times import check_times
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.plan_kind import describe_kind, differences, kind_of
-from planner.planning import make_plan as find_plan
-from planner.problem import Options, Problem
-from planner.progress import Limits
+from planner.problem import Problem
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
@@ -137,42 +131,6 @@ def random_layer(rng: Random, name: str) -> Layer:
 SEEDS = range(shortened(25, whole=400))
 
 
-def test_judge_and_simulator_agree_on_random_plans():
-    """Tests that the judge, which finds gathers and memory by rules of its own, has no objection to what is played."""
-    gathers = 0
-    for seed in SEEDS:
-        for active in (1, 2, 4):
-            problem, plan = random_case(seed, active=active)
-            timeline = simulate(problem, plan)
-            judged(problem, plan, timeline=timeline)
-            assert verify(problem, plan).violations == ()
-            gathers += len(timeline.gathers)
-    assert gathers > 5 * len(SEEDS)
-
-
-def test_a_forged_gather_is_found():
-    """Tests that the judge wants every gather, none twice, and each when it can begin and at its length."""
-    problem, plan = one_rank(ORDER, active=1)
-    played = simulate(problem, plan)
-    first, *others = played.gathers
-    for forged in (others, [first, first, *others], [first._replace(end_ns=14), *others], [first._replace(stage=1)]):
-        found = check_times(Reading(problem, plan), replace(played, gathers=tuple(forged))).inconsistencies
-        assert any("gather" in text for text in found)
-
-
-def test_more_active_stages_hold_more_and_gather_less():
-    """Tests that with every further active stage a device holds no less, and nothing is gathered more often."""
-    for seed in SEEDS:
-        found = []
-        for active in (1, 2, 3, 4):
-            problem, plan = random_case(seed, active=active)
-            timeline = simulate(problem, plan)
-            found.append((timeline.peak_bytes, len(timeline.gathers)))
-        for (less, more_often), (more, less_often) in pairwise(found):
-            assert all(less[device] <= more[device] for device in less)
-            assert more_often >= less_often
-
-
 def test_only_work_layer_and_path_bounds_hold():
     """Tests that the bound is one of these where stages may be gathered, above no way to gather, and rederived."""
     for seed in SEEDS[:8]:
@@ -184,38 +142,6 @@ def test_only_work_layer_and_path_bounds_hold():
             assert bound.value_ns <= simulate(problem, gathering).makespan_ns
     with pytest.raises(ValueError, match="'pipeline' does not hold where max_active_stages is allowed"):
         check_certificate(problem, {"kind": "pipeline", "value_ns": 1, "price": 0})
-
-
-def test_documents_say_how_many_stages_are_active():
-    """Tests that a plan comes back from its document, and that a plan without gathered stages does not mention them."""
-    _, plan = one_rank(ORDER, active=2)
-    assert parse_plan(render_plan(plan)) == plan
-    assert '"shard": "weights"' in render_plan(plan)
-    whole = render_plan(one_rank(ORDER, active=None)[1])
-    assert "max_active_stages" not in whole[whole.index('"stages"') :]
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"shard_optimizer": "never"}, "whoever shards weights shards the optimizer's state: set shard_optimizer"),
-        ({"synchronisation": "bucketed"}, "synchronisation = bucketed"),
-        ({"split_placement": True}, "split_placement or unequal_shares"),
-        ({"unequal_shares": True}, "split_placement or unequal_shares"),
-        ({"order": "looped", "split_backward": False}, "order = looped"),
-    ],
-)
-def test_what_gathered_stages_exclude(options: dict[str, object], reason: str):
-    """Tests that options which gathered stages have no rule for are refused, with a remedy."""
-    with pytest.raises(ValueError, match=rf"max_active_stages = 2 with .*{reason}.* or leave max_active_stages out"):
-        Options(**{"shard_optimizer": "allow", "max_active_stages": 2} | options)
-
-
-@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"executor"}))
-def test_other_programs_are_not_planned_for(target: str):
-    """Tests that a question with gathered stages is refused for programs that cannot be told of them."""
-    with pytest.raises(ValueError, match=f"target {target}: options ask for max_active_stages = 2"):
-        restrict(Options(shard_optimizer="allow", max_active_stages=2), TARGETS[target])
 
 
 def test_explained_times_of_gathered_plans_add_up():
@@ -258,47 +184,3 @@ def test_a_plan_that_gathers_otherwise_is_not_played():
     other = {**plan.schedule, "b": plan.schedule["b"][::-1]}
     with pytest.raises(PlanError, match="the same order"):
         simulate(problem, replace(plan, schedule=other))
-
-
-def given_ranks(memory: int, **options: object) -> Problem:
-    """Eight equal layers, each a stage, in a loop on two ranks of two devices; weights take 40 of 200 units a layer."""
-    parts = {"parameter_bytes": 40, "gradient_bytes": 40, "optimizer_bytes": 120, "state_bytes": 200, "stash_bytes": 10}
-    names, ranks = "abcd", ((("a",), ("b",)), (("c",), ("d",)))
-    problem = make_problem(
-        [make_layer(f"l{number}", (2000, 2000, 2000), **parts) for number in range(8)],
-        [make_link(f"{a} {b}", bandwidth=10**8) for n, a in enumerate(names) for b in names[:n]],
-        num_microbatches=4,
-        memory_bytes=memory,
-        microbatch_size=2,
-        scaling="linear",
-        shard_optimizer="always",
-        split_backward=False,
-        max_stages_per_device=4,
-        max_active_stages=4,
-    )
-    given = {"partition": tuple((f"l{n}",) for n in range(8)), "placement": tuple(ranks[n % 2] for n in range(8))}
-    return replace(problem, options=replace(problem.options, **given | options))
-
-
-LIMITS = Limits(time_limit_s=60, max_rounds=1)
-
-
-@pytest.mark.slow
-def test_the_search_gathers_where_weights_do_not_fit_or_it_is_quicker():
-    """Tests that a question with little memory is answered with one stage active at a time where it has no answer with
-    whole weights, and that with more memory more stages are active, in a plan no slower than without gathering.
-    """
-    whole = 4 * (40 + 40 + 60)
-    scarce = whole + 30
-    with pytest.raises(PipeplanError):
-        find_plan(given_ranks(scarce - 20, max_active_stages=None), limits=LIMITS)
-    tight = find_plan(given_ranks(scarce - 20), limits=LIMITS)
-    assert tight.max_active_stages == 1
-    roomy, ample = given_ranks(10 * whole), given_ranks(10 * whole, max_active_stages=None)
-    plan, other = find_plan(roomy, limits=LIMITS), find_plan(ample, limits=LIMITS)
-    assert verify(roomy, plan).passed
-    assert plan.max_active_stages is not None
-    assert plan.evidence is not None
-    assert other.evidence is not None
-    assert plan.evidence.makespan_ns < other.evidence.makespan_ns
-    assert plan.evidence.bound_kind in ("work", "layer", "path")

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 
 from api.viewer.content import plan_content
-from planner.document import parse_plan, plan_to_plain, render_plan
-from planner.errors import PlanError
-from planner.export.torch_table import render_torch_table
+from planner.document import parse_plan, render_plan
 from planner.export.trace import render_trace
 from planner.judge.reading import Reading
 from planner.judge.times import check_times
@@ -28,7 +26,7 @@ from tests.planner.builders import (
     picture,
     with_evidence,
 )
-from tests.strategies import split_cases, with_memory, with_reference
+from tests.strategies import split_cases, with_reference
 
 
 def play(problem: Problem, plan: Plan) -> Timeline:
@@ -186,108 +184,10 @@ def test_transfers_without_overlap_keep_both_devices_busy():
     """)
 
 
-def test_shares_are_rounded_up():
-    """Tests that thirds of time and bytes are whole nanoseconds and bytes, rounded up."""
-    problem = one_layer((1, 4, 0), num_microbatches=1, parameter_bytes=0, stash_bytes=4)
-    stage = make_split("x @ a", input_grad="a 1/3, b 2/3")
-    timeline = play(problem, make_plan(problem, [stage], {"a": "0F0 0I0", "b": "0I0"}))
-    assert draw(problem, timeline) == picture("""
-        a   |0F0 0I0----
-        b   |.   .   .   .   0I0--------
-        a>b |.   0f0--------
-    """)
-
-
 # Section 4: memory.
 
 
-MEMORY: dict[str, tuple[tuple[Problem, Plan], dict[str, int]]] = {
-    # a: state 10, stash 4 until the end of its I. b: gradient 3, buffers 2 x 2, weight stash 2.
-    "W elsewhere": (weight_grad_elsewhere(), {"a": 10 + 4, "b": 3 + 4 + 2}),
-    # a: state 10, buffers 2 x 1, both stashes until W, weight stash 1. b: weights 3, buffers 2 x 2, stash 2.
-    "I elsewhere": (input_grad_elsewhere(), {"a": 10 + 2 + 4 + 1, "b": 3 + 4 + 2}),
-    # a: state 10, buffers of gradient and weight stash 2 x (1 + 1), stash 2, of which 1 stays for W beside the other 1.
-    # b: weights 1, buffers of stash and gradient 2 x (1 + 1), half a stash. c: buffers 2 x 2.
-    "halves": (halves(), {"a": 10 + 4 + 2, "b": 1 + 4 + 1, "c": 4}),
-    # a: stash 3 while F runs. b: weights 2, buffers 2 x 3, stash 3. c: gradient 2, buffers 2 x 1, weight stash 1.
-    "both elsewhere": (both_elsewhere(), {"a": 3, "b": 2 + 6 + 3, "c": 2 + 2 + 1}),
-}
-
-
-@pytest.mark.parametrize("name", MEMORY)
-def test_memory(name: str):
-    """Tests that the peak of every device is the one worked out by hand."""
-    (problem, plan), peaks = MEMORY[name]
-    assert play(problem, plan).peak_bytes == peaks
-    assert {d: use.peak_bytes for d, use in Reading(problem, plan).memory.items()} == peaks
-
-
-def test_memory_is_limited_elsewhere_too():
-    """Tests that a device that only helps must not exceed its memory, and that the action at fault is named."""
-    problem, plan = input_grad_elsewhere()
-    problem = with_memory(problem, {"b": 8})
-    (violation,) = verify(problem, with_reference(problem, plan)).violations
-    assert violation.message == "Device b holds up to 9 bytes, above its 8, first during 0I0."
-
-
-def test_memory_without_buffers_counts_what_is_in_use():
-    """Tests that without receive buffers a device still holds the stash while its I runs."""
-    problem, plan = input_grad_elsewhere()
-    problem = replace(problem, options=replace(problem.options, receive_buffers=0))
-    assert play(problem, with_reference(problem, plan)).peak_bytes == {"a": 10 + 4 + 1, "b": 3 + 2}
-
-
 # Everything else that reads plans.
-
-
-def test_deadlocks_between_parts_are_found():
-    """Tests that a W that stands before the F of another stage that its own I elsewhere waits for is a cycle."""
-    problem, plan = input_grad_elsewhere()
-    words = {"a": "0W0 0F0 0F1 0W1", "b": "0I0 0I1"}
-    (violation,) = verify(problem, make_plan(problem, list(plan.stages), words)).violations
-    assert violation.message == (
-        "The schedule deadlocks: 0W0 on a, which waits for 0I0 on b, which waits for 0F0 on a, "
-        "which waits for 0W0 on a."
-    )
-    with pytest.raises(PlanError, match="deadlocks"):
-        simulate(problem, make_plan(problem, list(plan.stages), words))
-
-
-def test_actions_on_the_wrong_device_are_not_played():
-    """Tests that the simulator refuses an I where the stage has only F and W."""
-    problem, plan = input_grad_elsewhere()
-    with pytest.raises(PlanError, match="a cannot run 0I0: of stage 0 it runs only FW"):
-        simulate(problem, make_plan(problem, list(plan.stages), {"a": "0F0 0I0 0F1 0W0 0W1", "b": "0I0 0I1"}))
-
-
-def test_the_document_names_shares_only_where_they_are():
-    """Tests that this is how shares are written, and that other stages do not mention them."""
-    _, plan = halves()
-    assert plan_to_plain(plan)["stages"] == [
-        {
-            "layers": ["x"],
-            "replicas": [["a"]],
-            "recompute": False,
-            "input_grad_replicas": [{"group": ["a"], "share": [1, 2]}, {"group": ["b"], "share": [1, 2]}],
-        },
-        {"layers": ["y"], "replicas": [["c"]], "recompute": False},
-    ]
-
-
-@pytest.mark.parametrize("share", ["[1, 2, 3]", "[1]", "[1, 0]", "[-1, 2]"])
-def test_broken_shares_are_refused(share: str):
-    """Tests that a share that is not two positive integers is refused with its path."""
-    _, plan = halves()
-    text = render_plan(plan).replace('"share": [1, 2]', f'"share": {share}')
-    with pytest.raises(ValueError, match=r"stages\[0\].input_grad_replicas\[0\].share = .* is not two positive"):
-        parse_plan(text)
-
-
-def test_torch_cannot_run_them():
-    """Tests that the export to torch says which stage it cannot express, and what to plan with."""
-    problem, plan = halves()
-    with pytest.raises(ValueError, match=r"stage 0 places its I or W on other devices.*split_placement = false"):
-        render_torch_table(problem, plan)
 
 
 @given(case=split_cases())
