@@ -11,6 +11,7 @@ from planner.decisions.max_active_stages.plans import gathering_plans, possible_
 from planner.errors import PlanError
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.export.trace import render_trace
+from planner.judge.rules import gathered
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.plan_kind import describe_kind, differences, kind_of
@@ -21,6 +22,7 @@ from planner.verify import verify
 from profiles.model_profile import Layer
 from tests.long_runs import shortened
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage
+from tests.planner.judge.broken_plans import of_module, require_alone
 from tests.planner.judged import judged
 from tests.strategies import random_schedule
 
@@ -184,3 +186,9 @@ def test_a_plan_that_gathers_otherwise_is_not_played():
     other = {**plan.schedule, "b": plan.schedule["b"][::-1]}
     with pytest.raises(PlanError, match="the same order"):
         simulate(problem, replace(plan, schedule=other))
+
+
+@pytest.mark.parametrize("rule", of_module(gathered))
+def test_a_plan_breaks_the_rule_alone(rule: str):
+    """Tests that a plan that breaks exactly one rule is rejected for that, in one readable sentence."""
+    require_alone(rule)

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from planner.document import parse_plan, render_plan
+from planner.judge.rules import options
 from planner.planning import Limits, make_plan
 from planner.problem import Problem
 from planner.verify import verify
 from profiles.degrees import Degrees
 from tests.planner.export.test_stated_assumptions import grouped, naming
+from tests.planner.judge.broken_plans import of_module, require_alone
 
 CONTEXT = (("context", 2),)
 
@@ -70,3 +72,9 @@ def test_what_a_document_may_name():
     text = render_plan(replace(plan, stages=(replace(plan.stages[0], degrees=CONTEXT), plan.stages[1])))
     with pytest.raises(ValueError, match="names 'rings'; give some of tensor, context, data, expert"):
         parse_plan(text.replace('"context": 2', '"rings": 2').encode())
+
+
+@pytest.mark.parametrize("rule", of_module(options))
+def test_a_plan_breaks_the_rule_alone(rule: str):
+    """Tests that a plan that breaks exactly one rule is rejected for that, in one readable sentence."""
+    require_alone(rule)

@@ -9,6 +9,7 @@ from api.viewer.content import plan_content
 from planner.document import parse_plan, render_plan
 from planner.export.trace import render_trace
 from planner.judge.reading import Reading
+from planner.judge.rules import split_placement
 from planner.judge.times import check_times
 from planner.plan import Plan
 from planner.problem import Problem
@@ -26,6 +27,7 @@ from tests.planner.builders import (
     picture,
     with_evidence,
 )
+from tests.planner.judge.broken_plans import of_module, require_alone
 from tests.strategies import split_cases, with_reference
 
 
@@ -213,3 +215,9 @@ def test_random_plans_can_be_shown(case: tuple[Problem, Plan]):
     ends = [0, *(step.end_ns for step in explanation.path)]
     assert [step.start_ns for step in explanation.path] == ends[:-1]
     assert ends[-1] == timeline.makespan_ns
+
+
+@pytest.mark.parametrize("rule", of_module(split_placement))
+def test_a_plan_breaks_the_rule_alone(rule: str):
+    """Tests that a plan that breaks exactly one rule is rejected for that, in one readable sentence."""
+    require_alone(rule)
