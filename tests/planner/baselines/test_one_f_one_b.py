@@ -7,6 +7,7 @@ from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel
 from planner.verify import verify
+from tests.planner.baselines.drawings import require_as_kept
 from tests.planner.baselines.test_sequential import make_problem
 
 
@@ -21,3 +22,8 @@ def test_one_forward_one_backward_fits(memory: str):
         assert verify(problem, plan).passed
     else:
         assert memory == "scarce"
+
+
+def test_the_schedule_is_drawn_as_kept():
+    """Tests that the schedule is the one of the golden files, and a pipeline by the text alone."""
+    require_as_kept("1F1B")

@@ -8,6 +8,7 @@ from benchmarks.zero_bubble import (
     make_problem,
     play,
 )
+from tests.planner.baselines.drawings import require_as_kept
 from tests.planner.baselines.zero_bubble.test_zb_h1 import name
 
 V_SHAPED = {
@@ -32,3 +33,8 @@ def test_v_half_and_v_min_are_the_published_ones(setting: Setting):
         timeline = play(problem, method)
         assert round(timeline.bubble, 4) <= published, method
         assert max(timeline.peak_bytes.values()) <= most * setting.stash_bytes / 2, method
+
+
+def test_the_schedule_is_drawn_as_kept():
+    """Tests that the schedule is the one of the golden files, and a pipeline by the text alone."""
+    require_as_kept("V-Half")
