@@ -122,7 +122,7 @@ test-long: setup ## every test whole, then the exact search against brute force 
 
 test-crash: setup database ## kill solvers, workers, services and databases, a hundred times on each engine (about 20 minutes)
 	PIPEPLAN_KILLS=100 PIPEPLAN_STARTS=20 PIPEPLAN_HELD_S=60 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 \
-	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/http/test_listener.py
+	  tests/api/service/test_crashes.py tests/api/service/test_warmup.py tests/api/service/http/test_listener.py
 
 # Each table has a module of its own; their docstrings say what is measured. They write whole tables into out/benchmarks;
 # the pages in docs/benchmarks, which name the commit of their table, sum them up.

@@ -7,8 +7,8 @@ import pytest
 
 from planner.progress import DEFAULT_PATIENCE, Limits, Progress
 from tests.planner.hasty import make_plan
+from tests.planner.planning.runs.test_dispatch import QUICK, evidence_of, make_row
 from tests.planner.planning.test_search_state import make_run
-from tests.planner.test_planning import QUICK, evidence_of, make_row
 
 
 def test_progress_only_improves():

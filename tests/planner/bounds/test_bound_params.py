@@ -6,7 +6,7 @@ from planner.bounds.bound_params import BoundParams
 from planner.evidence.certificate import make_bound
 from planner.layout.costs import CostModel
 from solver_models.covering import Covering
-from tests.planner.test_planning import make_row
+from tests.planner.planning.runs.test_dispatch import make_row
 
 
 def test_effort_of_bounds():

@@ -23,7 +23,7 @@ from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import examples, shortened
-from tests.planner.test_planning import make_row
+from tests.planner.planning.runs.test_dispatch import make_row
 from tests.strategies import random_problem
 
 QUICK = Limits(time_limit_s=60, max_rounds=2)

@@ -13,8 +13,8 @@ from planner.planning.named_params import changed_params, describe_params, param
 from planner.verify import verify
 from solver_models.search_params import AnnealParams, MultistartParams, group_name
 from tests.planner.bounds.test_bound_params import least
+from tests.planner.planning.runs.test_dispatch import evidence_of, make_row
 from tests.planner.planning.test_planning_params import FEW, WITHOUT, make_run
-from tests.planner.test_planning import evidence_of, make_row
 
 MOST_PARAMETERS = 40
 

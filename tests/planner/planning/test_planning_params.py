@@ -11,7 +11,7 @@ from planner.planning.search_state import SearchState
 from planner.planning.starts.looped_layouts import LoopedSearch
 from planner.progress import Limits
 from solver_models.search_params import MultistartParams
-from tests.planner.test_planning import evidence_of, make_row
+from tests.planner.planning.runs.test_dispatch import evidence_of, make_row
 from tests.solver_models.nets import random_exact_problem
 
 FEW = Limits(time_limit_s=600, max_rounds=2)

@@ -19,7 +19,7 @@ from profiles.load import load_workload
 from tests.integration.forked_ranks import Rank, one_thread, run_alone, run_forked
 from tests.long_runs import IS_LONG, shortened
 
-WORKER = Path(__file__).with_name("measure_worker.py")
+WORKER = Path(__file__).parents[2] / "integration/measure_worker.py"
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     whole = make_random_plan("0/1", cut=(2,), num_microbatches=3, backward="B")
     (folder / "e.json").write_text(render_plan(whole))
     (folder / "d.json").write_text(render_plan(dealt("0/1", (2, 0), (1,), cut=(2,)).plan))
-    run_ranks(folder, 2, worker=Path(__file__).with_name("execute_run_worker.py"))
+    run_ranks(folder, 2, worker=Path(__file__).parents[3] / "integration/execute_run_worker.py")
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 

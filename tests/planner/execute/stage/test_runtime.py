@@ -21,7 +21,7 @@ from planner.verify import verify
 from tests.integration.forked_ranks import Rank, run_forked
 from tests.planner.export import chains
 
-WORKER = Path(__file__).with_name("torch_pipeline_worker.py")
+WORKER = Path(__file__).parents[3] / "integration/torch_pipeline_worker.py"
 
 LAYER_KINDS = {"w": "block", "f": "frozen", "n": "tanh"}
 """The letters of `chains.make_chain`, and the layers that the worker makes of them."""
