@@ -20,13 +20,13 @@ from planner.judge.batch import profile_run
 from planner.layout.costs import CostModel
 from planner.plan import Plan, SizeResult
 from planner.plan_kind import describe_kind, differences, kind_of
-from planner.planning import Limits, make_plans
+from planner.planning import Limits
 from planner.problem import Options
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.long_runs import shortened
-from tests.planner.hasty import make_plan
+from tests.planner.hasty import make_plan, make_plans
 
 ROUND = Limits(time_limit_s=120, max_rounds=2)
 

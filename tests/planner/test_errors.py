@@ -9,10 +9,11 @@ import pytest
 
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.export.targets import TARGETS, restrict_problem
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, PinnedLayer, Problem
 from profiles.model_profile import WidthBytes
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 ROUND = Limits(time_limit_s=30, max_rounds=1)
 ROOT = Path(__file__).parents[2]

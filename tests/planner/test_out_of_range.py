@@ -10,12 +10,13 @@ from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.certificate import check_certificate, make_bound, rules_out_every_deadline
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import MOST_NS, Options, Problem
 from planner.verify import verify
 from profiles.field_rules import MAX_NANOSECONDS
 from solver_models.covering import Covering
 from tests.planner.evidence.test_certificate import bound_of, make_chain
+from tests.planner.hasty import make_plan
 
 ROUND = Limits(max_rounds=1, time_limit_s=60)
 ONE_EACH = Options(max_stages_per_device=1, max_replicas=1)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pulp
 import pytest
 
-from planner.planning import make_plan
 from planner.progress import Limits
 from solver_models import pulp_solvers
 from solver_models.complete.programme import Programme
@@ -25,6 +24,7 @@ from solver_models.pulp_solvers import (
     solve_checked,
 )
 from solver_models.result import SolverFailedError, Status
+from tests.planner.hasty import make_plan
 from tests.solver_models.complete.test_complete_model import open_problem
 from tests.solver_models.nets import Case, random_restrictions
 

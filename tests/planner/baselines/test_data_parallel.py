@@ -3,9 +3,9 @@
 from itertools import pairwise
 
 from planner.planning import Limits
-from planner.planning import make_plan as plan_jointly
 from planner.problem import Problem
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan as plan_jointly
 from tests.strategies import AMPLE
 
 

@@ -14,10 +14,10 @@ from planner.baselines.registry import make_baselines, play_baseline
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan as find_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from tests.planner.builders import make_link, make_problem
+from tests.planner.hasty import make_plan as find_plan
 from tests.planner.layout.test_gathers import stepping
 
 

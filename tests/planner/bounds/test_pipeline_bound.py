@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
 from planner.layout.costs import CostModel
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.cluster import Link
@@ -26,6 +25,7 @@ from tests.planner.evidence.test_certificate import (
     restricted_problem,
     some_certificates,
 )
+from tests.planner.hasty import make_plan
 from tests.strategies import tiny_problems, with_memory
 
 SINGLE = Options(receive_buffers=0, max_replicas=1, max_stages_per_device=1)

@@ -22,7 +22,6 @@ from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import read_run
 from planner.fidelity.run_replay import replay_ns
 from planner.plan import Plan
-from planner.planning import make_plan as planner_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
@@ -33,6 +32,7 @@ from tests.integration.forked_ranks import EXECUTOR, Rank, run_forked
 from tests.long_runs import IS_LONG, long_only
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
+from tests.planner.hasty import make_plan as planner_plan
 
 HERE = Path(__file__).parents[2] / "integration"
 ROOT = HERE.parents[1]

@@ -6,11 +6,12 @@ from planner.document import parse_plan, render_plan
 from planner.evidence.check_evidence import rederive
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import restrict
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options
 from planner.verify import verify
 from tests.planner.bounds.loop.test_loop_bound import MEGATRON
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 
 
 def test_a_plan_carries_its_order():

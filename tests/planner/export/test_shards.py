@@ -5,10 +5,10 @@ from typing import get_args
 
 from planner.export.shards import is_sharded
 from planner.export.targets import TARGETS, restrict, restrict_problem
-from planner.planning import make_plan as find_plan
 from planner.problem import Options, ShardChoice
 from planner.progress import Limits
 from tests.planner.builders import make_link, make_problem
+from tests.planner.hasty import make_plan as find_plan
 from tests.planner.layout.test_gathers import stepping
 
 

@@ -10,7 +10,6 @@ from planner.bounds.cases.case_tables import CaseTables, TooManyCasesError
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan as plan_for
 from planner.planning.complete.complete_question import require_covered
 from planner.problem import Options, Problem
 from planner.progress import Limits
@@ -18,6 +17,7 @@ from planner.verify import verify
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
+from tests.planner.hasty import make_plan as plan_for
 from tests.planner.judged import judged
 from tests.strategies import RANDOMS, random_chain, random_plan, random_problem, with_memory, with_reference
 

@@ -10,12 +10,12 @@ import pytest
 from planner.errors import PipeplanError
 from planner.export.targets import TARGETS, restrict_problem
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.planner.brute_force import broken_rules, brute_force
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage, with_evidence
+from tests.planner.hasty import make_plan
 from tests.strategies import random_problem
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,6 @@ from planner.evidence.certificate import check_certificate, make_bound, schedule
 from planner.fidelity.calibration import calibrate_profile
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan as find_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.simulation.explain import explain
@@ -21,6 +20,7 @@ from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.fidelity.runs import compare, run
+from tests.planner.hasty import make_plan as find_plan
 from tests.planner.judged import judged
 from tests.strategies import random_plan, random_problem, tiny_problem
 

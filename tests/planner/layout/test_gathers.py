@@ -13,7 +13,6 @@ from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_schedule_instance, make_stages, modes_of
 from planner.plan import Plan, Stage
 from planner.plan_kind import describe_kind, differences, kind_of
-from planner.planning import make_plan as find_plan
 from planner.planning.complete.complete_question import require_covered
 from planner.planning.improvers.branch_and_check import is_small
 from planner.problem import Problem, ShardChoice
@@ -28,6 +27,7 @@ from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage
 from tests.planner.exactly import search_exactly
+from tests.planner.hasty import make_plan as find_plan
 from tests.planner.judge.test_sizes import with_parts
 from tests.planner.judge.test_synchronisation import with_long_steps
 from tests.planner.judged import judged

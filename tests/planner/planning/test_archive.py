@@ -17,12 +17,12 @@ from planner.export.targets import TARGETS, restrict_problem
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, kind_of
-from planner.planning import make_plan, make_plans
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import examples, shortened
+from tests.planner.hasty import make_plan, make_plans
 from tests.planner.planning.runs.test_dispatch import make_row
 from tests.strategies import random_problem
 

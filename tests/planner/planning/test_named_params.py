@@ -8,11 +8,12 @@ import pytest
 
 from planner.document import parse_plan, render_plan
 from planner.evidence.check_evidence import rederive
-from planner.planning import SearchParams, make_plan
+from planner.planning import SearchParams
 from planner.planning.named_params import changed_params, describe_params, params_with, parse_assignments
 from planner.verify import verify
 from solver_models.search_params import AnnealParams, MultistartParams, group_name
 from tests.planner.bounds.test_bound_params import least
+from tests.planner.hasty import make_plan
 from tests.planner.planning.runs.test_dispatch import evidence_of, make_row
 from tests.planner.planning.test_planning_params import FEW, WITHOUT, make_run
 

@@ -13,13 +13,13 @@ from planner.evidence.certificate import make_bound
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import NO_TIME
-from planner.planning import make_plan
 from planner.planning.search_state import REPORT_EVERY_S, SearchState
 from planner.problem import Problem
 from planner.progress import COMPILING, Limits, Progress
 from solver_models.local_search.search import Searcher
 from solver_models.starts.first_candidates import make_seeds
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 
 def make_row(num_microbatches: int = 3) -> Problem:

@@ -10,10 +10,10 @@ from planner.device_subsets import problem_on
 from planner.errors import InfeasibleProblemError
 from planner.evidence.check_evidence import rederive
 from planner.plan import Plan, Stage
-from planner.planning import make_plan, make_plans
 from planner.problem import Problem
 from planner.replanning.transition import Transition, going_over
 from planner.simulation.simulate import simulate
+from tests.planner.hasty import make_plan, make_plans
 from tests.planner.planning.runs.test_driver import FIRST, PRICES, QUICK, assert_derived, priced, row, sized
 
 

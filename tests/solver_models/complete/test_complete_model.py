@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 from tests.planner.planning.improvers.test_branch_and_check import chain_of, exact_tiny_problem
 from tests.strategies import random_chain
 

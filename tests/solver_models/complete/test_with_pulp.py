@@ -3,12 +3,12 @@
 import pytest
 
 from planner.layout.costs import CostModel
-from planner.planning import make_plan
 from planner.planning.complete.complete_search import ask
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from solver_models.complete.with_cp_sat import solve_with_cp_sat
 from solver_models.complete.with_pulp import linear, solve_with_pulp
+from tests.planner.hasty import make_plan
 from tests.solver_models.complete.test_complete_model import open_problem
 
 

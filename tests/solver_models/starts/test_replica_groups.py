@@ -13,7 +13,6 @@ from planner.layout.costs import CostModel
 from planner.layout.device_groups import list_groups
 from planner.lowering import make_instance, make_stages
 from planner.plan import Stage
-from planner.planning import make_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.cluster import Device
@@ -27,6 +26,7 @@ from solver_models.moves.neighbourhood import neighbour
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import examples, long_only, shortened
 from tests.planner.brute_force import brute_force
+from tests.planner.hasty import make_plan
 from tests.solver_models.nets import Case, random_exact_cluster, random_exact_problem
 from tests.strategies import AMPLE, random_edges, random_layer
 

@@ -15,11 +15,11 @@ from planner.baselines.out_of_order.first_k import (
 )
 from planner.layout.costs import CostModel
 from planner.planning import Limits
-from planner.planning import make_plan as plan_jointly
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan as plan_jointly
 from tests.strategies import AMPLE
 
 

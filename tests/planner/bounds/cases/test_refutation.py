@@ -14,13 +14,14 @@ from planner.evidence.certificate import Bound, check_certificate, refute
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force, brute_force_plan
 from tests.planner.eager_plans import eager_plan, varied_problem, with_memory_of
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 from tests.planner.plan_in_cases import follow
 from tests.strategies import random_chain, random_links, random_plan, random_problem, tiny_problem
 

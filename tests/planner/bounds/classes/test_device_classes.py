@@ -14,11 +14,11 @@ from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.layout.costs import CostModel
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import bound_of, make_chain
+from tests.planner.hasty import make_plan
 
 ONE_EACH = Options(receive_buffers=0, max_stages_per_device=1, max_replicas=1)
 

@@ -21,7 +21,6 @@ from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
@@ -30,6 +29,7 @@ from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import make_chain, plans_of
+from tests.planner.hasty import make_plan
 from tests.planner.plan_in_packing import follow
 from tests.strategies import random_chain, random_problem, tiny_problem
 

@@ -14,7 +14,7 @@ from planner.evidence.certificate import check_certificate, make_bound
 from planner.evidence.check_evidence import rederive
 from planner.export.targets import TARGETS, restrict_question
 from planner.layout.costs import CostModel
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.planning_params import ListedParams, SearchParams
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
@@ -22,6 +22,7 @@ from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.long_runs import IS_LONG, shortened
+from tests.planner.hasty import make_plan
 from tests.planner.judge.test_microbatches import listed
 from tests.planner.listed_cases import random_listed_case
 

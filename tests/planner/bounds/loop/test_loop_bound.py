@@ -17,13 +17,14 @@ from planner.export.model_parts import is_block
 from planner.export.targets import TARGETS, restrict
 from planner.layout.costs import CostModel
 from planner.plan import Plan, RecomputeMap, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Edge
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 from tests.planner.planning.starts.test_looped_shapes import every_plan, random_loop
 from tests.strategies import random_problem
 

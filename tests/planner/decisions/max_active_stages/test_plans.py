@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 
 from planner.errors import PipeplanError
-from planner.planning import make_plan as find_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan as find_plan
 from tests.planner.judge.rules.test_gathered import SEEDS, random_case
 
 

@@ -10,13 +10,14 @@ from api.formatting import render_recomputation, render_recomputed
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.layout.costs import CostModel
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.model_profile import Layer, LayerCost, RecomputeBytes, RecomputeTime
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_link, make_problem, make_stage
+from tests.planner.hasty import make_plan
 from tests.planner.judged import judged
 from tests.planner.layer_kinds import random_mapped_plan, with_kinds
 from tests.strategies import random_problem, tiny_problem

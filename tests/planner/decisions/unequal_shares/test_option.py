@@ -15,7 +15,6 @@ from planner.fidelity.calibration import calibrate_profile
 from planner.judge.reading import Reading
 from planner.layout.costs import CostModel
 from planner.plan import Evidence, Plan, Stage
-from planner.planning import make_plan as make_planned
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import Timeline, simulate
@@ -26,6 +25,7 @@ from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import draw, make_edge, make_layer, make_link, make_plan, make_stage, picture
+from tests.planner.hasty import make_plan as make_planned
 from tests.planner.judged import judged
 from tests.strategies import random_unequal_case, tiny_problem, unequal_cases, with_memory
 

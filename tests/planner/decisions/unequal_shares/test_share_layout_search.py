@@ -3,9 +3,9 @@
 import pytest
 
 from planner.decisions.unequal_shares.share_layout_search import ShareLayouts
-from planner.planning import make_plan
 from planner.progress import Limits
 from tests.planner.decisions.unequal_shares.test_share_layouts import FOUND
+from tests.planner.hasty import make_plan
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.progress import Limits
 from tests.integration.forked_ranks import run_script
 from tests.long_runs import long_only, shortened
@@ -18,6 +17,7 @@ from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.run.test_execution import Case, drawn, named, run_cases, shard
 from tests.planner.execute.test_enter import start_ranks, write
 from tests.planner.export.chains import make_chain
+from tests.planner.hasty import make_plan
 
 
 def dealt(placement: str, *hands: Sequence[int], steps: int = 3, model: str = "lengths", **more: Any) -> Case:

@@ -14,7 +14,6 @@ from planner.document import render_plan
 from planner.export.targets import TARGETS, restrict_problem
 from planner.fidelity.group_costs import make_group_plan
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from profiles.measure.host_processes import HostProcesses
@@ -36,6 +35,7 @@ from tests.planner.execute.run.test_execution import (
 )
 from tests.planner.execute.test_enter import environment, losses, start_ranks, write
 from tests.planner.export import chains
+from tests.planner.hasty import make_plan
 
 TWO = {
     "two devices": drawn("0+1", cut=(3,), num_microbatches=3, model="wide"),

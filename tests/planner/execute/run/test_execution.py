@@ -18,7 +18,6 @@ from planner.document import render_plan
 from planner.execute.table.layout import Pipelines, make_layout
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from profiles.model_profile import Edge
@@ -26,6 +25,7 @@ from tests.integration.forked_ranks import Rank, run_forked
 from tests.long_runs import IS_LONG, shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
+from tests.planner.hasty import make_plan
 
 WORKER = Path(__file__).parents[3] / "integration/execute_worker.py"
 

@@ -14,12 +14,12 @@ from planner.baselines.registry import METHODS, make_method_plan
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.integration.forked_ranks import Rank, run_forked
 from tests.planner.export import chains
+from tests.planner.hasty import make_plan
 
 WORKER = Path(__file__).parents[3] / "integration/torch_pipeline_worker.py"
 

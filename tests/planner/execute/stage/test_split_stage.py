@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from planner.export.targets import TARGETS, restrict_problem
-from planner.planning import make_plan
 from planner.problem import Options
 from planner.progress import Limits
 from planner.replanning.observations import read_observations
@@ -17,6 +16,7 @@ from tests.planner.execute.parallel.test_process_groups import assert_trained_as
 from tests.planner.execute.run.test_execution import SKIPS, Case, run_ranks
 from tests.planner.execute.split_orders import make_split_plan
 from tests.planner.export import chains
+from tests.planner.hasty import make_plan
 
 
 def split(placement: str, *, cut: tuple[int, ...] | None = None, kinds: str = "", **more: Any) -> Case:

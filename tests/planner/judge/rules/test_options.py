@@ -7,11 +7,12 @@ import pytest
 
 from planner.document import parse_plan, render_plan
 from planner.judge.rules import options
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Problem
 from planner.verify import verify
 from profiles.degrees import Degrees
 from tests.planner.export.test_stated_assumptions import grouped, naming
+from tests.planner.hasty import make_plan
 from tests.planner.judge.broken_plans import of_module, require_alone
 
 CONTEXT = (("context", 2),)

@@ -2,11 +2,11 @@
 
 from random import Random
 
-from planner.planning import make_plan
 from planner.planning.complete.complete_search import MODEL, longest
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from tests.long_runs import shortened
+from tests.planner.hasty import make_plan
 from tests.planner.planning.complete.test_complete_files import baseline_of
 from tests.solver_models.complete.test_complete_model import open_problem
 from tests.strategies import random_chain

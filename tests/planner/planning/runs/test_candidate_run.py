@@ -3,9 +3,9 @@
 import pytest
 
 from planner.errors import NoPlanFoundError
-from planner.planning import make_plan
 from planner.planning.runs import candidate_run
 from planner.progress import Limits
+from tests.planner.hasty import make_plan
 from tests.solver_models.complete.test_complete_model import two_stages_on_a_device
 
 

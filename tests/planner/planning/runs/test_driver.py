@@ -15,11 +15,12 @@ from planner.evidence.check_evidence import rederive
 from planner.export.targets import TARGETS
 from planner.plan import Plan
 from planner.plan_kind import kind_of
-from planner.planning import Limits, make_plan, make_plans
+from planner.planning import Limits
 from planner.planning.planning_params import ListedParams, SearchParams
 from planner.problem import Problem
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan, make_plans
 from tests.planner.judge.test_microbatches import listed
 from tests.planner.test_batch_problem import make_batch
 from tests.planner.test_batch_problem import make_layer as make_sized_layer

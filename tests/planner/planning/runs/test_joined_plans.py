@@ -12,13 +12,12 @@ from planner.evidence.certificate import make_bound
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Evidence, Plan
-from planner.planning import make_plans
 from planner.planning.runs.joined_plans import join_plans
 from planner.planning.runs.run import ISLAND
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
-from tests.planner.hasty import HASTY, make_plan
+from tests.planner.hasty import HASTY, make_plan, make_plans
 from tests.strategies import random_chain
 
 

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from planner.planning import Limits, make_plan, make_plans
+from planner.planning import Limits
 from planner.planning.runs.run import ISLAND
+from tests.planner.hasty import make_plan, make_plans
 from tests.planner.planning.runs.test_driver import QUICK, sized
 
 

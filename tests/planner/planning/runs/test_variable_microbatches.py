@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import NoPlanFoundError
-from planner.planning import make_plan
 from planner.planning.runs import variable_microbatches as listed_run
 from tests.planner.bounds.listed.test_listed_bound import FEW, QUICK
+from tests.planner.hasty import make_plan
 from tests.planner.judge.test_microbatches import listed
 
 

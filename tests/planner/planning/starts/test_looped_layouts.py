@@ -11,7 +11,7 @@ from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import import_partition, make_megatron_job
 from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.named_params import params_with
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import SearchState
@@ -21,6 +21,7 @@ from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 
 MEGATRON = TARGETS["megatron"]
 HASTY = params_with({"looped.first_actions": 10_000_000, "looped.most_actions": 40_000_000})

@@ -16,7 +16,7 @@ from planner.export.model_parts import is_block
 from planner.export.targets import TARGETS, restrict
 from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, RecomputeMap, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.search_state import SearchState
 from planner.planning.starts.looped_layouts import LoopedSearch
 from planner.problem import Options, Problem
@@ -27,6 +27,7 @@ from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, Recompu
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.looped_construction import rate_cut
 from tests.long_runs import shortened
+from tests.planner.hasty import make_plan
 
 MEGATRON = TARGETS["megatron"]
 

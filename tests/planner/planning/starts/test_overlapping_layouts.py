@@ -13,7 +13,7 @@ from planner.judge.times import check_times
 from planner.layout.costs import CostModel
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.starts.overlapping_layouts import OverlappingLayouts, narrow_problem, needs_overlaps
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
@@ -25,6 +25,7 @@ from solver_models.schedule.serial_schedule import one_by_one
 from tests.long_runs import shortened
 from tests.planner import builders
 from tests.planner.builders import make_layer, make_link, make_stage
+from tests.planner.hasty import make_plan
 from tests.planner.overlapping_plans import ends_before, random_wide_problem
 
 SHAPE = {shape.name: shape for shape in SHAPES}
