@@ -24,7 +24,6 @@ from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, RecomputeBytes, RecomputeTime, WidthBytes
-from solver_models.simulation.evaluator import FAR
 from solver_models.starts.looped_construction import rate_cut
 from tests.long_runs import shortened
 
@@ -140,7 +139,7 @@ def test_compiled_order_and_memory_at_every_width(seed: int):
         cuts = [(0, *inner, size) for inner in combinations(range(1, size), len(shape.cut) - 2)]
         for cut in rng.sample(cuts, min(3, len(cuts))):
             bounds = numpy.array(cut, numpy.int64)
-            missing, value = rate_cut(shape.loop, bounds, len(shape.ranks), FAR, False)
+            missing, value = rate_cut(shape.loop, bounds, len(shape.ranks))
             shape.cut = bounds
             plan = search_of(problem).plan_of(shape)
             rules = {violation.rule for violation in verify(problem, plan).violations}

@@ -20,7 +20,6 @@ from planner.planning.starts.looped_layouts import LoopedSearch
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from solver_models.simulation.evaluator import FAR
 from solver_models.starts.looped_construction import rate_cut
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
@@ -74,7 +73,7 @@ def test_order_and_memory_are_those_of_the_simulator(seed: int):
         cuts = every_cut(7, len(shape.cut) - 1)
         for cut in rng.sample(cuts, min(len(cuts), 8)):
             plan = plan_with(problem, cut)
-            missing, value = rate_cut(shape.loop, numpy.array(cut), len(shape.ranks), FAR, False)
+            missing, value = rate_cut(shape.loop, numpy.array(cut), len(shape.ranks))
             rules = {violation.rule for violation in verify(problem, plan).violations}
             assert (missing > 0) == ("memory-exceeded" in rules)
             if missing == 0:
