@@ -77,7 +77,7 @@ MANY_NAMES = {
     "profiles/measure/record.py": 11,
     "profiles/model_profile.py": 14,
     "solver_models/instance.py": 14,
-    "solver_models/exact_order/branch_and_bound.py": 16,
+    "solver_models/exact_order/branch_and_bound.py": 15,
     "solver_models/exact_order/lower_bounds.py": 12,
     "solver_models/joint/partition_enumeration.py": 13,
     "solver_models/exact_order/propagation.py": 15,

@@ -236,14 +236,8 @@ def promise_cut(loop: Loop, cut: Integers, ranks: int) -> tuple[int, int]:
 
 
 @kernel
-def rate_cut(loop: Loop, cut: Integers, ranks: int) -> tuple[int, int]:
-    """(units of memory that are missing, makespan of the cut, or 0 where memory is missing)."""
-    return _rate(loop, cut, ranks, _order_loop(ranks, cut.shape[0] - 1, loop.microbatches), FAR)
-
-
-@kernel
 def _rate(loop: Loop, cut: Integers, ranks: int, order: _LoopOrder, threshold: int) -> tuple[int, int]:
-    """As `rate_cut`; the makespan is FAR once it is certain to be no less than the threshold."""
+    """(units of memory that are missing, makespan, or 0 where memory is missing); from `threshold` on maybe FAR."""
     missing, least = promise_cut(loop, cut, ranks)
     if missing > 0:
         return missing, least

@@ -20,10 +20,12 @@ from planner.planning.starts.looped_layouts import LoopedSearch
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from solver_models.starts.looped_construction import rate_cut
+from solver_models.moves.annealing import Cooling
+from solver_models.starts.looped_construction import anneal_cut
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
 
+AS_IT_IS = Cooling(steps=0, first=1.0, last=1.0, seed=0)
 MEGATRON = TARGETS["megatron"]
 HASTY = params_with({"looped.first_actions": 10_000_000, "looped.most_actions": 40_000_000})
 
@@ -73,7 +75,7 @@ def test_order_and_memory_are_those_of_the_simulator(seed: int):
         cuts = every_cut(7, len(shape.cut) - 1)
         for cut in rng.sample(cuts, min(len(cuts), 8)):
             plan = plan_with(problem, cut)
-            missing, value = rate_cut(shape.loop, numpy.array(cut), len(shape.ranks))
+            missing, value = anneal_cut(shape.loop, numpy.array(cut), len(shape.ranks), AS_IT_IS)
             rules = {violation.rule for violation in verify(problem, plan).violations}
             assert (missing > 0) == ("memory-exceeded" in rules)
             if missing == 0:
