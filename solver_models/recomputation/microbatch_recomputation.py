@@ -30,7 +30,7 @@ from solver_models.recomputation.microbatch_orders import (
     play_orders,
 )
 from solver_models.schedule.evaluation import duration_of
-from solver_models.simulation.job_list import NOBODY, JobTable, list_jobs, stage_jobs
+from solver_models.simulation.job_list import list_jobs, stage_jobs
 
 _KINDS = range(4)
 
@@ -100,19 +100,12 @@ class MicrobatchRecomputation:
         sent = [(each.sender, each.receiver, each.is_backward) for each in self.kept.transfers]
         kinds = [wholes[has_weight] for has_weight in tables.has_weight]
         of = stage_jobs(kinds, sent, caps=[cap] * len(kinds), count=count)
-        during, after = tables.steps[of.stage, RECOMPUTED, of.kind].T
-        jobs = JobTable(
-            device=tables.device[of.stage],
+        jobs = of.table(
+            tables.device,
             ticks=tables.ticks[of.stage, KEPT, of.kind],
-            gap=np.zeros_like(of.stage),
-            rank=_column([1, 0, 2, 0])[of.kind] * len(kinds) + of.stage,
-            during=during.copy(),
-            after=after.copy(),
-            budget=tables.budget,
-            first=of.first,
-            follower=of.follower,
+            steps=tables.steps[of.stage, RECOMPUTED, of.kind],
             lag=_column([*(each.duration for each in self.kept.transfers), 0])[of.transfer],
-            channel=np.full_like(of.follower, NOBODY),
+            budget=tables.budget,
         )
         order = list_jobs(jobs)[0]
         for device in range(len(state.lengths)):

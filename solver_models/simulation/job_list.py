@@ -15,6 +15,9 @@ from solver_models.instance import Integers
 NOBODY = -1
 """No job, or no channel."""
 
+_RANKS = np.array([1, 0, 2, 0])
+"""Of kinds of action."""
+
 
 class JobTable(NamedTuple):
     """A jobs on D devices, and E edges from them to jobs that wait for them, by the job that is waited for."""
@@ -132,6 +135,18 @@ class StageJobs(NamedTuple):
     """[E] which of the transfers the edge is, or `NOBODY`."""
     sent: Integers
     """[E] microbatch of the job that is waited for."""
+
+    def table(self, device: Integers, *, ticks: Integers, steps: Integers, lag: Integers, budget: Integers) -> JobTable:
+        """Backwards go before F before W, and of these the deepest stage.
+
+        `device` [S], `ticks` [A], `steps` [A, 2] units during a job and after it, `lag` [E].
+        """
+        rank = (_RANKS[self.kind] + 1) * len(device) - self.stage
+        nothing, nobody = np.zeros_like(self.stage), np.full_like(self.follower, NOBODY)
+        during, after = steps.T.copy()
+        return JobTable(
+            device[self.stage], ticks, nothing, rank, during, after, budget, self.first, self.follower, lag, nobody
+        )
 
 
 def stage_jobs(

@@ -18,15 +18,12 @@ from planner.layout.stage_replicas import lay_out_stages, memory_steps
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from solver_models.instance import Integers
-from solver_models.simulation.job_list import NOBODY, JobTable, StageJobs, list_jobs, stage_jobs
+from solver_models.simulation.job_list import JobTable, StageJobs, list_jobs, stage_jobs
 
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 
 STUCK = 1 << 61
 """When an assignment ends that does not fit into memory."""
-
-_RANKS = numpy.array([1, 0, 2, 0])
-"""Of actions that can start at once a backward goes before an F before a W."""
 
 Assignments = Sequence[Sequence[int]]
 """By pipeline its microbatches, in order."""
@@ -92,10 +89,8 @@ class _StageTables(NamedTuple):
     """[S] whether there is a W."""
     ticks: Integers
     """[C, S, 4] of F, I, W and B."""
-    during: Integers
-    """[C, S, 4] bytes that an action adds while it runs."""
-    after: Integers
-    """[C, S, 4] bytes that it adds for good."""
+    steps: Integers
+    """[C, S, 4, 2] bytes that an action adds while it runs, and those that it adds for good."""
     transfers: list[tuple[int, int, bool]]
     """[E] sending stage, receiving stage, whether a gradient."""
     delay: Integers
@@ -148,15 +143,13 @@ class AssignmentTable:
         at = [lay_out_stages(self.own, costs=self.costs.at(size)) for size in self.problem.sizes]
         costs = [[each.cost for each in laid_out.replicas] for laid_out in at]
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
-        steps = _column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs])
         transfers = [sent[:3] for sent in at[-1].transfers]
         ticks = [{sent[:3]: sent.ticks for sent in laid_out.transfers} for laid_out in at]
         return _StageTables(
             position=_column([groups.index(stage.replicas[0]) for stage in self.own]),
             has_weight=[cost.has_weight_grad for cost in costs[0]],
             ticks=_column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
-            during=numpy.ascontiguousarray(steps[..., 0]),
-            after=numpy.ascontiguousarray(steps[..., 1]),
+            steps=_column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
             transfers=transfers,
             delay=_column([[*(row.get(sent, 0) for sent in transfers), 0] for row in ticks]),
             budget=_column([self._room(group) for group in groups]),
@@ -197,19 +190,13 @@ class AssignmentTable:
 
     def _jobs(self, assignment: Sequence[int]) -> JobTable:
         of, tables, sizes = self._jobs_of(len(assignment)), self.tables, self.sizes[list(assignment)]
-        size = sizes[of.microbatch]
-        return JobTable(
-            device=tables.position[of.stage],
-            ticks=tables.ticks[size, of.stage, of.kind],
-            gap=numpy.zeros_like(size),
-            rank=(_RANKS[of.kind] + 1) * len(self.own) - of.stage,
-            during=tables.during[size, of.stage, of.kind],
-            after=tables.after[size, of.stage, of.kind],
-            budget=tables.budget,
-            first=of.first,
-            follower=of.follower,
+        place = sizes[of.microbatch], of.stage, of.kind
+        return of.table(
+            tables.position,
+            ticks=tables.ticks[place],
+            steps=tables.steps[place],
             lag=tables.delay[sizes[of.sent], of.transfer],
-            channel=numpy.full_like(of.follower, NOBODY),
+            budget=tables.budget,
         )
 
     def fits(self, assignments: Assignments) -> bool:
