@@ -7,9 +7,11 @@ import pytest
 
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from solver_models.simulation.evaluator import FAR
-from solver_models.starts.looped_construction import rate_cut
+from solver_models.moves.annealing import Cooling
+from solver_models.starts.looped_construction import anneal_cut
 from tests.planner.planning.starts.test_looped_layouts import every_cut, plan_with, random_loop, search_of
+
+AS_IT_IS = Cooling(steps=0, first=1.0, last=1.0, seed=0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -21,7 +23,7 @@ def test_order_and_memory_are_those_of_the_simulator(seed: int):
         cuts = every_cut(7, len(shape.cut) - 1)
         for cut in rng.sample(cuts, min(len(cuts), 8)):
             plan = plan_with(problem, cut)
-            missing, value = rate_cut(shape.loop, numpy.array(cut), len(shape.ranks), FAR, False)
+            missing, value = anneal_cut(shape.loop, numpy.array(cut), len(shape.ranks), AS_IT_IS)
             rules = {violation.rule for violation in verify(problem, plan).violations}
             assert (missing > 0) == ("memory-exceeded" in rules)
             if missing == 0:

@@ -24,11 +24,12 @@ from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, RecomputeBytes, RecomputeTime, WidthBytes
-from solver_models.simulation.evaluator import FAR
-from solver_models.starts.looped_construction import rate_cut
+from solver_models.moves.annealing import Cooling
+from solver_models.starts.looped_construction import anneal_cut
 from tests.long_runs import shortened
 from tests.planner.hasty import make_plan
 
+AS_IT_IS = Cooling(steps=0, first=1.0, last=1.0, seed=0)
 MEGATRON = TARGETS["megatron"]
 
 
@@ -141,7 +142,7 @@ def test_compiled_order_and_memory_at_every_width(seed: int):
         cuts = [(0, *inner, size) for inner in combinations(range(1, size), len(shape.cut) - 2)]
         for cut in rng.sample(cuts, min(3, len(cuts))):
             bounds = numpy.array(cut, numpy.int64)
-            missing, value = rate_cut(shape.loop, bounds, len(shape.ranks), FAR, False)
+            missing, value = anneal_cut(shape.loop, bounds, len(shape.ranks), AS_IT_IS)
             shape.cut = bounds
             plan = search_of(problem).plan_of(shape)
             rules = {violation.rule for violation in verify(problem, plan).violations}
