@@ -82,6 +82,9 @@ def why_this_kind(best: Mapping[Kind, KindResult], ours: Kind) -> str:
         return f"a pipeline: {_why_no_copies(best, best[ours])}"
     if ours == "one process":
         return f"one process, no pipeline: {_against(best, best[ours], kinds=(*_REPLICATED, *_PIPELINES))}"
+    if ours == "fully sharded":
+        what = "weights, gradients and optimizer state are divided among all devices"
+        return f"fully sharded data parallel, no pipeline: {what}; {_against(best, best[ours], kinds=_PIPELINES)}"
     row = best[ours].row
     wait = render_ms((row.makespan_ns or 0) - (row.span_ns or 0))
     copies = f"gradients and the optimizer's step add {wait} ms"
@@ -149,14 +152,12 @@ def _note(found: KindResult, *, program: str) -> str:
     """Why nobody can take it as it is, or else what made it."""
     if found.row.name == OWN:
         return OWN
-    if found.plan is None:
-        return "lower estimate; FSDP2's own code runs it, no plan here"
     if not found.row.fits_memory:
         return "does not fit into memory"
-    if found.breaks:
-        return f"excluded by an option: {found.breaks}"
     if reason := _why_not_run(found.problem, found.plan, program=program):
         return f"{render_program(program)} cannot run it: {reason}"
+    if found.breaks:
+        return f"excluded by an option: {found.breaks}"
     return render_schedule(found.row.name)
 
 

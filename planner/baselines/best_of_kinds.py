@@ -5,14 +5,15 @@ after microbatch; the same with sharded weights; a pipeline; a pipeline some of 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Literal, get_args
 
-from planner.baselines import fully_sharded
 from planner.baselines.applicability import DoesNotApplyError, require_choices
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.fully_sharded import NAME as FULLY_SHARDED
+from planner.baselines.fully_sharded import allowing_full_shards, make_fully_sharded_plan, recompute_choices
 from planner.baselines.layouts import EVEN, GIVEN, ONE_EACH, SMALLEST_LARGEST, TRANSFERS_TOO
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.registry import METHODS, Baseline, all_methods, make_method_plan, play_baseline
@@ -40,9 +41,8 @@ class KindResult:
     row: BaselineResult
     """What it takes, with the name of the method that made it."""
     problem: Problem
-    """At the size of microbatches that it has."""
-    plan: Plan | None = None
-    """None: an estimate, which no plan has."""
+    """At the size of microbatches that it has, with the option that its kind needs."""
+    plan: Plan
     breaks: str = ""
     """The option that it does not keep to, in a phrase; empty if it keeps to all."""
 
@@ -55,6 +55,8 @@ class KindResult:
 def kind_of_stages(stages: Sequence[Stage], *, num_microbatches: int) -> Kind:
     """What a plan with these stages is."""
     most = max(len(stage.replicas) for stage in stages)
+    if any(stage.is_fully_sharded for stage in stages):
+        return "fully sharded"
     if len(stages) > 1:
         return "mixed" if most > 1 else "pipeline"
     if most == 1:
@@ -144,11 +146,22 @@ def _found_at(costs: CostModel, *, has_time: HasTime) -> Iterator[KindResult]:
             plan = None
         if plan is not None:
             yield from _played(costs, plan, name=name)
+    yield from _fully_sharded(costs.problem)
+
+
+def _fully_sharded(problem: Problem) -> Iterator[KindResult]:
+    """As it is, and with recomputation where it needs too much memory; whether or not the options ask for it."""
     try:
-        row = fully_sharded.reckon(costs)
-    except DoesNotApplyError:
+        costs = CostModel(allowing_full_shards(problem))
+        for recompute in recompute_choices(problem):
+            plan = make_fully_sharded_plan(costs, recompute=recompute)
+            for found in _played(costs, plan, name=f"{FULLY_SHARDED}, recomputing" if recompute else FULLY_SHARDED):
+                is_asked = problem.options.fully_shard
+                yield found if is_asked else replace(found, breaks="needs --fully-shard")
+                if found.row.fits_memory:
+                    return
+    except (ValueError, OutOfRangeError):  # where devices do not compute while they send, or cannot take equal shares
         return
-    yield KindResult(kind="fully sharded", row=row, problem=costs.problem)
 
 
 def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Callable[[], Plan]]]:

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from planner.baselines.best_of_kinds import KINDS, Kind, best_of_kinds, kind_of_stages, why_no_replicas
+from planner.baselines.best_of_kinds import KINDS, OWN, Kind, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.baselines.registry import METHODS
 from planner.batch_problem import BatchProblem, problem_for
 from planner.plan import Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
+from planner.verify import verify
 from profiles.load import load_workload
 from tests.planner.builders import make_layer, make_link, make_problem
 
@@ -54,7 +55,11 @@ def test_each_kind_is_found_at_its_best_size():
     assert (accumulating.row.makespan_ns, accumulating.problem.num_microbatches) == (4 * 2 * 3 * 20 + 2, 4)
     assert pipeline.problem.num_microbatches == 4
     assert pipeline.row.makespan_ns == 4 * 120 + 40  # the second stage waits for one forward, then both are busy
-    assert found["fully sharded"].plan is None
+    assert all(verify(each.problem, each.plan).passed for each in found.values() if each.row.name != OWN)
+    assert found["fully sharded"].breaks == "needs --fully-shard"
+    own = {each.kind: kind_of_stages(each.plan.stages, num_microbatches=each.problem.num_microbatches)
+           for each in found.values()}  # fmt: skip
+    assert own == {kind: kind for kind in found}
 
 
 def test_the_plan_stands_for_its_own_kind():
