@@ -11,7 +11,6 @@ from api.formatting import ABSENT, render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_program, render_remark, render_schedule
 from api.reporting.screen_table import make_table
 from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
-from planner.errors import PlanError
 from planner.export.targets import TARGETS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -37,7 +36,10 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
 
     Nothing where microbatches differ in size.
     """
-    best, ours = _find(problem, plan), kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
+    best, ours = (
+        _find(problem, plan, program=program),
+        kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches),
+    )
     if ours not in best:
         return
     yield Text(why_this_kind(best, ours))
@@ -48,7 +50,8 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
     table.add_column("")
     for kind in KINDS:
         style = "bold green" if kind == ours else "" if kind in best else "dim"
-        cells = _cells(best[kind], best[ours], program=program) if kind in best else _absent(kind, problem)
+        found = best.get(kind)
+        cells = _absent(kind, problem, program=program) if found is None else _cells(found, best[ours], program=program)
         table.add_row(_LABELS[kind], *cells, style=style)
     yield table
     yield ""
@@ -67,13 +70,13 @@ def summarise_kinds(problem: Problem, plan: Plan, *, program: str) -> list[dict[
             "fits_memory": found.row.fits_memory,
             "note": _note(found, program=program),
         }
-        for kind, found in _find(problem, plan).items()
+        for kind, found in _find(problem, plan, program=program).items()
     ]
 
 
-def _find(problem: Problem, plan: Plan) -> dict[Kind, KindResult]:
-    started = time.monotonic()
-    return best_of_kinds(problem, plan, has_time=lambda: time.monotonic() - started < _SECONDS)
+def _find(problem: Problem, plan: Plan, *, program: str) -> dict[Kind, KindResult]:
+    started, fit = time.monotonic(), TARGETS[program].fit
+    return best_of_kinds(problem, plan, fit=fit, has_time=lambda: time.monotonic() - started < _SECONDS)
 
 
 def why_this_kind(best: Mapping[Kind, KindResult], ours: Kind) -> str:
@@ -117,10 +120,14 @@ def _why_no_copies(best: Mapping[Kind, KindResult], ours: KindResult) -> str:
     return f"{took}, {wait} of them for gradients and the optimizer's step"
 
 
-def _absent(kind: Kind, problem: Problem) -> Iterator[RenderableType]:
+def _absent(kind: Kind, problem: Problem, *, program: str) -> Iterator[RenderableType]:
     """No plan of a kind, and why, where that is known."""
     yield from (ABSENT, ABSENT, "", "")
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
+    if reason and problem.options.max_replicas == TARGETS[program].limits.get("max_replicas") == 1:
+        what = render_program(program)
+        takes = f"{what} takes it with --fully-shard" if TARGETS[program].shards_fully else f"{what} runs no copies"
+        reason = takes
     if not reason and kind == "data parallel at once" and problem.batch is None:
         reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch opens this"
     batch = problem.batch
@@ -154,17 +161,8 @@ def _note(found: KindResult, *, program: str) -> str:
         return OWN
     if not found.row.fits_memory:
         return "does not fit into memory"
-    if reason := _why_not_run(found.problem, found.plan, program=program):
-        return f"{render_program(program)} cannot run it: {reason}"
+    if found.refused:
+        return f"{render_program(program)} cannot run it: {found.refused}"
     if found.breaks:
         return f"excluded by an option: {found.breaks}"
     return render_schedule(found.row.name)
-
-
-def _why_not_run(problem: Problem, plan: Plan, *, program: str) -> str:
-    """The target's reason, empty where it runs the plan."""
-    try:
-        TARGETS[program].fit(problem, plan)
-    except (ValueError, PlanError) as reason:
-        return str(reason)
-    return ""

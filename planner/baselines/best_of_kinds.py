@@ -20,7 +20,7 @@ from planner.baselines.registry import METHODS, Baseline, all_methods, make_meth
 from planner.baselines.spp.plans import make_spp_plan
 from planner.batch_problem import batch_problem_of, candidates_of
 from planner.clock import HasTime, always
-from planner.errors import OutOfRangeError
+from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Plan, Stage
 from planner.problem import Problem
@@ -45,11 +45,13 @@ class KindResult:
     plan: Plan
     breaks: str = ""
     """The option that it does not keep to, in a phrase; empty if it keeps to all."""
+    refused: str = ""
+    """Why the program that the plan is for cannot run it; empty if it can."""
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        """Those that fit and are allowed first, the fastest of them before all."""
-        return not self.row.fits_memory, bool(self.breaks), self.row.makespan_ns or 0
+        """Those that fit and may be run first, the fastest of them before all."""
+        return not self.row.fits_memory, bool(self.breaks or self.refused), self.row.makespan_ns or 0
 
 
 def kind_of_stages(stages: Sequence[Stage], *, num_microbatches: int) -> Kind:
@@ -64,8 +66,16 @@ def kind_of_stages(stages: Sequence[Stage], *, num_microbatches: int) -> Kind:
     return "data parallel at once" if num_microbatches == 1 else "data parallel, accumulating"
 
 
-def best_of_kinds(problem: Problem, plan: Plan, *, has_time: HasTime = always) -> dict[Kind, KindResult]:
+Fit = Callable[[Problem, Plan], Plan]
+"""A plan as a program runs it; raises ValueError or PlanError with the reason where it cannot."""
+
+
+def best_of_kinds(
+    problem: Problem, plan: Plan, *, fit: Fit = lambda _, plan: plan, has_time: HasTime = always
+) -> dict[Kind, KindResult]:
     """The plan, for its own kind, and the best of each other kind that was found; kinds without any are left out.
+
+    What a program runs otherwise (`fit`) is played as it runs it.
 
     Looked at are the sizes of the problem's global batch, or its own, quickly: simple methods, and SPP for stages with
     replicas. Once `has_time` denies it, sizes are left out, the smallest first.
@@ -75,10 +85,22 @@ def best_of_kinds(problem: Problem, plan: Plan, *, has_time: HasTime = always) -
     own = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
     best = {own: KindResult(kind=own, row=own_row(problem, plan), problem=problem, plan=plan)}
     stated = _best_stated(problem, plan) if has_time() else ()
-    for found in chain(stated, _all_found(problem, has_time=has_time)):
+    for made in chain(stated, _all_found(problem, has_time=has_time)):
+        found = made if made.kind == own else _as_run(made, fit)
         if found.kind != own and (found.kind not in best or found.rank < best[found.kind].rank):
             best[found.kind] = found
     return {kind: best[kind] for kind in KINDS if kind in best}
+
+
+def _as_run(made: KindResult, fit: Fit) -> KindResult:
+    try:
+        plan = fit(made.problem, made.plan)
+    except (ValueError, PlanError) as reason:
+        return replace(made, refused=str(reason))
+    if plan == made.plan:
+        return made
+    played = [*_played(CostModel(made.problem), plan, name=made.row.name)]
+    return replace(made, plan=plan, row=played[0].row) if played else made
 
 
 OWN = "this plan"

@@ -1,5 +1,6 @@
 """The best of each kind of plan, over all sizes of microbatches."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from planner.baselines.best_of_kinds import KINDS, OWN, Kind, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.baselines.registry import METHODS
 from planner.batch_problem import BatchProblem, problem_for
-from planner.plan import Stage
+from planner.plan import Plan, Stage
 from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from planner.verify import verify
@@ -102,3 +103,24 @@ def test_why_there_are_no_copies(given: dict[str, Any], reason: str):
     said = why_no_replicas(small(**given))
     assert reason in said
     assert bool(said) == bool(reason)
+
+
+def test_others_are_as_the_program_runs_them():
+    """Tests that a plan which a program runs in another order has the time of that, and what it refuses comes last."""
+
+    def one_after_the_other(problem: Problem, plan: Plan) -> Plan:
+        if len(plan.stages) == 1:
+            raise ValueError("has stages only")
+        in_turn = {name: tuple(sorted(order, key=lambda action: action.microbatch))
+                   for name, order in plan.schedule.items()}  # fmt: skip
+        return replace(plan, schedule=in_turn)
+
+    problem = small()
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    own = kind_of_stages(plan.stages, num_microbatches=4)
+    freely, found = best_of_kinds(problem, plan), best_of_kinds(problem, plan, fit=one_after_the_other)
+    assert {kind for kind, each in found.items() if each.refused} == {
+        kind for kind, each in found.items() if kind != own and len(each.plan.stages) == 1
+    }
+    assert (found["pipeline"].row.makespan_ns or 0) > (freely["pipeline"].row.makespan_ns or 0)
+    assert verify(problem, found["pipeline"].plan).passed
