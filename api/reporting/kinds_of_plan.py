@@ -10,7 +10,16 @@ from rich.text import Text
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_program, render_remark, render_schedule
 from api.reporting.screen_table import make_table
-from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
+from planner.baselines.best_of_kinds import (
+    KINDS,
+    ONE_PROCESS,
+    OWN,
+    Kind,
+    KindResult,
+    best_of_kinds,
+    kind_of_stages,
+    why_no_replicas,
+)
 from planner.export.targets import TARGETS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -165,4 +174,13 @@ def _note(found: KindResult, *, program: str) -> str:
         return f"{render_program(program)} cannot run it: {found.refused}"
     if found.breaks:
         return f"excluded by an option: {found.breaks}"
-    return render_schedule(found.row.name)
+    return render_schedule(found.row.name) + _unknown_threads(found)
+
+
+def _unknown_threads(found: KindResult) -> str:
+    """Where layers were timed in one thread while the host's other cores were at work: all cores may be quicker."""
+    profile, devices = found.problem.profile, found.problem.cluster.by_name
+    (group, *_) = found.plan.stages[0].replicas
+    cores = sum((each.host or each.name) == (devices[group[0]].host or group[0]) for each in devices.values())
+    is_known = found.row.name != ONE_PROCESS or profile.conditions != "busy" or cores == 1
+    return "" if is_known else f" of one thread, an estimate; profile --widths 1,{cores} measures all cores"

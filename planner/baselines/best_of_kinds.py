@@ -22,8 +22,10 @@ from planner.batch_problem import batch_problem_of, candidates_of
 from planner.clock import HasTime, always
 from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel
-from planner.plan import BaselineResult, Plan, Stage
+from planner.layout.device_groups import listed_blocks, open_widths
+from planner.plan import BaselineResult, DeviceGroup, Plan, Stage
 from planner.problem import Problem
+from profiles.field_rules import MAX_WIDTH
 
 Kind = Literal[
     "one process", "data parallel at once", "data parallel, accumulating", "fully sharded", "pipeline", "mixed"
@@ -103,8 +105,8 @@ def _as_run(made: KindResult, fit: Fit) -> KindResult:
     return replace(made, plan=plan, row=played[0].row) if played else made
 
 
-OWN = "this plan"
-"""The name of its row."""
+OWN, ONE_PROCESS = "this plan", "one process"
+"""The names of two rows."""
 
 
 def own_row(problem: Problem, plan: Plan) -> BaselineResult:
@@ -168,7 +170,37 @@ def _found_at(costs: CostModel, *, has_time: HasTime) -> Iterator[KindResult]:
             plan = None
         if plan is not None:
             yield from _played(costs, plan, name=name)
+    yield from _one_process(costs.problem)
     yield from _fully_sharded(costs.problem)
+
+
+def _one_process(problem: Problem) -> Iterator[KindResult]:
+    """The quickest that fits of a device alone, and of groups of one host that all layers were measured on: threads of
+    a process, or tensor parallelism. Whether or not the options ask for groups.
+    """
+    wide = replace(problem, options=replace(problem.options, max_width=MAX_WIDTH))
+    costs, found = CostModel(wide), list[KindResult]()
+    for group in ((_fastest(costs),), *_host_groups(wide)):
+        stage, width = Stage(layers=problem.profile.topological_order, replicas=(group,)), len(group)
+        try:
+            plan = _in_one_stage(costs, (stage,))
+        except (ValueError, OutOfRangeError):  # a layer was not measured so wide
+            continue
+        for each in _played(costs, plan, name=ONE_PROCESS if width == 1 else f"{ONE_PROCESS} on {width} devices"):
+            needs = f"needs --max-width {width}" if width > problem.options.max_width else each.breaks
+            found.append(replace(each, breaks=needs))
+    yield from sorted(found, key=lambda each: (not each.row.fits_memory, each.row.makespan_ns))[:1]
+
+
+def _host_groups(problem: Problem) -> Iterator[DeviceGroup]:
+    """The first of each width and type within a host."""
+    devices, seen = problem.cluster.by_name, set[tuple[int, str]]()
+    for width in open_widths(problem):
+        for group in listed_blocks(problem, width):
+            kind = width, devices[group[0]].type
+            if kind not in seen and len({devices[name].host or name for name in group}) == 1:
+                seen.add(kind)
+                yield group
 
 
 def _fully_sharded(problem: Problem) -> Iterator[KindResult]:
@@ -188,7 +220,6 @@ def _fully_sharded(problem: Problem) -> Iterator[KindResult]:
 
 def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Callable[[], Plan]]]:
     """Methods by name; those of one stage per device are worth a look where they can fill more than one of them."""
-    yield "one process", lambda: _in_one_stage(costs, (Stage(layers=_layers(costs), replicas=((_fastest(costs),),)),))
     yield "data parallel", lambda: _in_one_stage(costs, make_replicated_stage(costs))
     for method in METHODS if costs.problem.num_microbatches > 1 else ():
         if method.placement is ONE_EACH and not method.is_slow and method.has_twins == method.is_always_played:
@@ -199,10 +230,6 @@ def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Calla
 
 def _in_one_stage(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
     return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
-
-
-def _layers(costs: CostModel) -> tuple[str, ...]:
-    return costs.problem.profile.topological_order
 
 
 def _fastest(costs: CostModel) -> str:

@@ -107,3 +107,16 @@ def test_microbatches_that_differ_have_no_such_rows():
     plan = make_plan(PROBLEM, limits=Limits(time_limit_s=30, max_rounds=0))
     listed = replace(PROBLEM, microbatches=(2, 2, 2, 2))
     assert list(render_kinds(listed, plan, program="executor")) == []
+
+
+def test_one_process_of_unknown_threads_is_an_estimate():
+    """Tests that times of one thread, taken while a host's other cores were at work, are called so, and how to know."""
+    devices = tuple(replace(device, host="h") for device in PROBLEM.cluster.devices)
+    cluster = replace(PROBLEM.cluster, devices=devices)
+    for conditions, is_told in (("busy", True), ("alone", False)):
+        problem = replace(PROBLEM, cluster=cluster, profile=replace(PROBLEM.profile, conditions=conditions))
+        plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+        notes = {row["kind"]: row["note"] for row in summarise_kinds(problem, plan, program="executor")}
+        assert notes["one process"] == "one process" + is_told * (
+            " of one thread, an estimate; profile --widths 1,2 measures all cores"
+        )

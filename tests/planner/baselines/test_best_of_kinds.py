@@ -13,6 +13,7 @@ from planner.planning import Limits, make_plan
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.load import load_workload
+from profiles.model_profile import WidthBytes
 from tests.planner.builders import make_layer, make_link, make_problem
 
 LAYERS = [make_layer("x", (40, 40, 40)), make_layer("y", (40, 40, 40))]
@@ -124,3 +125,28 @@ def test_others_are_as_the_program_runs_them():
     }
     assert (found["pipeline"].row.makespan_ns or 0) > (freely["pipeline"].row.makespan_ns or 0)
     assert verify(problem, found["pipeline"].plan).passed
+
+
+@pytest.mark.parametrize(("wide", "fits", "name"), [(15, True, "one process on 2 devices"), (40, True, "one process"),
+                                                    (15, False, "one process")])  # fmt: skip
+def test_one_process_has_all_threads_that_were_measured(wide: int, fits: bool, name: str):
+    """Tests that a group of a host's devices counts as one process where it is quicker and fits, asked for or not."""
+    layers = [
+        replace(
+            layer,
+            costs=(*layer.costs, replace(layer.costs[0], width=2, forward_ns=wide)),
+            wider=(WidthBytes(width=2, state_bytes=1 if fits else 2000, stash_bytes=0),),
+        )
+        for layer in LAYERS
+    ]
+    problem = small()
+    devices = tuple(replace(device, host="h") for device in problem.cluster.devices)
+    problem = replace(problem, profile=replace(problem.profile, layers=tuple(layers)),
+                      cluster=replace(problem.cluster, devices=devices))  # fmt: skip
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    found = best_of_kinds(problem, plan)["one process"]
+    assert (found.row.name, found.breaks) == (name, "needs --max-width 2" if "2" in name else "")
+    assert verify(found.problem, found.plan).passed
+    assert found.row.makespan_ns == 4 * 2 * (min(wide, 40) if fits else 40) + 4 * 2 * 80
+    apart = replace(problem, cluster=replace(problem.cluster, devices=small().cluster.devices))
+    assert best_of_kinds(apart, plan)["one process"].row.name == "one process"
