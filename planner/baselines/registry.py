@@ -220,7 +220,7 @@ def _attempts(problem: Problem, maker: "_Maker", *, has_time: HasTime) -> Iterat
     yield attempt("data parallel", maker.make_data_parallel), whole
     if problem.options.fully_shard:
         full = partial(make_fully_sharded_plan, maker.costs)
-        yield attempt(FULLY_SHARDED, full), partial(full, recompute=True)
+        yield _attempt_in_time(FULLY_SHARDED, full, has_time=always), partial(full, recompute=True)
     yield from _method_attempts(problem, maker, is_slow=False)
     yield from _spp_attempts(maker)
     for name, make, remake in _planners(maker):
