@@ -45,10 +45,8 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
 
     Nothing where microbatches differ in size.
     """
-    best, ours = (
-        _find(problem, plan, program=program),
-        kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches),
-    )
+    best = _find(problem, plan, program=program)
+    ours = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
     if ours not in best:
         return
     yield Text(why_this_kind(best, ours))
@@ -134,9 +132,8 @@ def _absent(kind: Kind, problem: Problem, *, program: str) -> Iterator[Renderabl
     yield from (ABSENT, ABSENT, "", "")
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
     if reason and problem.options.max_replicas == TARGETS[program].limits.get("max_replicas") == 1:
-        what = render_program(program)
-        takes = f"{what} takes it with --fully-shard" if TARGETS[program].shards_fully else f"{what} runs no copies"
-        reason = takes
+        takes = "takes it with --fully-shard" if TARGETS[program].shards_fully else "runs no copies"
+        reason = f"{render_program(program)} {takes}"
     if not reason and kind == "data parallel at once" and problem.batch is None:
         reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch opens this"
     batch = problem.batch
