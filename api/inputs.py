@@ -234,7 +234,7 @@ _ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_device
 _RECOMPUTATION = ("recompute_layers", "recompute_microbatches", "recompute_in_turn")
 """Options that need `recompute`."""
 
-_PERMISSIONS = ("recompute", *_RECOMPUTATION, "split_placement", "unequal_shares")
+_PERMISSIONS = ("recompute", *_RECOMPUTATION, "split_placement", "unequal_shares", "fully_shard")
 """Options that a switch of the same name turns on."""
 
 
@@ -245,7 +245,7 @@ def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     changes |= {name: True for name in _PERMISSIONS if switches[name]}
     if any(map(changes.get, _RECOMPUTATION)):
         changes["recompute"] = True
-    if "max_active_stages" in changes:
+    if "max_active_stages" in changes or "fully_shard" in changes:
         changes.setdefault("shard_optimizer", "allow")
     if switches["no_replication"]:
         changes["max_replicas"] = 1

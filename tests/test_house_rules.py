@@ -602,7 +602,6 @@ synchronised_bytes_at gathered_bytes gathered_bytes_at is_trainable"""
 LAYER_COST_READERS = {
     "api/auditing/measured_layers.py",
     "api/viewer/content.py",
-    "planner/baselines/fully_sharded.py",
     "planner/baselines/layer_pipe/plans.py",
     "planner/baselines/partitions.py",
     "planner/baselines/spp/division.py",

@@ -81,6 +81,16 @@ _MaxActiveStages = Annotated[
 ]
 
 
+_FullyShard = Annotated[
+    bool,
+    typer.Option(
+        "--fully-shard",
+        help="A plan may also be one stage whose replicas shard weights, gradients and optimizer state (FSDP2).",
+        rich_help_panel="What may be decided",
+    ),
+]
+
+
 class _DecisionOptions(NamedTuple):
     """Decisions that are opened or closed."""
 
@@ -105,6 +115,7 @@ class _DecisionOptions(NamedTuple):
     synchronisation: arg.Synchronisation = None
     shard_optimizer: arg.ShardOptimizer = None
     max_active_stages: _MaxActiveStages = None
+    fully_shard: _FullyShard = False
     pin: arg.Pins = None
 
 

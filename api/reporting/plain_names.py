@@ -80,6 +80,7 @@ _OPTIONS = {
     "split_placement": ("gradients may be computed on other devices", ""),
     "uneven_replication": ("", "equally many replicas of all stages"),
     "unequal_shares": ("replicas may take different shares", ""),
+    "fully_shard": ("a single stage may be fully sharded (FSDP2)", ""),
     "skip_edges": ("", "tensors pass between neighbouring stages only"),
     "idle_devices": ("", "every device holds a stage"),
 }

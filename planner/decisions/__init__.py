@@ -14,6 +14,7 @@ KNOWN = {
     "price": ("objective", "cost"),
     "split_placement": ("split_placement", True),
     "max_active_stages": ("max_active_stages", ...),
+    "fully_shard": ("fully_shard", True),
     "recompute_layers": ("recompute_layers", True),
     "unequal_shares": ("unequal_shares", True),
     "recompute_microbatches": ("recompute_microbatches", True),

@@ -590,8 +590,11 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
             f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed; "
             "make the bound again"
         )
-    if kind not in ("work", "layer", "path") and least.problem.options.has_other_plans:
-        allowed = "unequal_shares" if least.problem.options.unequal_shares else "max_active_stages"
+    options = least.problem.options
+    holds = ("work", "layer", "path") if options.unequal_shares else ("work", "layer", "path", "host")
+    if kind not in holds and options.has_other_plans:
+        named = ("unequal_shares", "fully_shard") if not options.max_active_stages else ("max_active_stages",)
+        allowed = next(name for name in named if getattr(options, name))
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
         )

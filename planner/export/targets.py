@@ -40,6 +40,8 @@ class Target:
     """Whether it runs microbatches that differ."""
     gathers: bool = False
     """Whether it gathers the weights of stages for runs of actions."""
+    shards_fully: bool = False
+    """Whether it runs one stage on all devices, fully sharded or copied, whatever `limits` say of replicas."""
     most_chunks: int | None = None
     """Stages per device that are looked at where nobody says how many there may be."""
 
@@ -60,6 +62,9 @@ def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
     torchtitan.require_whole_state(plan)
     torchtitan.assumed_settings(problem, plan)
     plan = renumbered(plan)
+    if torchtitan.is_data_parallel(plan):
+        torchtitan.make_data_parallel(problem, plan)
+        return plan
     render_torch_table(problem, plan, has_groups=True)
     torchtitan.make_parallelism(problem, plan)
     return plan
@@ -120,6 +125,7 @@ TARGETS = {
             fit=_fit_executor,
             takes_sizes=True,
             gathers=True,
+            shards_fully=True,
         ),
         Target(
             name="torch",
@@ -130,10 +136,12 @@ TARGETS = {
         ),
         Target(
             name="torchtitan",
-            runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width",
+            runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width; "
+            "or one stage, fully sharded or copied (--fully-shard)",
             limits={**_WHOLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
+            shards_fully=True,
         ),
         Target(
             name="megatron",
@@ -211,14 +219,21 @@ def _require_sizes(problem: Problem, target: Target | None) -> None:
 def restrict(options: Options, target: Target) -> Options:
     """The options under which every plan of the target is allowed; never wider than what was given.
 
-    Raises ValueError for gathered stages, which only the executor runs.
+    Raises ValueError for gathered stages, which only the executor runs, and full shards where it runs none.
     """
     if options.max_active_stages is not None and not target.gathers:
         raise ValueError(
             f"target {target.name}: options ask for max_active_stages = {options.max_active_stages}, but a plan for "
             f"{target.name} gathers no stages; leave it out, or plan with --target executor"
         )
+    if options.fully_shard and not target.shards_fully:
+        raise ValueError(
+            f"target {target.name}: options ask for fully_shard, but a plan for {target.name} shards no weights; "
+            "leave it out, or plan with --target executor or torchtitan"
+        )
     narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.limits.items()}
+    if options.fully_shard:
+        narrowed.pop("max_replicas", None)
     return replace(options, **narrowed)
 
 

@@ -71,6 +71,7 @@ def require_covered(problem: Problem) -> None:
             f"options: max_active_stages = {options.max_active_stages}",
             "leave it out",
         ),
+        (options.fully_shard, "options: fully_shard = true", "set it to false"),
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
         (options.recompute_microbatches, "options: recompute_microbatches = true", "set it to false"),
         (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),

@@ -39,7 +39,7 @@ best of its kind             ms  vs ours  microbatches  memory
 one process               45.00    1.45×        3 of 8    75 %  one process
 DDP, the batch at once        –        –                        pinned to 3 microbatches; --global-batch opens this
 DDP, accumulating       1,096.2   35.36×        3 of 8    62 %  data parallel
-FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    47 %  lower estimate; FSDP2's own code runs it, no plan here
+FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    62 %  excluded by an option: needs --fully-shard
 pipeline                  31.00    1.00×        3 of 8    50 %  this plan
 pipeline with replicas        –        –                        none was found
 

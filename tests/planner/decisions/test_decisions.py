@@ -30,7 +30,7 @@ def test_every_decision_says_what_it_is():
     assert decisions.found() == tuple(decisions.KNOWN)
     assert not decisions.only_for_one_size(Options())
     assert all(hasattr(module, "make_improver") for module in decisions.moves())
-    assert len(decisions.parts()) == len(decisions.KNOWN) - 1
+    assert len(decisions.parts()) == len(decisions.KNOWN) - 2  # `price` ranks candidates, a baseline shards fully
     asked = Options(objective="cost")
     assert [hasattr(module, "make_driver") for module in decisions.drivers(asked)] == [True]
 
@@ -44,9 +44,9 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
         "plan = ['plan', 'demo:alexnet-two-gpus', '--max-rounds', '0', '-q', '-o', 'plan.json']\n"
         "assert main(plan) == 0\n"
         "asked = '--unequal-shares', '--split-placement', '--recompute-layers', '--recompute-microbatches'\n"
-        "asked += '--max-active-stages 1 --shard-optimizer allow', '--pareto', '--objective cost'\n"
+        "asked += '--max-active-stages 1 --shard-optimizer allow', '--pareto', '--objective cost', '--fully-shard'\n"
         "codes = [main([*plan, *each.split()]) for each in asked]\n"
-        "sys.exit(codes != [2] * 7)\n"
+        "sys.exit(codes != [2] * 8)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

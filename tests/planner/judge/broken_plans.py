@@ -195,6 +195,20 @@ def gathered(
     return make
 
 
+def fully_sharded(
+    *stages: str, order: str = "0F0 0B0 0F1 0B1", is_allowed: bool = True
+) -> Callable[[], tuple[Problem, Plan]]:
+    """The first stage fully sharded over a and c; `order`: that of c."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = base_problem(shard_optimizer="always", fully_shard=is_allowed)
+        first, *others = stages or ("w x y z @ a | c",)
+        words = {"a": "0F0 0B0 0F1 0B1", "c": order} | dict.fromkeys("b" * len(others), "1F0 1B0 1F1 1B1")
+        return problem, make_plan(problem, [replace(make_stage(first), shard="full"), *others], words)
+
+    return make
+
+
 def skipping_edge() -> tuple[Problem, Plan]:
     problem = base_problem(skip_edges=False)
     edges = (*problem.profile.edges, make_edge("w z"))
@@ -359,6 +373,9 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "gathered-forbidden": gathered(2),
     "gathered-ranks": gathered(beside="optimizer"),
     "gathered-order": gathered(c="0F1 0F0 0B0 0B1"),
+    "full-shard-forbidden": fully_sharded(is_allowed=False),
+    "full-shard-alone": fully_sharded("w x @ a | c", "y z @ b"),
+    "full-shard-order": fully_sharded(order="0F0 0F1 0B0 0B1"),
     "shard-alone": with_stages(replace(make_stage("w x @ a"), shard="optimizer"), "y z @ b"),
     "samples-cut": cut_sample,
     "samples-per-replica": unequal((2, 1), text="w x @ a | c | d"),

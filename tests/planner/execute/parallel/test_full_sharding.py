@@ -46,11 +46,24 @@ def apart(placement: str, **more: Any) -> Case:
 
 
 ONE_BY_ONE = "0F0 0B0 0F1 0B1 0F2 0B2"
+
+
+def planned(**more: Any) -> Case:
+    """Fully sharded by the plan, and not by the run."""
+    case = in_order("0/1", dict.fromkeys(("d0", "d1"), ONE_BY_ONE), num_microbatches=3, **more)
+    (stage,) = case.plan.stages
+    return replace(case, plan=replace(case.plan, stages=(replace(stage, shard="full"),)), fully_shard=False)
+
+
 WHOLE = shard(make_random_plan("0/1", cut=(3,), num_microbatches=3, backward="B"))
 
 TWO = {
     "three layers, several in flight": fully("0/1", cut=(3,), num_microbatches=3, steps=3),
     "1F1B of one stage": in_order("0/1", dict.fromkeys(("d0", "d1"), ONE_BY_ONE), cut=(2,), num_microbatches=3),
+    "planned": planned(cut=(3,), steps=3),
+    "planned, recomputed": planned(cut=(3,), recompute="y"),
+    "planned, frozen in front": planned(cut=(3,), kinds="fnw"),
+    "planned, tied": planned(cut=(4,), model="tied_gpt"),
     "two stages each": fully("0/1 0/1", cut=(2, 1), num_microbatches=4),
     "two stages each, without torch's messages": fully("0/1 0/1", num_microbatches=3, messages="own"),
     "beside a stage of one replica": in_order(
@@ -221,7 +234,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("runs")
     plan = make_random_plan("0/1", cut=(2,), num_microbatches=3, backward="B")
     split = shard(make_random_plan("0/1", cut=(2,), num_microbatches=3))
-    plans = {"c": plan, "s": shard(plan), "w": split}
+    plans = {"c": plan, "s": shard(plan), "w": split, "p": planned(cut=(2,)).plan}
     for name, each in plans.items():
         (folder / f"{name}.json").write_text(render_plan(each))
     run_ranks(folder, 2, worker=Path(__file__).parents[3] / "integration/fully_sharded_runs.py")
@@ -235,6 +248,11 @@ def test_full_sharding_changes_nothing_but_the_memory(runs):
         assert all(each["alike"] for each in made), (name, made)
         assert sum(each["bytes"][1] for each in made) == whole["bytes"][0]
         assert max(each["bytes"][1] for each in made) <= 0.51 * whole["bytes"][0]
+
+
+def test_an_evaluation_leaves_no_weights_whole(runs):
+    """Tests that a planned run, whose last layer's weights stay for the backward, gives them back without one."""
+    assert [rank["planned"] for rank in runs] == [True, True]
 
 
 def test_nothing_is_held_whole_between_actions(runs):
