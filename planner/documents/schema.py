@@ -55,6 +55,7 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
             ]
         },
         "recompute_microbatches": {"minItems": 1, "uniqueItems": True},
+        "offload": {"minItems": 1},
         "degrees": {
             "type": "object",
             "minProperties": 1,
@@ -64,6 +65,7 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
         "input_grad_replicas": {"maxItems": 2},
         "weight_grad_replicas": {"maxItems": 2},
     },
+    "Offload": {"freed_before": _ACTION, "fetched_before": _ACTION},
     "BaselineResult": {"name": {"minLength": 1}},
     "Evidence": {
         "peak_bytes": {"propertyNames": _NAME, "additionalProperties": {"type": "integer", "minimum": 0}},

@@ -580,7 +580,8 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
             "make the bound again"
         )
     if kind not in ("work", "layer", "path") and least.problem.options.has_other_plans:
-        allowed = "unequal_shares" if least.problem.options.unequal_shares else "max_active_stages"
+        names = ("unequal_shares", "offload", "max_active_stages")
+        allowed = next(name for name in names if getattr(least.problem.options, name))
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
         )
