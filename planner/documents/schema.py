@@ -65,7 +65,6 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
         "input_grad_replicas": {"maxItems": 2},
         "weight_grad_replicas": {"maxItems": 2},
     },
-    "Offload": {"freed_before": _ACTION, "fetched_before": _ACTION},
     "BaselineResult": {"name": {"minLength": 1}},
     "Evidence": {
         "peak_bytes": {"propertyNames": _NAME, "additionalProperties": {"type": "integer", "minimum": 0}},
@@ -150,6 +149,9 @@ def _plan_definitions(ref_template: str) -> dict[str, JsonSchema]:
         properties = schema["properties"]
         for field, part in properties.items():
             properties[field] = _ranged(field, {**part, **_FORMS.get(name, {}).get(field, {})})
+    places = found["Offload"]["properties"]
+    for field in ("freed_before", "fetched_before"):
+        places[field] = {"description": places[field]["description"], **_ACTION}
     found["Share"] = _share(found["Share"])
     found["Stage"] |= _WITH_SHARDS
     found["Evidence"]["properties"]["certificate"] |= _certificate(ref_template)
