@@ -324,7 +324,8 @@ class Problem:
         edges, layers = self.profile.edges, self.profile.layers
         most = [(max((edge.bytes for edge in edges), default=0), "an edge")]
         most += [(max(max(each.state_bytes, each.stash_bytes) for each in layers), "a layer's state or stash")]
-        slowest = min((link.bandwidth_bytes_per_s for link in self.cluster.links), default=10**9)
+        speeds = [link.bandwidth_bytes_per_s for link in self.cluster.links]
+        slowest = min([*speeds, *(link.bandwidth_bytes_per_s for link in self.cluster.host_links)], default=10**9)
         num_bytes, what = max(most)
         if 4 * num_bytes * 10**9 // slowest >= MOST_NS:
             raise ValueError(

@@ -159,6 +159,7 @@ class _Playback:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
         times = self.count * sum(sum(_durations(replica.cost)) for replica in self.replicas)
         times += self.count * sum(sent.transfer.ticks for sent in self.transfers)
+        times += sum(route.duration_ns(each.num_bytes) for each in self.offloads.journeys for route in each.routes)
         costs = [replica.cost for replica in self.replicas]
         most = max((cost.stash_bytes + cost.weight_stash_bytes for cost in costs), default=0)
         if max(times, most * len(self.device_orders.kind)) >= MOST:

@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
 
+from planner.actions import Action, Offload
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
 from planner.export.samples import require_no_offload
@@ -25,6 +27,7 @@ from tests.planner.builders import make_layer, make_link, make_plan, make_proble
 from tests.planner.judged import judged
 from tests.planner.layer_kinds import random_mapped_plan, with_kinds
 from tests.planner.offloads import make_offload, random_host_links, random_offloads, with_host_links
+from tests.planner.recomputed_chain import every_order, given_stages, recomputed_chain
 from tests.strategies import random_plan, random_problem, with_reference
 
 ORDERS = {"d0": "0F0 0F1 0F2 0B0 0B1 0B2", "d1": "1F0 1B0 1F1 1B1 1F2 1B2"}
@@ -138,6 +141,49 @@ def test_kinds_of_plans_tell_of_offload():
     kinds = [kind_of(chain(text, "")[1]) for text in ("", "0 0F2 0B0")]
     assert "activations in host memory" in describe_kind(kinds[1])
     assert list(differences(kinds[1], kinds[0])) == ["nothing in host memory"]
+
+
+def test_no_bound_is_above_the_best_of_all_plans():
+    """Tests that of two stages with room for a stash, and any orders and offload of the first, the best is as drawn,
+    shorter than without, and no bound is above it.
+
+    time   0    10   20   30   40   50   60   70   80   90
+    d0   | F0 | F1 |         | B0      |    | B1      |      a stash travels for a nanosecond
+    d1        | F0 | B0      | F1 | B1      |
+    """
+    problem = recomputed_chain(2, num_microbatches=2, kept=1, recompute=False, recompute_microbatches=False)
+    problem = with_host_links(problem, bandwidth=10**12)
+    costs, found = CostModel(problem), {False: [], True: []}
+    for plan in _orders(problem):
+        order = plan.schedule["d0"]
+        for chosen in product(*(_offloads(order, microbatch) for microbatch in range(2))):
+            first = replace(plan.stages[0], offload=tuple(filter(None, chosen)))
+            timeline = simulate(problem, replace(plan, stages=(first, plan.stages[1])), costs=costs)
+            if max(timeline.peak_bytes.values()) <= 10:
+                found[bool(first.offload)].append(timeline.makespan_ns)
+    best = min(found[True])
+    assert (best, min(found[False])) == (90, 120)
+    bound = make_bound(problem, costs, time_limit_s=1).value_ns
+    assert max(bound, schedule_bound(problem, given_stages(problem), costs=costs)) <= best
+
+
+def _orders(problem: Problem) -> list[Plan]:
+    """All orders of F and B of the given stages in which microbatch 0 is the first, wherever it can be."""
+    stages, orders = given_stages(problem), [every_order(number, 2, kinds="FB") for number in range(2)]
+    ascending = [[order for order in each if order[0].microbatch == 0] for each in orders]
+    plans = [
+        Plan(problem=problem.reference(), stages=stages, schedule={"d0": first, "d1": second})
+        for first, second in product(*ascending)
+    ]
+    return [plan for plan in plans if not any(each.rule == "deadlock" for each in verify(problem, plan).violations)]
+
+
+def _offloads(order: tuple[Action, ...], microbatch: int) -> list[Offload | None]:
+    """None, and all pairs of actions between F and B."""
+    places = {(action.kind, action.microbatch): place for place, action in enumerate(order)}
+    first, last = places["F", microbatch] + 1, places["B", microbatch]
+    pairs = [(a, b) for a in range(first, last + 1) for b in range(a, last + 1)]
+    return [None, *(Offload(microbatch=microbatch, freed_before=order[a], fetched_before=order[b]) for a, b in pairs)]
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name != "executor"])
