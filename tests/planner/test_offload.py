@@ -223,10 +223,18 @@ def test_clusters_without_host_links_are_refused():
         replace(problem, profile=profile, microbatches=(1, 1, 1))
 
 
-def test_only_bounds_without_memory_hold():
-    """Tests that a question with offload has a bound of one of three kinds, and a certificate of another is refused."""
-    problem, _ = chain("", "")
-    found = make_bound(problem, CostModel(problem), time_limit_s=1)
-    assert found.kind in ("work", "layer", "path")
-    with pytest.raises(ValueError, match="does not hold where offload is allowed"):
-        check_certificate(problem, {"kind": "schedule", "value_ns": 1})
+def test_bounds_count_the_memory_of_hosts():
+    """Tests that bounds are those of devices that have what their hosts keep, too, and can be derived again.
+
+    With room for one of four stashes each F of stage 0 waits for the B before it; with room for two none waits.
+    """
+    values = []
+    for room in (0, 10, 40):
+        problem = recomputed_chain(2, num_microbatches=4, kept=1, recompute=False, recompute_microbatches=False)
+        problem = with_host_links(problem, room=room)
+        bound = make_bound(problem, CostModel(problem), time_limit_s=1)
+        assert check_certificate(problem, bound.certificate) == bound.value_ns
+        values.append((bound.value_ns, schedule_bound(problem, given_stages(problem), costs=CostModel(problem))))
+    assert values == [(200, 200), (130, 130), (130, 130)]
+    alone = replace(problem, options=replace(problem.options, offload=False))
+    assert make_bound(alone, CostModel(alone), time_limit_s=1).value_ns == 200

@@ -55,22 +55,13 @@ class StageReplicas:
 
 
 def make_replicas(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> StageReplicas:
-    """The stage replicas of the given stages; where microbatches may recompute or not, each with the least of both.
-
-    Where stashes may travel, a device has room for all that could be on its host.
-    """
+    """The stage replicas of the given stages; where microbatches may recompute or not, each with the least of both."""
     laid_out, devices = lay_out_stages(stages, costs=costs), problem.cluster.by_name
-    away = problem.num_microbatches * sum(each.cost.stash_bytes for each in laid_out.replicas)
     replicas = []
     for each in laid_out.replicas:
         cost = costs.least_cost(stages[each.stage], each.replica)
         returning, rest = cost.least_parts_ns(can_split=problem.options.split_backward)
-        room = (
-            devices[device].usable_bytes
-            - laid_out.static_bytes[device]
-            + (away if problem.options.offload and devices[device].host_link else 0)
-            for device in each.group
-        )
+        room = (devices[device].usable_bytes - laid_out.static_bytes[device] for device in each.group)
         replicas.append(
             StageReplica(
                 devices=each.group,

@@ -118,7 +118,7 @@ class _Stash:
         self.copies.wait(self._returned)
         here = packed.storage.here
         if here is None:
-            raise RuntimeError("a backward needs what is on the host; report it with the plan: it was not asked for")
+            raise RuntimeError("a backward needs what is still on the host; report it with the plan")
         empty = torch.empty(0, dtype=packed.dtype, device=here.device)
         return empty.set_(here.untyped_storage(), packed.offset, packed.size, packed.stride)
 

@@ -62,7 +62,7 @@ def test_memory_is_given_back_in_between():
     assert all(each.here is not None for each in stash.travelling)
     moved.take("0F1")
     assert all(each.here is None for each in stash.travelling)
-    with pytest.raises(RuntimeError, match="was not asked for"):
+    with pytest.raises(RuntimeError, match="still on the host"):
         loss.backward()
     for cell in ("0F2", "0B0"):
         moved.take(cell)
