@@ -18,16 +18,11 @@ def with_host_room(costs: CostModel) -> CostModel:
 
 
 def _make_room(costs: CostModel, _: tuple[Stage, ...]) -> CostModel:
-    """Every device with a host link has room for its host's memory, or for all stashes if they are less."""
+    """Every device with a host link has room for what its host can keep."""
     problem, hosts = costs.problem, {host.name: host.memory_bytes for host in costs.problem.cluster.hosts}
-    largest = (max([each.stash_bytes, *(held.stash_bytes for held in each.wider)]) for each in problem.profile.layers)
-    away = problem.num_microbatches * sum(largest)
-    devices = tuple(
-        replace(each, memory_bytes=each.memory_bytes + min(away, hosts[each.host])) if each.host_link else each
-        for each in problem.cluster.devices
-        if not each.host_link or each.memory_bytes + min(away, hosts[each.host]) <= MAX_BYTES
-    )
-    if len(devices) < len(problem.cluster.devices):
+    sizes = {each.name: each.memory_bytes + hosts[each.host] for each in problem.cluster.devices if each.host_link}
+    if max(sizes.values()) > MAX_BYTES:
         return costs
-    cluster, options = replace(problem.cluster, devices=devices), replace(problem.options, offload=False)
+    devices = (replace(each, memory_bytes=sizes.get(each.name, each.memory_bytes)) for each in problem.cluster.devices)
+    cluster, options = replace(problem.cluster, devices=tuple(devices)), replace(problem.options, offload=False)
     return CostModel(replace(problem, cluster=cluster, options=options))
