@@ -234,7 +234,7 @@ _ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_device
 _RECOMPUTATION = ("recompute_layers", "recompute_microbatches", "recompute_in_turn")
 """Options that need `recompute`."""
 
-_PERMISSIONS = ("recompute", *_RECOMPUTATION, "split_placement", "unequal_shares", "fully_shard")
+_PERMISSIONS = ("recompute", *_RECOMPUTATION, "offload", "split_placement", "unequal_shares", "fully_shard")
 """Options that a switch of the same name turns on."""
 
 

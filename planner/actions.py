@@ -1,6 +1,7 @@
 """The words of a schedule: one action is one kind of work on one stage for one microbatch, written `2F0`."""
 
 import re
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Kind = Literal["F", "I", "W", "B"]
@@ -21,6 +22,18 @@ class Action(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.stage}{self.kind}{self.microbatch}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """A microbatch whose stash travels to the memory of the host after its F, and back before its I or B."""
+
+    microbatch: int
+    """Its number."""
+    freed_before: Action
+    """The action before which the device has given the bytes back: it waits until the transfer out has ended."""
+    fetched_before: Action
+    """The action before which the device holds the bytes again, and asks for the transfer back."""
 
 
 def parse_action(text: str) -> Action:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from planner.actions import Offload
 from planner.documents.document_reader import DocumentReader
 from planner.documents.evidence_document import read_evidence
 from planner.documents.plan_values import DEGREES
@@ -81,6 +82,7 @@ def _stage_to_plain(stage: Stage) -> dict[str, Any]:
         "replicas": [list(group) for group in stage.replicas],
         "recompute": stage.recompute if isinstance(stage.recompute, bool) else dict(stage.recompute),
         **({"recompute_microbatches": list(stage.recompute_microbatches)} if stage.recompute_microbatches else {}),
+        **({"offload": [_offload_to_plain(each) for each in stage.offload]} if stage.offload else {}),
         **({} if stage.shard == "none" else {"shard": stage.shard}),
         **({"samples": list(stage.samples)} if stage.samples else {}),
         **({"degrees": dict(stage.degrees)} if stage.degrees else {}),
@@ -89,6 +91,10 @@ def _stage_to_plain(stage: Stage) -> dict[str, Any]:
         for key, value in shares.items()
         if value
     }
+
+
+def _offload_to_plain(moved: Offload) -> dict[str, Any]:
+    return _fields(moved) | {name: str(getattr(moved, name)) for name in ("freed_before", "fetched_before")}
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -214,6 +220,7 @@ def _read_stage(reader: DocumentReader) -> Stage:
         replicas=replicas,
         recompute=_read_recompute(reader),
         recompute_microbatches=_read_recomputed(reader),
+        offload=_read_offload(reader.optional("offload", list)),
         shard=_read_shard(reader, num_replicas=len(replicas)),
         input_grad_replicas=_read_shares(reader, "input_grad_replicas"),
         weight_grad_replicas=_read_shares(reader, "weight_grad_replicas"),
@@ -244,6 +251,19 @@ def _read_recomputed(reader: DocumentReader) -> tuple[int, ...]:
     if given is not None and not given.value:
         raise given.error("is empty; leave it out where all microbatches recompute, or say recompute = false")
     return _read_sizes(given) or ()
+
+
+def _read_offload(reader: DocumentReader | None) -> tuple[Offload, ...]:
+    if reader is not None and not reader.value:
+        raise reader.error("is empty; leave it out where no stash travels")
+    return tuple(
+        Offload(
+            microbatch=each.get("microbatch", int).value,
+            freed_before=each.get("freed_before", str).action(),
+            fetched_before=each.get("fetched_before", str).action(),
+        )
+        for each in (() if reader is None else reader.items(dict))
+    )
 
 
 def _read_shard(reader: DocumentReader, *, num_replicas: int) -> Shard:

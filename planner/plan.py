@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from planner.actions import Action
+from planner.actions import Action, Offload
 
 ProvedBy = Literal["certificate", "complete search"]
 
@@ -60,6 +60,8 @@ class Stage:
     and by which kind."""
     recompute_microbatches: tuple[int, ...] = ()
     """The microbatches that recompute so, ascending, where the others keep everything; empty: all of them do."""
+    offload: tuple[Offload, ...] = ()
+    """The microbatches that keep everything and whose stash is in host memory meanwhile, ascending."""
     shard: Shard = "none"
     """What is sharded over its replicas, where there are several."""
     input_grad_replicas: tuple[Share, ...] = ()
@@ -108,6 +110,10 @@ class Stage:
     def keeping(self) -> "Stage | None":
         """The stage as it is for the microbatches that keep everything, where only some recompute; None: it is one."""
         return replace(self, recompute=False, recompute_microbatches=()) if self.recompute_microbatches else None
+
+    def recomputes(self, microbatch: int) -> bool:
+        """Whether a microbatch, by its number, leaves no whole stash."""
+        return bool(self.recompute) and (not self.recompute_microbatches or microbatch in self.recompute_microbatches)
 
     def kept_of(self, count: int) -> frozenset[int]:
         """Of so many microbatches those that keep everything where others recompute."""

@@ -31,6 +31,8 @@ class PlanKind:
     """Samples of a microbatch, where that was decided."""
     active: int | None = None
     """Stages of a device whose weights are gathered at a time, where they are sharded."""
+    offloads: bool = False
+    """Whether activations of some microbatch wait in host memory."""
 
 
 def kind_of(plan: Plan) -> PlanKind:
@@ -51,6 +53,7 @@ def kind_of(plan: Plan) -> PlanKind:
         else _how_many({stage.is_sharded for stage in plan.stages if len(stage.replicas) > 1}),
         microbatch_size=plan.problem.microbatch_size,
         active=plan.max_active_stages,
+        offloads=any(stage.offload for stage in plan.stages),
     )
 
 
@@ -83,6 +86,8 @@ def describe_kind(kind: PlanKind) -> str:
         parts.append(f"{kind.chunks} stages per device")
     if kind.recompute != "none":
         parts.append("recomputing" if kind.recompute == "all" else "recomputing in part")
+    if kind.offloads:
+        parts.append("activations in host memory")
     if kind.shard != "none":
         what = {"full": "fully sharded", "all": "sharded optimizer"}
         parts.append(what.get(kind.shard, "sharded optimizer in part"))
@@ -108,6 +113,8 @@ def differences(best: PlanKind, other: PlanKind) -> Iterator[str]:
         yield "one stage per device" if other.chunks == 1 else f"{other.chunks} stages per device"
     if other.recompute != best.recompute:
         yield {"none": "no recomputation", "some": "recomputes in part", "all": "recomputes"}[other.recompute]
+    if other.offloads != best.offloads:
+        yield "activations in host memory" if other.offloads else "nothing in host memory"
     if other.shard != best.shard:
         what = {"none": "no sharded optimizer", "some": "shards in part", "all": "sharded optimizer"}
         yield what.get(other.shard, "fully sharded")

@@ -83,6 +83,9 @@ class Options:
     there at a time; needs `recompute`."""
     recompute_microbatches: bool = False
     """Which microbatches of a stage recompute is decided, and the others keep everything; needs `recompute`."""
+    offload: bool = False
+    """Which microbatches of a stage have their stash in host memory between F and I or B is decided; needs a
+    `host_link` of devices."""
     shard_optimizer: ShardChoice = "never"
     """Whether the replicas of a stage shard the optimizer's state: `allow` and `together` (all replicated stages or
     none) leave it to the planner."""
@@ -155,7 +158,7 @@ class Options:
     @property
     def has_other_plans(self) -> bool:
         """Whether plans may be made of what the joint search, most bounds and complete searches know nothing of."""
-        return self.unequal_shares or self.fully_shard or self.max_active_stages is not None
+        return self.unequal_shares or self.fully_shard or self.offload or self.max_active_stages is not None
 
     def _require_cost(self) -> None:
         """A deadline bounds what is not minimised."""
@@ -324,7 +327,8 @@ class Problem:
         edges, layers = self.profile.edges, self.profile.layers
         most = [(max((edge.bytes for edge in edges), default=0), "an edge")]
         most += [(max(max(each.state_bytes, each.stash_bytes) for each in layers), "a layer's state or stash")]
-        slowest = min((link.bandwidth_bytes_per_s for link in self.cluster.links), default=10**9)
+        speeds = [link.bandwidth_bytes_per_s for link in self.cluster.links]
+        slowest = min([*speeds, *(link.bandwidth_bytes_per_s for link in self.cluster.host_links)], default=10**9)
         num_bytes, what = max(most)
         if 4 * num_bytes * 10**9 // slowest >= MOST_NS:
             raise ValueError(
@@ -405,7 +409,7 @@ class Problem:
                 f"{what} overlap = false; an accelerator computes while it sends: set overlap to true, or leave the "
                 "host times out"
             )
-        for name in ("split_placement", "max_active_stages"):
+        for name in ("split_placement", "max_active_stages", "offload"):
             if getattr(self.options, name):
                 raise ValueError(
                     f"{what} {name} = {str(getattr(self.options, name)).lower()}, which has one clock; leave {name} "

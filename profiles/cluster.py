@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from profiles.field_rules import (
     MAX_WIDTH,
@@ -47,6 +47,9 @@ class Device:
     """Memory that runtime, collectives and allocator keep for themselves; None: not stated, 0."""
     price_per_hour: Price | None = None
     """What an hour of it costs, in any currency that is the same for all devices; None: not stated."""
+    host_link: NameOrEmpty = ""
+    """The link to the memory of its host: a name of `host_links`; or that of its host, for the link between both that
+    messages take as well. Empty: none."""
 
     def __post_init__(self) -> None:
         owner = f"device {str(self.name)[:80]!r}"
@@ -168,6 +171,47 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostLink:
+    """A connection of one or several devices to the memory of their hosts, which no message takes."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Name
+    """Unique among the host links, and no host's name."""
+    bandwidth_bytes_per_s: Annotated[int, Whole("bytes per second", least=1)]
+    """Bytes per second in each direction (together, if not duplex)."""
+    latency_ns: Nanoseconds = 0
+    """Time before the first byte arrives."""
+    duplex: bool = True
+    """Whether the two directions are links of their own; otherwise they take turns."""
+
+    def __post_init__(self) -> None:
+        require_fields(f"host link {str(self.name)[:80]!r}", self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A host whose memory takes stashes of its devices."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Name
+    """The `host` of its devices."""
+    memory_bytes: Bytes
+    """What its devices together may keep there."""
+
+    def __post_init__(self) -> None:
+        require_fields(f"host {str(self.name)[:80]!r}", self)
+
+
+class HostRoutes(NamedTuple):
+    """The ways between a device and the memory of its host."""
+
+    out: "Route"
+    back: "Route"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """The way a transfer takes from one device to another."""
 
@@ -202,6 +246,10 @@ class Cluster:
     """Names of link ends that are neither a device nor a host."""
     overlap: bool = True
     """Whether transfers overlap computation; otherwise a device that sends or receives cannot compute meanwhile."""
+    host_links: tuple[HostLink, ...] = ()
+    """Connections to the memory of hosts, which devices name in `host_link`."""
+    hosts: tuple[Host, ...] = ()
+    """The memory of hosts that devices with a `host_link` are in."""
 
     def __post_init__(self) -> None:
         owner = f"cluster {str(self.name)[:80]!r}"
@@ -218,6 +266,48 @@ class Cluster:
                         "devices or switches, or correct the name"
                     )
         self._require_connected(owner)
+        self._require_host_links(owner)
+
+    def _require_host_links(self, owner: str) -> None:
+        require_distinct(f"{owner}: host link", (link.name for link in self.host_links))
+        require_distinct(f"{owner}: host", (host.name for host in self.hosts))
+        known, hosts = {link.name for link in self.host_links}, {device.host for device in self.devices}
+        if both := known & hosts:
+            raise ValueError(f"{owner}: {min(both)!r} is a host and a host link; give the host link another name")
+        for device in (each for each in self.devices if each.host_link):
+            where = f"{owner}: device {device.name!r}: host_link = {device.host_link!r}"
+            if device.host_link not in known and (device.host_link, device.name) not in self._directed:
+                raise ValueError(
+                    f"{where} is none of host_links, and links has none from the device to a host of that name; add "
+                    "it to host_links, or correct the name"
+                )
+            if device.host_link in hosts and device.host_link != device.host:
+                raise ValueError(f"{where} is another host than {device.host!r}; name its own, or one of host_links")
+            if device.host not in {host.name for host in self.hosts}:
+                raise ValueError(
+                    f"{where}, but hosts does not state the memory_bytes of host {device.host!r}; add it to hosts, or "
+                    "leave host_link out"
+                )
+
+    @cached_property
+    def host_routes(self) -> dict[str, HostRoutes]:
+        """The ways to host memory and back of every device that has a `host_link`, by its name."""
+        own: dict[str, HostRoutes] = {}
+        for number, link in enumerate(self.host_links, start=len(self.links)):
+            out, back = (
+                Route(
+                    links=(2 * number + place,),
+                    latency_ns=link.latency_ns,
+                    bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+                )
+                for place in (0, 1 if link.duplex else 0)
+            )
+            own[link.name] = HostRoutes(out, back)
+        found = {}
+        for device in (each for each in self.devices if each.host_link and each.host_link not in own):
+            ends = (device.name, device.host), (device.host, device.name)
+            found[device.name] = HostRoutes(*(self._make_route([self._directed[pair]]) for pair in ends))
+        return found | {each.name: own[each.host_link] for each in self.devices if each.host_link in own}
 
     def _require_connected(self, owner: str) -> None:
         reached = self._reached

@@ -20,6 +20,8 @@ ENTRY_POINTS = (
     "planner.decisions.fully_shard.option",
     "planner.decisions.max_active_stages.move",
     "planner.decisions.max_active_stages.option",
+    "planner.decisions.offload.move",
+    "planner.decisions.offload.option",
     "planner.decisions.price.option",
     "planner.decisions.recompute_layers.move",
     "planner.decisions.recompute_layers.option",

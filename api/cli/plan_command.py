@@ -69,6 +69,16 @@ _RecomputeMicrobatches = Annotated[
 ]
 
 
+_Offload = Annotated[
+    bool,
+    typer.Option(
+        "--offload",
+        help="Stashes of microbatches may travel to host memory and back, where devices have a host_link.",
+        rich_help_panel="What may be decided",
+    ),
+]
+
+
 _MaxActiveStages = Annotated[
     int | None,
     typer.Option(
@@ -109,6 +119,7 @@ class _DecisionOptions(NamedTuple):
     recompute_layers: arg.RecomputeLayers = False
     recompute_microbatches: _RecomputeMicrobatches = False
     recompute_in_turn: arg.RecomputeInTurn = False
+    offload: _Offload = False
     split_placement: arg.SplitPlacement = False
     unequal_shares: arg.UnequalShares = False
     receive_buffers: arg.ReceiveBuffers = None

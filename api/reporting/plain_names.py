@@ -76,6 +76,7 @@ _OPTIONS = {
     "recompute_layers": ("may recompute single layers", ""),
     "recompute_microbatches": ("may recompute single microbatches", ""),
     "recompute_in_turn": ("recomputes one layer at a time", ""),
+    "offload": ("activations may wait in host memory", ""),
     "split_backward": ("", "whole backward passes"),
     "split_placement": ("gradients may be computed on other devices", ""),
     "uneven_replication": ("", "equally many replicas of all stages"),

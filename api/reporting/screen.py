@@ -132,11 +132,17 @@ def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]
     return table
 
 
+def _offloaded(plan: Plan) -> int:
+    """Microbatches of stages whose activations travel."""
+    return sum(len(stage.offload) for stage in plan.stages)
+
+
 def _explain_signs(plan: Plan) -> Iterator[RenderableType]:
     """One line on the signs that stand beside layers and devices."""
     signs = {
         "×: replicas that share each microbatch": any(len(stage.replicas) > 1 for stage in plan.stages),
         "↻: activations computed again in the backward pass": any(stage.recomputed for stage in plan.stages),
+        f"{_offloaded(plan)} activations wait in host memory": _offloaded(plan) > 0,
         "÷: replicas divide the optimizer's state": any(stage.is_sharded for stage in plan.stages),
         f"weights are divided, too: {plan.max_active_stages} stages of a device gathered at a time": any(
             stage.is_gathered for stage in plan.stages

@@ -18,6 +18,7 @@ KNOWN = {
     "recompute_layers": ("recompute_layers", True),
     "unequal_shares": ("unequal_shares", True),
     "recompute_microbatches": ("recompute_microbatches", True),
+    "offload": ("offload", True),
 }
 """Per decision with a folder of its own the option that asks for it, and its value (`...`: any but None).
 

@@ -6,6 +6,7 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
     "microbatch_sizes": (1, None, "samples"),
     "microbatches": (1, None, "samples"),
     "recompute_microbatches": (0, None, "microbatch numbers"),
+    "microbatch": (0, None, "microbatch number"),
     "global_batch_size": (1, None, "samples"),
     "samples": (1, None, "samples"),
     "max_active_stages": (1, None, "stages"),

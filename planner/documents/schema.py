@@ -55,6 +55,7 @@ _FORMS: dict[str, dict[str, JsonSchema]] = {
             ]
         },
         "recompute_microbatches": {"minItems": 1, "uniqueItems": True},
+        "offload": {"minItems": 1},
         "degrees": {
             "type": "object",
             "minProperties": 1,
@@ -148,6 +149,9 @@ def _plan_definitions(ref_template: str) -> dict[str, JsonSchema]:
         properties = schema["properties"]
         for field, part in properties.items():
             properties[field] = _ranged(field, {**part, **_FORMS.get(name, {}).get(field, {})})
+    places = found["Offload"]["properties"]
+    for field in ("freed_before", "fetched_before"):
+        places[field] = {"description": places[field]["description"], **_ACTION}
     found["Share"] = _share(found["Share"])
     found["Stage"] |= _WITH_SHARDS
     found["Evidence"]["properties"]["certificate"] |= _certificate(ref_template)

@@ -28,6 +28,7 @@ from planner.bounds.device_packing import price_search as packing_search
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.packing_effort import MuchToCheckError
 from planner.bounds.heaviest_path import Trunk
+from planner.bounds.host_room import with_host_room
 from planner.bounds.listed import listed_bound
 from planner.bounds.loop import loop_bound
 from planner.bounds.minimum_costs import Least
@@ -128,7 +129,8 @@ def make_bound(
     """
     if problem.microbatches is not None:
         return _make_listed(costs)
-    least = Least(problem, costs)
+    costs = with_host_room(costs)
+    problem, least = costs.problem, Least(costs.problem, costs)
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
     if problem.options.split_placement:
@@ -223,8 +225,9 @@ def refute(
     `effort`: units of work that it may take, of some 20 microseconds each; where they take longer, `has_time` ends it.
     `propose`: says how the orders of a case may be closed; what it says is looked at node by node.
     """
+    costs = with_host_room(costs)
     found = refutation.refute(
-        problem,
+        costs.problem if problem.options.offload else problem,
         costs,
         value=value,
         effort=effort,
@@ -358,6 +361,7 @@ def raise_bound(
     Its `timely` are what the step has found, for a deadline about as many as `wanted`. `reached`: the objective of a
     plan, asked now and then.
     """
+    costs = with_host_room(costs)
     least = Least(costs.problem, costs)
     if not packing.applies_to(least):
         return
@@ -458,7 +462,8 @@ def check_certificate(problem: Question, certificate: Mapping[str, Any]) -> int:
     if problem.microbatches is not None:
         derived = _derive_listed(listed_bound.ListedLeast(CostModel(problem)), certificate)
     else:
-        derived = _derive(Least(problem, CostModel(problem)), certificate)
+        costs = with_host_room(CostModel(problem))
+        derived = _derive(Least(costs.problem, costs), certificate)
     if derived != stated:
         raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
     return derived
@@ -480,7 +485,7 @@ def proves_anew(problem: Problem, value: int, *, has_time: HasTime = always) -> 
 
 def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
     """Whether a bound is beyond the end of every plan: all that it computes and sends, one thing after the other."""
-    if value_ns < REFUTED_NS:
+    if value_ns < REFUTED_NS or problem.options.offload:
         return False
     links, count = problem.cluster.links, len(problem.cluster.devices) ** 2
     slowest = min((link.bandwidth_bytes_per_s for link in links), default=1)
@@ -550,6 +555,8 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
     `reached`: an objective that some order has; if given, values up to it are tried, which costs up to a second.
     """
+    costs = with_host_room(costs)
+    problem = costs.problem
     value = schedule.schedule_bound(problem, tuple(stages), costs=costs)
     if reached is None or value >= reached:
         return value
@@ -563,7 +570,8 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    options = problem.options
+    costs = with_host_room(costs)
+    problem, options = costs.problem, costs.problem.options
     if options.cuts_unevenly or options.has_other_plans or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
@@ -593,8 +601,8 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     options = least.problem.options
     holds = ("work", "layer", "path") if options.unequal_shares else ("work", "layer", "path", "host")
     if kind not in holds and options.has_other_plans:
-        named = ("unequal_shares", "fully_shard") if not options.max_active_stages else ("max_active_stages",)
-        allowed = next(name for name in named if getattr(options, name))
+        names = ("unequal_shares", "offload", "max_active_stages", "fully_shard")
+        allowed = next(name for name in names if getattr(options, name))
         raise ValueError(
             f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
         )

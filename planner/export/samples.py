@@ -16,7 +16,10 @@ def require_samples(problem: Problem, *, what: str) -> int:
 
 
 def require_equal_shares(plan: Plan, *, what: str) -> None:
-    """Raise ValueError if replicas of a stage take unequal shares of the samples, or microbatches differ."""
+    """Raise ValueError if replicas of a stage take unequal shares of the samples, or microbatches differ; or if some
+    are offloaded, which no other program does with single ones.
+    """
+    require_no_offload(plan, what=what)
     if plan.problem.microbatches is not None:
         raise ValueError(
             f"problem.microbatches lists {len(plan.problem.microbatches)} sizes, but {what} supports equal "
@@ -27,6 +30,16 @@ def require_equal_shares(plan: Plan, *, what: str) -> None:
             raise ValueError(
                 f"stage {number} has samples = {list(stage.samples)}, but the replicas of {what} take equal shares; "
                 "plan with unequal_shares = false"
+            )
+
+
+def require_no_offload(plan: Plan, *, what: str) -> None:
+    """Raise ValueError if stashes of single microbatches are to travel to host memory."""
+    for number, stage in enumerate(plan.stages):
+        if stage.offload:
+            raise ValueError(
+                f"stage {number} offloads microbatch {stage.offload[0].microbatch}, but {what} offloads every "
+                "microbatch alike or none; plan with offload = false"
             )
 
 

@@ -101,7 +101,7 @@ def renumbered(plan: Plan) -> Plan:
 MOST_CHUNKS = 12
 """Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
 
-_WHOLE = {"split_placement": False, "unequal_shares": False, "skip_edges": False}
+_WHOLE = {"split_placement": False, "unequal_shares": False, "skip_edges": False, "offload": False}
 _SINGLE = {**_WHOLE, "max_width": 1}
 _ALIKE = {"recompute_microbatches": False}
 _KEPT = {"recompute": False, "recompute_layers": False, **_ALIKE}
@@ -119,8 +119,8 @@ TARGETS = {
         Target(
             name="executor",
             runs="any stages in any order, also with skip edges; backward whole or split, also over devices; "
-            "recomputation per layer and microbatch; any numbers of replicas, with equal or unequal shares; sharded "
-            "optimizer; tensor-parallel groups",
+            "recomputation per layer and microbatch; activations in host memory; any numbers of replicas, with equal "
+            "or unequal shares; sharded optimizer; tensor-parallel groups",
             limits={},
             fit=_fit_executor,
             takes_sizes=True,

@@ -7,6 +7,7 @@ talk to its neighbours.
 from collections.abc import Sequence
 
 from planner.actions import Action, parse_action
+from planner.export.samples import require_no_offload
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Schedule
 from planner.problem import Problem
@@ -75,6 +76,7 @@ def _merged(device_order: list[Action]) -> list[Action]:
 
 def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool) -> None:
     problem.require_alike("torch's runtime")
+    require_no_offload(plan, what="torch's runtime")
     _require_own_devices(plan)
     _require_single_ranks(plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1)
     _require_work_everywhere(plan)

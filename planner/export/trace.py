@@ -66,6 +66,7 @@ class _Tracer:
             yield from self._transfer(transfer)
         yield from self._arrows()
         yield from self._synchronisations()
+        yield from self._offloads()
 
     def _device_names(self) -> Iterator[Event]:
         for device, process in self.process.items():
@@ -158,6 +159,23 @@ class _Tracer:
             on_link = {"pid": self.links, "tid": transfer.links[0] + 1}
             yield {"ph": "t", **arrow, "ts": microseconds(transfer.start_ns), **on_link}
             yield {"ph": "f", "bp": "e", **arrow, "ts": microseconds(spans[user][0]), **receiver}
+
+    def _offloads(self) -> Iterator[Event]:
+        """Stashes that travel, a row of the device for each direction."""
+        rows = [("to the host", _COMPUTE + 1), ("from the host", _COMPUTE + 2)]
+        for device, is_back in sorted({(timed.device, timed.is_back) for timed in self.timeline.offloads}):
+            name, thread = rows[is_back]
+            yield _metadata("thread_name", self.process[device], thread=thread, name=name)
+        for timed in self.timeline.offloads:
+            yield {
+                "ph": "X",
+                "name": f"stash {timed.stage}, {timed.microbatch}",
+                "cat": "offload",
+                **_span(timed.start_ns, timed.end_ns),
+                "pid": self.process[timed.device],
+                "tid": rows[timed.is_back][1],
+                "args": {"bytes": timed.num_bytes},
+            }
 
     def _synchronisations(self) -> Iterator[Event]:
         for name, stage, start, end in self._collectives():

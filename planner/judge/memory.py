@@ -94,15 +94,16 @@ def _split_steps(replica: StageReplica, *, size: StageBytes) -> Steps:
 
 def memory_uses(
     orders: DeviceOrders, runner: Integers, *, added: list[list[Steps]], variant: Integers,
-    static: dict[str, int], limits: dict[str, int],
+    static: dict[str, int], limits: dict[str, int], moved: Integers,
 ) -> dict[str, MemoryUse]:  # fmt: skip
     """The use of every device; `runner` [A] is the stage replica of each action, `variant` [A] its column of
-    `added` [stage replicas][variants], which is what their actions add.
+    `added` [stage replicas][variants], which is what their actions add; `moved` [A] what comes right before it.
     """
     most = max((abs(value) for sizes in added for each in sizes for step in each for value in step), default=0)
+    most += int(numpy.abs(moved).max(initial=0))
     exact = numpy.int64 if most * (len(runner) + 1) < MOST_BYTES else object
     table = numpy.array(added, dtype=exact).reshape(len(added), -1, 4, 2)[runner, variant, orders.kind]
-    during, after = table[:, 0], table[:, 1]
+    during, after = table[:, 0] + moved, table[:, 1] + moved
     total = numpy.concatenate([numpy.zeros(1, dtype=exact), numpy.cumsum(after)])
     begin = total[orders.first[:-1]]
     held = numpy.maximum(total[:-1] + during, total[1:])

@@ -22,6 +22,7 @@ from planner.judge.costs import (
     unit_size,
 )
 from planner.judge.device_orders import Booleans, DeviceOrders, Integers, Positions, read_orders
+from planner.judge.host_memory import OffloadedStash, host_routes, moved_bytes, rows_of, rows_on
 from planner.judge.host_pace import Pace, TimedLayer, after_gathers, asking_times, stage_paces
 from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usable_bytes
 from planner.judge.microbatches import (
@@ -34,7 +35,7 @@ from planner.judge.microbatches import (
 )
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
-from planner.judge.samples import ALL_SAMPLES, cut
+from planner.judge.samples import ALL_SAMPLES, cut, round_up
 from planner.judge.sizes import StageBytes, bytes_at, gathered_bytes, gradient_bytes, is_trained, stage_bytes
 from planner.judge.stage_replicas import (
     StageReplica,
@@ -415,8 +416,29 @@ class Reading:
         """What every device holds at most."""
         limits = {name: usable_bytes(device) for name, device in self.devices.items()}
         return memory_uses(
-            self.orders, self.runner, added=self.added, variant=self.variant, static=self.static, limits=limits
+            self.orders,
+            self.runner,
+            added=self.added,
+            variant=self.variant,
+            static=self.static,
+            limits=limits,
+            moved=moved_bytes(self.stashes, count=len(self.runner)),
         )
+
+    @cached_property
+    def stashes(self) -> list[OffloadedStash]:
+        """Stashes that travel, by stage, replica and device; that each can is for rules to say."""
+        found, sizes = list[OffloadedStash](), (self.keeping or self).sizes
+        for replica in self.replicas if any(stage.offload for stage in self.plan.stages) else ():
+            size = round_up(replica.samples.share * sizes[replica.stage].stash)
+            for device in replica.group:
+                order, own = rows_on(self.orders, device), self.devices[device]
+                routes = host_routes(self.problem.cluster, own, routes=self.routes, num_bytes=size)
+                for moved in self.plan.stages[replica.stage].offload:
+                    rows = rows_of(moved, replica.stage, order=order)
+                    if rows is not None and routes is not None:
+                        found.append(OffloadedStash(replica.stage, moved.microbatch, device, size, routes, *rows))
+        return found
 
     @cached_property
     def added(self) -> list[list[Steps]]:

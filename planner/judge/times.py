@@ -7,6 +7,7 @@ Every action, transfer and synchronisation has one equation for its start, in te
     transfer          ready at the end of its action; starts once each of its links has served those before it
     synchronisation   the end of the stage's last action; if bucketed, it queues like a transfer
     gathering         the latest of: the gathering before it, the action before it on each of its devices
+    stash             a transfer: out at the end of its F; back once asked for, after what left before that action
 
 A timeline that satisfies all of them is the only one: whatever takes time ends after it starts, and what takes none
 depends on others without a cycle (`orders.deadlock` has ruled that out), so two such timelines could not differ for a
@@ -22,6 +23,7 @@ import numpy
 
 from planner.judge.active_stages import Gathering
 from planner.judge.device_orders import Booleans, Integers
+from planner.judge.host_memory import transfers as stash_transfers
 from planner.judge.host_pace import card_ends
 from planner.judge.reading import Reading
 from planner.judge.transfer_queue import TransferQueue, Transfers
@@ -99,6 +101,7 @@ class _Check:
             self.queue = TransferQueue(self.reading, transfers, exact=self.exact)
             if not self.reading.problem.cluster.overlap:
                 self.queue.take_actions(self.start, self.end)
+            yield from list(self.offloads())
             yield from chain(self.synchronisations(), self.queue.starts(), self.groups())
             yield from list(self.gatherings())
             yield from chain(self.starts(self._needed(transfers)), self.ending())
@@ -166,6 +169,7 @@ class _Check:
         before[begins[begins < len(before)]] = 0
         free = needed.reshape(-1)
         numpy.maximum.at(free, self.slot, numpy.maximum(before, self.gathered_at))
+        numpy.maximum.at(free, self.slot, self.travelled_at)
         if not self.reading.problem.cluster.overlap:
             free = self._after_transfers(free)
         expected = free[self.slot]
@@ -234,6 +238,27 @@ class _Check:
         if claimed or surplus:
             yield "the timeline gathers a stage too often"
 
+    def offloads(self) -> Iterator[str]:
+        """A stash leaves at the end of its F and comes back once asked for; two actions wait for it."""
+        claimed = {(each.stage, each.microbatch, each.device, each.is_back): each for each in self.timeline.offloads}
+        surplus = len(self.timeline.offloads) - len(claimed)
+        left, returned = self._zeros(len(self.end)), self._zeros(len(self.end))
+        for stash, is_back, route in stash_transfers(self.reading.stashes):
+            timed = claimed.pop((stash.stage, stash.microbatch, stash.device, is_back), None)
+            ready = max(self.end[stash.fetched - 1], left[stash.fetched]) if is_back else self.end[stash.made]
+            if timed is None or (timed.num_bytes, timed.ready_ns) != (stash.num_bytes, ready):
+                what = f"microbatch {stash.microbatch} of stage {stash.stage} on {stash.device}"
+                yield f"the stash of {what} is not ready at {ready} ns to travel {'back' if is_back else 'out'}"
+                continue
+            if timed.end_ns - timed.start_ns != route.time_ns:
+                yield f"a stash of stage {stash.stage} on {stash.device} does not travel for {route.time_ns} ns"
+            self.queue.take_stash(stash, route, is_back=is_back, times=timed[-3:])
+            waiting, row = (returned, stash.needed) if is_back else (left, stash.freed)
+            waiting[row] = max(waiting[row], timed.end_ns)
+        self.travelled_at = numpy.maximum(left, returned)
+        if claimed or surplus:
+            yield "the timeline moves a stash too often"
+
     def ending(self) -> Iterator[str]:
         """The timeline's makespan is the end of all that happens, plus what follows it."""
         if self.timeline.makespan_ns != self.makespan_ns():
@@ -273,6 +298,7 @@ def _largest(reading: Reading, timeline: Timeline) -> int:
         claimed += [abs(time) for sent in timeline.transfers for time in sent[-3:]]
     claimed += [abs(timed.end_ns) for timed in timeline.synchronisations]
     claimed += [abs(timed.end_ns) for timed in timeline.gathers]
+    claimed += [abs(timed.end_ns) for timed in timeline.offloads]
     channel_routes = zip(reading.channels, reading.channel_routes, strict=True)
     moving = [route.time_ns(channel.num_bytes) for channel, route in channel_routes if route is not None]
     return max([0, *claimed, *chain(*chain(*reading.durations)), *moving])

@@ -6,11 +6,12 @@ What takes no time occupies nothing. Where transfers do not overlap computation,
 """
 
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
 from planner.judge.device_orders import Integers
+from planner.judge.host_memory import HostRoute, OffloadedStash
 from planner.judge.reading import Reading
 from planner.judge.synchronisation import Ring
 from planner.judge.traffic import BEFORE_FIRST, EVERY, Channel
@@ -155,18 +156,33 @@ class Transfers:
                 arrivals[taken] = numpy.maximum(arrivals[taken], self.end[part])
 
 
+class _Queued(NamedTuple):
+    """A synchronisation, or a stash on its way to a host or back."""
+
+    stage: int
+    microbatch: int
+    is_backward: bool
+    links: tuple[Hashable, ...]
+    times: tuple[int, ...]
+    """When it is ready, starts and ends."""
+
+
 class TransferQueue:
-    """Who starts when on links that are shared. Entries are the transfers, then the synchronisations that queue."""
+    """Who starts when on links that are shared. Entries are the transfers, then synchronisations and stashes."""
 
     def __init__(self, reading: Reading, transfers: Transfers, *, exact: Any) -> None:
         self.reading, self.transfers, self.exact = reading, transfers, exact
-        self.rings: list[tuple[int, Ring, tuple[int, int, int]]] = []
+        self.others: list[_Queued] = []
         self.actions: dict[str, tuple[Integers, Integers]] = {}
         self._busy: dict[str, tuple[Integers, Integers]] = {}
 
     def take_ring(self, stage: int, ring: Ring, *, times: tuple[int, int, int]) -> None:
         """Let a synchronisation queue: when it is ready, starts and ends."""
-        self.rings.append((stage, ring, times))
+        self.others.append(_Queued(stage, self.transfers.count, True, tuple(ring.links), times))
+
+    def take_stash(self, stash: OffloadedStash, route: HostRoute, *, is_back: bool, times: tuple[int, ...]) -> None:
+        """Let the stash of a microbatch queue, out or back: when it is ready, starts and ends."""
+        self.others.append(_Queued(stash.stage, stash.microbatch, is_back, route.links, times))
 
     def take_actions(self, start: Integers, end: Integers) -> None:
         """Without overlap: the actions that take time keep their devices from sending and receiving."""
@@ -178,8 +194,8 @@ class TransferQueue:
 
     def starts(self) -> Iterator[str]:
         """Each starts once it is ready and all it occupies is free of those before it."""
-        transfers, rings = self.transfers, self.rings
-        extra = [numpy.array([times[i] for _, _, times in rings], dtype=self.exact) for i in range(3)]
+        transfers = self.transfers
+        extra = [numpy.array([each.times[i] for each in self.others], dtype=self.exact) for i in range(3)]
         columns = zip((transfers.ready, transfers.start, transfers.end), extra, strict=True)
         ready, start, end = (numpy.concatenate(pair) for pair in columns)
         rank, expected = self._ranks(ready), ready.copy()
@@ -202,23 +218,30 @@ class TransferQueue:
         """Stage and microbatch of an entry."""
         transfers = self.transfers
         if entry >= len(transfers.channel):
-            return self.rings[entry - len(transfers.channel)][0], transfers.count
+            return self.others[entry - len(transfers.channel)][:2]
         channel = self.reading.channels[int(transfers.channel[entry])]
         return self.reading.replicas[channel.sender].stage, int(transfers.microbatch[entry])
 
     def _ranks(self, ready: Integers) -> Integers:
-        """[entries] the turn of each: by readiness, stage, microbatch, direction, replica, and what is sent first."""
+        """[entries] the turn of each: by readiness, stage, microbatch, direction, replica, and what is sent first.
+
+        What is no transfer between stages comes after those, in the order in which it was taken.
+        """
         transfers, channels, replicas = self.transfers, self.reading.channels, self.reading.replicas
-        priority_of = numpy.zeros(len(channels) + 1, dtype=numpy.int64)
-        by_priority = sorted(
-            range(len(channels)), key=lambda n: (channels[n].is_backward, replicas[channels[n].sender].number, n)
-        )  # a sender's channels are listed in the order in which they take their turns
-        priority_of[by_priority] = numpy.arange(len(channels))
+        by_priority = sorted(  # a sender's channels are listed in the order in which they take their turns
+            [
+                *((each.is_backward, False, replicas[each.sender].number, n) for n, each in enumerate(channels)),
+                *((each.is_backward, True, 0, len(channels) + n) for n, each in enumerate(self.others)),
+            ]
+        )
+        priority_of = numpy.zeros(len(by_priority), dtype=numpy.int64)
+        priority_of[[n for *_, n in by_priority]] = numpy.arange(len(by_priority))
         stage_of = numpy.array([replicas[channel.sender].stage for channel in channels], dtype=numpy.int64)
-        stage = numpy.append(stage_of[transfers.channel], [number for number, *_ in self.rings]).astype(numpy.int64)
-        microbatch = numpy.append(transfers.microbatch, [transfers.count] * len(self.rings)).astype(numpy.int64)
-        priority = numpy.append(priority_of[transfers.channel], [len(channels)] * len(self.rings)).astype(numpy.int64)
-        key = (stage * (transfers.count + 2) + microbatch + 1) * (len(channels) + 1) + priority
+        stage = numpy.append(stage_of[transfers.channel], [each.stage for each in self.others]).astype(numpy.int64)
+        own = [each.microbatch for each in self.others]
+        microbatch = numpy.append(transfers.microbatch, own).astype(numpy.int64)
+        priority = numpy.append(priority_of[transfers.channel], priority_of[len(channels) :])
+        key = (stage * (transfers.count + 2) + microbatch + 1) * (len(by_priority) + 1) + priority
         if ready.dtype == object:
             order = numpy.array(sorted(range(len(key)), key=lambda n: (ready[n], key[n])), dtype=numpy.int64)
         else:
@@ -235,8 +258,8 @@ class TransferQueue:
                 for link in self.reading.channel_routes[number].links:  # type: ignore[union-attr]
                     users.setdefault(link, []).append(number)
         total = len(self.transfers.channel)
-        for index, (_, ring, _) in enumerate(self.rings):
-            for link in ring.links:
+        for index, (*_, links, (_, start, end)) in enumerate(self.others):
+            for link in links if end > start else ():
                 users.setdefault(link, []).append(-1 - index)
         return [self._entries(numbers, total=total) for numbers in sorted({tuple(each) for each in users.values()})]
 

@@ -21,10 +21,12 @@ from typing import NamedTuple
 from planner.actions import Action, Kind
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.gathers import TimedGather
+from planner.layout.offload import TimedOffload, moved_bytes
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import lay_out, memory_steps
 from planner.plan import DeviceGroup, Plan
 from planner.problem import Problem
+from planner.simulation.offloads import journeys
 from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline
 
 
@@ -180,6 +182,10 @@ class _PlayedPlan:
         """By stage, in order."""
         for gather in sorted(timeline.gathers, key=lambda each: each.position):
             self.gathers.setdefault(gather.stage, []).append(gather)
+        self.stashes = {(each.device, each.end_ns): each for each in timeline.offloads if each.start_ns < each.end_ns}
+        """Those that travel, by device and end."""
+        travelling = journeys(plan, self.laid_out.replicas, cluster=problem.cluster)
+        self.moved = moved_bytes(travelling, lengths={device: len(order) for device, order in plan.schedule.items()})
         self.local_inputs = self._local_inputs()
         self.own_transfers = self._own_transfers()
 
@@ -270,6 +276,11 @@ class _PlayedPlan:
                 return name, self.timeline.actions[name][position - 1]
         return None
 
+    def stash_for(self, device: str, timed: TimedAction) -> TimedOffload | None:
+        """The stash whose way out, or back, ended when `timed` could start."""
+        own = (self.stashes.get((name, timed.start_ns)) for name in self.group(device, timed.action.stage))
+        return next(filter(None, own), None)
+
     def gather_for(self, stage: int, position: int) -> TimedGather | None:
         """The gathering that the action at a place in its device's order waits for; None if its weights are whole."""
         own = self.gathers.get(stage, ())
@@ -357,7 +368,9 @@ class _Gaps:
         self.replayed, self.device, self.parts = replayed, device, parts
         self.order = replayed.timeline.actions[device]
         self.limit_bytes = replayed.problem.cluster.by_name[device].usable_bytes
-        self.steps = [memory_steps(replayed.cost(device, t.action), t.action.kind) for t in self.order]
+        plain = (memory_steps(replayed.cost(device, t.action), t.action.kind) for t in self.order)
+        moved = replayed.moved[device].tolist()
+        self.steps = [(during + size, after + size) for (during, after), size in zip(plain, moved, strict=True)]
         self.held = list(accumulate((after for _, after in self.steps), initial=replayed.laid_out.static_bytes[device]))
         self.own = deque(replayed.own_transfers[device])
         self.moved: set[int] = set()
@@ -411,6 +424,9 @@ class _Gaps:
 
     def _wait(self, idle: _Idle, action: Action) -> None:
         """Rules 3 and 4."""
+        if idle.free and (stash := self.replayed.stashes.get((self.device, idle.free[-1][1]))):
+            self.parts["transfer_ns"] += idle.take(stash.start_ns, stash.end_ns)
+            self.parts["link_ns"] += idle.take(stash.ready_ns, stash.start_ns)
         last = self.replayed.last_input.get((self.replayed.group(self.device, action.stage)[0], action))
         if last is not None:
             self.parts["transfer_ns"] += idle.take(last.start_ns, last.end_ns)
@@ -442,6 +458,9 @@ def _critical_path(replayed: _PlayedPlan) -> Iterator[_PathStep]:
             if gather is not None and gather.end_ns == timed.start_ns:
                 at = yield from _gather_steps(replayed, gather)
                 continue
+            if (stash := replayed.stash_for(device, timed)) is not None:
+                at = yield from _stash_steps(replayed, stash)
+                continue
             cause = replayed.cause(device, timed)
             if cause is None:
                 yield _PathStep("wait", timed.action.stage, 0, timed.start_ns)
@@ -459,6 +478,22 @@ def _gather_steps(
         yield _PathStep("gather", before.stage, before.start_ns, before.end_ns)
         before = replayed.before_gather(before)
     return before
+
+
+def _stash_steps(
+    replayed: _PlayedPlan, stash: TimedOffload
+) -> Generator[_PathStep, None, tuple[str, TimedAction] | None]:
+    """Stashes of a device one after the other; returns the action that they waited for before."""
+    before: TimedOffload | None = stash
+    while before is not None:
+        stash, ends = before, (f"{before.device}", "its host")
+        place = " → ".join(ends[::-1] if stash.is_back else ends)
+        yield _PathStep("transfer", stash.stage, stash.start_ns, stash.end_ns, place=place)
+        if stash.ready_ns < stash.start_ns:
+            yield _PathStep("link", stash.stage, stash.ready_ns, stash.start_ns, place=place)
+        before = replayed.stashes.get((stash.device, stash.ready_ns))
+    order = replayed.timeline.actions[stash.device]
+    return next(((stash.device, each) for each in reversed(order) if each.end_ns == stash.ready_ns), None)
 
 
 def _transfer_steps(sent: TimedTransfer) -> Iterator[_PathStep]:

@@ -21,6 +21,7 @@ from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_o
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.encoding import PLACES, EncodedOrders, Integers, encode
+from planner.simulation.offloads import OffloadedPlay, journeys
 from planner.simulation.timeline import (
     Direction,
     MemoryPoint,
@@ -115,6 +116,8 @@ class _Playback:
         self.count = self.problem.num_microbatches
         self.laid_out, self.replicas = laid_out, laid_out.replicas
         self.queues = [_GatherQueue(rank, plan=plan) for rank in laid_out.ranks]
+        stashes = journeys(plan, laid_out.replicas, cluster=self.problem.cluster)
+        self.offloads = OffloadedPlay(stashes, device_orders=device_orders)
         self.transfers = list(self._list_channels())
         self._check_size()
         self.holder = self._find_holders()
@@ -156,6 +159,7 @@ class _Playback:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
         times = self.count * sum(sum(_durations(replica.cost)) for replica in self.replicas)
         times += self.count * sum(sent.transfer.ticks for sent in self.transfers)
+        times += sum(route.duration_ns(each.num_bytes) for each in self.offloads.journeys for route in each.routes)
         costs = [replica.cost for replica in self.replicas]
         most = max((cost.stash_bytes + cost.weight_stash_bytes for cost in costs), default=0)
         if max(times, most * len(self.device_orders.kind)) >= MOST:
@@ -209,14 +213,23 @@ class _Playback:
         """Play; PlanError if the plan deadlocks."""
         runs = self._may_run()
         rings = self._rings()
-        times = play_schedule(self._schedule(runs, rings=rings))
+        schedule = self._schedule(runs, rings=rings)
+        times = self._play(schedule) if self.offloads.journeys and runs.all() else play_schedule(schedule)
         start, count = numpy.full(len(self.holder), -1, dtype=numpy.int64), numpy.count_nonzero(runs)
         start[runs], gathering = times.start[:count], times.start[count:]
         self._require_end(start)
         end = start + times.took[:count]
         synchronisations = self._synchronisations(end, times=times, rings=rings)
         found = self._timeline(start, end=end, times=times, synchronisations=synchronisations)
+        if self.offloads.journeys:
+            return replace(found, offloads=self.offloads.timed())
         return replace(found, gathers=self._timed_gathers(gathering)) if self.queues else found
+
+    def _play(self, schedule: PlayableSchedule) -> PlayedTimes:
+        """With stashes in between."""
+        inserted = self.offloads.inserted(schedule, make_transfer=TimedSend)
+        times: PlayedTimes = self.offloads.own_times(play_schedule(replace(schedule, **inserted)))
+        return times
 
     def _may_run(self) -> Any:
         """[A] false from the first action on that stands before what it needs on its own device, F before I before W.
@@ -407,6 +420,8 @@ class _Playback:
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
         """What is held depends on the device orders alone, only the times come from the simulation."""
         during, after = self.steps[self.holder, self.variant, self.device_orders.kind].T
+        if self.offloads.journeys:
+            during, after = during + self.offloads.moved_bytes, after + self.offloads.moved_bytes
         static = self.laid_out.static_bytes
         base = _column([static[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])

@@ -9,6 +9,7 @@ import numpy
 
 from planner.actions import Action
 from planner.layout.gathers import TimedGather
+from planner.layout.offload import TimedOffload
 from planner.simulation.encoding import EncodedOrders, Integers
 
 Direction = Literal["forward", "backward"]
@@ -80,6 +81,8 @@ class Timeline:
     peak_bytes: Mapping[str, int]
     """Largest value of `memory` per device."""
     gathers: tuple[TimedGather, ...] = ()
+    """In order of their start."""
+    offloads: tuple[TimedOffload, ...] = ()
     """In order of their start."""
 
     def objective_ns(self, objective: str) -> int:

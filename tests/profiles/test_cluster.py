@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiles.cluster import Cluster, Device, Link
+from profiles.cluster import Cluster, Device, Host, HostLink, Link
 
 
 def make_device(name: str, **changes: Any) -> Device:
@@ -227,3 +227,41 @@ def test_many_routes_at_once_are_the_same_routes():
                 assert (tables.latency[x, y], tables.bandwidth[x, y]) == (route.latency_ns, route.bandwidth_bytes_per_s)
                 at = x * len(names) + y
                 assert tuple(tables.resources[tables.start[at] : tables.start[at + 1]].tolist()) == route.links
+
+
+def with_hosts(*, host: str = "h", host_link: str = "pcie", stated: str = "h", **changes: Any) -> Cluster:
+    """Devices a and b of host h, with a link to its memory that both share."""
+    devices = tuple(make_device(name, host=host, host_link=host_link) for name in "ab")
+    links = (make_link("ab"), make_link("ah", latency_ns=4, message_overhead_ns=3), make_link("bh", duplex=False))
+    link = HostLink(name="pcie", bandwidth_bytes_per_s=5 * 10**8, latency_ns=7, duplex=False)
+    fields = {"devices": devices, "links": links, "host_links": (link,), "hosts": (Host(name=stated, memory_bytes=9),)}
+    return Cluster(**{"name": "rig"} | fields | changes)
+
+
+def test_stashes_take_a_host_link_or_that_of_messages():
+    """Tests that both devices share a link of its own, in both directions, and each has its own of `links`."""
+    own, shared = with_hosts(), with_hosts(host_link="h")
+    assert own.host_routes["a"] == own.host_routes["b"]
+    out, back = own.host_routes["a"]
+    assert (out.links, back.links, out.duration_ns(10)) == ((6,), (6,), 27)
+    out, back = shared.host_routes["a"]
+    assert (out.links, back.links, out.duration_ns(10)) == ((2,), (3,), 17)
+    assert out == shared.route("a", "h", num_bytes=10)
+    assert shared.host_routes["b"].back.links == (4,)
+    assert not make_cluster("a").host_routes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"host_link": "nvlink"}, "host_link = 'nvlink' is none of host_links, and links has none"),
+        ({"host": "", "links": (make_link("ab"),)}, "hosts does not state the memory_bytes of host ''"),
+        ({"stated": "g"}, "hosts does not state the memory_bytes of host 'h'; add it to hosts"),
+        ({"host_links": (HostLink(name="h", bandwidth_bytes_per_s=1),)}, "'h' is a host and a host link"),
+        ({"hosts": (Host(name="h", memory_bytes=1),) * 2}, "host 'h'"),
+    ],
+)
+def test_host_links_are_checked(changes: dict, message: str):
+    """Tests that a host link, and the memory at its end, are named where they are missing or stated twice."""
+    with pytest.raises(ValueError, match=message):
+        with_hosts(**changes)

@@ -35,6 +35,7 @@ from planner.execute.run.unused_stages import forget_unused_stages
 from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
 from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
+from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.stage.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.stage.split_stage import SplitRuntime
@@ -103,7 +104,7 @@ class Execution:
         if preparation.example is not None:
             self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
         self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
-        self.active = self._find_active()
+        self.active, self.stashes = self._find_active(), self._find_stashes()
         self.weight_stream = weight_stream
         for stage in self.stages:
             stage.weight_stream = weight_stream
@@ -136,6 +137,16 @@ class Execution:
         if most is None or not self.model.active:
             return None
         return ActiveStages(self.model.active, order=self.layout.rows[self.rank], most=most)
+
+    def _find_stashes(self) -> HostStashes | None:
+        """What stages here save for microbatches whose stash travels to the host."""
+        offloads = {each.stage_index: self.plan.stages[each.stage_index].offload for each in self.stages}
+        if not any(offloads.values()):
+            return None
+        found = HostStashes(offloads, order=self.layout.rows[self.rank], device=self.device)
+        for stage in self.stages:
+            cast(StageModule, stage.submod).offloading = partial(found.forward, stage.stage_index)
+        return found
 
     def _make_runtime(self) -> StepRuntime | DirectRuntime:
         count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
@@ -296,6 +307,9 @@ class Execution:
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
             self.runtime.loss_factor *= self._loss_weight
         self.log.on_note = None if self.active is None else self.active.take
+        if self.stashes is not None:
+            self.stashes.begin()
+            self.log.on_note = self.stashes.take
         with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
             losses = self._run_actions(share)
         self.log.on_note = None

@@ -3,7 +3,8 @@
 import copy
 import hashlib
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -47,6 +48,8 @@ class StageModule(nn.Module):
         self.microbatch = 0
         """The current one."""
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
+        self.offloading: Callable[..., AbstractContextManager[None]] | None = None
+        """Around the forward of a microbatch whose saved tensors may travel to the host."""
         self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
         self.moment: Moment | None = None
@@ -78,6 +81,12 @@ class StageModule(nn.Module):
 
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
         """Tensors as they arrive, in the order of the wiring; gives those that leave, alone if it is only one."""
+        if self.offloading is None or arrived[0].is_meta:
+            return self._run(arrived)
+        with self.offloading(self.microbatch, module=self):
+            return self._run(arrived)
+
+    def _run(self, arrived: Tensors) -> torch.Tensor | Tensors:
         if self._is_row and not arrived[0].is_meta and not self.clones_views:
             if self._drawing is None:
                 self._settle()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.actions import Offload
 from planner.documents.plan_values import DEGREES
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.device_orders import are_actions
@@ -62,12 +63,22 @@ def _is_stage(stage: Stage) -> bool:
         and all(_is_names(group) for group in stage.replicas)
         and (isinstance(stage.recompute, bool) or _is_map(stage.recompute))
         and _are_numbers(stage.recompute_microbatches)
+        and isinstance(stage.offload, tuple)
+        and all(map(_is_offload, stage.offload))
         and stage.shard in SHARDS
         and isinstance(stage.degrees, tuple)
         and all(name in DEGREES and type(count) is int for name, count in stage.degrees)
         and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
         and isinstance(stage.samples, tuple)
         and all(type(count) is int and abs(count) <= MAX_SAMPLES for count in stage.samples)
+    )
+
+
+def _is_offload(value: object) -> bool:
+    return (
+        isinstance(value, Offload)
+        and _are_numbers((value.microbatch,))
+        and are_actions((value.freed_before, value.fetched_before))
     )
 
 

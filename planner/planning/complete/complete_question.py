@@ -75,6 +75,7 @@ def require_covered(problem: Problem) -> None:
         (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
         (options.recompute_microbatches, "options: recompute_microbatches = true", "set it to false"),
         (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
+        (options.offload, "options: offload = true", "set it to false"),
         (
             options.synchronisation != "after",
             f"options: synchronisation = {options.synchronisation}",

@@ -257,7 +257,9 @@ def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> No
     """
     costs, bound = run.costs, run.lower_bound
     if run.problem.options.has_other_plans:
-        options = replace(run.problem.options, unequal_shares=False, max_active_stages=None, fully_shard=False)
+        options = replace(
+            run.problem.options, unequal_shares=False, max_active_stages=None, fully_shard=False, offload=False
+        )
         equal = replace(run.problem, options=options)
         costs, has_time = CostModel(equal), run.time_until(_BOUND_SHARE)
         bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)

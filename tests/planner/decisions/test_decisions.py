@@ -44,9 +44,10 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
         "plan = ['plan', 'demo:alexnet-two-gpus', '--max-rounds', '0', '-q', '-o', 'plan.json']\n"
         "assert main(plan) == 0\n"
         "asked = '--unequal-shares', '--split-placement', '--recompute-layers', '--recompute-microbatches'\n"
-        "asked += '--max-active-stages 1 --shard-optimizer allow', '--pareto', '--objective cost', '--fully-shard'\n"
+        "asked += '--max-active-stages 1 --shard-optimizer allow', '--pareto', '--objective cost', '--offload'\n"
+        "asked += ('--fully-shard',)\n"
         "codes = [main([*plan, *each.split()]) for each in asked]\n"
-        "sys.exit(codes != [2] * 8)\n"
+        "sys.exit(codes != [2] * 9)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

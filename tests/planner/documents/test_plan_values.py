@@ -11,7 +11,7 @@ def test_what_is_added_to_the_classes_of_plans_is_about_their_fields():
         assert set(forms) <= set(found[name]["properties"])
     fields = {
         field
-        for name in (*_FORMS, "ImproverTally", "RentalResult", "SizeResult")
+        for name in (*_FORMS, "ImproverTally", "Offload", "RentalResult", "SizeResult")
         for field in found[name]["properties"]
     }
     assert set(RANGES) <= fields

@@ -21,6 +21,7 @@ from tests.planner.builders import (
     make_stage,
     with_evidence,
 )
+from tests.planner.offloads import make_offload, with_host_links
 from tests.strategies import with_memory
 
 WORDS = {"a": "0F0 0F1 0I0 0W0 0B1", "b": "1F0 1I0 1W0 1F1 1B1"}
@@ -209,6 +210,27 @@ def fully_sharded(
     return make
 
 
+def with_offload(
+    text: str = "0 0F1 0I0", *, is_allowed: bool = True, is_linked: bool = True, room: int = 100
+) -> Callable[[], tuple[Problem, Plan]]:
+    """The base plan where a microbatch of the first stage travels: which, freed and fetched before what."""
+
+    def make() -> tuple[Problem, Plan]:
+        problem = with_host_links(base_problem(), room=room)
+        devices = [replace(each, host_link=each.host_link if is_linked else "") for each in problem.cluster.devices[:1]]
+        devices += problem.cluster.devices[1:]
+        layers = [replace(layer, stash_bytes=8) for layer in problem.profile.layers]
+        problem = replace(
+            problem,
+            profile=replace(problem.profile, layers=tuple(layers)),
+            cluster=replace(problem.cluster, devices=tuple(devices)),
+            options=replace(problem.options, offload=is_allowed),
+        )
+        return problem, base_plan(problem, replace(make_stage("w x @ a"), offload=(make_offload(text),)), "y z @ b")
+
+    return make
+
+
 def skipping_edge() -> tuple[Problem, Plan]:
     problem = base_problem(skip_edges=False)
     edges = (*problem.profile.edges, make_edge("w z"))
@@ -373,6 +395,11 @@ BROKEN: dict[str, Callable[[], tuple[Problem, Plan]]] = {
     "gathered-forbidden": gathered(2),
     "gathered-ranks": gathered(beside="optimizer"),
     "gathered-order": gathered(c="0F1 0F0 0B0 0B1"),
+    "offload-forbidden": with_offload(is_allowed=False),
+    "offload-wrong": with_offload("2 0F1 0I0"),
+    "offload-unlinked": with_offload(is_linked=False),
+    "offload-order": with_offload("0 0F1 0W0"),
+    "host-memory-exceeded": with_offload(room=15),
     "full-shard-forbidden": fully_sharded(is_allowed=False),
     "full-shard-alone": fully_sharded("w x @ a | c", "y z @ b"),
     "full-shard-order": fully_sharded(order="0F0 0F1 0B0 0B1"),

@@ -3,6 +3,7 @@
 import pytest
 
 from planner.decisions.max_active_stages.move import GatherImprover
+from planner.decisions.offload.move import OffloadImprover
 from planner.decisions.recompute_layers.move import RecomputeImprover
 from planner.decisions.recompute_microbatches.move import MicrobatchRecomputeImprover
 from planner.decisions.split_placement.move import SplitPlacementImprover
@@ -23,8 +24,8 @@ def test_parts_are_checked():
     with pytest.raises(ValueError, match="no part 'joint search' of the search; choose from class pipelines, dynamic"):
         SearchParams(without=("joint search",))
     improvers = (
-        BoundImprover, SingleOrders, ExactImprover, GatherImprover, MicrobatchRecomputeImprover, Sessions,
-        OverlapImprover, RecomputeImprover, ShareImprover, SplitPlacementImprover,
+        BoundImprover, SingleOrders, ExactImprover, GatherImprover, MicrobatchRecomputeImprover, OffloadImprover,
+        Sessions, OverlapImprover, RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
     others = {CLASS_PIPELINES, NEAR_BOUND, "dynamic programme", "interval programme", "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)

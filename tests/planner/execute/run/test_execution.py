@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.long_runs import IS_LONG, shortened
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.export import chains
 from tests.planner.hasty import make_plan
+from tests.planner.offloads import random_offloads
 
 WORKER = Path(__file__).parents[3] / "integration/execute_worker.py"
 
@@ -120,6 +122,13 @@ def by_microbatch(case: Case) -> Case:
     pairs = zip(case.plan.stages, listed, strict=True)
     stages = tuple(replace(stage, recompute_microbatches=own) for stage, own in pairs)
     return replace(case, plan=replace(case.plan, stages=stages))
+
+
+def offloaded(case: Case) -> Case:
+    """The same plan with every stash that is kept and can travel in host memory meanwhile."""
+    plan = random_offloads(Random(1), case.plan, count=case.plan.problem.num_microbatches, share=1)
+    assert any(stage.offload for stage in plan.stages)
+    return replace(case, plan=plan)
 
 
 def with_samples(case: Case, *samples: tuple[int, ...]) -> Case:
@@ -234,6 +243,11 @@ TWO = methods(2, 3, 4) | {
     ),
     "GPT, some microbatches recomputed": by_microbatch(
         drawn("0 1", cut=(2, 2), num_microbatches=3, model="gpt", recompute="yy", backward="B")
+    ),
+    "activations in host memory": offloaded(drawn("0 1 0", cut=(3, 2, 2), num_microbatches=4, seed=5)),
+    "activations in host memory, native split": offloaded(drawn("0 1", num_microbatches=4, split="native")),
+    "GPT, activations in host memory or recomputed": offloaded(
+        by_microbatch(drawn("0 1", cut=(2, 2), num_microbatches=4, model="gpt", recompute="yy", backward="B"))
     ),
     "recomputation everywhere, V": drawn("0 1 1 0", num_microbatches=4, recompute="yyyy", seed=3),
     "bfloat16": drawn("0 1", cut=(2, 2), num_microbatches=4, model="bfloat16", dtype="bfloat16"),
@@ -470,6 +484,7 @@ FOUR = methods(4, *shortened((8,), whole=(6, 8))) | {
     "1 to 2 to 1, some microbatches recomputed": by_microbatch(
         drawn("0 1/2 3", cut=(1, 2, 1), num_microbatches=4, recompute="yyn")
     ),
+    "1 to 2 to 1, activations in host memory": offloaded(drawn("0 1/2 3", cut=(1, 2, 1), num_microbatches=4)),
     "1 to 3, bfloat16": drawn("0 1/2/3", num_microbatches=3, model="bfloat16", dtype="bfloat16"),
     "1 to 3, sum of losses": drawn("0 1/2/3", num_microbatches=2, model="summed"),
     "1 to 3, tied": drawn("0 1/2/3", cut=(2, 2), num_microbatches=3, model="tied"),

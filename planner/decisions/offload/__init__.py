@@ -1,0 +1,1 @@
+"""The stash of a microbatch travels to host memory and back."""
