@@ -207,7 +207,10 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # it was ended within a line
+            path.write_text(whole, encoding="utf-8")
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
 
     def add(self, line: dict[str, Any]) -> None:
         """Keep a line, at once."""

@@ -128,7 +128,7 @@ def _times(costs: CostModel, stage: Stage, *, layer: Layer, recompute: bool) -> 
 def _overhead(costs: CostModel, stage: Stage) -> tuple[int, int]:
     """What an F and a B cost beyond their layers, on the slowest of the devices."""
     profile, types = costs.problem.profile, {costs.group_type(group) for group in stage.replicas}
-    forward, backward = (max(profile.overhead_ns(each, kind) for each in types) for kind in "FB")
+    forward, backward = (max(profile.overhead_ns(each, kind, has_stages=False) for each in types) for kind in "FB")
     return forward, backward
 
 

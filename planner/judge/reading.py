@@ -227,7 +227,10 @@ class Reading:
             exchanges = exchange_times(self.profile, layer, device_type=device_type)
             measured = self._measured[layer.name, device_type, width]
             found.append(TimedLayer(times, exchanges, asking_times(measured, unit_size(self.profile) * share), kind))
-        return stage_paces(found, share=share, overhead=action_overhead(self.profile, device_type))
+        return stage_paces(found, share=share, overhead=self._overhead(device_type))
+
+    def _overhead(self, device_type: str) -> dict[str, int]:
+        return action_overhead(self.profile, device_type, num_stages=len(self.plan.stages))
 
     def _stage_times(self, replica: StageReplica, share: Fraction) -> dict[str, int]:
         """What its stage takes on the devices of a stage replica, for a share of the samples."""
@@ -239,7 +242,7 @@ class Reading:
             if times is None:
                 raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width {width} for {share}")
             known.append(times)
-        overhead = action_overhead(self.profile, device_type)
+        overhead = self._overhead(device_type)
         exchanges = [exchange_times(self.profile, layer, device_type=device_type) for layer in layers]
         return stage_times(known, share=share, overhead=overhead, exchanges=exchanges)
 
@@ -257,7 +260,8 @@ class Reading:
                 own = {device for group in stage.replicas for device in group}
                 end = max(taken[device] for device in own) + self.gathering_ns(stage, size)
                 taken |= dict.fromkeys(own, end)
-        return self.profile.optimizer_ns + max(taken.values())
+        several = self.profile.stages_optimizer_ns if len(self.plan.stages) > 1 else 0
+        return self.profile.optimizer_ns + several + max(taken.values())
 
     def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
         """How long the replicas of a sharding stage take to gather its weights once."""

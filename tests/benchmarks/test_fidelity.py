@@ -76,6 +76,8 @@ def test_records_are_continued(tmp_path: Path):
     own, other = Records(records.path).entries(model)
     assert (own.turns, own.alone, other.alone, other.held) == ([[1.0, 2.0]], [], [3.0], {"d0": 7})
     assert other.ratio_to(own) == 2
+    Records(records.path).add({"model": model.factory, "kind": "turns", "times": times, "failures": {}})
+    assert len(Records(records.path).of(model, "turns")) == 2
     assert Records(records.path).entries(MODELS[1]) == []
 
 
