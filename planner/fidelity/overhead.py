@@ -251,7 +251,7 @@ def _find_direct(
     over = {
         kind: round(expected(gaps.get(kind, ()))) + max(0, ns - planned.duration_ns(kind)) for kind, ns in usual.items()
     }
-    around = round(expected([_around_replica(entry, by_wall=by_wall) for entry in entries]))
+    around = round(expected([_around_reduction(entry) for entry in entries]))
     steps = sum(layer.optimizer_ns(device_type) for layer in layers)
     if around < steps:  # a step of all layers at once takes less than one of each
         layers = [with_shorter_step(layer, (around, steps)) for layer in layers]
@@ -267,10 +267,9 @@ def _find_direct(
     )
 
 
-def _around_replica(entry: Mapping[str, Any], *, by_wall: bool) -> int:
-    """Around the actions; by the wall without what passes until gradients are added up, which is the link's."""
-    times = entry["times"]
-    return _around(entry) - (times["reduced_ns"] - entry["actions"][-1][2] if by_wall else 0)
+def _around_reduction(entry: Mapping[str, Any]) -> int:
+    """Around the actions, without what passes until gradients are added up, which is the link's."""
+    return _around(entry) - int(entry["times"]["reduced_ns"] - entry["actions"][-1][2])
 
 
 def _surplus(problem: Problem, plan: Plan, *, inside: Mapping[tuple[int, str], Sequence[int]]) -> dict[str, float]:
