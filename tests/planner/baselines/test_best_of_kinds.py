@@ -8,10 +8,11 @@ from planner.baselines.best_of_kinds import KINDS, Kind, best_of_kinds, kind_of_
 from planner.baselines.registry import METHODS
 from planner.batch_problem import BatchProblem, problem_for
 from planner.plan import Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from profiles.load import load_workload
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 LAYERS = [make_layer("x", (40, 40, 40)), make_layer("y", (40, 40, 40))]
 

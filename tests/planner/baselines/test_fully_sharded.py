@@ -14,11 +14,11 @@ from planner.baselines.registry import make_baselines, play_baseline
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan as find_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from tests.planner.builders import make_link, make_problem
-from tests.planner.test_sharded_optimizer import stepping
+from tests.planner.hasty import make_plan as find_plan
+from tests.planner.layout.test_gathers import stepping
 
 
 def sharded_problem(num_microbatches: int = 2, **options: object) -> Problem:
