@@ -132,12 +132,17 @@ def _last_lines(path: Path) -> str:
 def with_overheads(workload: Workload, found: "Overheads") -> Workload:
     """The workload with what was found, in its profile and on every link."""
     profile, cluster = workload.profile, workload.cluster
-    step = profile.optimizer_ns
+    num_devices = 0 if cluster is None else len(cluster.devices)
+    is_known = num_devices >= 2 or found.stages_iteration_ns > 0  # else messages are in it, and one device has none
+    always = max(profile.optimizer_ns, found.iteration_ns if is_known else 0)
+    several = max(0, found.iteration_ns + found.stages_iteration_ns - always)
     predicted, measured = (f"{taken / 1e6:.1f} ms" for taken in (found.predicted_ns, found.measured_ns))
     note = (
         f"Overhead of actions and messages from {found.num_actions} actions of a pipeline of two processes, whose "
         f"iteration takes {predicted} by these figures and took {measured}."
     )
+    if found.stages_iteration_ns:
+        note += " Layers take together what the whole model took without messages; what stages add is stated apart."
     return replace(
         workload,
         profile=replace(
@@ -145,7 +150,8 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
             layers=tuple(_with_exchanges(layer, found.exchanges) for layer in found.layers),
             probe=ProbeRun(predicted_ns=max(1, found.predicted_ns), measured_ns=max(1, found.measured_ns)),
             action_overhead_ns=(found.action,),
-            optimizer_ns=max(step, found.iteration_ns) if len(cluster.devices if cluster else ()) >= 2 else step,
+            optimizer_ns=always,
+            stages_optimizer_ns=several if is_known else 0,
             reduction_bytes=found.reduction_bytes,
             provenance=f"{profile.provenance} {note}",
         ),

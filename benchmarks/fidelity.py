@@ -1,544 +1,501 @@
-"""Is what is predicted what happens? `python -m benchmarks.fidelity [--quick] [--minutes 25] [--models A,B] -o FILE`.
+"""Is what is predicted what happens? `python -m benchmarks.fidelity --minutes 20 --records FILE -o TABLE`.
 
-Measured the user's way: README's commands, each in fresh processes, profile before any plan exists. Models are those
-of `benchmarks.transformers_models` (extra `models`) and of `examples`.
+README's commands profile and plan; then all contenders of a model take an iteration each in turns, within one launch of
+fresh processes, launch after launch. What is compared is the ratio of two contenders. Some plans also run alone, for
+their absolute time and memory. What the records file holds is not measured again: a run that was ended goes on.
 """
 
-import math
+import itertools
+import json
 import os
 import statistics
 import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from api.tuning.short_run import ShortRun
+from api.inputs import make_problem, question_of
 from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
-from benchmarks.host_pace import host_pace
 from benchmarks.report import Table, make_parser, ms, percent
-from benchmarks.user_flow import (
-    Flow,
-    FlowError,
-    FlowModel,
-    balanced_cut,
-    find_baseline,
-    make_layout,
-    read_peaks,
-    spread_of,
-    without_evidence,
-)
+from benchmarks.user_flow import Flow, FlowError, FlowModel, balanced_cut, find_baseline, make_layout, without_evidence
+from planner.baselines.best_of_kinds import best_of_kinds
 from planner.document import parse_plan
 from planner.errors import PipeplanError
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
-from profiles.model_profile import ProbeRun
+from profiles.measure.host_processes import HostProcesses
 from profiles.workload import Workload
 
-PLANNING_S = 5.0
-"""README's time limit."""
+PLANNING_S, OTHER_PLANS_S = 5.0, 3.0
+"""README's time limit, and that of plans with other switches."""
 
-Kind = Literal["own", "given layout", "torch"]
+TURNS_S, ALONE_S, LAUNCH_S = 12.0, 1.5, 600.0
+"""Seconds of iterations of a launch in turns and of one alone, as predicted; and most that any launch may take."""
 
-MEDIAN, WORST, OWN_MEDIAN = 0.03, 0.10, 0.04
-"""Targets: error of the iteration's time over all plans, of any plan, and over the planner's own plans."""
+NUM_ALONE = 5
+"""Plans of a model that also run alone."""
 
-MEMORY_MEDIAN, MEMORY_WORST, TOO_LITTLE = 0.05, 0.15, 0.03
+LEAST, MOST, LEAST_ALONE = 5, 40, 4
+"""Rounds of a launch."""
+
+RATIO_MEDIAN, RATIO_WORST, MEDIAN, WORST = 0.02, 0.06, 0.03, 0.10
+"""Targets: error of the ratio of two plans, and of the iteration's time."""
+
+MEMORY_MEDIAN, MEMORY_WORST, TOO_LITTLE = 0.04, 0.12, 0.03
 """Targets: error of peak memory, and how much less than measured may ever be predicted."""
 
-NEAR, PREFERRED = 0.02, 0.95
-"""The preferred plan is the fastest, or within so much of it, in so many of the models."""
+NEAR, PREFERRED = 0.02, 0.90
+"""The preferred plan is the fastest contender, or within so much of it, in so many of the models."""
 
-STEADY, NUM_STEADY, NUM_PROFILES = 0.05, 2, 3
-"""A run counts if the host was as fast before and after it as beside the profile, within so much; so many of those are
-wanted of every plan; and a model is profiled at most so often, until the host was equally fast before and after."""
+OWN = "planner"
+"""The preferred plan; all ratios are to it."""
 
-SIGNIFICANT = 0.05
-"""A sign is common to the errors if a fair coin would give one as lopsided less often."""
-
-LIBRARY = ("gpt2", "llama", "bert", "t5", "vit", "resnet18")
 MODELS = (
     FlowModel(name="small GPT (examples)", factory="examples.small_gpt:make_training"),
-    FlowModel(name="residual network (examples)", factory="examples.resnet:make_training"),
-    *(FlowModel(name=name, factory=f"benchmarks.transformers_models:{name}") for name in LIBRARY),
-    FlowModel(
-        name="paced layers, 4 processes (emulation)",
-        factory="benchmarks.paced_model:make_training",
-        num_devices=4,
-        switches=("--clock", "wall"),  # the default clock counts a thread's own time, and these layers sleep
-        is_emulated=True,
+    *(
+        FlowModel(name=name, factory=f"benchmarks.transformers_models:{name}")
+        for name in ("gpt2", "llama", "bert", "t5", "vit", "resnet18")
+    ),
+    *(
+        FlowModel(name=name, factory=f"benchmarks.transformers_models:{name}", is_unseen=True)
+        for name in ("qwen3", "whisper", "convnext")
     ),
 )
 
-UNSEEN = tuple(FlowModel(name=name, factory=f"benchmarks.transformers_models:{name}") for name in ("qwen3", "whisper"))
-"""Models that nothing was tuned on: in the table if they are named (`--models qwen3,whisper`)."""
+OTHERS = (FlowModel(name="residual network (examples)", factory="examples.resnet:make_training"),)
+"""In the table if they are named (`--models`)."""
 
 
 @dataclass(kw_only=True)
 class Entry:
-    """What is run, and what was measured for it so far."""
+    """A contender, what is predicted of it, and what was measured."""
 
     name: str
-    kind: Kind
-    path: Path | None = None
-    """The plan's document."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """For torch's own."""
-    predicted_ns: int = 0
-    """For torch's own: what it is guessed to take, for the number of iterations; it is not shown."""
+    about: Mapping[str, Any]
+    """As `benchmarks.turns.make_contender` takes it."""
+    predicted_ns: int
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of a plan: predicted, by device."""
     stages: str = ""
-    is_replicated: bool = False
-    runs: list[ShortRun] = field(default_factory=list)
+    turns: list[list[float]] = field(default_factory=list)
+    """Per launch, the nanoseconds of every round."""
+    alone: list[float] = field(default_factory=list)
+    """Nanoseconds of the iterations of a launch of its own."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Measured peak, by device."""
     failure: str = ""
-    paces: list[float] = field(default_factory=list)
-    """Of every run: how long a fixed piece of work took before or after it, whichever is farther from what it took
-    beside the profile, over that."""
 
     @property
-    def num_steady(self) -> int:
-        """How many of the runs count."""
-        return sum(abs(pace - 1) <= STEADY for pace in self.paces)
-
-    @property
-    def is_steady(self) -> bool:
-        """The host was as fast in some run as beside the profile."""
-        return self.num_steady > 0
-
-    @property
-    def counted(self) -> list[ShortRun]:
-        """The runs that count; all of them where the host was never as fast as beside the profile, or nobody looked."""
-        found = [run for run, pace in zip(self.runs, self.paces, strict=False) if abs(pace - 1) <= STEADY]
-        return found or self.runs
-
-    @property
-    def measured_ns(self) -> int | None:
-        return round(statistics.median(run.median_ns for run in self.counted)) if self.runs else None
-
-    @property
-    def spread(self) -> float:
-        """Quartiles of all iterations apart, over the median."""
-        return spread_of([duration for run in self.counted for duration in run.durations_ns])
+    def is_plan(self) -> bool:
+        """Whether it is run by this project's executor."""
+        return "plan" in self.about
 
     @property
     def error(self) -> float | None:
-        """(predicted - measured) / measured; None for torch's own."""
-        measured = self.measured_ns
-        return None if measured is None or self.kind == "torch" else (self.predicted_ns - measured) / measured
+        """(predicted - measured) / measured, of what it takes alone."""
+        return self.predicted_ns / statistics.median(self.alone) - 1 if self.alone else None
 
-    @property
-    def pace(self) -> float | None:
-        """How much slower the host was for the runs that count than for the profile; None where nobody looked."""
-        steady = [pace for pace in self.paces if abs(pace - 1) <= STEADY]
-        return statistics.median(steady or self.paces) if self.paces else None
+    def ratio_to(self, other: "Entry") -> float | None:
+        """How many times as long as the other it takes: the median over rounds of both."""
+        pairs = [(mine, theirs) for a, b in zip(self.turns, other.turns, strict=False)
+                 for mine, theirs in zip(a, b, strict=False)]  # fmt: skip
+        return statistics.median(mine / theirs for mine, theirs in pairs) if pairs else None
 
-    @property
-    def paced_error(self) -> float | None:
-        """The error of a prediction that knows how fast the host would be."""
-        measured, pace = self.measured_ns, self.pace
-        if measured is None or pace is None or self.kind == "torch":
-            return None
-        return (self.predicted_ns * pace - measured) / measured
+    def ratio_error(self, other: "Entry") -> float | None:
+        """By how much the predicted ratio to the other is off."""
+        measured = self.ratio_to(other)
+        return None if measured is None else self.predicted_ns / other.predicted_ns / measured - 1
 
-    def memories(self) -> list[tuple[int, int]]:
-        """Predicted and measured peak of every device whose runs say what it held: the most of any run."""
-        measured: dict[str, int] = {}
-        for run in self.runs:
-            for device, peak in read_peaks(run).items():
-                measured[device] = max(peak, measured.get(device, 1))
-        return [(self.peak_bytes[device], peak) for device, peak in measured.items()]
-
-    def memory(self) -> tuple[int, int] | None:
-        """Those of the device where they differ most; None where runs do not say."""
-        return max(self.memories(), key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
+    def memory_errors(self) -> list[float]:
+        """(predicted - measured) / measured, per device."""
+        return [self.peak_bytes[device] / peak - 1 for device, peak in self.held.items() if peak]
 
 
-OWN: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("planner", ()),
-    ("planner, no replication", ("--no-replication",)),
-    ("planner, whole backwards", ("--no-split-backward",)),
-    ("planner, one stage per device", ("--max-stages-per-device", "1")),
-    ("planner, three stages per device", ("--max-stages-per-device", "3")),
-)
-"""README's second command; the first is what the planner prefers, the others ask for less or more."""
-
-NUM_OWN = 3
-"""Different plans of the planner's own per model."""
-
-
-def make_own(flow: Flow, *, count: int) -> Iterator[Entry]:
-    """So many different plans of the planner's own, if there are as many."""
-    known: set[str] = set()
-    for name, switches in OWN:
-        if len(known) == count:
-            break
-        entry = _entry(name, "own", lambda n=name, s=switches: flow.plan(n, *s, time_limit_s=PLANNING_S))
-        key = entry.failure if entry.path is None else key_of(parse_plan(entry.path.read_bytes(), source=name))
-        if key not in known:
-            known.add(key)
-            yield entry
-
-
-def make_entries(flow: Flow, workload: Workload, *, is_quick: bool) -> Iterator[Entry]:
-    """The planner's own plans, given layouts, and torch's own."""
-    yield from make_own(flow, count=1 if is_quick else NUM_OWN)
-    count = flow.model.num_devices
-    singles = [(number,) for number in range(count)]
-    cut, everyone = balanced_cut(workload, count), tuple(range(count))
-    whole = (len(workload.profile.layers),)
-    layouts: list[tuple[str, Callable[[], Plan]]] = [
-        ("data parallel", lambda: find_baseline("data parallel", make_layout(workload, whole, places=[everyone]))),
-        ("1F1B", lambda: find_baseline("1F1B", make_layout(workload, cut, places=singles, split_backward=False))),
-    ]
-    if not is_quick:
-        halves = balanced_cut(workload, 2)
-        layouts += [
-            ("two stages, all replicas", lambda: _ordered(make_layout(workload, halves, places=[everyone, everyone]))),
-        ]
-    for name, make in layouts:
-        yield _entry(name, "given layout", lambda n=name, m=make: flow.write(n, without_evidence(m())))
-    yield from _torch_entries(flow.model, workload, cut=cut, is_quick=is_quick)
+def make_entries(flow: Flow, workload: Workload) -> Iterator[Entry]:
+    """The planner's own plans, given layouts, and torch's own, predicted by the profile and nothing else."""
+    count, model = flow.model.num_microbatches, flow.model
+    preferred = flow.plan(OWN, "--no-idle-devices", time_limit_s=PLANNING_S)
+    plan = parse_plan(preferred.read_bytes(), source=str(preferred))
+    yield _plan_entry(OWN, preferred, workload)
+    many, whole = (make_problem(workload, num_microbatches=number) for number in (count, 1))
+    own = {"planner, no replication": {"max_replicas": 1}, "planner, whole backwards": {"split_backward": False}}
+    everyone, places = tuple(range(model.num_devices)), [(number,) for number in range(model.num_devices)]
+    num_layers, known = (len(workload.profile.layers),), {key_of(plan)}
+    cut, twice = (balanced_cut(many.profile, part * model.num_devices) for part in (1, 2))
+    there_and_back = [*places, *reversed(places)]
+    single = {"split_backward": False}
+    makers: dict[str, Callable[[], Plan]] = {
+        **{name: lambda c=changes: _search(workload, count, c) for name, changes in own.items()},  # type: ignore[misc]
+        "data parallel": lambda: find_baseline("data parallel", make_layout(whole, num_layers, places=[everyone])),
+        "1F1B": lambda: find_baseline("1F1B", make_layout(many, cut, places=places, **single)),
+        "data parallel, accumulating": lambda: find_baseline(
+            "data parallel", make_layout(many, num_layers, places=[everyone])
+        ),
+        "GPipe": lambda: find_baseline("GPipe", make_layout(many, cut, places=places, **single)),
+        "ZB-V": lambda: find_baseline("ZB-V", make_layout(many, twice, places=there_and_back)),
+    }
+    made = dict[str, Entry]()
+    for name, make in makers.items():
+        found = _attempt(make)
+        if isinstance(found, str):
+            yield Entry(name=name, about={"plan": ""}, predicted_ns=0, failure=found)
+            continue
+        made[name] = _plan_entry(name, flow.write(name, without_evidence(found)), workload)
+        if key_of(found) not in known:
+            known.add(key_of(found))
+            yield made[name]
+    yield from _torch_entries(flow.model, made)
+    sharded = best_of_kinds(whole, plan).get("fully sharded")
+    if sharded is not None and sharded.row.makespan_ns:
+        about = {"wrapper": "FSDP2", "num_microbatches": sharded.problem.num_microbatches}
+        yield Entry(name="torch FSDP2", about=about, predicted_ns=sharded.row.makespan_ns)
 
 
-def _entry(name: str, kind: Kind, make: Callable[[], Path]) -> Entry:
+def _attempt(make: Callable[[], Plan]) -> Plan | str:
     try:
-        return Entry(name=name, kind=kind, path=make())
-    except (FlowError, PipeplanError, ValueError) as error:
-        return Entry(name=name, kind=kind, failure=str(error))
+        return make()
+    except (PipeplanError, ValueError) as error:
+        return str(error)
 
 
-def _ordered(problem: Problem) -> Plan:
-    return make_plan(problem, limits=Limits(time_limit_s=PLANNING_S))
+def _search(workload: Workload, count: int, changes: Mapping[str, Any]) -> Plan:
+    problem: Problem = make_problem(workload, num_microbatches=count, changes=changes)
+    return make_plan(problem, limits=Limits(time_limit_s=OTHER_PLANS_S))
 
 
-def _torch_entries(model: FlowModel, workload: Workload, *, cut: Sequence[int], is_quick: bool) -> Iterator[Entry]:
-    """GPipe and 1F1B on the cut of our own 1F1B, ZBV on twice as many stages, and data parallelism with and without
-    microbatches.
-    """
-    names, owners = list(workload.profile.topological_order), list(range(model.num_devices))
-    about: dict[str, Any] = {"model": model.factory, "num_microbatches": model.num_microbatches}
-    schedules = {"1F1B": (cut, owners)}
-    if not is_quick:
-        twice = balanced_cut(workload, 2 * model.num_devices)
-        schedules = {"GPipe": (cut, owners), **schedules, "ZBVZeroBubble": (twice, [*owners, *reversed(owners)])}
-    for name, (sizes, where) in schedules.items():
-        stages = [names[sum(sizes[:n]) : sum(sizes[: n + 1])] for n in range(len(sizes))]
-        stated = about | {"schedule": name, "stages": stages, "owners": where}
-        yield Entry(name=f"torch {name}", kind="torch", about=stated, stages=_shape(sizes))
-    yield Entry(name="torch DDP", kind="torch", about={"model": model.factory}, stages="plain")
-    if not is_quick:
-        yield Entry(
-            name="torch DDP, microbatches", kind="torch", about=about, stages=f"{model.num_microbatches} pieces"
-        )
+def _plan_entry(name: str, path: Path, workload: Workload) -> Entry:
+    plan = parse_plan(path.read_bytes(), source=str(path))
+    timeline = simulate(question_of(plan, workload), plan)
+    devices = () if workload.cluster is None else workload.cluster.devices
+    reserve = {device.name: device.reserved_bytes or 0 for device in devices}
+    return Entry(
+        name=name,
+        about={"plan": str(path)},
+        predicted_ns=timeline.makespan_ns,
+        peak_bytes={device: peak + reserve.get(device, 0) for device, peak in timeline.peak_bytes.items()},
+        stages=f"{describe_stages(plan)}, {plan.problem.num_microbatches} microbatches",
+    )
 
 
-def _shape(sizes: Sequence[int]) -> str:
-    return f"{len(sizes)} x 1 ({'-'.join(map(str, sizes))})"
+def _torch_entries(model: FlowModel, made: Mapping[str, Entry]) -> Iterator[Entry]:
+    """Torch's own, each predicted as the plan that does the same."""
+    count, same = model.num_microbatches, {"1F1B": "1F1B", "GPipe": "GPipe", "ZBVZeroBubble": "ZB-V"}
+    for schedule, name in same.items():
+        if name in made:
+            plan = parse_plan(Path(made[name].about["plan"]).read_bytes(), source=name)
+            rows = list(plan.schedule)
+            about = {
+                "schedule": schedule,
+                "num_microbatches": count,
+                "stages": [list(stage.layers) for stage in plan.stages],
+                "owners": [rows.index(stage.replicas[0][0]) for stage in plan.stages],
+            }
+            yield Entry(name=f"torch {schedule}", about=about, predicted_ns=made[name].predicted_ns)
+    for name, pieces in (("data parallel", 1), ("data parallel, accumulating", count)):
+        if name in made:
+            about = {"wrapper": "DDP", "num_microbatches": pieces}
+            label = "torch DDP" + (", accumulating" if pieces > 1 else "")
+            yield Entry(name=label, about=about, predicted_ns=made[name].predicted_ns)
 
 
-def settle(entries: Sequence[Entry], workload: Workload) -> None:
-    """What is predicted of every plan, by the profile and nothing else; torch's own are guessed to take as long."""
-    for entry in entries:
-        if entry.path is not None:
-            plan = parse_plan(entry.path.read_bytes(), source=str(entry.path))
-            timeline = simulate(_question(plan, workload), plan)
-            entry.predicted_ns = timeline.makespan_ns
-            entry.peak_bytes = _with_reserve(timeline.peak_bytes, workload)
-            entry.stages = describe_stages(plan)
-            entry.is_replicated = any(len(stage.replicas) > 1 for stage in plan.stages)
-    usual = [entry.predicted_ns for entry in entries if entry.predicted_ns]
-    for entry in entries:
-        entry.predicted_ns = entry.predicted_ns or round(statistics.median(usual or [10**8]))
+class Records:
+    """What was measured so far, as lines of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # it was ended within a line
+            path.write_text(whole, encoding="utf-8")
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Keep a line, at once."""
+        self.lines.append(line)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def of(self, model: FlowModel, kind: str) -> list[dict[str, Any]]:
+        """Lines of a kind: `entries`, `turns` or `alone`."""
+        return [line for line in self.lines if line["model"] == model.factory and line["kind"] == kind]
+
+    def entries(self, model: FlowModel) -> list[Entry]:
+        """The contenders of a model with all that was measured; empty where it was not planned yet."""
+        planned = self.of(model, "entries")
+        found = {each["name"]: Entry(**each) for each in (planned[0]["entries"] if planned else ())}
+        for line in self.of(model, "turns"):
+            for name, entry in found.items():
+                entry.turns.append(line["times"].get(name, []))
+                entry.failure = entry.failure or line["failures"].get(name, "")
+        for line in self.of(model, "alone"):
+            entry = found[line["name"]]
+            entry.alone, entry.held = line["times"], line["held"]
+            entry.failure = entry.failure or line["failure"]
+        return list(found.values())
 
 
-def _with_reserve(peak_bytes: Mapping[str, int], workload: Workload) -> dict[str, int]:
-    """What a process holds is the plan's peak, and what runtime and allocator keep for themselves."""
-    reserve = {} if workload.cluster is None else {d.name: d.reserved_bytes or 0 for d in workload.cluster.devices}
-    return {device: peak + reserve.get(device, 0) for device, peak in peak_bytes.items()}
+class Runner:
+    """Starts launches: processes that are forks of one which has imported what they need."""
 
+    def __init__(self, host: HostProcesses) -> None:
+        self.host = host
 
-def _question(plan: Plan, workload: Workload) -> Problem:
-    from api.inputs import question_of
-
-    return question_of(plan, workload)
-
-
-def run_rounds(flow: Flow, entries: Sequence[Entry], *, seconds: float, profile_pace: float) -> None:
-    """All in turns, once in any case, and again as long as another round fits and runs that count are wanted."""
-    begin, rounds, pace = time.monotonic(), 0, host_pace(flow.model.num_devices)
-    wanted = [entry for entry in entries if not entry.failure]
-    while wanted and (not rounds or (time.monotonic() - begin) * (rounds + 1) / rounds <= seconds):
-        for entry in wanted:
-            before = pace
+    def launch(self, model: FlowModel, entries: Sequence[Entry], *, rounds: int) -> list[dict[str, Any]]:
+        """What every process wrote; raises FlowError."""
+        with tempfile.TemporaryDirectory(prefix="pipeplan-turns-") as name:
+            folder = Path(name)
+            about = {
+                "model": model.factory,
+                "rounds": rounds,
+                "contenders": {each.name: dict(each.about) for each in entries},
+            }
+            (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+            processes = self.host.start_ranks(
+                "benchmarks.turns", str(folder / "about.json"), count=model.num_devices, folder=folder
+            )
+            deadline = time.monotonic() + LAUNCH_S
             try:
-                if entry.path is not None:
-                    entry.runs.append(flow.run(entry.path, predicted_ns=entry.predicted_ns))
-                else:
-                    entry.runs.append(flow.run_torch(entry.about, predicted_ns=entry.predicted_ns))
-            except FlowError as error:
-                entry.failure = str(error)
-                continue
-            pace = host_pace(flow.model.num_devices)
-            entry.paces.append(max((before / profile_pace, pace / profile_pace), key=lambda part: abs(part - 1)))
-        rounds += 1
-        wanted = [entry for entry in wanted if not entry.failure and entry.num_steady < NUM_STEADY]
+                while any(each.poll() is None for each in processes):
+                    if time.monotonic() > deadline or any(each.poll() for each in processes):
+                        break
+                    time.sleep(0.05)
+                if time.monotonic() > deadline:
+                    raise FlowError(f"not done after {LAUNCH_S:.0f} s")
+                failed = [rank for rank, each in enumerate(processes) if each.poll() != 0]
+                if failed:
+                    lines = (folder / f"log{failed[0]}").read_text(encoding="utf-8", errors="replace").splitlines()
+                    raise FlowError(lines[-1][:200] if lines else "ended without a word")
+            finally:
+                for each in processes:
+                    each.kill()
+            ranks = range(model.num_devices)
+            return [json.loads((folder / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in ranks]
+
+
+def _durations(ranks: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Per iteration from the first process's begin to the last one's end."""
+    rows = zip(*(rank["times"][name] for rank in ranks), strict=True)
+    return [max(end for _, end in row) - min(begin for begin, _ in row) for row in rows]
+
+
+def _rounds(entries: Sequence[Entry], seconds: float, *, least: int) -> int:
+    once_ns = sum(each.predicted_ns for each in entries)
+    return max(least, min(MOST, int(seconds * 1e9 / max(1, once_ns))))
+
+
+def run_turns(runner: Runner, model: FlowModel, records: Records) -> None:
+    """One more launch of all contenders of a model."""
+    entries = [each for each in records.entries(model) if not each.failure]
+    line: dict[str, Any] = {"model": model.factory, "kind": "turns", "times": {}, "failures": {}}
+    try:
+        ranks = runner.launch(model, entries, rounds=_rounds(entries, TURNS_S, least=LEAST))
+        line["times"] = {name: _durations(ranks, name) for name in ranks[0]["times"]}
+        line["failures"] = ranks[0]["failures"]
+    except FlowError as error:
+        line["error"] = str(error)
+    records.add(line)
+
+
+def run_alone(runner: Runner, model: FlowModel, records: Records, entry: Entry) -> None:
+    """A launch of one contender."""
+    line: dict[str, Any] = {"model": model.factory, "kind": "alone", "name": entry.name, "times": [], "held": {}}
+    try:
+        ranks = runner.launch(model, [entry], rounds=_rounds([entry], ALONE_S, least=LEAST_ALONE))
+        line["failure"] = ranks[0]["failures"].get(entry.name, "")
+        if not line["failure"]:
+            line["times"] = _durations(ranks, entry.name)
+            line["held"] = {rank["device"]: rank["peak_bytes"] for rank in ranks if "device" in rank}
+    except FlowError as error:
+        line["failure"] = str(error)
+    records.add(line)
+
+
+def measure_model(runner: Runner, model: FlowModel, records: Records) -> None:
+    """Profile, plan, one launch in turns, and one of every plan alone; what the records have is left out."""
+    if not records.of(model, "entries"):
+        flow = Flow(model, records.path.with_suffix("") / model.factory.replace(":", "."))
+        workload = flow.profile()
+        entries = [asdict(each) for each in make_entries(flow, workload)]
+        records.add({"model": model.factory, "kind": "entries", "entries": entries})
+    if not any(line["times"] for line in records.of(model, "turns")):
+        run_turns(runner, model, records)
+    done = {line["name"] for line in records.of(model, "alone")}
+    plans = [each for each in records.entries(model) if each.is_plan and (not each.failure or each.name in done)]
+    for entry in plans[:NUM_ALONE]:
+        if entry.name not in done:
+            run_alone(runner, model, records, entry)
 
 
 HEADER = (
     "model",
-    "plan",
-    "made by",
+    "contender",
     "stages x replicas (layers)",
     "predicted ms",
-    "measured ms",
-    "its spread",
+    "alone ms",
     "error",
-    "host",
-    "runs that count",
+    "ratio predicted",
+    "ratio in turns",
+    "error",
     "memory predicted MiB",
     "measured MiB",
-    "error",
     "rank",
 )
 
 
+def ranked(entries: Sequence[Entry]) -> list[tuple[float, Entry]]:
+    """Those that took turns with the preferred plan, the fastest first, each with its ratio to that."""
+    own = next((each for each in entries if each.name == OWN), None)
+    found = [] if own is None else [(ratio, each) for each in entries if (ratio := each.ratio_to(own)) is not None]
+    return sorted(found, key=lambda pair: pair[0])
+
+
 def add_rows(table: Table, model: FlowModel, entries: Sequence[Entry]) -> None:
-    """The rows of one model; plans are ranked among themselves by the clock."""
-    order = sorted(entry.measured_ns for entry in entries if entry.kind != "torch" and entry.measured_ns is not None)
-    for entry in entries:
-        cells = [model.name, entry.name, entry.kind, entry.stages]
-        measured, error = entry.measured_ns, entry.error
-        if measured is None:
-            table.add([*cells[:1], f"{entry.name}: failed: {entry.failure[:160]}", *cells[2:], *[""] * 10])
-            continue
-        shown = "" if error is None else ms(entry.predicted_ns)
-        cells += [shown, ms(measured), percent(entry.spread), "" if error is None else percent(error)]
-        cells.append("" if entry.pace is None else f"{entry.pace:.2f}")
-        cells.append(f"{entry.num_steady} of {len(entry.runs)}")
-        memory = entry.memory()
-        cells += ["", "", ""] if memory is None else [f"{part / 2**20:.1f}" for part in memory]
-        cells += [] if memory is None else [percent(memory[0] / memory[1] - 1)]
-        table.add([*cells, "" if entry.kind == "torch" else f"{order.index(measured) + 1} of {len(order)}"])
+    """The rows of one model."""
+    own, order = entries[0], ranked(entries)
+    places = {each.name: f"{place} of {len(order)}" for place, (_, each) in enumerate(order, start=1)}
+    ratios = {each.name: ratio for ratio, each in order}
+    for each in entries:
+        label = f"{each.name}: failed: {each.failure[:120]}" if each.failure else each.name
+        cells = [f"{model.name}{' (not tuned on)' if model.is_unseen else ''}", label, each.stages]
+        cells += [ms(each.predicted_ns), ms(round(statistics.median(each.alone))) if each.alone else ""]
+        cells.append("" if each.error is None else percent(each.error))
+        off = each.ratio_error(own)
+        cells += ["", "", ""] if off is None else [
+            f"{each.predicted_ns / own.predicted_ns:.3f}", f"{ratios[each.name]:.3f}", percent(off)
+        ]  # fmt: skip
+        device = max(each.held, key=lambda name: abs(each.peak_bytes[name] / each.held[name] - 1), default="")
+        sizes = (each.peak_bytes[device], each.held[device]) if device else ()
+        cells += [f"{size / 2**20:.1f}" for size in sizes] or ["", ""]
+        table.add([*cells, places.get(each.name, "")])
 
 
 def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
-    """A line per target."""
-    plans = [e for _, entries in models for e in entries if e.error is not None]
-    if not plans:
-        return ["No plan was run."]
-    errors, own = _errors(plans), [e for e in plans if e.kind == "own"]
-    replicated = sum(e.is_replicated for e in plans)
-    lines = [
-        f"{len(plans)} plans run, {len(own)} the planner's own, {replicated} replicated; "
-        f"{sum(bool(e.failure) for _, entries in models for e in entries)} rows failed.",
-        f"Error of the iteration's time: {_describe_errors(errors)}",
-    ]
-    if own:
-        lines.append(_describe_own(_errors(own)))
-    lines += _describe_pace(plans)
-    real = [e for model, entries in models if not model.is_emulated for e in entries if e.error is not None]
-    lines += [_describe_memory(real), _describe_preferred(models), *_describe_rivals(models)]
-    noise = statistics.median(e.spread for e in plans)
-    if noise > MEDIAN:
+    """A line per target, then one per model."""
+    plans = [each for _, entries in models for each in entries if each.is_plan and each.turns and not each.failure]
+    lines = [f"{len(plans)} plans ran, on {len(models)} models."]
+    for label, is_wanted in (("plans", True), ("torch's own", False)):
+        off = [
+            abs(error)
+            for _, entries in models
+            for each in entries[1:]
+            if each.is_plan is is_wanted and (error := each.ratio_error(entries[0])) is not None
+        ]
+        lines += _told(f"Ratio of {label} to the preferred plan", off, median=RATIO_MEDIAN, worst=RATIO_WORST)
+    alone = [abs(each.error) for each in plans if each.error is not None]
+    lines += _told("Time of a plan alone", alone, median=MEDIAN, worst=WORST)
+    memory = [error for each in plans for error in each.memory_errors()]
+    lines += _told("Peak memory of a device", list(map(abs, memory)), median=MEMORY_MEDIAN, worst=MEMORY_WORST)
+    lines += [f"Memory is too little by at most {_against(-min(0.0, *memory), TOO_LITTLE)}."] if memory else []
+    lost = {model.name: _lost(entries) for model, entries in models if ranked(entries)}
+    if lost:
+        share = sum(value <= NEAR for value in lost.values()) / len(lost)
+        verdict = "met" if share >= PREFERRED else "missed"
         lines.append(
-            f"The machine was noisy: quartiles of a plan's own iterations are {percent(noise)} apart on the median, "
-            f"more than the {percent(MEDIAN)} that is asked of the prediction."
+            f"The preferred plan is the fastest contender, or within {percent(NEAR)}, on {percent(share)} of the "
+            f"models (target {percent(PREFERRED)}: {verdict})."
         )
+    lines += [_describe_model(model, entries) for model, entries in models if ranked(entries)]
     return [part for line in lines for part in (line, "")]
 
 
-def _errors(plans: Sequence[Entry]) -> list[float]:
-    return [entry.error for entry in plans if entry.error is not None]
+def _lost(entries: Sequence[Entry]) -> float:
+    return 1 / ranked(entries)[0][0] - 1
+
+
+def _told(what: str, errors: Sequence[float], *, median: float, worst: float) -> list[str]:
+    if not errors:
+        return []
+    middle = _against(statistics.median(errors), median)
+    return [f"{what}: median error {middle}, worst {_against(max(errors), worst)}, of {len(errors)}."]
 
 
 def _against(value: float, target: float) -> str:
     return f"{percent(value)} (target {percent(target)}: {'met' if value <= target else 'missed'})"
 
 
-def sign_chance(errors: Sequence[float]) -> float:
-    """How often a fair coin gives signs at least as lopsided as these."""
-    count, least = len(errors), min(sum(error < 0 for error in errors), sum(error >= 0 for error in errors))
-    return min(1.0, 2 * sum(math.comb(count, k) for k in range(least + 1)) / 2**count)
-
-
-def _describe_own(errors: Sequence[float]) -> str:
-    chance, fast = sign_chance(errors), sum(error < 0 for error in errors)
-    verdict = "no common sign: met" if chance >= SIGNIFICANT else "a common sign: missed"
-    median = _against(statistics.median(map(abs, errors)), OWN_MEDIAN)
-    return (
-        f"The planner's own plans: median {median}; {fast} of {len(errors)} predicted too fast, {verdict} "
-        f"(sign test {chance:.2f})."
+def _describe_model(model: FlowModel, entries: Sequence[Entry]) -> str:
+    off = [abs(error) for each in entries[1:] if (error := each.ratio_error(entries[0])) is not None]
+    best = ranked(entries)[0][1].name
+    told = (
+        f"ratios off by {percent(statistics.median(off))} on the median, {percent(max(off))} at worst; " if off else ""
     )
-
-
-def _describe_pace(plans: Sequence[Entry]) -> Iterator[str]:
-    """What is left of the errors where the host was as fast as beside the profile, and how fast it was elsewhere."""
-    paces = [entry.pace for entry in plans if entry.pace is not None]
-    if not paces:
-        return
-    steady = [entry for entry in plans if entry.is_steady]
-    yield (
-        f"On {len(steady)} of {len(plans)} plans the host was as fast before and after some run as beside the profile, "
-        f"within {percent(STEADY)} (column runs that count)."
-        + (f" Their errors: {_describe_errors(_errors(steady))}" if steady else "")
-    )
-    own = _errors([entry for entry in steady if entry.kind == "own"])
-    if own:
-        yield f"Of these, {_describe_own(own)[0].lower()}{_describe_own(own)[1:]}"
-    if others := [entry for entry in plans if entry.pace is not None and not entry.is_steady]:
-        found = [entry.pace for entry in others if entry.pace is not None]
-        errors = [abs(entry.paced_error) for entry in others if entry.paced_error is not None]
-        yield (
-            f"Beside the others a fixed piece of work took {min(found):.2f} to {max(found):.2f} (median "
-            f"{statistics.median(found):.2f}) times as long as beside their profiles (column host). With predictions "
-            f"multiplied by that their errors are {percent(statistics.median(errors))} on the median and "
-            f"{percent(max(errors))} at worst."
-        )
-
-
-def _describe_errors(errors: Sequence[float]) -> str:
-    sizes = [abs(error) for error in errors]
-    return f"median {_against(statistics.median(sizes), MEDIAN)}, worst {_against(max(sizes), WORST)}."
-
-
-def _describe_memory(plans: Sequence[Entry]) -> str:
-    found = [memory[0] / memory[1] - 1 for entry in plans if (memory := entry.memory()) is not None]
-    if not found:
-        return "Peak memory: the runs do not say what they held."
-    least = max(0.0, *(1 - predicted / measured for entry in plans for predicted, measured in entry.memories()))
-    return (
-        f"Peak memory of {len(found)} plans: median {_against(statistics.median(map(abs, found)), MEMORY_MEDIAN)}, "
-        f"worst {_against(max(map(abs, found)), MEMORY_WORST)}, too little by at most {_against(least, TOO_LITTLE)}."
-    )
-
-
-def _describe_preferred(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> str:
-    lost = {}
-    for model, entries in models:
-        times = {e.name: e.measured_ns for e in entries if e.kind != "torch" and e.measured_ns is not None}
-        if OWN[0][0] in times:
-            lost[model.name] = times[OWN[0][0]] / min(times.values()) - 1
-    if not lost:
-        return "The preferred plan was run on no model."
-    share = sum(value <= NEAR for value in lost.values()) / len(lost)
-    worst = max(lost, key=lost.__getitem__)
-    verdict = "met" if share >= PREFERRED else "missed"
-    return (
-        f"The preferred plan is the fastest of those run, or within {percent(NEAR)}, on {percent(share)} of the models "
-        f"(target {percent(PREFERRED)}: {verdict}); at worst {percent(lost[worst])} slower ({worst})."
-    )
-
-
-def _describe_rivals(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> Iterator[str]:
-    """The preferred plan against the fastest of torch's own, model by model."""
-    for model, entries in models:
-        times = {e.name: e.measured_ns for e in entries if e.measured_ns is not None}
-        rivals = {e.name: times[e.name] for e in entries if e.kind == "torch" and e.name in times}
-        if OWN[0][0] in times and rivals:
-            best = min(rivals, key=rivals.__getitem__)
-            yield f"{model.name}: the preferred plan takes {times[OWN[0][0]] / rivals[best]:.3f} of {best}."
+    return f"{model.name}: {told}the preferred plan takes {1 + _lost(entries):.3f} of the fastest ({best})."
 
 
 def choose_models(given: Namespace) -> list[FlowModel]:
     """Those that were asked for; with `--quick` the small GPT alone."""
     if given.models:
-        wanted = given.models.split(",")
-        known = [*MODELS, *UNSEEN]
-        found = [model for model in known if any(name in model.factory for name in wanted)]
+        known = [*MODELS, *OTHERS]
+        found = [model for model in known if any(name in model.factory for name in given.models.split(","))]
         if not found:
             raise SystemExit(f"--models {given.models}: none of {', '.join(model.factory for model in known)}")
         return found
     return list(MODELS[:1] if given.quick else MODELS)
 
 
-def profile_steadily(flow: Flow) -> tuple[Workload, float]:
-    """A profile beside which the host was equally fast at both ends, or the last that was tried; and how fast."""
-    before = host_pace(flow.model.num_devices)
-    for _ in range(NUM_PROFILES):
-        workload, after = flow.profile(), host_pace(flow.model.num_devices)
-        pace = (before + after) / 2
-        if abs(after - before) <= STEADY * pace:
-            break
-        before = after
-    return workload, pace
-
-
-def describe_probes(probes: Mapping[str, ProbeRun]) -> list[str]:
-    """How far every profile was from the short run beside it, by model."""
-    if not probes:
-        return []
-    told = ", ".join(f"{name} {100 * probe.error:+.1f} %" for name, probe in probes.items())
-    middle = percent(statistics.median(abs(probe.error) for probe in probes.values()))
-    return [f"Profiles held against a short run of their own, at the same moment: {told}; {middle} on the median.", ""]
-
-
-def measure_model(
-    model: FlowModel, folder: Path, *, seconds: float, is_quick: bool
-) -> tuple[list[Entry], ProbeRun | None]:
-    """Profile, plan, run; and the profile's own run. Raises FlowError if the model cannot even be profiled."""
-    begin = time.monotonic()
-    flow = Flow(model, folder)
-    workload, pace = profile_steadily(flow)
-    entries = list(make_entries(flow, workload, is_quick=is_quick))
-    settle(entries, workload)
-    run_rounds(flow, entries, seconds=seconds - (time.monotonic() - begin), profile_pace=pace)
-    return entries, workload.profile.probe
+def measure(chosen: Sequence[FlowModel], records: Records, *, deadline: float) -> dict[str, str]:
+    """Every model once in any case, then launches in turns while there is time; why models could not be measured."""
+    failures = dict[str, str]()
+    also = ("benchmarks.real_torch", "benchmarks.transformers_models")
+    with HostProcesses(also=also, prepare="planner.execute.run.host_process:settle_on_host") as host:
+        runner = Runner(host)
+        for model in chosen:
+            try:
+                measure_model(runner, model, records)
+            except FlowError as error:
+                failures[model.name] = str(error)
+        took = 0.0
+        for model in itertools.cycle([each for each in chosen if each.name not in failures]):
+            begin = time.monotonic()
+            if begin + took >= deadline:
+                break
+            run_turns(runner, model, records)
+            took = max(took, time.monotonic() - begin)
+    return failures
 
 
 def main() -> None:
-    """Print the table, and write it to `-o`, model by model."""
+    """Measure what the records lack, then print the table, and write it to `-o`."""
     parser = make_parser(__doc__)
-    parser.add_argument(
-        "--minutes", type=float, default=25.0, help="for everything; every plan is run once in any case"
-    )
+    parser.add_argument("--minutes", type=float, default=20.0, help="for all; each model is measured once anyway")
     parser.add_argument("--models", help="only those whose factory has one of these words, separated by commas")
-    parser.add_argument("--keep", type=Path, help="keep profiles, plans and traces in this folder")
-    given = parser.parse_args()
-    chosen, begin = choose_models(given), time.monotonic()
-    table, done = Table(preface=_preface(), header=HEADER, output=given.output), []
-    probes = dict[str, ProbeRun]()
+    parser.add_argument(
+        "--records", type=Path, help="lines of what was measured, beside a folder of profiles and plans; is continued"
+    )
+    given, begin = parser.parse_args(), time.monotonic()
+    chosen = choose_models(given)
     with tempfile.TemporaryDirectory(prefix="pipeplan-fidelity-") as temporary:
-        for number, model in enumerate(chosen):
-            left = 60 * given.minutes - (time.monotonic() - begin)
-            folder = Path(given.keep or temporary, str(number)).resolve()
-            try:
-                seconds = left / (len(chosen) - number)
-                entries, probe = measure_model(model, folder, seconds=seconds, is_quick=given.quick)
-            except FlowError as error:
-                table.add((model.name, f"failed: {error}", *[""] * (len(HEADER) - 2)))
-                continue
+        path = (given.records or Path(temporary, "records.jsonl")).resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records = Records(path)
+        failures = measure(chosen, records, deadline=begin + 60 * given.minutes)
+        table = Table(preface=_preface(), header=HEADER, output=given.output)
+        done = [(model, entries) for model in chosen if (entries := records.entries(model))]
+        for model, entries in done:
             add_rows(table, model, entries)
-            done.append((model, entries))
-            if probe is not None:
-                probes[model.name] = probe
-        remarks = [*summarise(done), *describe_probes(probes)]
-    table.close(*remarks, f"All in {time.monotonic() - begin:.0f} s.")
+        for name, reason in failures.items():
+            table.add((name, f"failed: {reason}", *[""] * (len(HEADER) - 2)))
+        table.close(*summarise(done), f"This part of it took {time.monotonic() - begin:.0f} s.")
 
 
 _ABOUT = """\
-README's commands on every model, each in fresh processes: `pipeplan profile MODEL -m 8 --devices 2`, before any plan
-exists; `pipeplan plan --no-idle-devices --time-limit 5`, the preferred plan, and the same with other switches; given
-layouts by the same profile; `torchrun -m planner.execute`, all plans of a model in turns, round after round. Predicted:
-by that profile. Measured: median over runs of the median iteration, the first left out. Its spread: quartiles of the
-plan's own iterations apart. Error: (predicted - measured) / measured. Host: how long a fixed piece of work took before
-or after the run, whichever is farther from what it took beside the profile, over that; above 1 the host had become
-slower. Runs that count: this machine's speed changes by a third within minutes with nothing else running; where a plan
-has runs with a host as fast as the profile's within 5 %, these count, and the others do not; a profile is taken anew,
-up to three times, if the host was not equally fast at its ends. Memory: of the device where prediction and run differ
-most, as the executor reports it. Rank: by the clock, among the plans of the model. `torch`: torch's own schedule
-classes on the cut of our 1F1B (ZBV: two stages per device), and DistributedDataParallel, on the same model, processes
-and iterations. The emulation has paced layers (they sleep), is profiled with `--clock wall`, and its memory counts in
-no summary: its tensors are next to nothing."""
+`pipeplan profile MODEL --devices 2` and `pipeplan plan --time-limit 5 --no-idle-devices`, the preferred plan; the
+same with other switches; given layouts by the same profile; torch's own, predicted as the plan that does the same.
+Contenders take an iteration each in turns, in one launch of two processes, each round in another order; the ratio is
+the median over rounds of what one takes over what the preferred plan takes beside it. Alone: the median iteration of a
+launch of its own, whose peak is the memory measured, on the device where prediction and run differ most. Errors are
+(predicted - measured) / measured. Rank: among all contenders, by the ratio. One thread per process."""
 
 
 def _preface() -> tuple[str, ...]:
     load = f"Load average at the begin: {os.getloadavg()[0]:.2f}."
-    return "# Prediction against measurement, the user's way", "", f"{' '.join(_ABOUT.split())} {load}", ""
+    return "# Prediction against measurement, by ratios", "", f"{' '.join(_ABOUT.split())} {load}", ""
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def make(model: FlowModel, folder: Path, *, num_runs: int) -> str:
     with tempfile.TemporaryDirectory(prefix="pipeplan-demo-") as temporary:
         flow = Flow(model, Path(temporary))
         workload = flow.profile()
-        path = flow.plan("plan", time_limit_s=PLANNING_S)
+        path = flow.plan("plan", "--no-idle-devices", time_limit_s=PLANNING_S)
         evidence = parse_plan(path.read_bytes(), source="plan").evidence
         assert evidence is not None
         runs = [flow.run(path, predicted_ns=evidence.makespan_ns) for _ in range(num_runs)]
@@ -134,7 +134,7 @@ def main() -> None:
     name = given.model or ("examples.small_gpt:make_training" if given.quick else "gpt2")
     factory = name if ":" in name else f"benchmarks.transformers_models:{name}"
     title = {"gpt2": "GPT-2"}.get(name, name)
-    switches = ("--device-type", "reference")  # as demos call the device that they were measured on
+    switches = ("-m", "8", "--device-type", "reference")  # as demos call the device that they were measured on
     model = FlowModel(name=title, factory=factory, switches=switches)
     folder = given.output or Path("out", "measured-demo")
     print(make(model, folder, num_runs=1 if given.quick else RUNS))

@@ -1,70 +1,21 @@
 """Contenders for the race between plans and torch's own schedules; all train the same layers."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, cast
 
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as torch_schedules
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.real_models import make_model
 from planner.actions import parse_action
-from planner.document import parse_plan
-from planner.execute.run.execution import Execution
-from planner.execute.run.preparation import prepare
 from planner.execute.stage.stage_module import StageModule, StageTracer, make_layer
 from planner.execute.table.wiring import make_wirings
 from planner.execute.training import Training, as_tuple
-
-
-class Contender(Protocol):
-    """Trains an iteration at a time."""
-
-    def step(self, number: int) -> None:
-        """All microbatches of iteration `number`, and the optimizer."""
-
-
-def make_contender(about: dict[str, Any]) -> Contender:
-    """A plan (`plan`, `split`), data parallelism (`data_parallel`), or one of torch's schedules (`schedule`, `stages`,
-    `owners`). `threads`: of its process, or per rank; otherwise one.
-    """
-    about = dict(about)
-    threads = about.pop("threads", 1)
-    contender = _make(about)
-    return _Threaded(contender, threads if isinstance(threads, int) else threads[distributed.get_rank()])
-
-
-class _Threaded:
-    """A contender that sets the number of threads for each of its iterations."""
-
-    def __init__(self, contender: Contender, threads: int) -> None:
-        self.contender, self.threads = contender, threads
-
-    def step(self, number: int) -> None:
-        torch.set_num_threads(self.threads)
-        self.contender.step(number)
-
-
-def _make(about: dict[str, Any]) -> Contender:
-    if about.pop("data_parallel", False):
-        count = about["num_microbatches"]
-        return WholeModelData(make_model(about["model"], num_microbatches=count), num_microbatches=count)
-    if "plan" in about:
-        plan = parse_plan(about["plan"].encode(), source="plan")
-        training = make_model(about["model"], num_microbatches=plan.problem.num_microbatches)
-        preparation = prepare(plan, training, split=about["split"])
-        return _Planned(Execution(preparation, device=torch.device("cpu")))
-    return TorchSchedule(**about)
-
-
-class _Planned:
-    def __init__(self, execution: Execution) -> None:
-        self.execution = execution
-
-    def step(self, number: int) -> None:
-        self.execution.step(number)
 
 
 class WholeModelData:
@@ -86,11 +37,11 @@ class WholeModelData:
         (shape,) = StageTracer(self.training, wirings).trace(tuple(t[:1] for t in as_tuple(inputs)))
         layers = {name: make_layer(self.training, name, device=torch.device("cpu")) for name in names}
         module: nn.Module = StageModule(wirings[0], layers, counts=shape.counts)
-        self.module = self._distribute(module) if self.count > 1 else module
+        self.module: nn.Module = self._distribute(module) if self.count > 1 else module
         made = self.training.optimizer([p for p in self.module.parameters() if p.requires_grad])
         self.optimizers: Sequence[torch.optim.Optimizer] = [made] if isinstance(made, torch.optim.Optimizer) else made
 
-    def _distribute(self, module: nn.Module) -> DistributedDataParallel:
+    def _distribute(self, module: nn.Module) -> nn.Module:
         """DDP wants to be told of parameters that the loss does not depend on, as BERT's pooler."""
         inputs, target = self.training.batch(0)
         self.training.loss(module(*(tensor[:2] for tensor in as_tuple(inputs))), target[:2]).backward()
@@ -113,6 +64,17 @@ class WholeModelData:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         loss.item()
+
+
+class FullyShardedData(WholeModelData):
+    """Of every layer each process holds a part (FSDP2); one piece per iteration."""
+
+    def _distribute(self, module: nn.Module) -> nn.Module:
+        mesh = init_device_mesh("cpu", (self.count,))
+        for layer in cast(StageModule, module).layers:
+            if any(True for _ in layer.parameters()):
+                fully_shard(layer, mesh=mesh)
+        return fully_shard(module, mesh=mesh)
 
 
 class TorchSchedule:

@@ -1,5 +1,5 @@
-"""GPT-2, Llama, BERT, T5, ViT and ResNet-18 as transformers makes them: what the fidelity table trains. Qwen3 and
-Whisper: what nothing was tuned on.
+"""GPT-2, Llama, BERT, T5, ViT and ResNet-18 as transformers makes them: what the fidelity table trains. Qwen3,
+Whisper and ConvNeXt: what nothing was tuned on.
 
 Widths, heads and ratios are those of the small published ones or a half to a third of them; depth, vocabulary and
 length are cut so that an action takes milliseconds on one core. `benchmarks.transformers_models:gpt2` names one.
@@ -145,3 +145,12 @@ def whisper() -> Training:
 
 
 WHISPER_SIDE = {"layers": 3, "attention_heads": 4, "ffn_dim": 1024}
+
+
+def convnext() -> Training:
+    """ConvNeXt at half of the tiny one's widths, two blocks per stage, patches of 4."""
+    config = transformers.ConvNextConfig(
+        hidden_sizes=[48, 96, 192, 384], depths=[2, 2, 2, 2], image_size=PIXELS, num_labels=CLASSES
+    )
+    model = transformers.ConvNextForImageClassification(config)
+    return Training.from_module(model, batch=pictures, loss=class_loss, optimizer=adamw)

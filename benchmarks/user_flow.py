@@ -1,22 +1,21 @@
 """What a reader of README does, command by command, each in processes of its own: profile, plan, run."""
 
-import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from api.tuning.short_run import WARM_UP, ShortRun, ShortRunError, choose_num_steps, run_command, run_plan_shortly
+from api.tuning.short_run import ShortRun, ShortRunError, choose_num_steps, run_plan_shortly
 from planner.baselines.registry import make_baselines
 from planner.document import parse_plan, render_plan
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from profiles.load import load_workload
+from profiles.model_profile import ModelProfile
 from profiles.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,8 +38,8 @@ class FlowModel:
     num_microbatches: int = 8
     switches: tuple[str, ...] = ()
     """More of `pipeplan profile`, where defaults will not do."""
-    is_emulated: bool = False
-    """Its layers sleep."""
+    is_unseen: bool = False
+    """Nothing was tuned on it."""
 
 
 def pipeplan(*arguments: str, timeout_s: float = COMMAND_S) -> str:
@@ -67,17 +66,15 @@ class Flow:
     def profile(self) -> Workload:
         """With README's first command, before there is any plan."""
         model = self.model
-        devices, count = str(model.num_devices), str(model.num_microbatches)
-        pipeplan(
-            "profile", model.factory, "-m", count, "--devices", devices, *model.switches, "-o", str(self.path), "-q"
-        )
+        devices = str(model.num_devices)
+        pipeplan("profile", model.factory, "--devices", devices, *model.switches, "-o", str(self.path), "-q")
         return load_workload(str(self.path))
 
     def plan(self, name: str, *switches: str, time_limit_s: float) -> Path:
         """With README's second command, and what else is switched."""
         path = self.folder / f"{name.replace(' ', '-')}.json"
         limit = ("--time-limit", f"{time_limit_s:g}")
-        pipeplan("plan", str(self.path), "--no-idle-devices", *limit, *switches, "-o", str(path), "-q")
+        pipeplan("plan", str(self.path), *limit, *switches, "-o", str(path), "-q")
         return path
 
     def write(self, name: str, plan: Plan) -> Path:
@@ -103,52 +100,11 @@ class Flow:
         except ShortRunError as error:
             raise FlowError(str(error)) from None
 
-    def run_torch(self, about: Mapping[str, Any], *, predicted_ns: int) -> ShortRun:
-        """One of torch's own; raises FlowError."""
-        self.number += 1
-        begin, folder = time.monotonic(), self.folder / f"run-{self.number}"
-        path = folder.with_suffix(".about.json")
-        steps = choose_num_steps(predicted_ns)
-        path.write_text(json.dumps({**about, "steps": steps}), encoding="utf-8")
-        command = (
-            sys.executable, "-m", "torch.distributed.run", "--standalone",
-            f"--nproc-per-node={self.model.num_devices}", "-m", "benchmarks.torch_run", str(path), str(folder),
-        )  # fmt: skip
-        try:
-            run_command(command, log=folder.with_suffix(".log"), timeout_s=COMMAND_S, stop=lambda: False)
-        except ShortRunError as error:
-            raise FlowError(str(error)) from None
-        return ShortRun(
-            folder=str(folder), durations_ns=_read_times(folder, self.model), wall_s=time.monotonic() - begin
-        )
 
-
-def _read_times(folder: Path, model: FlowModel) -> tuple[int, ...]:
-    """Per iteration from the begin of the first process, which waits for nobody, to the end of the last."""
-    ranks = [json.loads((folder / f"times{n}.json").read_text(encoding="utf-8")) for n in range(model.num_devices)]
-    rows = list(zip(*ranks, strict=True))[WARM_UP:]
-    return tuple(max(end for _, end in row) - row[0][0] for row in rows)
-
-
-def read_peaks(run: ShortRun) -> dict[str, int]:
-    """Per device the most bytes that the executor says it held; empty where it does not say."""
-    found = {}
-    for path in sorted(Path(run.folder).glob("rank*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        peak = (document.get("memory") or {}).get("peak_bytes")
-        if isinstance(peak, int):
-            found[str(document["device"])] = peak
-    return found
-
-
-def make_layout(
-    workload: Workload, sizes: Sequence[int], *, places: Sequence[Sequence[int]], **options: Any
-) -> Problem:
+def make_layout(problem: Problem, sizes: Sequence[int], *, places: Sequence[Sequence[int]], **options: Any) -> Problem:
     """The question whose stages have so many layers each, on the devices with these numbers."""
-    names, assert_cluster = list(workload.profile.topological_order), workload.cluster
-    assert assert_cluster is not None
-    assert workload.num_microbatches is not None
-    devices = [device.name for device in assert_cluster.devices]
+    names = list(problem.profile.topological_order)
+    devices = [device.name for device in problem.cluster.devices]
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     layout = Options(
         partition=tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True)),
@@ -156,14 +112,11 @@ def make_layout(
         uneven_replication=False,
         **options,
     )
-    return Problem(
-        profile=workload.profile, cluster=assert_cluster, num_microbatches=workload.num_microbatches, options=layout
-    )
+    return replace(problem, options=layout)
 
 
-def balanced_cut(workload: Workload, num_stages: int) -> tuple[int, ...]:
+def balanced_cut(profile: ModelProfile, num_stages: int) -> tuple[int, ...]:
     """Layers per stage so that the largest stage is smallest, by F + B of a whole microbatch."""
-    profile = workload.profile
     times = []
     for name in profile.topological_order:
         cost = profile.by_name[name].costs[0]

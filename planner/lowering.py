@@ -48,7 +48,8 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         num_microbatches=problem.num_microbatches,
         work=numpy.ascontiguousarray(tables.work[:, :, :num_types]),
         table_of_replicas=tables.of_replicas,
-        overhead=_overhead_table(problem),
+        overhead=_overhead_table(problem, has_stages=False),
+        stages_overhead=_overhead_table(problem, has_stages=True),
         measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
         optimizer=_step_table(problem) if profile.has_layer_steps else None,
         host=tables.host if profile.has_host_times else None,
@@ -71,6 +72,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         route_links=route_links,
         num_links=2 * len(cluster.links),
         tail=profile.optimizer_ns,
+        stages_tail=profile.stages_optimizer_ns,
         bucket_bytes=profile.bucket_bytes,
         plain_bucket_bytes=0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
         reduction_bytes=profile.reduction_bytes,
@@ -253,8 +255,9 @@ def _host_table(rows: Sequence[Sequence[LayerWork | None]]) -> Integers:
 _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", "recompute_ns")
 
 
-def _overhead_table(problem: Problem) -> Integers:
-    rows = [[problem.profile.overhead_ns(name, kind) for kind in KINDS] for name in problem.cluster.device_types]
+def _overhead_table(problem: Problem, *, has_stages: bool) -> Integers:
+    profile, types = problem.profile, problem.cluster.device_types
+    rows = [[profile.overhead_ns(name, kind, has_stages=has_stages) for kind in KINDS] for name in types]
     return numpy.array(rows, dtype=numpy.int64)
 
 

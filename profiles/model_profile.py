@@ -402,23 +402,32 @@ class ActionOverhead:
     """Added to every B, at most what I and W have together."""
     exchange_ns: Annotated[int, Whole("nanoseconds", most=MAX_EXCHANGE_NS)] = 0
     """One exchange of a layer's replicas, waiting for each other included, wherever they are."""
+    stages_forward_ns: Nanoseconds = 0
+    """Added to every F as well where a plan has several stages, which hand tensors on."""
+    stages_input_grad_ns: Nanoseconds = 0
+    """Likewise to every I."""
+    stages_weight_grad_ns: Nanoseconds = 0
+    """Likewise to every W."""
+    stages_backward_ns: Nanoseconds = 0
+    """Likewise to every B, at most what I and W have together."""
 
     def __post_init__(self) -> None:
         owner = f"action overhead on {str(self.device_type)[:80]!r}"
         require_fields(owner, self)
-        if self.backward_ns > self.input_grad_ns + self.weight_grad_ns:
-            raise ValueError(
-                f"{owner}: backward_ns = {self.backward_ns} exceeds input_grad_ns + weight_grad_ns = "
-                f"{self.input_grad_ns + self.weight_grad_ns}; one action costs no more than two: measure it again"
-            )
+        for start in ("", "stages_"):
+            whole, *parts = (getattr(self, f"{start}{name}_ns") for name in ("backward", "input_grad", "weight_grad"))
+            if whole > sum(parts):
+                raise ValueError(
+                    f"{owner}: {start}backward_ns = {whole} exceeds {start}input_grad_ns + {start}weight_grad_ns = "
+                    f"{sum(parts)}; one action costs no more than two: measure it again"
+                )
 
-    def of(self, kind: str) -> int:
-        """What is added to an action of kind F, I, W or B."""
-        if kind == "F":
-            return self.forward_ns
-        if kind == "I":
-            return self.input_grad_ns
-        return self.weight_grad_ns if kind == "W" else self.backward_ns
+    def of(self, kind: str, *, has_stages: bool) -> int:
+        """What is added to an action of kind F, I, W or B; `has_stages`: where a plan has several."""
+        name = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}[kind]
+        more: int = getattr(self, f"stages_{name}") if has_stages else 0
+        always: int = getattr(self, name)
+        return always + more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,6 +505,8 @@ class ModelProfile:
     optimizer_ns: Nanoseconds = 0
     """Time on every device after the last gradient is synchronised, whatever the device holds; what depends on the
     layers stands with their costs, and is added."""
+    stages_optimizer_ns: Nanoseconds = 0
+    """Added to it where a plan has several stages, whose processes agree on every update."""
     provenance: str = ""
     """Where the figures come from and what was assumed, in a sentence or more."""
     degrees: tuple[Degrees, ...] = ()
@@ -563,9 +574,13 @@ class ModelProfile:
         """The profile of a host that takes no time to ask."""
         return replace(self, layers=tuple(layer.without_host_times() for layer in self.layers))
 
-    def overhead_ns(self, device_type: str, kind: str) -> int:
-        """What an action of a kind costs beyond its layers on a device type; 0 where it was not measured."""
-        return next((each.of(kind) for each in self.action_overhead_ns if each.device_type == device_type), 0)
+    def overhead_ns(self, device_type: str, kind: str, *, has_stages: bool) -> int:
+        """What an action of a kind costs beyond its layers on a device type; 0 where it was not measured.
+
+        `has_stages`: in a plan of several stages; what it costs in a plan of one is the least that it costs in any.
+        """
+        known = (each for each in self.action_overhead_ns if each.device_type == device_type)
+        return next((each.of(kind, has_stages=has_stages) for each in known), 0)
 
     def exchange_ns(self, device_type: str) -> int:
         """What one exchange between the replicas of a stage takes on a device type; 0 where it was not measured."""

@@ -34,7 +34,8 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
         firsts = np.concatenate((firsts, np.array([group[0] for group in wide.groups], dtype=np.int64)))
     num_widths = fields["work"].shape[2] // num_types
     fields["shardable"], fields["weights"] = _sharded(instance, num_widths)
-    fields["overhead"] = np.tile(instance.overhead, (num_widths, 1))
+    of_stages = instance.overhead if instance.stages_overhead is None else instance.stages_overhead
+    fields["overhead"] = np.tile(np.stack((instance.overhead, of_stages)), (1, num_widths, 1))
     steps = np.zeros(instance.work.shape[2:], np.int64) if instance.optimizer is None else instance.optimizer
     fields["optimizer"] = np.tile(steps, (num_widths, 1))
     nothing = np.zeros((2, 0, *fields["work"].shape[1:]), np.int64)

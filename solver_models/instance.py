@@ -179,7 +179,8 @@ class Instance:
     """[max replicas + 1] which table of `work` holds for a number of replicas, or `NO_TABLE`; its length limits the
     replicas."""
     overhead: Integers
-    """[T, 4] ticks that an action of kind F, I, W, B costs beyond its layers, on a device or group of that type."""
+    """[T, 4] ticks that an action of kind F, I, W, B costs beyond its layers, on a device or group of that type, in a
+    plan of one stage."""
     gradient: Integers
     """[L] units that replicas synchronise."""
     state: Integers
@@ -247,6 +248,10 @@ class Instance:
     """Most units of gradients that a replica which shards holds a second time to reduce them."""
     plain_bucket_bytes: int = 0
     """The same of a replica that does not shard."""
+    stages_overhead: Integers | None = None
+    """[T, 4] the same in a plan of several stages; None: no other."""
+    stages_tail: int = 0
+    """What is added to the tail there."""
     reduction_bytes: int = 0
     """What a replica holds to reduce gradients beside that."""
     measured: Integers | None = None

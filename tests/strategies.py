@@ -122,6 +122,7 @@ def random_problem(rng: Random) -> Problem:
             microbatch_size=size,
             scaling=rng.choice([None, "linear", "measured"]),
             optimizer_ns=rng.choice([0, 0, 5]),
+            stages_optimizer_ns=Random(f"stages of {drawn_from(layers)}").choice([0, 0, 4]),
             action_overhead_ns=random_overheads(types, like=layers),
             bucket_bytes=random_bucket(layers),
             gradient_as_bucket_view=draws_bucket_views(layers),
@@ -237,9 +238,20 @@ def random_overheads(types: Iterable[str], *, like: Sequence[Layer]) -> tuple[Ac
             weight_grad_ns=weight_grad,
             backward_ns=rng.randint(0, input_grad + weight_grad),
             exchange_ns=Random(f"exchange on {name} of {rng.getstate()!r}").randint(0, 3),
+            **random_stage_overhead(f"stages on {name} of {rng.getstate()!r}"),
         )
         for name, forward, input_grad, weight_grad in drawn
     )
+
+
+def random_stage_overhead(like: str) -> dict[str, int]:
+    """What plans of several stages add, now and then nothing, drawn so that other draws stay as they are."""
+    rng = Random(like)
+    if rng.random() < 0.4:
+        return {}
+    found = {f"stages_{name}_ns": rng.randint(0, 3) for name in ("forward", "input_grad", "weight_grad")}
+    most = found["stages_input_grad_ns"] + found["stages_weight_grad_ns"]
+    return {**found, "stages_backward_ns": rng.randint(0, most)}
 
 
 def with_host_times(rng: Random, problem: Problem) -> Problem:
@@ -288,6 +300,10 @@ def scaled_overheads(profile: ModelProfile, factor: int) -> tuple[ActionOverhead
             weight_grad_ns=factor * each.weight_grad_ns,
             backward_ns=factor * each.backward_ns,
             exchange_ns=factor * each.exchange_ns,
+            stages_forward_ns=factor * each.stages_forward_ns,
+            stages_input_grad_ns=factor * each.stages_input_grad_ns,
+            stages_weight_grad_ns=factor * each.stages_weight_grad_ns,
+            stages_backward_ns=factor * each.stages_backward_ns,
         )
         for each in profile.action_overhead_ns
     )

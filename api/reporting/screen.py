@@ -32,6 +32,7 @@ from api.reporting.plain_names import (
     render_unmeasured,
 )
 from api.reporting.screen_table import ScreenTable, make_table
+from planner.actions import Action
 from planner.evidence.certificate import make_bound
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
@@ -299,7 +300,7 @@ def _render_outcome(problem: Problem, plan: Plan, *, evidence: Evidence, run: "R
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
     doubts = [*_describe_host(problem, plan, evidence=evidence), *_describe_comparison(problem)]
-    doubts += _describe_probe(problem)
+    doubts += [*_describe_probe(problem), *_describe_exchanges(problem, plan)]
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", Text(note, style="yellow"))
     table.add_row("", Text(_MEANINGS, style="dim"))
@@ -333,6 +334,23 @@ def _describe_host(problem: Problem, plan: Plan, *, evidence: Evidence) -> list[
     return [
         f"the host sets the pace in stage {', '.join(shown)}{more}: CUDA graphs save {render_ms(saved)} ms with these "
         f"orders, with any at most {render_ms(most)} ms (proved); larger microbatches need the host less often"
+    ]
+
+
+def _describe_exchanges(problem: Problem, plan: Plan) -> list[str]:
+    """What replicas with batch norms pay for the statistics of one process."""
+    if not problem.profile.has_exchanges or not any(len(stage.replicas) > 1 for stage in plan.stages):
+        return []
+    costs = CostModel(problem)
+
+    def taken_ns(action: Action) -> int:
+        stage = plan.stages[action.stage]
+        return costs.exchange_ns(stage, costs.group_type(stage.replicas[0]), kind=action.kind)
+
+    most = max(sum(map(taken_ns, order)) for order in plan.schedule.values())
+    return [
+        f"batch norms: replicas exchange statistics for up to {render_ms(most)} ms, so that losses are those of one "
+        "process; DDP does not, and its losses depend on the number of replicas"
     ]
 
 

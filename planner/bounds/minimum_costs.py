@@ -162,7 +162,10 @@ class Least:
         """
         if self.problem.options.split_placement:
             return 0, 0
-        figures = {name: {kind: self.problem.profile.overhead_ns(name, kind) for kind in "FIB"} for name in self.types}
+        profile, is_cut = self.problem.profile, len(self.problem.options.partition or ()) > 1
+        figures = {
+            name: {kind: profile.overhead_ns(name, kind, has_stages=is_cut) for kind in "FIB"} for name in self.types
+        }
         return min(each["F"] for each in figures.values()), min(min(each["I"], each["B"]) for each in figures.values())
 
     def work_per_type(self, figure: Callable[[LayerWork], int]) -> dict[str, list[int]]:

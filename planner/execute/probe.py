@@ -40,7 +40,7 @@ class _ProbeWork:
     """After `WARM_UP`."""
 
 
-WARM_UP, REPLICATED = 3, 5
+WARM_UP, REPLICATED = 3, 8
 
 Entry = dict[str, Any]
 """Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
@@ -107,6 +107,7 @@ def main(about: str) -> None:
         "wall": passed,
         "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
         "replicated": [],
+        "replicated_thread": [],
         "replicated_peak_bytes": None,
         "serving": serving,
         "peak_bytes": None if memory is None else memory.peak_bytes,
@@ -130,17 +131,18 @@ def _served_ns() -> int:
 
 
 def _run_replicated(work: _ProbeWork, training: Training, *, meter: MemoryMeter) -> Entry:
-    """By the host's clock: replicas wait for each other within actions.
+    """By both clocks: replicas wait for each other within actions.
 
     `meter`: that of the first run; what is held counts from its begin.
     """
     plan = parse_plan(Path(work.replicated_plan).read_bytes(), source=work.replicated_plan)
-    log = ActionLog(HostClock())
-    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=log)
-    iterations = _run(execution, first=0, count=1 + REPLICATED)[1:]
+    clock = BothClocks()
+    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
+    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=1 + REPLICATED)[1:]]
     memory = meter.read()  # the peak is that of the second run: its own meter has begun it anew
     return {
-        "replicated": [_as_entry(iteration) for iteration in iterations],
+        "replicated": entries,
+        "replicated_thread": [clock.by_thread(entry) for entry in entries],
         "replicated_peak_bytes": None if memory is None else memory.peak_bytes,
     }
 

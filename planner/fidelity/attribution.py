@@ -249,7 +249,8 @@ class Comparison:
         )
 
     def _launch_ns(self, device: str, kind: Kind) -> int:
-        return self.problem.profile.overhead_ns(self.problem.cluster.by_name[device].type, kind)
+        has_stages = len(self.plan.stages) > 1
+        return self.problem.profile.overhead_ns(self.problem.cluster.by_name[device].type, kind, has_stages=has_stages)
 
     def measured(self, iteration: ExecutedIteration) -> Quantities:
         """Those of a run: replayed, they give its duration."""

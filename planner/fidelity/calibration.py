@@ -136,19 +136,24 @@ def calibrate_profile(profile: ModelProfile, comparison: Comparison, *, source: 
                 layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
     closing_ns, steps_ns = _closing_ns(comparison), _steps_ns(profile, comparison)
     if closing_ns < steps_ns:
-        layers = {name: _with_shorter_step(layer, (closing_ns, steps_ns)) for name, layer in layers.items()}
+        layers = {name: with_shorter_step(layer, (closing_ns, steps_ns)) for name, layer in layers.items()}
     others = [each for each in profile.action_overhead_ns if each.device_type not in overheads]
     note = f"Calibrated with {source}: durations of stages shared out among their layers, overheads per action."
     if profile.has_host_times:
         note += " Durations include what actions waited for the host, whose times are left out."
+    made = [_make_overhead(name, found, exchange_ns=profile.exchange_ns(name)) for name, found in overheads.items()]
+    known = {each.device_type: each for each in profile.action_overhead_ns}
+    has_stages, closing_ns = len(comparison.plan.stages) > 1, max(0, closing_ns - steps_ns)
+    always_ns = min(closing_ns, profile.optimizer_ns) if has_stages and profile.stages_optimizer_ns else closing_ns
     return replace(
         profile.without_host_times(),
         layers=tuple(layers[layer.name].without_host_times() for layer in profile.layers),
         action_overhead_ns=(
             *others,
-            *(_make_overhead(name, found, exchange_ns=profile.exchange_ns(name)) for name, found in overheads.items()),
+            *(_by_stages(each, known.get(each.device_type), has_stages=has_stages) for each in made),
         ),
-        optimizer_ns=max(0, closing_ns - steps_ns),
+        optimizer_ns=always_ns,
+        stages_optimizer_ns=closing_ns - always_ns if has_stages else profile.stages_optimizer_ns,
         provenance=f"{profile.provenance} {note}".strip(),
         probe=None,
         measurements=(*profile.measurements, *(finding.as_measurement(source) for finding in findings)),
@@ -187,6 +192,28 @@ def _make_overhead(device_type: str, found: Mapping[str, int], *, exchange_ns: i
     )
 
 
+_STAGES_FIELDS = {kind: f"stages_{name}" for kind, name in _FIELDS.items()}
+
+
+def _by_stages(total: ActionOverhead, before: ActionOverhead | None, *, has_stages: bool) -> ActionOverhead:
+    """What actions of a run cost: a run of several stages tells what all plans pay and what those add together."""
+    more = {} if before is None else {name: getattr(before, name) for name in _STAGES_FIELDS.values()}
+    if before is None or not has_stages:
+        return replace(total, **more)
+    return divided(total, before) if any(more.values()) else total
+
+
+def divided(total: ActionOverhead, always: ActionOverhead) -> ActionOverhead:
+    """What actions cost in plans of several stages, as what they cost in every plan and what those add."""
+    sums = {kind: getattr(total, name) for kind, name in _FIELDS.items()}
+    least = {kind: min(sums[kind], getattr(always, name)) for kind, name in _FIELDS.items()}
+    least["B"] = min(least["B"], least["I"] + least["W"])
+    more = {kind: sums[kind] - least[kind] for kind in _FIELDS}
+    more["B"] = min(more["B"], more["I"] + more["W"])
+    fields = {name: least[kind] for kind, name in _FIELDS.items()}
+    return replace(total, **fields, **{name: more[kind] for kind, name in _STAGES_FIELDS.items()})
+
+
 def _stage_ratios(
     comparison: Comparison,
     number: int,
@@ -205,7 +232,8 @@ def _stage_ratios(
         ratios[device_type] = {}
         for kind, common in overheads.get(device_type, {}).items():
             exchanged = costs.exchange_ns(stage, device_type, kind=kind)
-            planned = costs.planned_ns(stage, replica, kind=kind) - profile.overhead_ns(device_type, kind) - exchanged
+            launch = profile.overhead_ns(device_type, kind, has_stages=len(comparison.plan.stages) > 1)
+            planned = costs.planned_ns(stage, replica, kind=kind) - launch - exchanged
             if planned > 0 and ("duration", f"{number}{kind}") in usual:
                 extra = max(0, usual["overhead", f"{number}{kind}"]) - common
                 layers_ns = max(0, usual["duration", f"{number}{kind}"] - exchanged)
@@ -263,8 +291,8 @@ def _steps_ns(profile: ModelProfile, comparison: Comparison) -> int:
     return CostModel(problem).optimizer_ns(comparison.plan.stages)
 
 
-def _with_shorter_step(layer: Layer, ratio: tuple[int, int]) -> Layer:
-    """Rounded down, so that no device takes longer than the one that was measured."""
+def with_shorter_step(layer: Layer, ratio: tuple[int, int]) -> Layer:
+    """Its step in the ratio of the first to the second, rounded down: no device takes longer than was measured."""
     costs = (replace(cost, optimizer_ns=cost.optimizer_ns * ratio[0] // ratio[1]) for cost in layer.costs)
     return replace(layer, costs=tuple(costs))
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from planner.actions import Action, parse_action
 from planner.fidelity.attribution import Comparison
-from planner.fidelity.calibration import scaled_layer
+from planner.fidelity.calibration import divided, scaled_layer, with_shorter_step
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.fidelity.expected import expected
 from planner.layout.costs import CostModel
@@ -38,7 +38,9 @@ class Overheads:
     exchanges: Mapping[str, tuple[int, int]]
     """Per layer that has any: how often its replicas tell each other of their samples in F, and on the way back."""
     iteration_ns: int
-    """What a process does in an iteration beyond its actions and the optimizer's steps of its layers."""
+    """What a process does in an iteration beyond its actions and the optimizer's steps of its layers, in every plan."""
+    stages_iteration_ns: int
+    """What plans of several stages add to that."""
     reserved_bytes: int | None
     """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     reduction_bytes: int
@@ -122,11 +124,16 @@ def find_overheads(
     inside = _lengths(ranks, plan=plan, clock="wall" if by_wall else "thread")
     layers = _as_run(problem, plan, inside=inside, device_type=device_type)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    direct = _find_direct(problem, ranks=ranks, device_type=device_type, by_wall=by_wall)
+    surplus = dict[str, float]()
+    if direct is not None:
+        problem = replace(problem, profile=replace(problem.profile, layers=direct.layers))
+        surplus = _surplus(problem, plan, inside=inside)
     serving = 0.0 if has_idle_cores else expected([each for rank in ranks for each in rank["serving"]])
     pairs = 2 * problem.num_microbatches  # a message per F, and one per I or B
     found = {
-        kind: round(expected(samples) + (serving / pairs if kind != "W" else 0))
-        for kind, samples in _between(ranks).items()
+        kind: round(expected(samples) + surplus.get(kind, 0) + (serving / pairs if kind != "W" else 0))
+        for kind, samples in _between([entry for rank in ranks for entry in rank["thread"]]).items()
     }
     split = found.get("I", 0), found.get("W", 0)
     exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
@@ -139,15 +146,19 @@ def find_overheads(
         backward_ns=min(found.get("B", sum(split)), sum(split)),
         exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
     )
-    iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
+    always_ns = iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
+    if direct is not None:
+        action, always_ns = divided(action, direct.action), min(direct.iteration_ns, iteration_ns)
     beyond = _held_beyond(problem, plan, ranks=ranks)
-    layers, reserve = _with_blocks(layers, plan, beyond=beyond), _find_reserve(beyond, ranks=ranks)
+    layers = _with_blocks(problem.profile.layers, plan, beyond=beyond)
+    reserve = _find_reserve(beyond, ranks=ranks)
     return Overheads(
         layers=layers,
         action=action,
         exchanges=exchanges,
         message_ns=message_ns,
-        iteration_ns=iteration_ns,
+        iteration_ns=always_ns,
+        stages_iteration_ns=iteration_ns - always_ns,
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
@@ -157,7 +168,7 @@ def find_overheads(
 
 
 def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns: int, iteration_ns: int) -> int:
-    profile = replace(problem.profile, action_overhead_ns=(action,), optimizer_ns=iteration_ns)
+    profile = replace(problem.profile, action_overhead_ns=(action,), optimizer_ns=iteration_ns, stages_optimizer_ns=0)
     links = tuple(replace(link, message_overhead_ns=message_ns) for link in problem.cluster.links)
     cluster = replace(problem.cluster, links=links)
     return simulate(replace(problem, profile=profile, cluster=cluster), plan).makespan_ns
@@ -181,10 +192,10 @@ def _lengths(ranks: Sequence[Mapping[str, Any]], *, plan: Plan, clock: str) -> d
     return found
 
 
-def _between(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+def _between(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
     """What a process did before actions of each kind, since the last one; on its own clock waiting takes no time."""
     found = defaultdict[str, list[int]](list)
-    for entry in (entry for rank in ranks for entry in rank["thread"]):
+    for entry in entries:
         for (_, _, last), (name, start, _) in itertools.pairwise(entry["actions"]):
             found[parse_action(name).kind].append(start - last)
     return found
@@ -205,6 +216,68 @@ def _as_run(
         for name in stage.layers:
             layers[name] = scaled_layer(layers[name], device_type, ratios=ratios)
     return tuple(layers[layer.name] for layer in problem.profile.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Direct:
+    """What a stage that is the whole model takes: run as a training loop does it, without messages."""
+
+    layers: tuple[Layer, ...]
+    """Of which F and B of all together take as long as they did there, and no longer than in the pipeline."""
+    action: ActionOverhead
+    """Beyond the layers."""
+    iteration_ns: int
+
+
+def _find_direct(
+    problem: Problem, *, ranks: Sequence[Mapping[str, Any]], device_type: str, by_wall: bool
+) -> _Direct | None:
+    """From the run on replicas; None where there was none, or where replicas wait for each other within actions."""
+    plan, clock = make_replicated_plan(problem), "replicated" if by_wall else "replicated_thread"
+    entries = [entry for rank in ranks for entry in rank[clock]]
+    if plan is None or not entries or any(any(each) for rank in ranks for each in rank["exchanges"].values()):
+        return None
+    (stage,), profile = plan.stages, replace(problem.profile, action_overhead_ns=())
+    planned = CostModel(replace(problem, profile=profile)).stage_cost(stage, 0)
+    taken = defaultdict[str, list[int]](list)
+    for name, start, end in (action for entry in entries for action in entry["actions"]):
+        taken[parse_action(name).kind].append(end - start)
+    usual = {kind: round(expected(samples)) for kind, samples in taken.items()}
+    ratios = {kind: (min(ns, planned.duration_ns(kind)), planned.duration_ns(kind)) for kind, ns in usual.items()}
+    if "I" in ratios or not all(whole for _, whole in ratios.values()):  # nothing to train, or nothing measured
+        return None
+    layers = [scaled_layer(layer, device_type, ratios=ratios) for layer in profile.layers]
+    gaps = _between(entries)
+    over = {
+        kind: round(expected(gaps.get(kind, ()))) + max(0, ns - planned.duration_ns(kind)) for kind, ns in usual.items()
+    }
+    around = round(expected([_around_reduction(entry) for entry in entries]))
+    steps = sum(layer.optimizer_ns(device_type) for layer in layers)
+    if around < steps:  # a step of all layers at once takes less than one of each
+        layers = [with_shorter_step(layer, (around, steps)) for layer in layers]
+    return _Direct(
+        layers=tuple(layers),
+        action=ActionOverhead(
+            device_type=device_type,
+            forward_ns=over.get("F", 0),
+            input_grad_ns=over.get("B", 0),
+            backward_ns=over.get("B", 0),
+        ),
+        iteration_ns=max(0, around - steps),
+    )
+
+
+def _around_reduction(entry: Mapping[str, Any]) -> int:
+    """Around the actions, without what passes until gradients are added up, which is the link's."""
+    return _around(entry) - int(entry["times"]["reduced_ns"] - entry["actions"][-1][2])
+
+
+def _surplus(problem: Problem, plan: Plan, *, inside: Mapping[tuple[int, str], Sequence[int]]) -> dict[str, float]:
+    """By how much actions of a kind of the pipeline took longer than their layers, on the mean over its stages."""
+    costs, found = CostModel(problem), defaultdict[str, list[float]](list)
+    for (number, kind), samples in inside.items():
+        found[kind].append(max(0.0, expected(samples) - costs.planned_ns(plan.stages[number], 0, kind=kind)))
+    return {kind: statistics.fmean(each) for kind, each in found.items()}
 
 
 def _held_beyond(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -87,11 +87,16 @@ def _scaled(times: Times, factor: Fraction) -> Times:
     return Times(*(each * factor for each in times))
 
 
-def action_overhead(profile: ModelProfile, device_type: str) -> dict[str, int]:
+def action_overhead(profile: ModelProfile, device_type: str, *, num_stages: int) -> dict[str, int]:
     """What an action of each kind costs beyond its layers on a device type; 0 where it was not measured."""
     for entry in profile.action_overhead_ns:
         if entry.device_type == device_type:
-            columns = entry.forward_ns, entry.input_grad_ns, entry.weight_grad_ns, entry.backward_ns
+            columns = [entry.forward_ns, entry.input_grad_ns, entry.weight_grad_ns, entry.backward_ns]
+            if num_stages > 1:
+                columns[0] += entry.stages_forward_ns
+                columns[1] += entry.stages_input_grad_ns
+                columns[2] += entry.stages_weight_grad_ns
+                columns[3] += entry.stages_backward_ns
             return dict(zip(KINDS, columns, strict=True))
     return dict.fromkeys(KINDS, 0)
 

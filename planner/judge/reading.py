@@ -235,7 +235,7 @@ class Reading:
             exchanges = exchange_times(self.profile, layer, device_type=device_type)
             measured = self._measured[layer.name, device_type, width]
             found.append(TimedLayer(times, exchanges, asking_times(measured, unit_size(self.profile) * share), kind))
-        paces = stage_paces(found, share=share, overhead=action_overhead(self.profile, device_type))
+        paces = stage_paces(found, share=share, overhead=self._overhead(device_type))
         if not paces or not is_fully_sharded(stage):
             return paces
         return after_gathers(paces, found, share=share, taken=self._fully_sharded_times(stage, share))
@@ -243,7 +243,7 @@ class Reading:
     def _fully_sharded_times(self, stage: Stage, share: Fraction) -> dict[str, int]:
         """What its actions take: every layer as long as on the slowest of its devices, for all wait for all."""
         types = sorted({self.devices[name].type for group in stage.replicas for name in group})
-        overheads = [action_overhead(self.profile, device_type) for device_type in types]
+        overheads = [self._overhead(device_type) for device_type in types]
         found = []
         for layer in self.layers_of(stage):
             own = [self._layer_times_on(layer, each, share=share, kind=kind_in(stage, layer)) for each in types]
@@ -260,6 +260,9 @@ class Reading:
         exchanges = [exchange_times(self.profile, layer, device_type=device_type)]
         return stage_times([times], share=share, overhead=dict.fromkeys(KINDS, 0), exchanges=exchanges)
 
+    def _overhead(self, device_type: str) -> dict[str, int]:
+        return action_overhead(self.profile, device_type, num_stages=len(self.plan.stages))
+
     def _stage_times(self, replica: StageReplica, share: Fraction) -> dict[str, int]:
         """What its stage takes on the devices of a stage replica, for a share of the samples."""
         stage, device_type, width = self.plan.stages[replica.stage], self.devices[replica.head].type, len(replica.group)
@@ -272,7 +275,7 @@ class Reading:
             if times is None:
                 raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width {width} for {share}")
             known.append(times)
-        overhead = action_overhead(self.profile, device_type)
+        overhead = self._overhead(device_type)
         exchanges = [exchange_times(self.profile, layer, device_type=device_type) for layer in layers]
         return stage_times(known, share=share, overhead=overhead, exchanges=exchanges)
 
@@ -290,7 +293,8 @@ class Reading:
                 own = {device for group in stage.replicas for device in group}
                 end = max(taken[device] for device in own) + self.gathering_ns(stage, size)
                 taken |= dict.fromkeys(own, end)
-        return self.profile.optimizer_ns + max(taken.values())
+        several = self.profile.stages_optimizer_ns if len(self.plan.stages) > 1 else 0
+        return self.profile.optimizer_ns + several + max(taken.values())
 
     def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
         """How long the replicas of a sharding stage take to gather its weights once."""

@@ -374,8 +374,12 @@ class CostModel:
         if not part.share:
             return 0
         works = [self._require_work(name, device_type, width=1, replicas=1 / part.share) for name in stage.layers]
-        overhead = self.problem.profile.overhead_ns(device_type, "I")
+        overhead = self.problem.profile.overhead_ns(device_type, "I", has_stages=self._has_others(stage))
         return part_of(part.share, sum(work.input_grad_ns for work in works)) + overhead
+
+    def _has_others(self, stage: Stage) -> bool:
+        """Whether a plan with this stage has others as well."""
+        return len(stage.layers) < len(self.problem.profile.layers)
 
     def _make_stage_cost(self, stage: Stage, *, device_type: str, width: int, share: Fraction) -> StageCost:
         replicas = share.denominator if share.numerator == 1 else 1 / share
@@ -395,7 +399,8 @@ class CostModel:
         held = _ceil(sum(checkpoints), replicas)
         largest = max(size.stash_bytes - left for size, left in zip(sizes, checkpoints, strict=True))
         one_by_one = self.problem.options.recompute_in_turn
-        overheads = [self.problem.profile.overhead_ns(device_type, kind) for kind in KINDS]
+        has_stages = self._has_others(stage)
+        overheads = [self.problem.profile.overhead_ns(device_type, kind, has_stages=has_stages) for kind in KINDS]
         forward, input_grad, weight_grad, backward = overheads
         has_clocks = any(work.asking for work in works)
         cost = StageCost(
@@ -424,7 +429,10 @@ class CostModel:
         for kind in KINDS:
             names = stage.layers if kind == "F" else stage.layers[::-1]
             rows = [self._layer_pass(stage, name, kind=kind, is_last=name == stage.layers[-1]) for name in names]
-            overhead = max(self.problem.profile.overhead_ns(self.group_type(each), kind) for each in stage.replicas)
+            overhead = max(
+                self.problem.profile.overhead_ns(self.group_type(each), kind, has_stages=False)
+                for each in stage.replicas
+            )
             found[kind] = pass_ns(rows) + overhead
             if cost.clocks:
                 work = self._require_work(names[0], device_type, width=1, replicas=len(stage.replicas))
@@ -693,7 +701,8 @@ class CostModel:
         steps.
         """
         profile = self.problem.profile
-        found = {device: profile.optimizer_ns for stage in stages for group in stage.groups for device in group}
+        closing = profile.optimizer_ns + (profile.stages_optimizer_ns if len(stages) > 1 else 0)
+        found = {device: closing for stage in stages for group in stage.groups for device in group}
         if profile.has_layer_steps:
             for stage, group in ((each, group) for each in stages for group in each.replicas):
                 whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)

@@ -201,7 +201,7 @@ def _add_replicas(
     stage_of, start, devices, _, _ = solution
     num_stages, num_own = start.shape[0] - 1, devices.shape[0]
     duration, size, budget = replicas.duration, replicas.size, replicas.budget
-    overhead = layers.overhead[layers.device_type]
+    overhead = layers.overhead[1 if num_stages > 1 else 0][layers.device_type]
     for e in range(extra.shape[0]):
         s, n = extra[e, HOME], num_own + e
         own = start[s]

@@ -100,7 +100,7 @@ class Layers(NamedTuple):
     table_of_replicas: Integers
     """[max replicas + 1] index into `work`, or `NO_TABLE` where a stage may not have so many replicas."""
     overhead: Integers
-    """[T, 4] ticks that F, I, W and B cost beyond their layers."""
+    """[2, T, 4] ticks that F, I, W and B cost beyond their layers, in plans of one stage and of several."""
     optimizer: Integers
     """[T, L] ticks of the optimizer's step, which the devices of a group take in equal parts."""
     gradient: Integers
@@ -313,12 +313,12 @@ class Recording(NamedTuple):
 
 OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
-    "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn",
+    "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn", "stages_tail",
 )  # fmt: skip
 """Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
-BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE = range(6, len(OPTIONS))
+BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL = range(6, len(OPTIONS))
 """Indices into them."""
 
 RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, DIRECTION_ROW = range(5)
@@ -417,6 +417,7 @@ def _add_hosts(
 
     F goes through the layers forwards, the others backwards, with the recomputation of a layer right before its I or B.
     """
+    overhead = layers.overhead[1 if start.shape[0] > 2 else 0]
     for s in range(start.shape[0] - 1 if found.shape[0] > 0 else 0):
         replicas = start[s + 1] - start[s]
         table = layers.table_of_replicas[replicas]
@@ -434,8 +435,8 @@ def _add_hosts(
                         work = layers.work[table, row, t, x]
                         cross = max(cross + work, host + layers.host[CROSS, table, row, t, x])
                         host += layers.host[HOST, table, row, t, x]
-                found[n, kind, HOST] = ceil_div(host, replicas) + layers.overhead[t, kind]
-                found[n, kind, CROSS] = ceil_div(cross, replicas) + layers.overhead[t, kind]
+                found[n, kind, HOST] = ceil_div(host, replicas) + overhead[t, kind]
+                found[n, kind, CROSS] = ceil_div(cross, replicas) + overhead[t, kind]
 
 
 @kernel
@@ -605,7 +606,7 @@ def make_replicas(
         for n in range(start[s], start[s + 1]):
             kind, d = layers.device_type[devices[n]], devices[n]
             replicas.stage[n], replicas.device[n] = s, d
-            replicas.duration[n] = times[s, kind, :STEP] + layers.overhead[kind]
+            replicas.duration[n] = times[s, kind, :STEP] + layers.overhead[1 if num_stages > 1 else 0, kind]
             width = layers.member_start[d + 1] - layers.member_start[d]
             steps[d] += ceil_div(times[s, kind, STEP], width * sizes[s, SHARERS])
             for k in range(HELD, HAS_WEIGHT + 1):
@@ -616,7 +617,7 @@ def make_replicas(
                 layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds
             )
     gather(layers, start, devices, sizes, steps)
-    replicas.scalars[TAIL] += np.max(steps)
+    replicas.scalars[TAIL] += np.max(steps) + (layers.options[STAGES_TAIL] if num_stages > 1 else 0)
     return replicas
 
 

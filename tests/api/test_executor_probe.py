@@ -23,6 +23,7 @@ def make_case() -> tuple[Workload, Overheads]:
         message_ns=9,
         exchanges={"b": (2, 1)},
         iteration_ns=30,
+        stages_iteration_ns=12,
         reserved_bytes=11,
         reduction_bytes=13,
         num_actions=4,
@@ -40,13 +41,14 @@ def test_what_was_found_is_in_the_workload():
     counts = [(layer.forward_exchanges, layer.backward_exchanges) for layer in made.profile.layers]
     assert counts == [(0, 0), (2, 1)]
     assert made.profile.action_overhead_ns == (ACTION,)
-    assert made.profile.optimizer_ns == 30
+    assert (made.profile.optimizer_ns, made.profile.stages_optimizer_ns) == (30, 12)
     assert made.profile.reduction_bytes == 13
     assert made.cluster is not None
     assert [link.message_overhead_ns for link in made.cluster.links] == [9]
     assert [device.reserved_bytes for device in made.cluster.devices] == [11, 5]
     assert "from 4 actions" in made.profile.provenance
     assert made.profile.probe == ProbeRun(predicted_ns=2_000_000, measured_ns=2_300_000)
+    assert "what stages add is stated apart" in made.profile.provenance
     assert "takes 2.0 ms by these figures and took 2.3 ms" in made.profile.provenance
 
 

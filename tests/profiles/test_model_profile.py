@@ -81,6 +81,11 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         ["action overhead on 'A100'", "backward_ns = 4 exceeds", "= 3", "measure it again"],
     ),
     (
+        "overhead of one above that of two, between stages",
+        lambda: ActionOverhead(device_type="A100", stages_weight_grad_ns=2, stages_backward_ns=4),
+        ["action overhead on 'A100'", "stages_backward_ns = 4 exceeds", "= 2", "measure it again"],
+    ),
+    (
         "exchange that takes minutes",
         lambda: ActionOverhead(device_type="A100", exchange_ns=10**11),
         ["action overhead on 'A100'", "exchange_ns = 100000000000", "from 0 to 1000000000"],

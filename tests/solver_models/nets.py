@@ -58,6 +58,7 @@ def random_exact_problem(
             edges=tuple(edges),
             microbatch_size=size,
             optimizer_ns=rng.choice([0, 0, 5]),
+            stages_optimizer_ns=Random(f"stages of {size} {num_layers}").choice([0, 4]),
             action_overhead_ns=random_overheads(TYPES, like=layers),
             bucket_bytes=random_bucket(layers),
             gradient_as_bucket_view=draws_bucket_views(layers),

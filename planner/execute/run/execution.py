@@ -294,7 +294,7 @@ class Execution:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         for stage in self.stages:
             number = stage.stage_index
-            stage.moment = Moment(self.training.seed, self.number, microbatch=0, replica=self._parts[number])
+            stage.moment = Moment(self.training.seed, self.number, 0, self._parts[number])
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
@@ -339,7 +339,8 @@ class Execution:
         norm = self.update.clip() if is_due else None
         is_checked = self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None
         are_losses_good = not is_checked or all(map(math.isfinite, losses))
-        are_grads_good = not (is_checked and is_due) or self.update.has_finite_gradients()
+        is_norm_good = norm is not None and math.isfinite(norm)  # of everything: then all that it adds up is, too
+        are_grads_good = not (is_checked and is_due) or is_norm_good or self.update.has_finite_gradients()
         leaves_alone = is_due and any(stage.leaves_alone for stage in self.stages)
         has_bad_loss, has_bad_grad, has_unused = self._on_any(not are_losses_good, not are_grads_good, leaves_alone)
         is_good = not (has_bad_loss or has_bad_grad)

@@ -54,6 +54,8 @@ class StageModule(nn.Module):
         self.leaving_counts: dict[str, int] = {}
         self.moment: Moment | None = None
         """What the random numbers of the current microbatch depend on; None: they come as they come."""
+        self._seeds: tuple[Moment, dict[str, int]] | None = None
+        """Of all layers that draw, at a moment."""
         self.exchange: Exchange | None = None
         """How its replicas tell each other of their samples, if batch norms need that."""
         self.store: WeightGradStore | None = None
@@ -132,7 +134,10 @@ class StageModule(nn.Module):
         if self._drawing is None:
             self._settle()
         if self.moment is not None and name in self._drawing:  # type: ignore[operator]
-            seed = partial(seed_generators, self.moment.number(name), arguments[0].device)
+            if self._seeds is None or self._seeds[0] is not self.moment:  # all at once: the code is in the cache then
+                numbers = {each: self.moment.number(each) for each in self._drawing or ()}
+                self.__dict__["_seeds"] = (self.moment, numbers)
+            seed = partial(seed_generators, self._seeds[1][name], arguments[0].device)  # type: ignore[index]
             seed()
         is_recomputed = name in self.recompute and self.microbatch not in self.kept and torch.is_grad_enabled()
         if not is_recomputed and self.exchange is None:

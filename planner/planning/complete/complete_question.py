@@ -242,8 +242,10 @@ class _Question:
                 workspace=cost.workspace_bytes,
                 weight_workspace=cost.weight_workspace_bytes,
             )
+        is_cut = len(layers) < len(self.names)  # what follows the iteration then, follows every stage of it
+        several = self.problem.profile.stages_optimizer_ns if is_cut else 0
         rings = {
-            n: self.costs.synchronisation_ns(self._stage(layers, assignment))
+            n: self.costs.synchronisation_ns(self._stage(layers, assignment)) + several
             for n, assignment in enumerate(self.assignments)
         }
         return LayerSet(

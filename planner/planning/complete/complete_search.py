@@ -164,7 +164,8 @@ def longest(problem: Problem) -> int:
     def slowest_ns(size: int) -> int:
         return max((cluster.route(a, b, num_bytes=size).duration_ns(size) for a, b in pairs), default=0)
 
-    overhead = sum(max(profile.overhead_ns(each, kind) for each in cluster.device_types) for kind in "FIW")
+    types = cluster.device_types
+    overhead = sum(max(profile.overhead_ns(each, kind, has_stages=True) for each in types) for kind in "FIW")
     exchange = max(profile.exchange_ns(each) for each in cluster.device_types)
     times = [
         max(c.forward_ns + c.input_grad_ns + c.weight_grad_ns + c.recompute_ns for c in layer.costs)
@@ -174,7 +175,8 @@ def longest(problem: Problem) -> int:
     transfers = sum(slowest_ns(edge.bytes) + slowest_ns(edge.backward_bytes) for edge in profile.edges)
     rings = sum(2 * slowest_ns(layer.synchronised_bytes) for layer in profile.layers)
     rounds = problem.num_microbatches * len(names)
-    closing = profile.optimizer_ns + sum(max(c.optimizer_ns for c in layer.costs) for layer in profile.layers)
+    closing = profile.optimizer_ns + profile.stages_optimizer_ns
+    closing += sum(max(c.optimizer_ns for c in layer.costs) for layer in profile.layers)
     return rounds * (sum(times) + overhead * len(times) + transfers) + len(names) * rings + closing + 1
 
 

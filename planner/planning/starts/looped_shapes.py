@@ -206,7 +206,12 @@ class LoopedShapes:
     def _overhead(self, ranks: Ranks, kind: str) -> Integers:
         """[p] what an action of a kind costs beyond its layers."""
         profile, costs = self.problem.profile, self.costs
-        return _row([max(profile.overhead_ns(costs.group_type(group), kind) for group in rank) for rank in ranks])
+        return _row(
+            [
+                max(profile.overhead_ns(costs.group_type(group), kind, has_stages=True) for group in rank)
+                for rank in ranks
+            ]
+        )
 
     def _budget(self, ranks: Ranks, shard: Shard) -> Integers:
         """[p] bytes that devices have, less the most that it takes to reduce gradients."""

@@ -10,14 +10,14 @@ from rich.console import Console, RenderableType
 
 from api.progress import RunSummary
 from api.reporting.command_reports import render_explanation, render_simulation, render_verdict
-from api.reporting.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
+from api.reporting.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, _describe_exchanges, render_screen
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.host_times import HostTime
-from profiles.model_profile import ProbeRun
+from profiles.model_profile import ActionOverhead, ProbeRun
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 
 SCREEN = """\
@@ -133,6 +133,20 @@ def test_a_host_that_sets_the_pace_is_named(problem: Problem, plan: Plan):
     text = text_of(render_screen(paced, plan, run=RunSummary(elapsed_s=1)), width=300)
     assert "the host sets the pace in stage 0, 1: CUDA graphs save 41.00 ms with these orders" in text
     assert "at most 42.00 ms (proved)" in text
+
+
+def test_what_batch_norms_cost_replicas_is_said(problem: Problem, plan: Plan):
+    """Tests that exchanges of statistics are said with their time in a device's iteration, where there are replicas."""
+    overhead = ActionOverhead(device_type="toy", exchange_ns=10**6)
+    layers = tuple(replace(layer, forward_exchanges=1, backward_exchanges=2) for layer in problem.profile.layers)
+    profile = replace(problem.profile, layers=layers, action_overhead_ns=(overhead,))
+    known = replace(problem, profile=profile)
+    assert _describe_exchanges(known, plan) == []
+    both = replace(plan.stages[0], replicas=(("gpu0",), ("gpu1",)))
+    orders = {name: tuple(each for each in order if each.stage == 0) for name, order in plan.schedule.items()}
+    (said,) = _describe_exchanges(known, replace(plan, stages=(both, *plan.stages[1:]), schedule=orders))
+    assert "for up to 18.00 ms" in said  # three microbatches, two layers, three exchanges each
+    assert _describe_exchanges(problem, plan) == []
 
 
 @pytest.mark.parametrize(

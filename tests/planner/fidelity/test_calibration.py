@@ -57,7 +57,12 @@ def test_overheads_stand_in_the_profile():
     profile = calibrate_profile(own, comparison, source="a run")
     assert profile.probe is None
     assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1")] == [4, 8]
-    assert [profile.overhead_ns(problem.cluster.devices[0].type, kind) for kind in "FIWB"] == [12, 0, 0, 0]
+    assert [profile.overhead_ns(problem.cluster.devices[0].type, kind, has_stages=True) for kind in "FIWB"] == [
+        12,
+        0,
+        0,
+        0,
+    ]
     (entry,) = (m for m in profile.measurements if (m.what, m.subject) == ("overhead", "0F"))
     assert (entry.count, entry.median_ns, entry.low_ns, entry.high_ns, entry.source) == (2, 12, 12, 12, "a run")
     assert profile.provenance.startswith("Calibrated with a run")
@@ -72,7 +77,7 @@ def test_what_one_stage_needs_more_goes_to_its_layers():
     late = {key: 14 if plan.schedule[key[0]][key[1]][:2] == ("F", 0) else 2 for key in usual.overhead_ns}
     comparison = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
     profile = calibrate_profile(problem.profile, comparison, source="a run")
-    assert profile.overhead_ns(problem.cluster.devices[0].type, "F") == 2
+    assert profile.overhead_ns(problem.cluster.devices[0].type, "F", has_stages=True) == 2
     assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1", "l2")] == [8, 16, 4]
 
 

@@ -68,6 +68,7 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
                 "device": device,
                 "exchanges": {"a": [1, 1], "b": [1, 0], "c": [0, 0]},
                 "replicated": [],
+                "replicated_thread": [],
                 "replicated_peak_bytes": None,
                 "serving": [6 * 36] * 3,
                 "peak_bytes": played.peak_bytes[device] + (100 if device == DEVICES[0] else 70),
@@ -238,6 +239,42 @@ def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
     assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
     assert found.action.exchange_ns == 40
+
+
+def test_a_stage_that_is_the_whole_model_tells_what_layers_take():
+    """Tests that layers take what they take without messages, and what stages add stands with actions of several.
+
+    The pipeline's actions take 7 ns more inside and 4 before; the whole model half of what is said of F, 2 before.
+    """
+    problem, plan = make_case(4)
+    problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    plan, both = make_probe_plan(problem), make_replicated_plan(problem)
+    assert both is not None
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    for rank in ranks:
+        rank["exchanges"] = {}
+    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    before = find_overheads(problem, plan, ranks=ranks, **where)
+    as_run = replace(problem, profile=replace(problem.profile, layers=before.layers))
+    cost = CostModel(as_run).stage_cost(both.stages[0], 0)
+    length = {"F": cost.forward_ns // 2, "B": cost.backward_ns}
+    actions, now = [], 10
+    for action in both.schedule[DEVICES[0]]:
+        actions.append([str(action), now + 2, now + 2 + length[action.kind]])
+        now += 2 + length[action.kind]
+    times = {"taken_up_ns": [10], "begin_ns": 9, "reduced_ns": now, "end_ns": now + 5}
+    for rank in ranks:
+        rank["replicated_thread"] = [{"actions": actions, "times": times}] * 2
+    found = find_overheads(problem, plan, ranks=ranks, **where)
+    layers = [sum(each.costs[0].forward_ns for each in made.layers) for made in (before, found)]
+    assert layers[1] == pytest.approx(layers[0] / 2, abs=3)
+    assert [found.action.of(kind, has_stages=False) for kind in "FB"] == [2, 2]
+    both_stages = found.action.forward_ns + found.action.stages_forward_ns
+    assert both_stages == pytest.approx(before.action.forward_ns + layers[0] / 4, abs=3)
+    assert found.action.backward_ns + found.action.stages_backward_ns == before.action.backward_ns
+    assert found.iteration_ns == 1 + 5
+    assert found.iteration_ns + found.stages_iteration_ns == before.iteration_ns
+    assert found.predicted_ns == pytest.approx(before.predicted_ns, rel=0.05)
 
 
 @pytest.mark.parametrize(("more", "expected"), [((500, 300), 500), ((-40, -1), 0), ((500, None), 0)])

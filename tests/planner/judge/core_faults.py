@@ -245,27 +245,30 @@ def more_overhead(kind: str, more: Callable[[Any, int, int], int]) -> Fault:
 
     def changed(original: Any, model: CostModel, stage: Any, *, device_type: str, **where: Any) -> StageCost:
         cost: StageCost = original(model, stage, device_type=device_type, **where)
-        extra = more(stage, len(stage.replicas), model.problem.profile.overhead_ns(device_type, kind))
+        has_stages = model._has_others(stage)
+        overhead = model.problem.profile.overhead_ns(device_type, kind, has_stages=has_stages)
+        extra = more(stage, len(stage.replicas), overhead)
         return replace(cost, **{field: getattr(cost, field) + extra})
 
     return put(CostModel, "_make_stage_cost", changed)
 
 
-def fused_overhead(original: Any, profile: ModelProfile, device_type: str, kind: str) -> int:
+def fused_overhead(original: Any, profile: ModelProfile, device_type: str, kind: str, *, has_stages: bool) -> int:
     """A fused backward has the overhead of two actions."""
-    return int(sum(original(profile, device_type, each) for each in ("IW" if kind == "B" else kind)))
+    kinds = "IW" if kind == "B" else kind
+    return int(sum(original(profile, device_type, each, has_stages=has_stages) for each in kinds))
 
 
 def part_of_overhead(original: Any, model: CostModel, stage: Any, part: Any, *, device_type: str) -> int:
     """A part of I has a part of the overhead."""
-    overhead = model.problem.profile.overhead_ns(device_type, "I")
+    overhead = model.problem.profile.overhead_ns(device_type, "I", has_stages=model._has_others(stage))
     time = int(original(model, stage, part, device_type=device_type))
     return time - overhead + planner.layout.costs.part_of(part.share, overhead) if time else 0
 
 
 def part_of_whole(original: Any, model: CostModel, stage: Any, part: Any, *, device_type: str) -> int:
     """A part of I takes that part of what all of it takes."""
-    overhead = model.problem.profile.overhead_ns(device_type, "I")
+    overhead = model.problem.profile.overhead_ns(device_type, "I", has_stages=model._has_others(stage))
     works = [model._require_work(name, device_type, width=1, replicas=1) for name in stage.layers]
     time = planner.layout.costs.part_of(part.share, sum(work.input_grad_ns for work in works))
     return time + overhead if part.share else 0
@@ -386,7 +389,9 @@ CORE_FAULTS: dict[str, Fault] = {
     "the span starts at zero": timeline(span_ns=lambda t: t.makespan_ns),
     "the bubble is half as large": timeline(bubble=lambda t: t.bubble / 2),
     "peaks are a byte too low": timeline(peak_bytes=lambda t: {d: max(0, b - 1) for d, b in t.peak_bytes.items()}),
-    "the overhead of actions is forgotten": put(ModelProfile, "overhead_ns", lambda *_: 0),
+    "the overhead of actions is forgotten": put(ModelProfile, "overhead_ns", lambda *_, **__: 0),
+    "several stages cost no more than one": put(CostModel, "_has_others", lambda *_: False),
+    "one stage costs as much as several": put(CostModel, "_has_others", lambda *_: True),
     "replicas share the overhead of actions": more_overhead(
         "F", lambda stage, replicas, overhead: -(-overhead // replicas) - overhead
     ),

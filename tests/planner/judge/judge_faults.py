@@ -302,6 +302,12 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "replicas are not limited": silent(options.replica_limit),
     "groups may mix types": silent(groups.group_mixed),
     "devices may stay idle": silent(options.device_idle),
+    "several stages cost no more than one": put(
+        READING, "action_overhead", lambda original, *given, num_stages: original(*given, num_stages=min(1, num_stages))
+    ),
+    "one stage costs as much as several": put(
+        READING, "action_overhead", lambda original, *given, num_stages: original(*given, num_stages=2 * num_stages)
+    ),
     "the overhead of actions is forgotten": wrap(READING, "action_overhead", lambda found: dict.fromkeys(found, 0)),
     "replicas share the overhead of actions": put(
         READING,

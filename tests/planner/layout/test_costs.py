@@ -197,6 +197,18 @@ def test_an_action_costs_more_than_its_layers():
     assert CostModel(other).stage_cost(make_stage("x @ a"), 0).forward_ns == 10
 
 
+def test_plans_of_several_stages_cost_more_than_one():
+    """Tests that what stages add counts where a stage has not all layers, and at the end where there are several."""
+    overhead = replace(OVERHEAD, stages_forward_ns=7, stages_input_grad_ns=1, stages_backward_ns=1)
+    problem = chain(make_layer("x", (10, 20, 30)), make_layer("y", (10, 20, 30)))
+    costs = CostModel(with_profile(problem, action_overhead_ns=(overhead,), optimizer_ns=2, stages_optimizer_ns=5))
+    whole, first, second = (make_stage(text) for text in ("x y @ a", "x @ a", "y @ b"))
+    assert [costs.stage_cost(whole, 0).duration_ns(kind) for kind in "FIWB"] == [23, 44, 65, 106]
+    assert [costs.stage_cost(first, 0).duration_ns(kind) for kind in "FIWB"] == [10 + 10, 20 + 5, 30 + 5, 50 + 7]
+    assert costs.optimizer_ns([whole]) == 2
+    assert costs.optimizer_ns([first, second]) == 7
+
+
 def test_replicas_wait_for_each_other():
     """Tests that exchanges are part of F, I and B where replicas share a microbatch, as long whatever their number."""
     layer = replace(make_layer("x", (10, 20, 30)), forward_exchanges=2, backward_exchanges=1)

@@ -535,6 +535,7 @@ def scaled(problem: Problem, factor: int, *, unit: int) -> Problem:
         layers=layers,
         edges=edges,
         optimizer_ns=problem.profile.optimizer_ns * factor,
+        stages_optimizer_ns=problem.profile.stages_optimizer_ns * factor,
         action_overhead_ns=scaled_overheads(problem.profile, factor),
     )
     return replace(problem, profile=profile, cluster=replace(problem.cluster, links=links))

@@ -93,7 +93,8 @@ def test_hosts_are_those_of_the_cost_model(rng: Random):
     costs = [case.costs.stage_cost(stage, n) for stage in case.stages for n in range(len(stage.replicas))]
     none = ((0, 0),) * 4
     if case.net.host.shape[0]:
-        overhead = case.searcher.layers.overhead[case.searcher.layers.device_type[case.net.replica_device]]
+        of_stages = case.searcher.layers.overhead[1 if len(case.net.synchronisation) > 1 else 0]
+        overhead = of_stages[case.searcher.layers.device_type[case.net.replica_device]]
         for own, cost, extra in zip(case.net.host.tolist(), costs, overhead.tolist(), strict=True):
             expected = cost.clocks or none
             assert cost.clocks == () or own == [list(clock) for clock in expected]

@@ -22,6 +22,7 @@ def make_update(*grads: torch.Tensor | None) -> Update:
     return Update(training, named, counted=parameters, device=torch.device("cpu"))
 
 
+@pytest.mark.parametrize("num_others", [1, 2**18])
 @pytest.mark.parametrize(
     ("values", "is_finite"),
     [
@@ -31,9 +32,9 @@ def make_update(*grads: torch.Tensor | None) -> Update:
         ((float("inf"), float("-inf"), 0.0), False),
     ],
 )
-def test_finite_gradients_are_told_from_others(values: tuple[float, ...], is_finite: bool):
-    """Tests that large gradients are finite, and that one that is not is found wherever it is."""
-    others = torch.ones(3), None
+def test_finite_gradients_are_told_from_others(values: tuple[float, ...], is_finite: bool, num_others: int):
+    """Tests that large gradients are finite, and that one that is not is found wherever and beside how many it is."""
+    others = torch.ones(num_others), None
     assert make_update(*others, torch.tensor(values)).has_finite_gradients() is is_finite
     assert make_update(torch.tensor(values), *others).has_finite_gradients() is is_finite
 
