@@ -109,7 +109,17 @@ def play_seeds(seeds: Sequence[Seed], workload: ReadArguments, *, model: str) ->
     return PlayedSeeds(outcomes=outcomes, best=best)
 
 
-def choose(start: AuditedProblem, sizes: Sequence[int], *, time_limit_s: float) -> BetterDegrees | None:
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Our configuration of an iteration."""
+
+    degrees: BetterDegrees
+    """With the plan."""
+    bound_ns: int | None
+    """No plan at any microbatch and degrees looked at is shorter; None: not known."""
+
+
+def choose(start: AuditedProblem, sizes: Sequence[int], *, time_limit_s: float) -> Choice | None:
     """Our degrees, microbatch and stages for the same iteration; `sizes` are the seeds' microbatches."""
     found = []
     for size in sizes:
@@ -117,7 +127,12 @@ def choose(start: AuditedProblem, sizes: Sequence[int], *, time_limit_s: float) 
         if run.global_batch % size == 0:
             audited = replace(start, run=run)
             found.append(find_better_degrees(audited, memory_bytes=None, time_limit_s=time_limit_s / len(sizes)))
-    return min((each for each in found if each is not None), key=_makespan, default=None)
+    plans = [each for each in found if each is not None]
+    if not plans:
+        return None
+    bounds = [None if each is None else each.lower_bound_ns for each in found]
+    known = [bound for bound in bounds if bound is not None]
+    return Choice(degrees=min(plans, key=_makespan), bound_ns=min(known) if len(known) == len(bounds) else None)
 
 
 def _makespan(degrees: BetterDegrees) -> int:
@@ -161,8 +176,8 @@ def _row(seeds: Sequence[Seed], workload: ReadArguments, *, model: str, limit_s:
     chosen = choose(audited, sorted({seed["mbs"] for seed in seeds}), time_limit_s=limit_s)
     if chosen is None:
         return (*counts, f"{seed_ns / 1e9:.3f}", "-", "-", "-")
-    verify(chosen.audited.problem, chosen.plan)
-    own_ns, bound_ns = _makespan(chosen), chosen.lower_bound_ns
+    verify(chosen.degrees.audited.problem, chosen.degrees.plan)
+    own_ns, bound_ns = _makespan(chosen.degrees), chosen.bound_ns
     gap = "-" if bound_ns is None else f"{100 * (1 - bound_ns / own_ns):.1f} %"
     return (*counts, f"{seed_ns / 1e9:.3f}", f"{own_ns / 1e9:.3f}", f"{own_ns / seed_ns:.3f}", gap)
 

@@ -65,5 +65,5 @@ def test_seeds_are_played_beside_a_choice() -> None:
     assert played.best is not None
     chosen = choose(played.best[1], (2,), time_limit_s=1)
     assert chosen is not None
-    assert chosen.lower_bound_ns is not None
-    assert chosen.lower_bound_ns <= played.best[0]
+    assert chosen.bound_ns is not None
+    assert chosen.bound_ns <= played.best[0]
