@@ -176,7 +176,7 @@ def _row(seeds: Sequence[Seed], workload: ReadArguments, *, model: str, limit_s:
     chosen = choose(audited, sorted({seed["mbs"] for seed in seeds}), time_limit_s=limit_s)
     if chosen is None:
         return (*counts, f"{seed_ns / 1e9:.3f}", "-", "-", "-")
-    verify(chosen.degrees.audited.problem, chosen.degrees.plan)
+    assert verify(chosen.degrees.audited.problem, chosen.degrees.plan).passed
     own_ns, bound_ns = _makespan(chosen.degrees), chosen.bound_ns
     gap = "-" if bound_ns is None else f"{100 * (1 - bound_ns / own_ns):.1f} %"
     return (*counts, f"{seed_ns / 1e9:.3f}", f"{own_ns / 1e9:.3f}", f"{own_ns / seed_ns:.3f}", gap)
