@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "tensor_parallel": ("autotp_size",),
     "expert_parallel": ("enabled", "autoep_size", "expert_tensor_parallel_size", "preset_model"),
 }
-"""What is read of sections."""
+"""Names in sections that have a meaning here; others are noted as not counted."""
 
 METHODS = "uniform, parameters, type:REGEX"
 
@@ -82,8 +82,8 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     if count is None:
         raise ValueError("the number of stages is not in DeepSpeed's configuration; give --pp, its num_stages")
     tensor = asked.tensor or _count(document.get("tensor_parallel", {}), "autotp_size") or 1
-    context = _context(document, asked, notes, stages=count)
-    experts = _experts(document, asked, notes, shape=shape)
+    context = _context(document, asked, notes=notes, stages=count)
+    experts = _experts(document, asked, notes=notes, shape=shape)
     least = 1 if experts is None else experts // math.gcd(experts, tensor * context)
     data = _pipelines(asked, notes, within=count * tensor * context, least=least)
     _require_shared(notes, experts=experts, devices=data * tensor * context)
@@ -118,7 +118,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     return run
 
 
-def _context(document: Mapping[str, Any], asked: DeepSpeedQuestion, notes: ReadingNotes, *, stages: int) -> int:
+def _context(document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: ReadingNotes, stages: int) -> int:
     """Ulysses' degree; the ranks of a PipelineModule have no such axis."""
     name = "sequence_parallel_size"
     context = asked.context or _count(document, name) or 1
@@ -130,7 +130,7 @@ def _context(document: Mapping[str, Any], asked: DeepSpeedQuestion, notes: Readi
 
 
 def _experts(
-    document: Mapping[str, Any], asked: DeepSpeedQuestion, notes: ReadingNotes, *, shape: ModelShape
+    document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: ReadingNotes, shape: ModelShape
 ) -> int | None:
     """AutoEP's degree; None: the devices that share a layer share its experts."""
     section = document.get("expert_parallel", {}) if _is_on(document, "expert_parallel") else {}
