@@ -9,7 +9,7 @@ import itertools
 import math
 import statistics
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,10 @@ class Variant:
     gpu: str
     flags: dict[str, Value]
     measured_s: float
+    kernels: tuple[str, str] | None = None
+    """Degree and microbatch of rows whose devices run the same kernels; None: others differ in more than stages."""
+    rounds: float = 1.0
+    """How many microbatches' times of the whole model a pipeline's device is busy or waits for its stages."""
 
 
 def audited_file(row: dict[str, str], clones: Path) -> str:
@@ -118,8 +122,17 @@ def read_variants() -> Iterator[Variant]:
                 "deepspeed": True,
             },
             measured_s=float(row["iteration time (ms)"]) / 1e3,
+            kernels=(row["tensor parallelism"], row["micro batch"]),
+            rounds=_rounds(row),
         )
     yield from (_bridge(row) for row in _rows("megatron-bridge-dense.csv") if row["task"] == "Pre-Training")
+
+
+def _rounds(row: dict[str, str]) -> float:
+    """Of 1F1B: as many microbatches as there are, and a bubble of one less than the stages."""
+    stages = int(row["pipeline parallelism"])
+    microbatches = int(row["global batch"]) // (int(row["data parallelism"]) * int(row["micro batch"]))
+    return (microbatches + stages - 1) / stages
 
 
 def _rows(name: str) -> list[dict[str, str]]:
@@ -217,12 +230,31 @@ def predicted_s(variant: Variant) -> float | None:
     return play_run(problem, recompute=problem.recompute).timeline.makespan_ns / 1e9
 
 
-def right_orders(times: Sequence[tuple[Variant, float]]) -> tuple[int, int]:
-    """Pairs that are apart and predicted in the order measured, and all that are apart."""
+def scatter(variants: Sequence[Variant]) -> dict[str, float]:
+    """By tensor degree, how many times the time of the fastest the slowest of the same kernels takes, on the median.
+
+    Time per round is compared, so that bubbles count for nothing; what is left are exchanges between stages and
+    replicas, and noise. No prediction has a part in it.
+    """
+    rounds: dict[tuple[str, str], list[float]] = {}
+    for variant in variants:
+        if variant.kernels is not None:
+            rounds.setdefault(variant.kernels, []).append(variant.measured_s / variant.rounds)
+    spreads: dict[str, list[float]] = {}
+    for (degree, _), each in rounds.items():
+        if len(each) > 1:
+            spreads.setdefault(degree, []).append(max(each) / min(each))
+    return {degree: statistics.median(each) for degree, each in spreads.items()}
+
+
+def right_orders(times: Sequence[tuple[Variant, float]], *, spreads: Mapping[str, float]) -> tuple[int, int]:
+    """Pairs in the order measured, and all, of those further apart than 5 % and than rows of their degrees scatter."""
     right = count = 0
     for (a, a_s), (b, b_s) in itertools.combinations(times, 2):
         first, second = sorted((a.measured_s, b.measured_s))
-        if a.release == b.release and second > (1 + APART) * first:
+        degrees = [each.kernels[0] for each in (a, b) if each.kernels is not None]
+        least = max(1 + APART, *(spreads.get(degree, 1.0) for degree in degrees), 1.0)
+        if a.release == b.release and second > least * first:
             count += 1
             right += (a.measured_s < b.measured_s) == (a_s < b_s)
     return right, count
@@ -316,20 +348,28 @@ def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
 def _order_table(variants: Sequence[Variant], output: Path | None) -> None:
     table = Table(
         preface=["## Which of two is faster", ""],
-        header=("rows", "audited", "refused", "pairs", "in the order measured"),
+        header=("rows", "audited", "refused", "pairs", "in the order measured", "beyond scatter", "in order"),
         output=output,
     )
     found = []
     for group in dict.fromkeys(variant.group for variant in variants):
         times = [(variant, predicted_s(variant)) for variant in variants if variant.group == group]
         played = [(variant, seconds) for variant, seconds in times if seconds is not None]
-        right, pairs = right_orders(played)
-        found.append((right, pairs))
-        if pairs:
-            counts = (len(played), len(times) - len(played), pairs)
-            table.add((group, *map(str, counts), f"{100 * right / pairs:.0f} %"))
-    right, pairs = (sum(each[number] for each in found) for number in (0, 1))
-    table.close(f"All: {right} of {pairs} pairs ({100 * right / max(1, pairs):.0f} %).")
+        spreads = scatter([variant for variant, _ in played])
+        counts = (*right_orders(played, spreads={}), *right_orders(played, spreads=spreads))
+        found.append(counts)
+        if counts[1]:
+            audited = map(str, (len(played), len(times) - len(played)))
+            table.add((group, *audited, *_shares(*counts[:2]), *_shares(*counts[2:])))
+    right, pairs, clear, beyond = (sum(each) for each in zip(*found, strict=True))
+    table.close(
+        f"All: {right} of {pairs} pairs ({_shares(right, pairs)[1]}); {clear} of {beyond} beyond scatter "
+        f"({_shares(clear, beyond)[1]})."
+    )
+
+
+def _shares(right: int, pairs: int) -> tuple[str, str]:
+    return str(pairs), f"{100 * right / max(1, pairs):.1f} %"
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ ERRORS = {
 estimated time on the median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
-    "h100_sxm": (13, 1.66, 14.3, 41),
-    "b200_sxm": (14, 1.27, 22.9, 43),
-    "b300_sxm": (19, 1.33, 16.7, 56),
+    "h100_sxm": (13, 1.66, 12.9, 41),
+    "b200_sxm": (14, 1.24, 10.4, 51),
+    "b300_sxm": (19, 1.32, 16.2, 55),
     "gb200": (27, 1.24, 3.1, 41),
-    "gb300": (28, 1.21, 5.5, 37),
+    "gb300": (28, 1.21, 5.6, 37),
 }
 """The same of models with experts, by docs/benchmarks/audits.md."""
 

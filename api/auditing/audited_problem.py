@@ -175,13 +175,14 @@ class _StateCosts:
         """The layer with the state that a replica holds, and with its step and exchange in `optimizer_ns`."""
         weights = (layer.parameter_bytes or 0) // WEIGHT_BYTES
         experts = self._expert_weights(block)
-        parts = ((weights - experts, self.replicas), (experts, self.expert_replicas))
+        sharers = self.run.experts or self.run.tensor
+        parts = ((weights - experts, self.replicas, self.run.tensor), (experts, self.expert_replicas, sharers))
         shards = self.run.shards
-        own = sum(-(-held // count) for held, count in parts)
+        own = sum(-(-held // count) for held, count, _ in parts)
         optimizer = OPTIMIZER_BYTES * (weights if shards == "nothing" else own)
         gradients = GRADIENT_BYTES * (own if shards in ("gradients", "weights") else weights)
         step_ns = layer.costs[0].optimizer_ns * (own if shards != "nothing" else weights) // max(1, weights)
-        exchange_ns = sum(self._exchange_ns(held, replicas=count) for held, count in parts)
+        exchange_ns = sum(self._exchange_ns(held, replicas=count, stride=stride) for held, count, stride in parts)
         return replace(
             layer,
             costs=(replace(layer.costs[0], optimizer_ns=step_ns + exchange_ns),),
@@ -197,7 +198,7 @@ class _StateCosts:
         own = held if self.run.shards == "nothing" else -(-held // self.replicas)
         cost = layer.costs[0]
         step_ns = cost.optimizer_ns * own // held if held else cost.optimizer_ns
-        step_ns += self._exchange_ns(weights, replicas=self.replicas)
+        step_ns += self._exchange_ns(weights, replicas=self.replicas, stride=self.run.tensor)
         return replace(
             layer,
             costs=(replace(cost, optimizer_ns=step_ns),),
@@ -212,15 +213,16 @@ class _StateCosts:
         own = shape.mixture.experts // (self.run.experts or self.run.tensor)
         return own * (2 + shape.is_gated) * shape.hidden * shape.mixture.inner
 
-    def _exchange_ns(self, weights: int, *, replicas: int) -> int:
-        """Gradients scattered and weights gathered (or gradients reduced) in a ring; of several stages on a rank one
-        stage's stays where the rest runs beside backward passes.
+    def _exchange_ns(self, weights: int, *, replicas: int, stride: int) -> int:
+        """Gradients scattered and weights gathered (or gradients reduced) in a ring over the cards of all replicas of
+        a node, which are `stride` apart; of several stages on a rank one stage's stays where the rest runs beside
+        backward passes.
         """
         run, sheet = self.run, self.sheet
         back = run.gradient_bytes if run.shards == "nothing" else WEIGHT_BYTES
         moved = (replicas - 1) / replicas * (run.gradient_bytes + back) * weights
-        is_inside = run.tensor * self.replicas <= sheet.node
-        speed = sheet.inside if is_inside else min(sheet.inside, sheet.outside * max(1, sheet.node // run.tensor))
+        is_inside = stride * replicas <= sheet.node
+        speed = sheet.inside if is_inside else min(sheet.inside, sheet.outside * max(1, sheet.node // stride))
         return round(moved / speed * 1e9 / (run.chunks if run.overlaps_data else 1))
 
 

@@ -14,7 +14,7 @@ from profiles.configurations.run_configuration import RunConfiguration
 from profiles.estimates.even_stages import EvenPipeline
 
 MOST_PLANNED = 6
-"""Degrees that are planned for; of the others the work of all devices is a bound."""
+"""Degrees that are planned for, the run's own first; of the others the work of all devices is a bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,12 @@ def find_better_degrees(
     }
     even = {name: _even(each.problem) for name, each in problems.items()}
     fitting = [name for name, each in even.items() if each.may_fit]
-    ranked = sorted(fitting, key=lambda name: even[name].estimate_ns)
+    own = name_of(audited.run)
+    ranked = sorted(fitting, key=lambda name: (name != own, even[name].estimate_ns))
     chosen = ranked[:MOST_PLANNED]
     try:
         best = make_best_plan(
-            {name: problems[name].problem for name in chosen},
+            {name: problems[name].problem for name in reversed(chosen)},  # first plans are made of the last first
             limits=Limits(time_limit_s=time_limit_s),
             target=audited.target,
         )

@@ -127,13 +127,15 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
         return read_torchtitan(
             _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
         )
-    _require_unused(asked, (*MEGATRON_ONLY, "cp", "ep", "recompute_granularity"))
+    _require_unused(asked, (*MEGATRON_ONLY, "recompute_granularity"))
     wanted = DeepSpeedQuestion(
         model=asked.model,
         stages=asked.pp,
         method=asked.partition_method,
         devices=asked.devices,
-        tensor=asked.tp or 1,
+        tensor=asked.tp,
+        context=asked.cp,
+        experts=asked.ep,
         sequence=asked.seq_length,
         micro_batch=asked.micro_batch_size,
         batch=asked.global_batch_size,

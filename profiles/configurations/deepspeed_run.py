@@ -4,6 +4,7 @@ The layers are an embedding, the blocks and a head, one LayerSpec each.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,14 @@ NOT_COUNTED = (
 )  # fmt: skip
 """Those that change times or bytes, which estimates do not follow."""
 
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "pipeline": ("stages", "partition", "partition_method", "activation_checkpoint_interval"),
+    "zero_optimization": ("stage",),
+    "tensor_parallel": ("autotp_size",),
+    "expert_parallel": ("enabled", "autoep_size", "expert_tensor_parallel_size", "preset_model"),
+}
+"""Names in sections that have a meaning here; others are noted as not counted."""
+
 METHODS = "uniform, parameters, type:REGEX"
 
 _BLOCK_NAMES = "transformerlayer paralleltransformerlayerpipe transformerblock decoderlayer layer block"
@@ -45,8 +54,12 @@ class DeepSpeedQuestion:
     method: str | None = None
     """Its `partition_method`."""
     devices: int | None = None
-    tensor: int = 1
-    """Devices that share every layer."""
+    tensor: int | None = None
+    """Devices that share every layer, whatever the configuration says; so are the next two."""
+    context: int | None = None
+    """Devices that share every sequence."""
+    experts: int | None = None
+    """Devices that share the experts of a layer."""
     sequence: int | None = None
     """Tokens of a sample."""
     micro_batch: int | None = None
@@ -68,7 +81,12 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     count = asked.stages or _count(pipe, "stages")
     if count is None:
         raise ValueError("the number of stages is not in DeepSpeed's configuration; give --pp, its num_stages")
-    data = _pipelines(asked, notes, within=count * asked.tensor)
+    tensor = asked.tensor or _count(document.get("tensor_parallel", {}), "autotp_size") or 1
+    context = _context(document, asked, notes=notes, stages=count)
+    experts = _experts(document, asked, notes=notes, shape=shape)
+    least = 1 if experts is None else experts // math.gcd(experts, tensor * context)
+    data = _pipelines(asked, notes, within=count * tensor * context, least=least)
+    _require_shared(notes, experts=experts, devices=data * tensor * context)
     micro, batch = _batch(document, notes, data=data, stages=count)
     sequence = asked.sequence or own_sequence or DEFAULT_SEQUENCE
     if asked.sequence is None:
@@ -82,8 +100,9 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     run = RunConfiguration(
         program="deepspeed",
         shape=shape,
-        tensor=asked.tensor,
-        experts=None if shape.mixture is None else asked.tensor,
+        tensor=tensor,
+        context=context,
+        experts=tensor if experts is None and shape.mixture is not None else experts,
         pipeline=count,
         data=data,
         stages=() if notes.refusals else cut,
@@ -99,6 +118,46 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     return run
 
 
+def _context(document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: ReadingNotes, stages: int) -> int:
+    """Ulysses' degree; the ranks of a PipelineModule have no such axis."""
+    name = "sequence_parallel_size"
+    context = asked.context or _count(document, name) or 1
+    if context > 1:
+        notes.not_counted.append(f"{name} = {context}: Ulysses exchanges heads; estimates pass keys and values round")
+        if stages > 1:
+            notes.refusals.append(f"{name} = {context}: {stages} stages share no sequences in DeepSpeed; set 1")
+    return context
+
+
+def _experts(
+    document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: ReadingNotes, shape: ModelShape
+) -> int | None:
+    """AutoEP's degree; None: the devices that share a layer share its experts."""
+    section = document.get("expert_parallel", {}) if _is_on(document, "expert_parallel") else {}
+    if (_count(section, "expert_tensor_parallel_size") or 1) > 1:
+        raise ValueError("expert_parallel.expert_tensor_parallel_size: experts cut into parts are not read; set 1")
+    degree = asked.experts or _count(section, "autoep_size")
+    if degree is None:
+        return None
+    if shape.mixture is None:
+        notes.refusals.append(f"expert_parallel.autoep_size = {degree}: {shape.name} has no experts; leave it out")
+        return None
+    if degree == 0 or shape.mixture.experts % degree:
+        notes.refusals.append(
+            f"expert_parallel.autoep_size = {degree} does not divide {shape.mixture.experts} experts; use another"
+        )
+    return max(1, degree)
+
+
+def _require_shared(notes: ReadingNotes, *, experts: int | None, devices: int) -> None:
+    """A note where the devices that hold the same layers cannot share the experts evenly."""
+    if experts is not None and devices % experts:
+        notes.refusals.append(
+            f"expert_parallel.autoep_size = {experts} does not divide the {devices} devices that hold the same layers; "
+            "use another, or more devices (--devices)"
+        )
+
+
 def _document(text: str, *, source: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
@@ -109,10 +168,12 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
     return document
 
 
-def _pipelines(asked: DeepSpeedQuestion, notes: ReadingNotes, *, within: int) -> int:
+def _pipelines(asked: DeepSpeedQuestion, notes: ReadingNotes, *, within: int, least: int) -> int:
+    """Of the devices that are stated, or the least that can share the experts."""
     if asked.devices is None:
-        notes.assumed.append(f"devices = {within} (one pipeline)")
-        return 1
+        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
+        notes.assumed.append(f"devices = {within * least} ({how_many})")
+        return least
     if asked.devices % within:
         notes.refusals.append(f"{asked.devices} devices are not a multiple of {within}; use another number")
     return max(1, asked.devices // within)
@@ -230,15 +291,17 @@ def balanced_sizes(weights: Sequence[int], count: int) -> list[int]:
 
 
 def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
-    read = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16"}
+    read = {
+        *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16"),
+        *("sequence_parallel_size", "data_parallel_size"),
+    }
     for name, value in document.items():
         if name in read or name in IRRELEVANT or (isinstance(value, Mapping) and value.get("enabled") is False):
             continue
-        if name in ("pipeline", "zero_optimization"):
-            known = {"stages", "partition", "partition_method", "activation_checkpoint_interval", "stage"}
+        if name in SECTIONS:
             if not isinstance(value, Mapping):
                 raise ValueError(f"{name} = {str(value)[:60]}: is not a section; write an object")
-            notes.not_counted += [f"{name}.{key}" for key in value if key not in known]
+            notes.not_counted += [f"{name}.{key}" for key in value if key not in SECTIONS[name]]
         elif name in NOT_COUNTED:
             notes.not_counted.append(name)
         else:

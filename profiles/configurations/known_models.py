@@ -25,7 +25,7 @@ class GpuSheet:
     inside: int
     """Between two of them: two thirds of the sheet's figure, as collectives achieve in measured tables."""
     outside: int
-    """Of one GPU to another node."""
+    """Of one GPU to another node: ConnectX-6, 7 or 8."""
 
 
 SHEETS = {
@@ -37,9 +37,9 @@ SHEETS = {
             ("a100_sxm", 80, 2_039, 8, 300, 25),
             ("h100_sxm", 80, 3_350, 8, 450, 50),
             ("h200_sxm", 141, 4_800, 8, 450, 50),
-            ("b200_sxm", 180, 7_700, 8, 900, 100),
+            ("b200_sxm", 180, 7_700, 8, 900, 50),
             ("b300_sxm", 268, 7_750, 8, 900, 100),
-            ("gb200", 185, 8_000, 72, 900, 100),
+            ("gb200", 185, 8_000, 72, 900, 50),
             ("gb300", 277, 8_000, 72, 900, 100),
         )
     )

@@ -217,6 +217,13 @@ def _require_interleaving(take: Taking, *, count: int, ranks: int, chunks: int, 
             f"{count} microbatches are not a multiple of {ranks} ranks, as interleaving with {chunks} stages each "
             f"requires; use a global batch that is a multiple of {each * ranks}"
         )
+    least = 2 if take.values.get("no_overlap_p2p_communication", False) is False else 3
+    if chunks > 1 and ranks < least:
+        plain = " without overlap of messages" if least > 2 else ""
+        take.notes.refusals.append(
+            f"pipeline_model_parallel_size = {ranks}: {chunks} stages per rank want {least} ranks or more{plain}; "
+            "leave out the virtual stages"
+        )
 
 
 def _left_out(read: ReadArguments) -> list[str]:

@@ -21,10 +21,17 @@ class EvenPipeline:
 
     @property
     def least_ns(self) -> int:
-        """What no plan is below: the work of all microbatches, evenly on all devices."""
+        """What no plan is below: the work of all microbatches and the optimizer's steps, evenly on all devices."""
+        return (self._work_ns + self._steps_ns) // self.devices
+
+    @property
+    def _work_ns(self) -> int:
         costs = [layer.costs[0] for layer in self.profile.layers]
-        each = sum(cost.forward_ns + cost.fused_backward_ns for cost in costs)
-        return self.microbatches * each // self.devices
+        return self.microbatches * sum(cost.forward_ns + cost.fused_backward_ns for cost in costs)
+
+    @property
+    def _steps_ns(self) -> int:
+        return sum(layer.costs[0].optimizer_ns for layer in self.profile.layers)
 
     @property
     def may_fit(self) -> bool:
@@ -41,7 +48,7 @@ class EvenPipeline:
         layers = self.profile.layers
         sizes = [(each.state_bytes, each.stash_bytes, each.checkpoint_bytes) for each in layers]
         state, kept, left = (sum(each) / self.devices for each in zip(*sizes, strict=True))
-        again = sum(layer.costs[0].recompute_ns for layer in layers) / self.devices
+        again = sum(layer.costs[0].recompute_ns for layer in layers) * self.microbatches
         held = min(self.devices, self.microbatches)
         free = self.usable_bytes - state - max(layer.workspace_bytes for layer in layers)
         over, saved = held * kept - free, held * (kept - left)
@@ -49,4 +56,4 @@ class EvenPipeline:
         if part > 1 or (part and not self.recomputes):
             return math.inf
         bubble = (self.devices - 1) / (2 * self.microbatches)
-        return (self.least_ns + part * again * self.microbatches) * (1 + bubble)
+        return ((self._work_ns + part * again) * (1 + bubble) + self._steps_ns) / self.devices

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 
 from profiles.estimates.operations import Exchange, PricedOperation, assumed
 
+CARDS_BYTES_PER_S = {"b200_sxm": 50 * 10**9, "gb200": 50 * 10**9}
+"""What the systems of a device type come with, a card of 400 Gbit/s per device, where a package's sheet says 800."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNetwork:

@@ -63,12 +63,12 @@ class SustainedRates:
     """Devices of a node."""
 
     def factor(self, operation: Operation, *, phase: Phase, is_fitted: bool) -> float:
-        """Times as long as alone; 1 for what is as fast, or was not measured."""
+        """Times as long as alone; 1 for what is as fast, or was not measured, as products of less than bf16."""
         factors = self.lines if is_fitted else self.tables
         match operation:
-            case Product():
+            case Product(dtype="bf16"):
                 return factors.products[phase]
-            case ExpertProducts():
+            case ExpertProducts(dtype="bf16"):
                 return factors.experts[phase]
             case Movement():
                 return self.movements

@@ -15,6 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from profiles.documents.refusal import render_value
+from profiles.estimates.networks import CARDS_BYTES_PER_S
 
 PACKAGE = "aiconfigurator_core"
 
@@ -65,7 +66,7 @@ class TablePackage:
         )
 
     def sheet(self, gpu: str) -> dict[str, Any]:
-        """What the package's `NAME.yaml` says about a device type: `gpu`, `node` and `misc`."""
+        """What the package's `NAME.yaml` says about a device type: `gpu`, `node` and `misc`; with the cards it has."""
         path = self.folder / f"{gpu}.yaml"
         try:
             text = path.read_bytes()[:_MAX_YAML_BYTES]
@@ -74,6 +75,10 @@ class TablePackage:
             raise NoTablesError(f"{path.name}: cannot be read ({type(error).__name__}); {INSTALL} again") from None
         if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("gpu", "node")):
             raise NoTablesError(f"{path.name}: states no gpu and node; {INSTALL} again")
+        if gpu in CARDS_BYTES_PER_S:
+            found["node"]["inter_rack_bw" if "inter_rack_bw" in found["node"] else "inter_node_bw"] = CARDS_BYTES_PER_S[
+                gpu
+            ]
         return found
 
     def find(self, gpu: str, table: str, *, file: str, frameworks: Sequence[str]) -> tuple[Path, ...]:

@@ -46,6 +46,36 @@ def test_deepspeed_numbers_and_unknown_sections() -> None:
     assert run.stages == ()
 
 
+def test_degrees_of_deepspeed() -> None:
+    """Tests that Ulysses', AutoTP's and AutoEP's degrees are read, and what was typed counts before them."""
+    document = {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 2},
+                "expert_parallel": {"enabled": True, "autoep_size": 8, "route_norm": True}}  # fmt: skip
+    run = deep(document, model="mixtral-8x7b", stages=1, devices=16)
+    assert (run.context, run.tensor, run.experts, run.data, run.notes.refusals) == (2, 2, 8, 4, [])
+    assert run.notes.not_counted[1:] == ["expert_parallel.route_norm"]
+    assert "Ulysses" in run.notes.not_counted[0]
+    run = deep(document, model="mixtral-8x7b", stages=1, devices=16, context=1, tensor=1, experts=4)
+    assert (run.context, run.tensor, run.experts, run.data) == (1, 1, 4, 16)
+    run = deep({"expert_parallel": {"autoep_size": 8}}, model="mixtral-8x7b")
+    assert (run.experts, run.data) == (1, 2)
+    run = deep({}, model="mixtral-8x7b", devices=None, experts=4)
+    assert (run.data, run.notes.assumed[0]) == (4, "devices = 16 (4 pipelines)")
+
+
+@pytest.mark.parametrize(
+    ("document", "more", "told"),
+    [
+        ({"sequence_parallel_size": 2}, {}, "sequence_parallel_size = 2: 4 stages share no sequences"),
+        ({"expert_parallel": {"enabled": True, "autoep_size": 2}}, {}, "llama3-8b has no experts"),
+        ({"expert_parallel": {"enabled": True, "autoep_size": 3}}, {"model": "mixtral-8x7b"}, "not divide 8 experts"),
+        ({}, {"model": "mixtral-8x7b", "experts": 4}, "does not divide the 2 devices that hold the same layers"),
+    ],
+)
+def test_degrees_that_deepspeed_refuses(document: dict[str, Any], more: dict[str, Any], told: str) -> None:
+    """Tests that degrees which DeepSpeed does not take are told with their values."""
+    assert any(told in each for each in deep(document, **more).notes.refusals)
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [({"model": None}, "give --model"), ({"stages": None}, "give --pp"), ({"method": "profile"}, "one of uniform")],
@@ -61,6 +91,8 @@ def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
     [
         ({"pipeline": 3}, "pipeline = 3: is not a section"),
         ({"zero_optimization": {"stage": "2"}}, "stage = 2: is not a whole number"),
+        ({"sequence_parallel_size": "2"}, "sequence_parallel_size = 2: is not a whole number"),
+        ({"expert_parallel": {"enabled": True, "expert_tensor_parallel_size": 2}}, "cut into parts are not read"),
         ({"pipeline": {"partition_method": "type:("}}, "not a regular expression"),
     ],
 )

@@ -42,10 +42,11 @@ def test_exchanges_of_a100() -> None:
     [
         CausalAttention(samples=1, sequence=4096, heads=8, key_value_heads=1, head_width=128),
         Exchange(kind="alltoall", num_bytes=10**6, devices=4),
+        replace(PRODUCT, dtype="fp8"),
     ],
 )
 def test_what_takes_as_long_as_alone(operation: Operation) -> None:
-    """Tests that attention, and collectives that nobody measured in training, keep their times."""
+    """Tests that attention, and collectives and numbers that nobody measured in training, keep their times."""
     alone = B200.price(operation)
     assert sustained(alone, operation, rates=B200, phase="F") is alone
 

@@ -133,6 +133,16 @@ def test_movements_and_exchanges(rates: MeasuredRates):
         rates.price(Exchange(kind="all_reduce", num_bytes=1024, devices=2))
 
 
+def test_cards_of_known_systems(package: TablePackage):
+    """Tests that a system's own card counts where the package's sheet names a faster one, between nodes or racks."""
+    sheet = (package.folder / "toy_sxm.yaml").read_text(encoding="utf-8").replace("50000000000,", "100000000000,")
+    (package.folder / "b200_sxm.yaml").write_text(sheet, encoding="utf-8")
+    (package.folder / "gb200.yaml").write_text(sheet.replace("p2p", "inter_rack_bw: 1, p2p"), encoding="utf-8")
+    assert package.sheet("b200_sxm")["node"]["inter_node_bw"] == 50 * 10**9
+    assert package.sheet("gb200")["node"]["inter_rack_bw"] == 50 * 10**9
+    assert package.sheet("gb200")["node"]["inter_node_bw"] == 100 * 10**9
+
+
 def test_models_and_clusters(package: TablePackage, tmp_path: Path):
     """Tests that models are found by name and path, others answered with a list, and that hosts become a cluster."""
     shape = find_shape(package, "toy/llama")
