@@ -125,7 +125,7 @@ def test_progress_fits_the_screen(width: int):
 
 STUMBLED_OVER = re.compile(
     r"\b(SPP|I/W|capped|ZB automatic|\(work\)|incumbent|seeds|joint search|reference|neutral form|span|rounds|patience|"
-    r"islands|split|uneven|unequal|skip edges|receive buffers|bucketed)\b"
+    r"workers|split|uneven|unequal|skip edges|receive buffers|bucketed)\b"
 )
 """Terms that new users did not know: screens do without them."""
 

@@ -18,7 +18,6 @@ from planner.plan import Plan, Stage
 from planner.plan_kind import kind_of
 from planner.planning import Limits, make_plan, make_plans
 from planner.planning.planning_params import ListedParams, SearchParams
-from planner.planning.runs.run import ISLAND
 from planner.problem import Problem
 from planner.replanning.transition import Transition, going_over
 from planner.simulation.simulate import simulate
@@ -240,15 +239,3 @@ def test_the_executor_takes_microbatches_that_differ():
     problem = listed(1, 3, 2)
     plan = make_plan(problem, target=TARGETS["executor"], limits=QUICK, params=FEW)
     assert verify(problem, plan).passed
-
-
-def test_a_plan_found_elsewhere_is_taken_in_at_its_size():
-    """Tests that of the runs at all sizes the one whose microbatches a plan has takes it in, and no other."""
-    batch = sized()
-    batch = replace(batch, options=replace(batch.options, max_replicas=1, max_stages_per_device=2))
-    best = make_plan(batch, limits=Limits(time_limit_s=60, max_rounds=3, threads=1))
-    told = iter([replace(best, evidence=None)])
-    plan, *_ = make_plans(batch, top=1, limits=QUICK, others=lambda: next(told, None))
-    assert plan.evidence.makespan_ns <= best.evidence.makespan_ns
-    names = {tally.name for tally in plan.evidence.improvers}
-    assert ISLAND in names or plan.evidence.stopped_by == "proof"
