@@ -217,15 +217,13 @@ class SearchState:
     def start_beside(self, task: PortableTask, take: Callable[[Any], Plan | None]) -> None:
         """Have a worker do a task that no step waits for; `take` returns what of it is a better plan."""
         assert self.workers is not None
-        future = self.workers.submit(task, may_start=lambda: not self.is_over(), is_over=self._is_left)
+        future = self.workers.submit(task, may_start=lambda: True, is_over=self._is_left)
         self.beside.append((future, take))
 
-    def take_beside(self) -> Iterator[Plan]:
-        """Take in what workers have ended beside the search; the better plans of it."""
-        ended, self.beside = (
-            [each for each in self.beside if each[0].done()],
-            [each for each in self.beside if not each[0].done()],
-        )
+    def take_beside(self, *, waits: bool) -> Iterator[Plan]:
+        """Take in what workers have ended beside the search, or all of it if it `waits`; the better plans of it."""
+        ended = [each for each in self.beside if waits or each[0].done()]
+        self.beside = [each for each in self.beside if each not in ended]
         for future, take in ended:
             found = future.result()
             plan = None if found is None else take(found[0])

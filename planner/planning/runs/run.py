@@ -122,7 +122,8 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
     layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
         _search_layouts(run, layouts, share=_FIRST_LAYOUTS_SHARE)
-    if run.workers is not None and run.is_large and run.fit is None and not run.witnesses:
+    is_counted = run.limits.max_rounds is not None
+    if run.workers is not None and run.is_large and run.fit is None and not run.witnesses and not is_counted:
         _play_baselines_beside(run)
     else:
         run.make_ready(*BASELINE_KERNELS)
@@ -241,9 +242,9 @@ def _is_searchable(run: SearchState, plan: Plan) -> bool:
     return is_plain and has_listed_groups(run.problem, plan.stages)
 
 
-def take_in_beside(run: SearchState, loop: SearchLoop | None) -> None:
+def take_in_beside(run: SearchState, loop: SearchLoop | None, *, waits: bool = False) -> None:
     """The search continues from better plans that workers found beside it, too."""
-    for plan in run.take_beside():
+    for plan in run.take_beside(waits=waits):
         if loop is not None and _is_searchable(run, plan):
             loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
         run.report("search")
@@ -362,6 +363,7 @@ def _search_for_solver(run: SearchState) -> Generator[None, None, None]:
 def search(run: SearchState) -> Generator[None, None, None]:
     """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
     if run.is_over():
+        take_in_beside(run, None, waits=run.stopped_by != "proof")
         return
     run.begin_search()
     loop: SearchLoop | None = None
@@ -376,6 +378,7 @@ def search(run: SearchState) -> Generator[None, None, None]:
                 yield
             if run.stopped_by == "time":
                 run.window.drain()
+        take_in_beside(run, loop, waits=run.stopped_by != "proof")
         _certify(run, loop)
         fuse_backwards(run)
         _keep_candidates(run, loop)
