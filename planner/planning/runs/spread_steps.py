@@ -19,7 +19,7 @@ from planner.progress import Limits
 from solver_models.local_search.portable_tasks import PortableTask
 
 _QUICK = ("rule_out", "bound_quickly")
-"""What is left of the last steps once there is no time for more."""
+"""What is left of bounds once there is no time for more."""
 _FIELDS = ("pipelines", "seeds", "seed_source", "baselines", "layouts", "near_bound", "played", "dropped", "tallies")
 """What steps before the search leave in a run for those that follow, beside its plan and its bound."""
 
@@ -105,7 +105,8 @@ def begin_on_workers(driver: Field, runs: list[CandidateRun], *, start: Plan | N
         _take(driver, reversed(runs), steps=("lay_out",))
         promising = [run for run in runs if run.estimate_ns < math.inf]
         _take(driver, sorted(promising, key=lambda run: run.estimate_ns), steps=("begin",), until=NO_PLAN_SHARE)
-        _take(driver, reversed(runs), steps=("make_first_plans", "bound"), start=start)
+        _take(driver, reversed(runs), steps=("rule_out", "bound"))  # quick, and nothing is certified before
+        _take(driver, reversed(runs), steps=("make_first_plans",), until=NO_PLAN_SHARE, start=start)
 
 
 def _take(
@@ -118,7 +119,7 @@ def _take(
 ) -> None:
     """Steps of all runs that may be better; past `until`, a part of the time limit, none begins.
 
-    The last steps have no end of their own: once the time for first plans is over, what is quick of them remains.
+    Bounds have no end of their own: once the time for first plans is over, what is quick of them remains.
     """
     window = driver.runs[0].state.window
     for run in runs:
