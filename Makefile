@@ -47,7 +47,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(NEW_VENV)
 	@$(PIP_INSTALL) --no-compile $(KERNELS_NEED)
 	@nohup $(BIN)/python -m solver_models.precompile >/dev/null 2>&1 &
-	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[dev,torch,solve,serve,mcp,postgres,oidc,traces,models]'
+	@$(PIP_INSTALL) --no-compile --no-build-isolation --editable '.[dev,torch,solve,serve,mcp,postgres,oidc,traces,models,workers]'
 	@touch $(PLANNER) $(TESTED) $@
 
 # What the quick tests need: the planner, pytest, and torch for the executor.

@@ -108,27 +108,22 @@ class Client:
         limits: Limits | None = None,
         on_event: Callable[[ServerEvent], None] | None = None,
         priority: int = 0,
-        islands: int = 1,
     ) -> JobDocument:
         """Submit and follow to the end; `on_event` hears of every step. Raises ServerError."""
-        job = self.submit(problem, limits=limits, priority=priority, islands=islands)
+        job = self.submit(problem, limits=limits, priority=priority)
         if job["state"] in ("queued", "running"):
             for event in self.follow(job["id"]):
                 if on_event is not None:
                     on_event(event)
         return self.job(job["id"])
 
-    def submit(
-        self, problem: Question, *, limits: Limits | None = None, priority: int = 0, islands: int = 1
-    ) -> JobDocument:
-        """Submit a question and come back at once; `islands`: workers that may search for it at once."""
+    def submit(self, problem: Question, *, limits: Limits | None = None, priority: int = 0) -> JobDocument:
+        """Submit a question and come back at once."""
         body: dict[str, Any] = {
             "workload": workload_document(problem),
             "limits": to_plain(limits or Limits(time_limit_s=10.0)),
             "priority": priority,
         }
-        if islands > 1:
-            body["islands"] = islands
         return cast(JobDocument, self._json("POST", "/v1/plans", body=body))
 
     def job(self, job_id: str, *, wait_s: int = 0) -> JobDocument:

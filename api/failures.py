@@ -51,6 +51,7 @@ class Failure:
 
 
 _EXTRAS = {
+    "workers": ("dask", "distributed"),
     "solve": ("numba", "llvmlite", "ortools", "pulp", "highspy"),
     "torch": ("torch",),
     "mcp": ("mcp", "mcp_types", "httpx2"),

@@ -1,13 +1,14 @@
 """One planning run: progress told, Ctrl+C heard, a rejected plan kept as a bundle."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from api.bundle import render_bundle, save_bundle
+from api.failures import InputError
 from api.interrupts import Interrupts
 from api.progress import Reporter, ReportStyle, RunSummary
 from planner.batch_problem import Question
@@ -17,6 +18,7 @@ from planner.plan import Plan
 from planner.progress import Limits
 
 if TYPE_CHECKING:
+    from api.dask_workers import DaskWorkers
     from planner.decisions.price.front import ParetoFront
     from planner.planning import SearchParams
     from planner.planning.runs.run import PlanningOptions
@@ -45,8 +47,8 @@ class Effort:
     """Who looks for plans (`planner.progress.Method`)."""
     solver: str | None = None
     """The solver of `ilp`, if one was named."""
-    islands: int = 1
-    """Workers of a service that may search at once."""
+    workers: str | None = None
+    """Where tasks of the search are done: a Dask scheduler, or so many processes of this machine."""
     top: int = 1
     """Plans of different kinds that are wanted."""
     params: "SearchParams | None" = None
@@ -109,9 +111,10 @@ def run_pareto(problem: Question, effort: Effort, *, console: Console, target: T
 @contextmanager
 def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Iterator["PlanningOptions"]:
     """The options of a run that tells its progress and hears Ctrl+C; a rejected plan is kept as a bundle."""
-    with Interrupts(on_first=reporter.stop) as interrupts:
+    with Interrupts(on_first=reporter.stop) as interrupts, ExitStack() as stack:
         from planner.planning import SearchParams  # the solvers come with it, so the live line comes first
 
+        workers = None if effort.workers is None else stack.enter_context(_workers(effort.workers))
         limits = _limits_left(effort, reporter)
         try:
             yield {
@@ -119,6 +122,7 @@ def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Itera
                 "on_progress": reporter.hear,
                 "should_stop": interrupts.is_asked_to_stop,
                 "params": effort.params or SearchParams(),
+                "workers": workers,
             }
         except NoPlanFoundError:
             if interrupts.is_asked_to_stop():
@@ -133,3 +137,16 @@ def _limits_left(effort: Effort, reporter: Reporter) -> Limits:
     """Importing the solvers belongs to the time that the caller waits."""
     left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
     return effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)
+
+
+@contextmanager
+def _workers(where: str) -> Iterator["DaskWorkers"]:
+    """The workers; raises InputError with field, value and remedy if there are none."""
+    from api.dask_workers import open_workers
+
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(open_workers(where))
+        except ValueError as error:
+            raise InputError(f"--{error}") from None
+        yield found

@@ -37,7 +37,7 @@ def connect(url: str) -> Client:
 def run_remotely(problem: Question, effort: Effort, *, console: Console, url: str) -> tuple[Plan, RunSummary]:
     """As `run_plan`, but the service solves; Ctrl+C asks it for its best plan."""
     client = connect(url)
-    job = client.submit(problem, limits=effort.limits, islands=effort.islands)
+    job = client.submit(problem, limits=effort.limits)
 
     def stop() -> None:
         reporter.stop()

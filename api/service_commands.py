@@ -63,6 +63,7 @@ def make_settings(switches: Mapping[str, Any]) -> Settings:
         process=ProcessLimits(
             memory_bytes=shares.solver_bytes,
             num_threads=threads or max(1, usable_cores() // max(1, workers)),
+            scheduler=switches.get("scheduler"),
         ),
         helper=ProcessLimits(memory_bytes=shares.helper_bytes, num_threads=1),
         num_helpers=shares.num_helpers,

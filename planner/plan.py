@@ -319,6 +319,10 @@ class Evidence:
     threads: int | None = None
     """Threads that searched at once; None with `max_rounds`, where their number decides nothing, and in documents of
     earlier versions."""
+    workers: int | None = None
+    """Tasks that workers elsewhere did at once; None where all was done by one process, and in earlier documents."""
+    worker_tasks: int | None = None
+    """Tasks that they did, those that were done again counted once; None as for `workers`."""
     search_params: Mapping[str, Any] = field(default_factory=dict)
     """What steered the search otherwise than by default, by `group.field` (`pipeplan search-params`); empty in earlier
     documents."""

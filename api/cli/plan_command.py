@@ -44,6 +44,19 @@ class _PlanFiles(NamedTuple):
     pareto: arg.Pareto = False
 
 
+_Workers = Annotated[
+    str | None,
+    typer.Option(
+        "--workers",
+        metavar="ADDRESS|N",
+        help="Workers of a Dask scheduler, or N processes of this machine, do tasks of the search.",
+        show_default=False,
+        rich_help_panel="When to stop",
+    ),
+]
+_Islands = Annotated[int | None, typer.Option("--islands", hidden=True)]
+
+
 class _SearchLimits(NamedTuple):
     """When to stop."""
 
@@ -56,7 +69,8 @@ class _SearchLimits(NamedTuple):
     method: arg.MethodName = "auto"
     solver: arg.SolverName = None
     search_param: arg.SearchParameters = None
-    islands: arg.Islands = 1
+    workers: _Workers = None
+    islands: _Islands = None
 
 
 _RecomputeMicrobatches = Annotated[
@@ -215,15 +229,12 @@ def _require_unbroken(plan: "Plan") -> None:
 
 def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | None, target: str | None) -> None:
     """Refuse what a service does not do, and what only a service does."""
-    if limits.islands > 1 and server is None:
-        raise InputError("--islands: are workers of a service (pipeplan serve); add --server URL, or leave it out")
-    if limits.islands > 1 and limits.max_rounds is not None:
-        raise InputError(
-            "--islands: their result depends on idle workers, so --max-rounds cannot fix the plan; leave one of them "
-            "out"
-        )
+    if limits.islands is not None:
+        raise InputError(f"--islands {limits.islands}: was replaced in this release; use --workers ADDRESS, or N here")
     if server is None:
         return
+    if limits.workers is not None:
+        raise InputError("--workers: a service has workers of its own (pipeplan serve --scheduler); leave --server out")
     if files.top > 1:
         raise InputError("--top: a service returns one plan; leave --server out")
     if target is not None:
@@ -294,7 +305,7 @@ def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":
         threads=limits.threads,
         method=limits.method,
         solver=limits.solver,
-        islands=limits.islands,
+        workers=limits.workers,
         params=_search_params(limits.search_param) if limits.search_param else None,
         style=style,
     )

@@ -1,7 +1,9 @@
 """`pipeplan serve`, `pipeplan worker` and `pipeplan keys`: what operates a service."""
 
 import sys
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
@@ -22,12 +24,26 @@ class _AddressOptions(NamedTuple):
     port: serving.Port = 8765
 
 
+_Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        envvar="PIPEPLAN_SCHEDULER",
+        show_envvar=False,
+        show_default=False,
+        help="A Dask scheduler whose workers do tasks of every job.",
+    ),
+]
+
+
 class _StoreOptions(NamedTuple):
     """Where jobs are kept, and how many are solved at once."""
 
     data: serving.Data = serving.DATA
     workers: serving.Workers = 1
     threads: serving.Threads = None
+    scheduler: _Scheduler = None
     database_url: serving.DatabaseUrl = None
     wait_for_database: serving.WaitForDatabase = 60.0
 

@@ -64,8 +64,6 @@ class NewJob:
     """Words between spaces, one at either end as well; empty: none."""
     profile_sha256: str | None = None
     """SHA-256 of the profile that it plans for."""
-    islands: int = 1
-    """Workers that may search for it at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,29 +149,11 @@ class Job:
     """SHA-256 of the profile; None where an earlier release stored the job."""
     solver_bound_ns: int | None
     """What a complete search or a solver claims that no plan is below, once the job has ended."""
-    islands: int
-    """Workers that may search for it at once: the one that holds it, and others while nothing else waits for them."""
 
     @property
     def is_finished(self) -> bool:
         """Whether nothing will change any more."""
         return self.state in FINISHED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Island:
-    """One claim of one more search for a job that another holds."""
-
-    job: Job
-    """A copy of the job's row at the time of the claim."""
-    number: int
-    """1, 2, 3 ...; the one that holds the job itself is island 0."""
-    attempt: int
-    """How often it was claimed: the fencing token."""
-    crashes: int
-    """Deaths of its solver process."""
-    late_s: float
-    """Seconds since the job was claimed for the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ class JobMetrics:
     def __init__(self) -> None:
         self._registry = mine = CollectorRegistry()
         self._ended = Counter("pipeplan_jobs_ended", "Jobs by how they ended.", ("state", "stopped_by"), registry=mine)
-        self._islands = Counter("pipeplan_islands", "Claims of further workers, by their end.", ("end",), registry=mine)
         self._crashes = Counter("pipeplan_solver_crashes", "Solvers that died.", registry=mine)
         self._given_back = Counter("pipeplan_jobs_given_back", "Jobs that wait again.", registry=mine)
         self._lost = Counter("pipeplan_leases_lost", "Jobs lost to somebody else, or deleted.", registry=mine)
@@ -46,10 +45,6 @@ class JobMetrics:
     def lost(self) -> None:
         """A job was another's all of a sudden, or was deleted."""
         self._lost.inc()
-
-    def island(self, end: str) -> None:
-        """A claim of an island is over: it `ended`, was `given_back`, `crashed`, or was `lost` to another."""
-        self._islands.labels(end).inc()
 
     def render(self) -> bytes:
         """Every metric in the text format of Prometheus."""

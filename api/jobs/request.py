@@ -56,8 +56,6 @@ class Ceilings:
     """Layers of the profile."""
     max_devices: int = 2_048
     """Devices of the cluster."""
-    max_islands: int = 16
-    """Workers that may search for one plan at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,6 @@ class Submission:
         "anyOf": [{"required": ["workload"]}, given("start_from", {"type": "string"})],
         "allOf": [
             not_together("num_microbatches", "global_batch_size"),
-            {"not": {"allOf": [given("islands", {"minimum": 2}), _ROUNDS]}},
             {"not": {"allOf": [given("start_from", {"type": "string"}), _ROUNDS]}},
             {"not": {"allOf": [given("num_microbatches", {"type": "integer"}), _SIZES]}},
         ],
@@ -96,21 +93,12 @@ class Submission:
     """Project of the plan; empty: none."""
     tags: Tags = ()
     """Words to find it by."""
-    islands: Annotated[int, Stated(minimum=1)] = 1
-    """Workers that may search for the plan at once, each with a seed of its own; those beyond the first only while no
-    other job waits for a worker. Not with limits.max_rounds, nor with the objective cost."""
     start_from: PlanId | None = None
     """A plan of the tenant's where the search begins, if it fits; without a workload its question is asked again."""
 
     def __post_init__(self) -> None:
         require_integer("submission: priority", self.priority, least=-MAX_PRIORITY, most=MAX_PRIORITY)
         require_labels(self.project, self.tags)
-        require_integer("submission: islands", self.islands, least=1)
-        if self.islands > 1 and self.limits.max_rounds is not None:
-            raise ValueError(
-                "submission: islands and limits.max_rounds are both given, but islands are not deterministic; keep "
-                "one of them"
-            )
         if self.start_from is not None and self.limits.max_rounds is not None:
             raise ValueError("submission: start_from and limits.max_rounds are both given; keep one of them")
 
@@ -203,16 +191,8 @@ def read_tree(tree: dict[str, Any], ceilings: Ceilings) -> tuple[Submission, Pla
     source = f"{SOURCE}: workload" if "workload" in tree else SOURCE
     workload = _cut_as_asked(workload_of(submission.workload, source=source), submission)
     question = question_of(workload, source=source, options=submission.options, ceilings=ceilings)
-    _require_islands(submission, question, ceilings=ceilings)
     limits = check_limits(submission.limits, ceilings, asked=tree.get("limits"))
     return submission, PlanRequest(problem=question, limits=limits)
-
-
-def _require_islands(submission: Submission, question: Question, *, ceilings: Ceilings) -> None:
-    if submission.islands > ceilings.max_islands:
-        raise TooLargeError(f"islands is above this service's limit of {ceilings.max_islands}; ask for fewer")
-    if submission.islands > 1 and question.options.objective == "cost":
-        raise refusal(SOURCE, "islands is given with objective = cost, which allows one worker only; leave islands out")
 
 
 def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
@@ -230,6 +210,9 @@ def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
 
 def _submission_of(tree: dict[str, Any]) -> Submission:
     """The parts of a body. The workload, which is most of it, is not looked into here: its own reader does that."""
+    if "islands" in tree:
+        reason = "islands is given, which this release replaced"
+        raise refusal(SOURCE, f"{reason}; leave it out, and give the service's workers a Dask scheduler (--scheduler)")
     workload = tree.get("workload", tree)
     if workload is tree and set(tree) <= {field.name for field in fields(Submission)}:
         raise refusal(SOURCE, "workload is missing; add it, or start_from")

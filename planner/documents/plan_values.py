@@ -19,6 +19,8 @@ RANGES: dict[str, tuple[int, int | None, str]] = {
     "peak_fraction": (0, None, "fraction"),
     "seed": (0, None, ""),
     "threads": (1, None, "threads"),
+    "workers": (1, None, "tasks"),
+    "worker_tasks": (0, None, "tasks"),
     "turns": (0, None, "turns"),
     "seconds": (0, None, "seconds"),
     "improvements": (0, None, "plans"),

@@ -178,6 +178,8 @@ def make_evidence(
         seed=run.limits.seed,
         verdict={"passed": True, "violations": []},
         threads=run.limits.num_threads if run.limits.max_rounds is None else None,
+        workers=None if run.workers is None else run.workers.num_workers,
+        worker_tasks=None if run.workers is None else run.workers.num_tasks,
         search_params=changed_params(run.params),
         improvers=run.improvers,
         sizes=conclusion.sizes,

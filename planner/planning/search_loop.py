@@ -33,6 +33,8 @@ _ALL_SEEDS = 1_000
 """How many plays all balanced seeds take, about."""
 _SEED_ACTIONS_PER_S = 3_000_000
 """Actions of seeds that a slow machine plays in a second."""
+_SEEDS_PER_WORKER = 2
+"""Seeds that are rated before there is a look at the clock."""
 _MAX_SEED_ACTIONS = 200_000_000
 """Actions that all balanced seeds of a large problem may be in all."""
 
@@ -276,12 +278,17 @@ class SearchLoop:
     def _add_seeds(self) -> list[Candidate]:
         """Balanced cuts, the stages of the baselines, and their orders where there is time for it."""
         run, search, searcher = self.run, self.search, self.search.searcher
-        share = SEED_SHARE
+        share = SEED_SHARE / run.num_workers
         search.add(run.seeds)
         has_time = run.time_until(share)
         seeds = []
         if self._has_time_for_all_seeds() and (run.plan is None or run.has_time_for_round(search.round_s)):
-            seeds = make_seeds(searcher, has_time=has_time if self._may_take_long() else None)
+            seeds = make_seeds(
+                searcher,
+                has_time=has_time if self._may_take_long() else None,
+                do_all=run.window.do_all if run.workers is not None else None,
+                at_once=_SEEDS_PER_WORKER * run.num_workers if run.workers is not None else 1,
+            )
         search.add(seeds)
         if run.has_time_for_round(search.round_s):
             rated = (rate(run.problem, searcher, stages=stages) for stages in dict.fromkeys(run.layouts))

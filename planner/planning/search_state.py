@@ -4,12 +4,13 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from threading import RLock
-from typing import Protocol
+from typing import Any, Protocol
 
 from planner.clock import HasTime
 from planner.errors import OutOfRangeError, PlanError
@@ -25,6 +26,7 @@ from planner.simulation.simulate import Timeline, simulate
 from planner.verify import Verdict, verify
 from solver_models.compile_events import CompileWatch
 from solver_models.instance import Instance
+from solver_models.local_search.portable_tasks import PortableTask, Workers
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.precompile import compile_groups, is_warm
@@ -104,8 +106,8 @@ class SearchState:
     seed_source = ""
     """What found the best of the first candidates."""
 
-    others: Callable[[], Plan | None] | None = None
-    """Asked now and then for a better plan that was found elsewhere meanwhile."""
+    workers: Workers | None = None
+    """Who does tasks of the search elsewhere; set by `employ`."""
 
     searched_ns: int | None = None
     """What a complete search has shown by rules of its own; `solver_bound_ns` is that and what solvers claim."""
@@ -138,7 +140,7 @@ class SearchState:
         """Objective of the best plan known of another run, above which nothing is worth proving here."""
         self.reporting = RLock()
         """Kernels may be compiled on any thread, and each compilation is reported."""
-        self.window = _make_window(limits, has_time=self.has_time_for_round)
+        self.window = self._make_window()
         """The threads of the search."""
         self.tallies: dict[str, _Tally] = {}
         """What every improver did, by its name."""
@@ -185,6 +187,58 @@ class SearchState:
         """The clock continues."""
         self.rest_s += max(0.0, time.monotonic() - self.rests_since)
         self.rests_since = math.inf
+
+    def _make_window(self) -> TaskWindow:
+        """Where rounds are counted, as many tasks at a time on every machine; otherwise as few as keep all busy."""
+        limits = self.limits
+        make = partial(
+            TaskWindow,
+            limits.num_threads,
+            has_time=self.has_time_for_round,
+            workers=self.workers,
+            is_over=self._is_left,
+        )
+        if limits.max_rounds is not None:
+            return make()
+        width = max(limits.num_threads, self.num_workers) + 1
+        return make(first=width, most=width)
+
+    def employ(self, workers: Workers | None) -> None:
+        """Have workers do the tasks of the search that they can do."""
+        self.window.close()
+        self.workers = workers
+        self.window = self._make_window()
+
+    @cached_property
+    def beside(self) -> "list[tuple[Future[Any], Callable[[Any], Plan | None]]]":
+        """What workers do beside the search, and who takes in what they find."""
+        return []
+
+    def start_beside(self, task: PortableTask, take: Callable[[Any], Plan | None]) -> None:
+        """Have a worker do a task that no step waits for; `take` returns what of it is a better plan."""
+        assert self.workers is not None
+        future = self.workers.submit(task, may_start=lambda: True, is_over=self._is_left)
+        self.beside.append((future, take))
+
+    def take_beside(self, *, waits: bool) -> Iterator[Plan]:
+        """Take in what workers have ended beside the search, or all of it if it `waits`; the better plans of it."""
+        ended = [each for each in self.beside if waits or each[0].done()]
+        self.beside = [each for each in self.beside if each not in ended]
+        for future, take in ended:
+            found = future.result()
+            plan = None if found is None else take(found[0])
+            if plan is not None:
+                yield plan
+
+    def _is_left(self) -> bool:
+        """Whether nobody waits any more for what tasks find."""
+        is_late = self.limits.max_rounds is None and self.seconds_left < -self.most_late_s
+        return self.should_stop() or is_late
+
+    @property
+    def num_workers(self) -> int:
+        """Tasks that are done at once elsewhere; 1 where all is done here."""
+        return 1 if self.workers is None else self.workers.num_workers
 
     @property
     def seconds_left(self) -> float:
@@ -456,11 +510,3 @@ class SearchState:
             return True
         needed = _LONGER_ROUND * round_s or _PLAYS_PER_ROUND * self.num_actions / _ACTIONS_PER_S
         return self.elapsed_s + needed + self.offer_s + self.finish_s <= self.limits.time_limit_s
-
-
-def _make_window(limits: Limits, *, has_time: Callable[[float], bool]) -> TaskWindow:
-    """Where rounds are counted, as many tasks at a time on every machine; otherwise as few as keep its threads busy."""
-    if limits.max_rounds is not None:
-        return TaskWindow(limits.num_threads, has_time=has_time)
-    width = limits.num_threads + 1
-    return TaskWindow(limits.num_threads, first=width, most=width, has_time=has_time)

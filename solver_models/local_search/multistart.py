@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from solver_models.instance import Instance
+from solver_models.local_search.portable_tasks import PortableTask
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.search_params import SolverParams, SuccessiveHalving
@@ -42,6 +44,8 @@ _MOST_POLISHED = 3
 """Of how many polished candidates, and of the pool, orders are polished beside annealing what policies reach."""
 _KEPT_POLISHED = 12
 """Candidates with orders of their own that are kept."""
+_READ_BY_TASKS = ("params", "annealing", "searcher", "narrow", "num_devices", "seed", "num_actions", "iterations")
+"""Fields that do not change from round to round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,10 @@ class JointSearch:
         )
         self._before: Candidate | None = None
         """The best of the pool before the first result of the round that is being taken in."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What its tasks read; they are all that it does on another machine."""
+        return {name: getattr(self, name) for name in _READ_BY_TASKS}
 
     def add(self, candidates: Iterable[Candidate]) -> None:
         """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept."""
@@ -152,7 +160,7 @@ class JointSearch:
             if done is not None:
                 done()
 
-        tasks = [partial(self._task, number, start) for number in numbers]
+        tasks = [PortableTask(self, "_task", (number, start)) for number in numbers]
         self.window.start(tasks, take, expected_s=self.round_s)
 
     def _round_start(self) -> _RoundStart:

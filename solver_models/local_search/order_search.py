@@ -8,7 +8,7 @@ lock, and so nothing is copied, compiled or imported twice.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from solver_models.instance import DeviceOrder, Integers, ScheduleInstance, Shor
 from solver_models.local_search.building_blocks import find_blocks, make_block_orders
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
+from solver_models.local_search.portable_tasks import PortableTask
 from solver_models.local_search.search import Candidate, Searcher, decode, encode
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.moves.annealing import longest_order
@@ -64,6 +65,15 @@ class Order:
     """Index of the start from which it descends."""
 
 
+class _OrderRound(NamedTuple):
+    """What the tasks of a round know."""
+
+    pool: tuple[Order, ...]
+    """Orders, the best first."""
+    work: int
+    """Of a task, in played actions."""
+
+
 class OrderSearch:
     """Orders for one net, better with every round."""
 
@@ -89,6 +99,10 @@ class OrderSearch:
         self.round, self.num_ended, self.num_origins, self.round_s = 0, 0, 0, 0.0
         """Rounds started, tasks taken in, seeds numbered, and seconds of the last task that was taken in."""
         self.window = window or TaskWindow()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What its tasks read; they are all that it does on another machine."""
+        return {name: value for name, value in vars(self).items() if name not in ("pool", "window")}
 
     @property
     def best(self) -> Candidate | None:
@@ -158,9 +172,9 @@ class OrderSearch:
                 on_better()
 
         work, pool = min(self.most_actions, self.params.first_actions << min(self.round, 10)), tuple(self.pool)
-        self.window.start(
-            [partial(self._task, number, pool, work=work) for number in numbers], take, expected_s=self.round_s
-        )
+        start = _OrderRound(pool=pool, work=work)
+        tasks = [PortableTask(self, "_task", (number, start)) for number in numbers]
+        self.window.start(tasks, take, expected_s=self.round_s)
         self.round += 1
 
     def _has_weight(self, stage: int) -> bool:
@@ -195,8 +209,9 @@ class OrderSearch:
                 best[order.origin] = order
         self.pool = sorted(best.values(), key=_objective)[:_POOL_SIZE]
 
-    def _task(self, number: int, pool: tuple[Order, ...], *, work: int) -> Order | None:
-        """One task of a round that begins with this pool, for the work of so many played actions."""
+    def _task(self, number: int, begin: "_OrderRound") -> Order | None:
+        """An order from policies, a repetend, a window or tabu search: the task's number says which."""
+        pool, work = begin.pool, begin.work
         seed = (self.seed * 1_000_003 + number) % 2**31
         round_number = sum(divmod(number, _TASKS_PER_ROUND))
         if number == _REPETEND_TASK and self.schedule is not None:

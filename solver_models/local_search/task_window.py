@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
+
+from solver_models.local_search.portable_tasks import PortableTask, Workers
 
 MOST = 64
 """Most tasks under way."""
@@ -50,8 +53,14 @@ class TaskWindow:
         most: int = MOST,
         tasks_per_width: int = TASKS_PER_WIDTH,
         has_time: Callable[[float], bool] | None = None,
+        workers: Workers | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`has_time` is asked, with the seconds that a task is expected to take, just before it runs."""
+        """`has_time` is asked, with the seconds that a task is expected to take, just before it runs.
+
+        `workers`: who does portable tasks, if not the threads; what they do is left once `is_over`. With as many tasks
+        under way from `first` to last only time counts, and their results are taken in as they come.
+        """
         self._first, self._most, self._tasks_per_width = first, most, tasks_per_width
         self.num_started = 0
         self.owner = ""
@@ -60,7 +69,9 @@ class TaskWindow:
         """Seconds of all threads, by owner."""
         self.waited_s = 0.0
         """Seconds in which the caller waited for results."""
-        self._has_time = has_time
+        self._has_time, self._is_over = has_time, is_over
+        self._is_ordered = workers is None or first != most
+        self._workers = workers
         self._executor = ThreadPoolExecutor(num_threads, thread_name_prefix="search")
         self._running: deque[_Started] = deque()
 
@@ -77,9 +88,14 @@ class TaskWindow:
         Call `make_room` first, and then decide what the tasks begin with: so it does not depend on threads.
         """
         for task in tasks:
-            future = self._executor.submit(self._run, task, expected_s)
+            future = self._submit(task, expected_s)
             self._running.append(_Started(future=future, take=take, owner=self.owner))
         self.num_started += len(tasks)
+
+    def _submit(self, task: Callable[[], Found], expected_s: float) -> "Future[tuple[Any, float] | None]":
+        if self._workers is None or not isinstance(task, PortableTask):
+            return self._executor.submit(self._run, task, expected_s)
+        return self._workers.submit(task, may_start=partial(self._may_start, expected_s), is_over=self._is_over)
 
     def make_room(self, num_tasks: int) -> None:
         """Take in the oldest results until so many tasks may be started."""
@@ -90,6 +106,17 @@ class TaskWindow:
         """Take in all results."""
         while self._running:
             self._take_oldest()
+
+    def do_all(self, tasks: Sequence[Callable[[], Found]]) -> list[Found | None]:
+        """What all tasks find, side by side; None where there was no time for one."""
+        found: list[Found | None] = [None] * len(tasks)
+        futures = [self._submit(task, 0.0) for task in tasks]
+        for number, future in enumerate(futures):
+            ended = self._result_of(future)
+            if ended is not None:
+                found[number] = ended[0]
+                self._count(self.owner, ended[1])
+        return found
 
     def map(self, call: Callable[[Given], Found], items: Iterable[Given]) -> list[Found]:
         """`call` on every item, side by side; behind the tasks that are under way."""
@@ -106,17 +133,29 @@ class TaskWindow:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _take_oldest(self) -> None:
-        oldest, begin = self._running.popleft(), time.monotonic()
-        ended = oldest.future.result()
-        self.waited_s += time.monotonic() - begin
+        """Where results are taken in as they come: the first that has ended."""
+        number, begin = 0, time.monotonic()
+        if self._workers is not None and not self._is_ordered:
+            number = self._workers.first_of([each.future for each in self._running])
+            self.waited_s += time.monotonic() - begin
+        oldest = self._running[number]
+        del self._running[number]
+        ended = self._result_of(oldest.future)
         if ended is not None:
             self._count(oldest.owner, ended[1])
             oldest.take(*ended)
 
+    def _result_of(self, future: "Future[tuple[Any, float] | None]") -> tuple[Any, float] | None:
+        begin = time.monotonic()
+        ended = future.result()
+        self.waited_s += time.monotonic() - begin
+        return ended
+
+    def _may_start(self, expected_s: float) -> bool:
+        return self._has_time is None or self._has_time(expected_s)
+
     def _run(self, task: Callable[[], Found], expected_s: float) -> tuple[Found, float] | None:
-        if self._has_time is not None and not self._has_time(expected_s):
-            return None
-        return _timed(lambda _: task(), None)
+        return _timed(lambda _: task(), None) if self._may_start(expected_s) else None
 
     def _count(self, owner: str, seconds: float) -> None:
         self.seconds[owner] = self.seconds.get(owner, 0.0) + seconds

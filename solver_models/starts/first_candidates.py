@@ -1,11 +1,13 @@
 """First candidates for the joint search: balanced cuts for every number of stages, whole, replicated and chunked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from solver_models.instance import Instance, Integers
+from solver_models.local_search.portable_tasks import PortableTask
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.device_arrangement import cut_order, device_orders
@@ -23,26 +25,47 @@ Groups = tuple[tuple[int, ...], ...]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
-def make_seeds(searcher: Searcher, *, has_time: Callable[[], bool] | None = None) -> list[Candidate]:
+DoAll = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate] | None]]
+"""What every task finds; None for those that there was no time for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedRater:
+    """Rates first candidates."""
+
+    searcher: Searcher
+
+    def rate(self, stage_of: Integers, groups: Groups) -> list[Candidate]:
+        """The candidate as it is, and behind it those that recompute."""
+        rated = self.searcher.rate(stage_of, groups)
+        return [rated, *recompute_variants(self.searcher, [rated])]
+
+
+def make_seeds(
+    searcher: Searcher, *, has_time: Callable[[], bool] | None = None, do_all: DoAll | None = None, at_once: int = 1
+) -> list[Candidate]:
     """Rated candidates: the given partition on many devices, or balanced ones; no stage is empty.
 
     With `has_time` those with the least lower bounds are rated first, and after a few none once it has denied.
+    `do_all`: who rates them, `at_once` so many; None: here, one by one.
     """
-    instance = searcher.instance
-    found = _balanced(instance) if instance.given_stages is None else _given(instance, instance.given_stages)
-    full = [(stage_of, groups) for stage_of, groups in found if len(np.unique(stage_of)) == len(groups)]
+    instance, rater = searcher.instance, SeedRater(searcher)
+    do_all = do_all or (lambda tasks: [task() for task in tasks])
+    cuts = _balanced(instance) if instance.given_stages is None else _given(instance, instance.given_stages)
+    full = [(stage_of, groups) for stage_of, groups in cuts if len(np.unique(stage_of)) == len(groups)]
     full = [(stage_of, _apply_pins(instance, stage_of, groups=groups)) for stage_of, groups in full]
     full += _wide(instance)
-    if has_time is None:
-        rated = [searcher.rate(stage_of, groups) for stage_of, groups in full]
-        return [*rated, *recompute_variants(searcher, rated)]
-    rated = []
-    for stage_of, groups in _by_lower_bound(searcher, full):
-        if len(rated) >= _FEWEST_RATED and not has_time():
-            return rated
-        rated.append(searcher.rate(stage_of, groups))
-        rated += recompute_variants(searcher, rated[-1:])
-    return rated
+    full = full if has_time is None else _by_lower_bound(searcher, full)
+    at_once = at_once if has_time is not None else max(1, len(full))
+    rated = list[list[Candidate]]()
+    for begin in range(0, len(full), at_once):
+        if has_time is not None and sum(map(len, rated)) >= _FEWEST_RATED and not has_time():
+            break
+        found = do_all([PortableTask(rater, "rate", pair) for pair in full[begin : begin + at_once]])
+        rated += [each for each in found if each]
+    if has_time is not None:
+        return [each for variants in rated for each in variants]
+    return [variants[0] for variants in rated] + [each for variants in rated for each in variants[1:]]
 
 
 def _by_lower_bound(searcher: Searcher, found: list[tuple[Integers, Groups]]) -> list[tuple[Integers, Groups]]:

@@ -148,6 +148,8 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("plan", "workload.json", "-o", "no/such/folder.json"), ("no/such",)),
     (("plan", "workload.json", "--html", "."), (".",)),
     (("plan", "workload.json", "--target", "megatron", "--server", "http://127.0.0.1:9"), ("--target", "--server")),
+    (("plan", "workload.json", "--islands", "2"), ("--islands 2", "--workers")),
+    (("plan", "workload.json", "--workers", "2", "--server", "http://127.0.0.1:9"), ("--workers", "--scheduler")),
     (("plan", "plan.json"), ("plan.json",)),
     (("verify", "absent.json", "workload.json"), ("absent.json",)),
     (("verify", "workload.json", "workload.json"), ("workload.json",)),

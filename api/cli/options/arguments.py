@@ -314,16 +314,6 @@ Server = Annotated[
     ),
 ]
 
-Islands = Annotated[
-    int,
-    typer.Option(
-        "--islands",
-        metavar="K",
-        help="With --server: up to K workers search at once with seeds of their own and exchange their best plans.",
-        min=1,
-        rich_help_panel=_HOW,
-    ),
-]
 
 Objective = Annotated[
     Literal["makespan", "span", "cost"] | None,

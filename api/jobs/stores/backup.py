@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs.stores import store_schema
+from api.jobs.stores.islands_gone import ISLANDS, without_islands
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.transactions import Cursor, Database
 
@@ -83,24 +84,24 @@ def restore(database: Database, path: Path) -> dict[str, int]:
         for line in lines:
             end = line.get("end")
             if end is None:
-                _insert_row(cursor, line, columns=head["columns"])
-                counts[line["table"]] += 1
-        if end is None or {table: counts[table] for table in end} != end:
+                counts[line["table"]] = counts.get(line["table"], 0) + 1
+                if line["table"] != ISLANDS:
+                    _insert_row(cursor, line, columns=head["columns"])
+        if end is None or {table: counts.get(table, 0) for table in end} != end:
             raise ValueError(f"{path}: is cut off or damaged; use another backup")
-        for table, state in (("jobs", "queued"), ("islands", "waiting")):
-            freed = f"UPDATE {table} SET state = ?, worker = NULL, lease_until = NULL WHERE state = 'running'"
-            cursor.execute(freed, (state,))
-    return counts
+        cursor.execute("UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL WHERE state = 'running'")
+    return {table: counts[table] for table in store_schema.CONTENTS}
 
 
 def _insert_row(cursor: Cursor, line: _Line, *, columns: dict[str, list[str]]) -> None:
     """One row; the names of table and columns are looked up, not taken from the file."""
     table = store_schema.CONTENTS[store_schema.CONTENTS.index(line["table"])]
-    names = columns[table]
-    if not all(name.isidentifier() for name in names):
+    values = dict(zip(columns[table], line["row"], strict=True))
+    values = without_islands(values) if ISLANDS in values else values
+    if not all(name.isidentifier() for name in values):
         raise ValueError("the backup names columns that cannot exist; use another backup")
-    marks = ", ".join("?" * len(names))
-    cursor.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", line["row"])
+    marks = ", ".join("?" * len(values))
+    cursor.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", list(values.values()))
 
 
 def _require_empty(cursor: Cursor) -> None:

@@ -7,8 +7,8 @@ died and periodic tasks are procrastinate's. What procrastinate 3.10 cannot do s
 * Tickets are taken by priority and age alone, so a tenant with a hundred jobs would keep all others waiting. So a
   ticket carries no job: the one that gets one claims the job whose turn it is, by the same rule as on SQLite.
 * A worker that was frozen ends its ticket when it thaws, though another one has been given it, and the other's end
-  fails then. So a job has a fencing token, and every statement of its worker names it. Islands, of which a job has
-  several, and the embedded default on SQLite go by the same lease.
+  fails then. So a job has a fencing token, and every statement of its worker names it. The embedded default on SQLite
+  goes by the same lease.
 """
 
 import contextlib

@@ -16,7 +16,6 @@ from api.jobs.job import (
     LABEL,
     DamagedError,
     Event,
-    Island,
     Job,
     LeaseLostError,
     NewJob,
@@ -28,7 +27,6 @@ from api.jobs.job import (
 )
 from api.jobs.stores.batch_size import Portion
 from api.jobs.stores.hashes import sha256_of
-from api.jobs.stores.islands import Islands, forget_islands, free_islands, insert_islands, reopen_islands, require_held
 from api.jobs.stores.job_rows import (
     COLUMNS,
     FLAGS,
@@ -89,7 +87,7 @@ class SqlStore:
     """Keeps jobs, their best plans and their stories; every method is one transaction, safe from any thread."""
 
     def __init__(self, database: Database) -> None:
-        self.database, self.islands = database, Islands(database)
+        self.database = database
         with database.transaction() as cursor:
             database.lock_schema(cursor)
             bring_up_to_date(
@@ -206,7 +204,6 @@ class SqlStore:
             assert job is not None
             _serve(cursor, job.tenant, now=now)
             tell_event(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
-            reopen_islands(cursor, job.id)
             return job
 
     def _fail_damaged(self, job_id: str) -> None:
@@ -231,18 +228,13 @@ class SqlStore:
             assert present is not None
             return present
 
-    def report(self, job: Job, update: ProgressUpdate, *, island: Island | None = None) -> None:
-        """Write down a step of the solver, with its plan; `island`: who it is, if it is not who holds the job.
-
-        Row, plan and story move together.
-        """
+    def report(self, job: Job, update: ProgressUpdate) -> None:
+        """Write down a step of the solver, with its plan; row, plan and story move together."""
         with self.database.transaction() as cursor:
             before = find_job(cursor, job.id, lock=self.database.row_lock)
-            if island is not None:
-                require_held(cursor, island)
-            if before is None or not (_is_open(before) if island else _is_held(before, job)):
+            if before is None or not _is_held(before, job):
                 raise LeaseLostError(job.id)
-            update = _without_worse(update, before, is_island=island is not None)
+            update = _without_worse(update, before)
             cursor.execute(
                 "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
                 "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
@@ -254,8 +246,7 @@ class SqlStore:
             hash_row(cursor, job.id)
             now = self.database.now()
             for kind, data in _story(before, update):
-                whose = {} if island is None else {"island": island.number}
-                tell_event(cursor, job.id, kind=kind, now=now, data=data | whose)
+                tell_event(cursor, job.id, kind=kind, now=now, data=data)
             if update.plan is not None:
                 _keep_incumbent(cursor, job.id, text=update.plan)
 
@@ -651,7 +642,6 @@ def _insert(cursor: Cursor, job: NewJob, *, now: float) -> None:
         "INSERT INTO requests (job_id, text, sha256) VALUES (?, ?, ?)", (job.id, job.request, sha256_of(job.request))
     )
     hash_row(cursor, job.id)
-    insert_islands(cursor, job.id, count=job.islands - 1)
 
 
 def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> None:
@@ -687,15 +677,11 @@ def _story(before: Job, update: ProgressUpdate) -> Iterator[tuple[str, dict[str,
         yield "bound", {"lower_bound_ns": update.lower_bound_ns} | common
 
 
-def _is_open(job: Job) -> bool:
-    return not job.is_finished
-
-
 def _is_held(present: Job, job: Job) -> bool:
     return present.attempt == job.attempt and present.state == "running"
 
 
-def _without_worse(update: ProgressUpdate, before: Job, *, is_island: bool) -> ProgressUpdate:
+def _without_worse(update: ProgressUpdate, before: Job) -> ProgressUpdate:
     """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
 
     A plan as good as the best is most often the same one: the one that told of it first found it.
@@ -703,7 +689,7 @@ def _without_worse(update: ProgressUpdate, before: Job, *, is_island: bool) -> P
     best, bound, told_ns = before.incumbent_ns, before.lower_bound_ns, update.incumbent_ns
     if best is not None and told_ns is not None and told_ns >= best:
         update = replace(update, source=before.source or update.source)
-        if is_island or told_ns > best:
+        if told_ns > best:
             update = replace(update, incumbent_ns=None, gap=None, plan=None)
     if bound is not None and update.lower_bound_ns is not None and update.lower_bound_ns < bound:
         update = replace(update, lower_bound_ns=None, gap=None)
@@ -775,7 +761,6 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
     if outcome.plan is not None:
         _keep_plan(cursor, job_id, text=outcome.plan)
     hash_row(cursor, job_id)
-    forget_islands(cursor, job_id)
     job = find_job(cursor, job_id)
     assert job is not None
     data = {"state": job.state, "incumbent_ns": job.incumbent_ns, "lower_bound_ns": job.lower_bound_ns, "gap": job.gap}
@@ -803,10 +788,7 @@ def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:
         "version = version + 1 WHERE state = 'running' AND (lease_until < ? OR ? = 1)",
         (now, int(all_running)),
     )
-    count = cursor.rowcount
-    if all_running:
-        free_islands(cursor)
-    return count
+    return cursor.rowcount
 
 
 def _next_waiting(cursor: Cursor) -> str | None:
@@ -841,5 +823,5 @@ def _forget_rest(cursor: Cursor, gone: Sequence[Row], *, now: float) -> None:
             cursor.execute(
                 "INSERT INTO deleted_jobs (tenant, key_id, created_at) VALUES (?, ?, ?)", (tenant, key_id, created_at)
             )
-        for table in ("requests", "plans", "incumbents", "drawings", "events", "islands"):
+        for table in ("requests", "plans", "incumbents", "drawings", "events"):
             cursor.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

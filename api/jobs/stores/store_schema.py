@@ -8,12 +8,15 @@ and a killed process leaves its lock behind. alembic 1.20 wants a connection of 
 versions beside this one, by which earlier releases refuse a store: more lines than it takes away.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
 
-VERSION = 7
+from api.jobs.stores.islands_gone import drop_islands
+from api.jobs.stores.transactions import Cursor
+
+VERSION = 8
 """Of the schema. 1: request texts stood in the rows of `jobs`. 2: no projects, tags, incumbents, drawings, workers,
 audit. 3: no bounds of solvers, no places of deleted jobs. 4: no islands. 5: no hashes of requests and drawings.
-6: no hashes of rows."""
+6: no hashes of rows. 7: islands, searches of several workers for one job."""
 
 _LOOKS = (
     "CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (state, tenant, priority, created_at)",
@@ -38,8 +41,7 @@ TABLES = (
         incumbent_ns BIGINT, lower_bound_ns BIGINT, gap DOUBLE PRECISION, source TEXT, solution_status TEXT,
         stopped_by TEXT, error TEXT, plan_sha256 TEXT, request_id TEXT, project TEXT NOT NULL DEFAULT '',
         tags TEXT NOT NULL DEFAULT '', profile_sha256 TEXT, plan_bytes BIGINT NOT NULL DEFAULT 0,
-        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT, islands INTEGER NOT NULL DEFAULT 1,
-        row_sha256 TEXT)""",
+        drawn_bytes BIGINT NOT NULL DEFAULT 0, solver_bound_ns BIGINT, row_sha256 TEXT)""",
     *_LOOKS,
     """CREATE TABLE IF NOT EXISTS deleted_jobs (tenant TEXT NOT NULL, key_id TEXT,
         created_at DOUBLE PRECISION NOT NULL)""",
@@ -47,9 +49,6 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL, sha256 TEXT)",
     "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
-    """CREATE TABLE IF NOT EXISTS islands (job_id TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
-        attempt INTEGER NOT NULL, crashes INTEGER NOT NULL, is_stopped INTEGER NOT NULL, worker TEXT,
-        lease_until DOUBLE PRECISION, gap DOUBLE PRECISION, plan TEXT, PRIMARY KEY (job_id, number))""",
     """CREATE TABLE IF NOT EXISTS incumbents (job_id TEXT NOT NULL, seq INTEGER NOT NULL, text TEXT NOT NULL,
         PRIMARY KEY (job_id, seq))""",
     """CREATE TABLE IF NOT EXISTS drawings (job_id TEXT NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL,
@@ -80,11 +79,11 @@ TABLES = (
 
 CONTENTS = (
     *("jobs", "requests", "plans", "incumbents", "drawings", "events", "idempotency", "tenants", "api_keys"),
-    *("audit", "webhooks", "deliveries", "deleted_jobs", "islands"),
+    *("audit", "webhooks", "deliveries", "deleted_jobs"),
 )
 """The tables that a backup holds: all but who works just now and the version, which it states itself."""
 
-STEPS: dict[int, tuple[str, ...]] = {
+STEPS: dict[int, tuple[str | Callable[[Cursor], None], ...]] = {
     1: (
         "CREATE TABLE requests (job_id TEXT PRIMARY KEY, text TEXT NOT NULL)",
         "INSERT INTO requests (job_id, text) SELECT id, request FROM jobs",
@@ -124,21 +123,12 @@ STEPS: dict[int, tuple[str, ...]] = {
         "secret TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL)",  # stores of version 1 have none
         *(f"ALTER TABLE {table} ADD COLUMN row_sha256 TEXT" for table in ("jobs", "api_keys", "webhooks")),
     ),
+    7: (drop_islands,),
 }
-"""What leads from a version to the next one."""
+"""What leads from a version to the next one: statements, or what a row's hash needs."""
 
 
-class _SchemaCursor(Protocol):
-    """The part of a DB-API cursor that migrations use."""
-
-    def execute(self, sql: str, parameters: Any = ()) -> Any:
-        """Run one statement."""
-
-    def fetchone(self) -> Any:
-        """The next row."""
-
-
-def bring_up_to_date(cursor: _SchemaCursor, *, columns_of_jobs: set[str], has_version: bool) -> int | None:
+def bring_up_to_date(cursor: Cursor, *, columns_of_jobs: set[str], has_version: bool) -> int | None:
     """Make the tables, or lead those of an earlier version to this one; the answer is that version, None if none.
 
     Raises ValueError for a store of a later version, which is left as it is.
@@ -150,7 +140,10 @@ def bring_up_to_date(cursor: _SchemaCursor, *, columns_of_jobs: set[str], has_ve
         )
     for version in range(stated or VERSION, VERSION):
         for statement in STEPS[version]:
-            cursor.execute(statement)
+            if isinstance(statement, str):
+                cursor.execute(statement)
+            else:
+                statement(cursor)
     for statement in TABLES:
         cursor.execute(statement)
     if stated != VERSION:
@@ -159,7 +152,7 @@ def bring_up_to_date(cursor: _SchemaCursor, *, columns_of_jobs: set[str], has_ve
     return stated
 
 
-def _stated_version(cursor: _SchemaCursor, columns_of_jobs: set[str], *, has_version: bool) -> int | None:
+def _stated_version(cursor: Cursor, columns_of_jobs: set[str], *, has_version: bool) -> int | None:
     if not columns_of_jobs:
         return None
     if "request" in columns_of_jobs:  # version 1 did not state itself

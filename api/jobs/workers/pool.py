@@ -10,7 +10,6 @@ from typing import Protocol
 
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.stores.sql_store import SqlStore
-from api.jobs.workers.island_runner import work_once
 from api.jobs.workers.runner import JobRunner, Patience
 from api.jobs.workers.solver_handle import Child, ProcessLimits
 
@@ -105,7 +104,5 @@ class Pool:
         self.store.close()
 
     def _work_once(self, runner: JobRunner, name: str) -> bool:
-        """Do one job, or be an island of one; False if there is neither."""
-        if self.is_draining():
-            return False
-        return work_once(runner, name)
+        """Do the job that waits longest; False if none does."""
+        return not self.is_draining() and runner.run_next(name)

@@ -14,7 +14,6 @@ from api.jobs.job_metrics import JobMetrics
 from api.jobs.stores.postgres import QUEUE, TASK, PostgresDatabase, prepare
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
-from api.jobs.workers.island_runner import work_once
 from api.jobs.workers.metrics_port import MetricsPort
 from api.jobs.workers.pool import make_worker_name
 from api.jobs.workers.runner import JobRunner, Patience
@@ -76,14 +75,14 @@ class _TicketWorker:
         return app
 
     def solve_next(self) -> None:
-        """Claim the job or the island whose turn it is and bring it to its end; a ticket without any is spent."""
+        """Claim the job whose turn it is and bring it to its end; a ticket without any is spent."""
         if self._draining.is_set():
             return
         with self._child() as child:
             runner = JobRunner(
                 self.store, child, patience=self.patience, is_draining=self._draining.is_set, metrics=self.metrics
             )
-            work_once(runner, make_worker_name())
+            runner.run_next(make_worker_name())
         self.store.close()
 
     @contextlib.contextmanager
@@ -111,7 +110,7 @@ class _TicketWorker:
     def _count_waiting(self) -> int:
         try:
             self.store.put_back()
-            return self.store.count_states().get("queued", 0) + self.store.islands.count_wanted()
+            return self.store.count_states().get("queued", 0)
         finally:
             self.store.close()
 

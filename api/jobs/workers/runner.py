@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from api.jobs.logs import tell
 from api.jobs.request import read_request
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.store import STORE_FAILURES, persistently
-from api.jobs.workers.shared_incumbent import IslandExchange
 from api.jobs.workers.solver_handle import Child, ChildDiedError
 from planner.batch_problem import problem_for
 from planner.document import parse_plan, render_plan
@@ -43,8 +42,6 @@ class Patience:
     """The same when the service shuts down."""
     rescue_s: float = 30.0
     """How long it may take to write up the plan that a dead solver left behind."""
-    gather_s: float = 10.0
-    """How long the one that ends a job waits for its islands to stop."""
     max_crashes: int = 10
     """Times that the solver of a job may die."""
     max_attempts: int = 50
@@ -66,6 +63,13 @@ class JobRunner:
         self.store, self.child, self.patience, self.is_draining = store, child, patience, is_draining
         self.metrics = metrics or JobMetrics()
         self._begin = time.monotonic()
+
+    def run_next(self, worker: str) -> bool:
+        """Claim the job whose turn it is and bring it to its end; False if none waits."""
+        job = self.store.claim(worker, lease_s=self.patience.lease_s)
+        if job is not None:
+            self.run(job)
+        return job is not None
 
     def run(self, job: Job) -> None:
         """Bring the job to its end, or give it back; a lost lease ends the work without a trace in the store."""
@@ -131,22 +135,6 @@ class JobRunner:
             return None
         return Outcome(state="succeeded", solution_status="feasible", plan=text)
 
-    def join(self, job: Job, plans: Sequence[str], *, stopped_by: str) -> Outcome | None:
-        """One answer from the plans of several islands and the best one stored; None if that fails."""
-        known, begin = self.store.plan_text(job.id), time.monotonic()
-        order: dict[str, Any] = {"request": self.store.request_text(job.id), "plans": list(plans), "start": known}
-        order |= {"stopped_by": stopped_by, "time_limit_s": self.patience.rescue_s / 2}
-        try:
-            self.child.order(op="join", log=identity(job), **order)
-            answer = self._wait_for_end(job)
-        except ChildDiedError:
-            answer = None
-        if answer is not None and answer["event"] == "done":
-            tell("islands joined", **identity(job), plans=len(plans), seconds=round(time.monotonic() - begin, 3))
-            return _outcome_of(answer)
-        self.child.kill()
-        return None if known is None else self._write_up(job, known)
-
     def _wait_for_end(self, job: Job) -> dict[str, Any] | None:
         until = time.monotonic() + self.patience.rescue_s
         held = 0.0
@@ -193,11 +181,10 @@ class Solve:
         self.update: ProgressUpdate | None = None
         """What was heard and not yet stored."""
         self.stopped_at: float | None = None
-        self.is_user_stop = self.is_needless = False
+        self.is_user_stop = False
         self.away_since: float | None = None
         """Since when the store does not answer."""
-        self.time_limit_s = self.gap = 0.0
-        self.exchange = IslandExchange(self.store, self.child) if job.islands > 1 else None
+        self.time_limit_s = 0.0
 
     def run(self) -> None:
         """Start the solver and follow it to its end."""
@@ -221,7 +208,7 @@ class Solve:
     def _order(self) -> None:
         request = read_request(self.store.request_text(self.job.id))
         start = None
-        self.time_limit_s, self.gap = request.limits.time_limit_s, request.limits.gap
+        self.time_limit_s = request.limits.time_limit_s
         if not request.is_deterministic:
             request = replace(request, limits=self._own(request.limits))
             self.time_limit_s = request.limits.time_limit_s
@@ -289,16 +276,11 @@ class Solve:
         plan = answer["plan"] or (self.update.plan if self.update is not None else None)
         kept = ("phase", "incumbent_ns", "lower_bound_ns", "gap", "source")
         self.update = ProgressUpdate(plan=plan, **{name: answer[name] for name in kept})
-        if self.exchange is not None:
-            self.exchange.note(answer["incumbent_ns"])
 
     def _store_update(self, *, is_urgent: bool = False) -> None:
         if self.update is not None and (is_urgent or time.monotonic() - self.told >= self.patience.report_s):
-            self._report(self.update)
+            self.store.report(self.job, self.update)
             self.update, self.told = None, time.monotonic()
-
-    def _report(self, update: ProgressUpdate) -> None:
-        self.store.report(self.job, update)
 
     def _look(self) -> None:
         """Hold the lease, and hear whether to stop."""
@@ -307,11 +289,8 @@ class Solve:
             self.looked = now
             present = self._require_present(now)
             self.is_user_stop = present.is_stopped
-            if self.exchange is not None and self.stopped_at is None:
-                self.exchange.pass_on(present)
-                self.is_needless = self._finds_needless()
         is_late = now - self.begin > self.time_limit_s + self.patience.overtime_s
-        is_over = self.is_user_stop or self.is_needless or is_late or self.runner.is_draining()
+        is_over = self.is_user_stop or is_late or self.runner.is_draining()
         if self.stopped_at is None and is_over:
             self.stopped_at = now
             self.child.ask_to_stop()
@@ -327,43 +306,17 @@ class Solve:
             raise LeaseLostError(self.job.id)
         return present
 
-    def _finds_needless(self) -> bool:
-        """Whether another island has ended with a plan that is proved well enough."""
-        return self.store.islands.is_settled(self.job.id, gap=self.gap)
-
     def _is_final(self, answer: dict[str, Any]) -> bool:
         """Whether the answer is one that the shutdown did not cut short."""
         return self.is_user_stop or answer["event"] == "failed" or answer["stopped_by"] != "user"
 
     def _finish(self, answer: dict[str, Any]) -> None:
         outcome = _outcome_of(answer)
-        if self.job.islands > 1 and outcome.solution_status != "infeasible":
-            outcome = self._gather(answer) or outcome
-            if outcome.state == "succeeded":
-                self.runner.finish(self.job, outcome)
-                return
         if self.is_user_stop and answer.get("code") == "no_plan_found":
             outcome = Outcome(state="cancelled", stopped_by="user")
         elif outcome.stopped_by == "user" and not self.is_user_stop:
             outcome = replace(outcome, stopped_by="time")
         self.runner.finish(self.job, outcome)
-
-    def _gather(self, answer: dict[str, Any]) -> Outcome | None:
-        """The islands end; what all found becomes one answer. None if nothing is better than this solver's own."""
-        islands, until = self.store.islands, time.monotonic() + self.patience.gather_s
-        islands.close(self.job.id)
-        while islands.count_running(self.job.id) and time.monotonic() < until:
-            self._require_present(time.monotonic())
-            time.sleep(_TICK_S)
-        present, plans = self._require_present(time.monotonic()), islands.plans(self.job.id)
-        own_ns = answer.get("incumbent_ns")
-        is_best = present.incumbent_ns is None or (own_ns is not None and own_ns <= present.incumbent_ns)
-        if not plans and is_best:
-            return None
-        plans += [answer["plan"]] if answer["event"] == "done" else []
-        why = answer.get("stopped_by", "user")
-        cut_short = "user" if self.is_user_stop else "time"
-        return self.runner.join(self.job, plans, stopped_by=cut_short if why == "user" else str(why))
 
     def _give_back(self, answer: dict[str, Any] | None) -> None:
         """The service stops: what was found is stored, and the job waits for another worker."""

@@ -26,6 +26,8 @@ class ProcessLimits:
     """Memory; above it the process is ended."""
     num_threads: int = field(default_factory=usable_cores)
     """Threads that search at once; a request may ask for fewer."""
+    scheduler: str | None = None
+    """Address of a Dask scheduler whose workers do tasks of its searches."""
     jobs_per_process: int = 200
     """Orders after which a fresh process takes over."""
 
@@ -101,7 +103,8 @@ class Child:
         )
 
     def _program(self) -> tuple[str, ...]:
-        return "api.jobs.workers.solver_process", str(self._limits.memory_bytes), str(self._limits.num_threads)
+        limits = (str(self._limits.memory_bytes), str(self._limits.num_threads))
+        return "api.jobs.workers.solver_process", *limits, *([self._limits.scheduler] if self._limits.scheduler else ())
 
     def _environment(self) -> dict[str, str]:
         """What the solvers need, and no secret of the service."""
@@ -137,10 +140,6 @@ class Child:
     def ask_to_stop(self) -> None:
         """Ask for the best plan now; harmless if nothing is under way."""
         self._send({"op": "stop"})
-
-    def pass_on(self, plan: str) -> None:
-        """Tell of a better plan that was found elsewhere; harmless if nothing is under way."""
-        self._send({"op": "better", "plan": plan})
 
     def _send(self, message: dict[str, Any]) -> None:
         process = self._process

@@ -1,14 +1,12 @@
 """The process that solves: it reads orders from standard input, one JSON a line, and answers on standard output.
 
     {"op": "solve", "request": TEXT, "start": TEXT | null}   progress ..., then done or failed
-    {"op": "join", "request": TEXT, "plans": [TEXT ...], ...} one answer from several solves: done or failed
     {"op": "inspect", "what": NAME, ...}                     done or failed
     {"op": "stop"}                                           the solve under way ends with its best plan
-    {"op": "better", "plan": TEXT}                           the solve under way continues from this one, if it is
-    better
 
-It holds no database, no network and no secrets. When its standard input ends, its master is gone, and it goes too, even
-in the middle of a solver: a thread of its own watches. `python -m api.jobs.workers.solver_process` starts it.
+It holds no database and no secrets, and speaks to nobody but a Dask scheduler, where there is one for its tasks. When
+its standard input ends, its master is gone, and it goes too, even in the middle of a solver: a thread of its own
+watches. `python -m api.jobs.workers.solver_process` starts it.
 """
 
 import ctypes
@@ -20,8 +18,9 @@ import sys
 import threading
 import time
 import warnings
-from dataclasses import replace
-from queue import Empty, SimpleQueue
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
 from api.jobs.logs import VARIABLE, configure, tell
@@ -30,6 +29,7 @@ from planner.plan import Plan
 from planner.progress import Progress
 
 if TYPE_CHECKING:
+    from api.dask_workers import DaskWorkers
     from api.jobs.request import PlanRequest
 
 PAUSE_S = 0.25
@@ -47,7 +47,6 @@ class Controller:
         self._lock = threading.Lock()
         self._inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.stop = threading.Event()
-        self._better: SimpleQueue[str] = SimpleQueue()
         threading.Thread(target=self._read, name="orders", daemon=True).start()
 
     def _read(self) -> None:
@@ -55,22 +54,10 @@ class Controller:
             order = json.loads(line)
             if order["op"] == "stop":
                 self.stop.set()
-            elif order["op"] == "better":
-                self._better.put(order["plan"])
             else:
                 self.stop.clear()  # here, not when work begins: a stop may come while the solvers are still loaded
-                self.take_better()
                 self._inbox.put(order)
         os._exit(0)
-
-    def take_better(self) -> str | None:
-        """The latest plan that another found, once."""
-        latest = None
-        while True:
-            try:
-                latest = self._better.get_nowait()
-            except Empty:
-                return latest
 
     def next_order(self) -> dict[str, Any]:
         """Waits for work."""
@@ -131,55 +118,46 @@ class _ProgressForwarder:
         )
 
 
-def solve(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
-    """The plan, as the command line would write it, searched for by at most so many threads."""
+def solve(
+    master: Controller, order: dict[str, Any], *, most_threads: int | None = None, scheduler: str | None = None
+) -> dict[str, Any]:
+    """The plan, as the command line would write it; at most so many threads look for it, and workers."""
     from api.jobs.request import read_request
     from planner.document import parse_plan
     from planner.planning import make_plans
 
     request = read_request(order["request"])
     start = None if order.get("start") is None else parse_plan(order["start"])
-
-    def others() -> Plan | None:
-        text = master.take_better()
-        return None if text is None else parse_plan(text)
-
     forwarder = _ProgressForwarder(master)
     try:
-        plan, *_ = make_plans(
-            request.problem,
-            top=1,
-            limits=request.limits.within(threads=most_threads),
-            start=start,
-            on_progress=forwarder.hear,
-            should_stop=master.stop.is_set,
-            others=others,
-        )
+        with _workers(scheduler) as workers:
+            plan, *_ = make_plans(
+                request.problem,
+                top=1,
+                limits=request.limits.within(threads=most_threads),
+                start=start,
+                on_progress=forwarder.hear,
+                should_stop=master.stop.is_set,
+                workers=workers,
+            )
     finally:
         forwarder.close()
     return _final_report(request, plan)
 
 
-def join(order: dict[str, Any], *, most_threads: int | None = None) -> dict[str, Any]:
-    """One plan from several with their evidence, and from the best one known, which may have none yet."""
-    from api.jobs.request import read_request
-    from planner.batch_problem import problem_for
-    from planner.document import parse_plan
-    from planner.planning import make_plan
-    from planner.planning.runs.joined_plans import join_plans, objective_of
-    from planner.verify import verify
+@contextmanager
+def _workers(scheduler: str | None) -> "Iterator[DaskWorkers | None]":
+    """The scheduler's workers; none, with a word in the log, while it cannot be used."""
+    with ExitStack() as stack:
+        workers = None
+        if scheduler is not None:
+            from api.dask_workers import open_workers
 
-    request, start = read_request(order["request"]), order["start"]
-    plans = [parse_plan(text) for text in order["plans"]]
-    if start is not None:
-        best = parse_plan(start)
-        timeline = verify(problem_for(request.problem, best), replace(best, evidence=None)).timeline
-        least = min((objective_of(request.problem, plan) for plan in plans), default=None)
-        if timeline is not None and (least is None or timeline.objective_ns(request.problem.options.objective) < least):
-            limits = replace(request.limits, time_limit_s=order["time_limit_s"], max_rounds=0)
-            plans.append(make_plan(request.problem, limits=limits.within(threads=most_threads), start=best))
-    joined = join_plans(request.problem, plans, gap=request.limits.gap, stopped_by=order["stopped_by"])
-    return _final_report(request, joined)
+            try:
+                workers = stack.enter_context(open_workers(scheduler))
+            except ValueError as error:
+                tell("no workers", reason=str(error))
+        yield workers
 
 
 def _final_report(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
@@ -201,15 +179,13 @@ def _final_report(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
     }
 
 
-def _carry_out(master: Controller, order: dict[str, Any], *, most_threads: int | None = None) -> None:
+def _carry_out(master: Controller, order: dict[str, Any], **how: Any) -> None:
     """One order, and one last word about it; the log says whose it was."""
     begin, whose = time.monotonic(), order.get("log") or {}
     tell(f"{order['op']} begins", **whose, pid=os.getpid())
     try:
         if order["op"] == "solve":
-            answer = solve(master, order, most_threads=most_threads)
-        elif order["op"] == "join":
-            answer = join(order, most_threads=most_threads)
+            answer = solve(master, order, **how)
         else:
             from api.jobs.workers.inspection import inspect
 
@@ -253,12 +229,13 @@ def main() -> None:
     configure("json" if os.environ.get(VARIABLE) == "json" else "text")
     restrict(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     most_threads = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    scheduler = sys.argv[3] if len(sys.argv) > 3 else None
     master = Controller(os.fdopen(os.dup(0), encoding="utf-8"), answers)
     import planner.planning  # noqa: F401 the solvers are loaded before the first order
 
     master.tell("ready")
     while True:
-        _carry_out(master, master.next_order(), most_threads=most_threads)
+        _carry_out(master, master.next_order(), most_threads=most_threads, scheduler=scheduler)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,6 @@ class Job:
     started_at: Moment | None
     finished_at: Moment | None
     attempt: _Count
-    islands: Annotated[int, Stated(minimum=1)]
-    """Workers that may search for it at once."""
     incumbent_ns: _Count | None
     lower_bound_ns: _Count | None
     gap: float | None

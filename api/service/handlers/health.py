@@ -95,7 +95,6 @@ async def metrics(request: Request) -> Response:
         ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),
         ("pipeplan_ready", "1 if jobs are taken.", {}, service.is_ready),
         ("pipeplan_queue_age_seconds", "Age of the oldest waiting job.", {}, await ask(service.store.queue_age_s)),
-        ("pipeplan_islands", "Further workers on jobs.", {}, await ask(service.store.islands.count_running)),
         ("pipeplan_workers_alive", "Workers heard of lately.", {}, strength.num_workers),
         ("pipeplan_worker_slots", "Jobs that they solve at once.", {}, strength.num_slots),
     ]
@@ -135,7 +134,6 @@ def describe(service: Service) -> dict[str, Any]:
             "max_devices": ceilings.max_devices,
             "max_actions": ceilings.max_actions,
             "max_time_limit_s": ceilings.max_time_limit_s,
-            "max_islands": ceilings.max_islands,
             "max_memory_bytes": settings.process.memory_bytes,
             "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,

@@ -223,8 +223,7 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
     if is_new:
         service.metrics.jobs_submitted.inc()
         tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
-        for _ in range(job.islands):
-            await service.executor.call(service.engine.announce)
+        await service.executor.call(service.engine.announce)
     return job
 
 

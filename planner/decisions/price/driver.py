@@ -179,6 +179,10 @@ class CheapestDriver(Driver):
     def take_up(self, run: CandidateRun, step: Callable[[CandidateRun], object]) -> None:
         """What the step proves of its devices holds for all boxes of which they are the largest subset."""
         super().take_up(run, step)
+        self.note_bound(run)
+
+    def note_bound(self, run: CandidateRun) -> None:
+        """It holds for all boxes of which its devices are the largest subset."""
         if run.state.lower_bound is not None:
             self.subsets.learn(run.choice, run.state.lower_bound)
 

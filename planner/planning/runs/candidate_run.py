@@ -80,8 +80,6 @@ class CandidateRun:
         """Whether a complete search found that there is none."""
         self.has_ended = False
         """Whether its search has come to an end of its own."""
-        self.told: Plan | None = None
-        """The last plan found elsewhere that it was told of."""
         self._recipe = _LISTED if self.is_listed else _EQUAL
         self._layouts: Any = None
         self._steps: Generator[None, None, None] | None = None
@@ -132,12 +130,6 @@ class CandidateRun:
     def objective_ns(self) -> int | None:
         """Of an iteration of its best plan."""
         return self.state.incumbent_ns if self.takeover is None else self.takeover.iteration_ns
-
-    def may_have(self, plan: Plan) -> bool:
-        """Whether a plan that answers the same question may be one of its own."""
-        names = self.state.problem.cluster.by_name
-        is_cut_alike = plan.problem.num_microbatches == self.state.problem.num_microbatches
-        return is_cut_alike and all(name in names for name in plan.devices)
 
     def _rate(self, plan: Plan, objective_ns: int) -> int:
         return objective_ns if self.takeover is None else self.takeover.sum_of(plan.stages, objective_ns)

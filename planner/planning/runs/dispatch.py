@@ -23,8 +23,8 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[Plann
     """The plan that `make_plan` returns, and behind it the best of other kinds (`planner.plan_kind`).
 
     At most `top` in all, the best first, no two of one kind, each verified and with evidence of its own; fewer where
-    the run came by fewer kinds. `others` is asked as often as `should_stop` for a better plan that was found elsewhere
-    meanwhile, which is taken in if the verifier passes it. `limits.max_rounds` counts the rounds of the candidate that
+    the run came by fewer kinds. `workers` do tasks of the search elsewhere.
+    `limits.max_rounds` counts the rounds of the candidate that
     has most: a size of microbatches, a subset of the devices. Raises as `make_plan` does.
 
     With a `transition`, the plan with the least sum of iterations that are left and of moving, and next to it, if that

@@ -28,6 +28,7 @@ from planner.planning.evidence import Conclusion, finish, why_none_was_found
 from planner.planning.planning_params import SearchParams
 from planner.planning.runs.candidate_run import CandidateRun, Choice
 from planner.planning.runs.run import PlanningOptions, ignore, never
+from planner.planning.runs.spread_steps import begin_on_workers
 from planner.planning.search_state import FAILED, NO_PLAN_SHARE
 from planner.problem import Problem
 from planner.progress import Limits, Progress
@@ -54,7 +55,6 @@ class Driver:
         self.should_stop = how.get("should_stop") or never
         require_answerable(question, self.limits)
         self.runs: list[CandidateRun] = []
-        self._found_elsewhere: Plan | None = None
 
     def plans(self) -> tuple[Plan, ...]:
         """The best plan, and behind it those of other kinds; raises as `planner.planning.make_plan` does."""
@@ -99,8 +99,19 @@ class Driver:
         if runs and not self.runs:
             self.stack.enter_context(runs[0].state.collected_rarely())
         self.runs += runs
-        self._make_first_plans(runs)
+        is_spread = self.is_spread(runs)
+        if is_spread:
+            begin_on_workers(self, runs, start=self.how.get("start"))
+        if self.best is None or not is_spread:
+            self._make_first_plans(runs)
         self._bound(runs)
+
+    def is_spread(self, runs: Sequence[CandidateRun]) -> bool:
+        """Whether workers make the first plans and bounds of these runs; all that they make comes back as documents."""
+        is_plain = self.transition is None and self.how.get("target") is None and self.top == 1
+        is_equal = not any(run.is_listed for run in runs)
+        has_workers = self.how.get("workers") is not None
+        return has_workers and len(runs) > 1 and is_plain and is_equal and not is_complete(self.limits.method)
 
     def make_run(self, choice: Choice, problem: Problem, *, limits: Limits) -> CandidateRun:
         """A new search of one size or subset of devices, with limits of its own."""
@@ -115,20 +126,9 @@ class Driver:
             should_stop=self.should_stop,
             target=self.how.get("target"),
             params=self.params,
+            workers=self.how.get("workers"),
         )
-        if self.how.get("others") is not None:
-            run.state.others = partial(self._plan_from_elsewhere, run)
         return self.stack.enter_context(run)
-
-    def _plan_from_elsewhere(self, run: CandidateRun) -> Plan | None:
-        """The last plan that was found elsewhere, if it answers this candidate and was not told to it yet."""
-        others = self.how.get("others")
-        self._found_elsewhere = (others and others()) or self._found_elsewhere
-        plan = self._found_elsewhere
-        if plan is None or run.told is plan or not run.may_have(plan):
-            return None
-        run.told = plan
-        return plan
 
     def rank(self, run: CandidateRun) -> Any:
         """What speaks for a run, the best first: its plan, its bound, and the smaller size among equals."""
@@ -232,6 +232,9 @@ class Driver:
         if not run.infeasible:
             with run.active():
                 step(run)
+
+    def note_bound(self, run: CandidateRun) -> None:
+        """What is known of a run says nothing of other runs: they share no devices that could tell."""
 
     def search(self) -> None:
         """Rounds from all open runs down to one, and again among those that were left behind."""

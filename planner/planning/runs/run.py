@@ -4,9 +4,9 @@ import math
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
@@ -16,7 +16,7 @@ from planner.export.looped_pipelines import as_looped
 from planner.export.targets import Target
 from planner.layout.costs import CostModel
 from planner.layout.device_groups import has_listed_groups
-from planner.plan import Plan
+from planner.plan import BaselineResult, Plan
 from planner.planning.complete.complete_search import is_complete, search_completely
 from planner.planning.fused_backwards import fuse_backwards
 from planner.planning.improvers.bound_improver import raises_bound
@@ -34,6 +34,7 @@ from planner.progress import Limits, Progress
 from planner.replanning.transition import Transition
 from planner.verify import verify
 from solver_models.covering import Covering
+from solver_models.local_search.portable_tasks import PortableTask, Workers
 from solver_models.precompile import BASELINE_KERNELS, JOINT
 
 _FIRST_LAYOUTS_SHARE = 0.3
@@ -63,9 +64,6 @@ _SEED_LAYOUTS = 12
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
 """What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
 
-ISLAND = "another island"
-"""What those are called there that search for the same question elsewhere."""
-
 
 class PlanningOptions(TypedDict, total=False):
     """What `planner.planning.make_plan`, which says what they mean, takes beside the problem."""
@@ -74,10 +72,10 @@ class PlanningOptions(TypedDict, total=False):
     start: Plan | None
     on_progress: Callable[[Progress], None] | None
     should_stop: Callable[[], bool] | None
-    others: Callable[[], Plan | None] | None
     target: Target | None
     params: SearchParams
     transition: Transition | None
+    workers: Workers | None
 
 
 class RunSetup(TypedDict):
@@ -87,12 +85,13 @@ class RunSetup(TypedDict):
     should_stop: Callable[[], bool]
     target: Target | None
     params: SearchParams
+    workers: NotRequired[Workers | None]
 
 
 def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> SearchState:
     """A planning run whose clock begins now."""
     target, is_looped = how["target"], problem.options.order == "looped"
-    return SearchState(
+    run = SearchState(
         problem,
         limits,
         on_progress=how["on_progress"],
@@ -101,6 +100,9 @@ def begin_run(problem: Problem, limits: Limits, **how: Unpack[RunSetup]) -> Sear
         fits_stages=is_looped or (target is not None and target.is_looped),
         params=how["params"],
     )
+    if how.get("workers") is not None:
+        run.employ(how["workers"])
+    return run
 
 
 def _fit(problem: Problem, plan: Plan, *, target: Target | None) -> Plan:
@@ -120,8 +122,12 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
     layouts = LoopedSearch(run) if run.fits_stages else None
     if layouts is not None:
         _search_layouts(run, layouts, share=_FIRST_LAYOUTS_SHARE)
-    run.make_ready(*BASELINE_KERNELS)
-    play_baselines(run)
+    is_counted = run.limits.max_rounds is not None
+    if run.workers is not None and run.is_large and run.fit is None and not run.witnesses and not is_counted:
+        _play_baselines_beside(run)
+    else:
+        run.make_ready(*BASELINE_KERNELS)
+        play_baselines(run)
     run.make_ready(*JOINT)
     if start is not None:
         _play_start(run, start)
@@ -173,6 +179,37 @@ def _play_baselines(run: SearchState) -> None:
             run.report("baselines")
 
 
+def _play_baselines_beside(run: SearchState) -> None:
+    """A worker plays the baselines of a large problem while the search has begun; what it finds is taken in later."""
+
+    def take(found: tuple[list[BaselineResult], Plan | None, str]) -> Plan | None:
+        rows, plan, source = found
+        run.baselines += rows
+        return plan if plan is not None and run.offer(plan, None, source=source, improver=BASELINES) else None
+
+    limits = replace(run.limits, threads=1)
+    run.start_beside(PortableTask(_Baselines(problem=run.problem, limits=limits, params=run.params), "play"), take)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Baselines:
+    """Plays the baselines in a part of the time limit, wherever that is."""
+
+    problem: Problem
+    limits: Limits
+    params: SearchParams
+
+    def play(self) -> tuple[list[BaselineResult], Plan | None, str]:
+        """Their rows, and the best plan with its name."""
+        run = begin_run(
+            self.problem, self.limits, on_progress=ignore, should_stop=never, target=None, params=self.params
+        )
+        run.make_ready(*BASELINE_KERNELS)
+        with run.watch, closing(run.window):
+            play_baselines(run)
+        return run.baselines, run.plan, run.source
+
+
 def _has_time_for_baseline(run: SearchState) -> bool:
     """Whether the baselines may continue: they get a part of the time limit, or all where rounds are counted."""
     limit_s, min_s = run.limits.time_limit_s, run.params.first_plans.min_baseline_s
@@ -205,17 +242,11 @@ def _is_searchable(run: SearchState, plan: Plan) -> bool:
     return is_plain and has_listed_groups(run.problem, plan.stages)
 
 
-def take_in(run: SearchState, loop: SearchLoop | None) -> None:
-    """A plan that another island found becomes the incumbent if it is better, and the search continues from it too."""
-    found = None if run.others is None else run.others()
-    if found is None:
-        return
-    plan = replace(found, problem=run.problem.reference(), evidence=None)
-    with run.step_of(ISLAND):
-        is_better = run.offer(plan, None, source=ISLAND)
-        if is_better and loop is not None and _is_searchable(run, plan):
+def take_in_beside(run: SearchState, loop: SearchLoop | None, *, waits: bool = False) -> None:
+    """The search continues from better plans that workers found beside it, too."""
+    for plan in run.take_beside(waits=waits):
+        if loop is not None and _is_searchable(run, plan):
             loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
-    if is_better:
         run.report("search")
 
 
@@ -334,6 +365,7 @@ def _search_for_solver(run: SearchState) -> Generator[None, None, None]:
 def search(run: SearchState) -> Generator[None, None, None]:
     """Solvers propose, the verifier disposes, until a limit is reached; it yields wherever the run may be left."""
     if run.is_over():
+        take_in_beside(run, None, waits=run.stopped_by != "proof")
         return
     run.begin_search()
     loop: SearchLoop | None = None
@@ -342,12 +374,13 @@ def search(run: SearchState) -> Generator[None, None, None]:
         with closing(_search_for_solver(run) if loop is None else loop.steps()) as steps:
             for _ in steps:
                 run.report_if_due("search")
-                take_in(run, loop)
+                take_in_beside(run, loop)
                 if run.is_over():
                     break
                 yield
             if run.stopped_by == "time":
                 run.window.drain()
+        take_in_beside(run, loop, waits=run.stopped_by != "proof")
         _certify(run, loop)
         fuse_backwards(run)
         _keep_candidates(run, loop)

@@ -29,7 +29,6 @@ from planner.planning.runs.run import (
     ignore,
     make_first_plans,
     search,
-    take_in,
 )
 from planner.planning.search_state import SearchState
 from planner.planning.starts.dealt_layouts import (
@@ -292,7 +291,6 @@ def _improve(run: SearchState, layouts: list[_BalancedLayout]) -> Generator[None
     while layouts and run.rounds < most and not run.is_over():
         with run.step_of(_ASSIGNED):
             _improve_one(run, layouts, rng=rng)
-        take_in(run, None)
         run.report("search")
         yield
 

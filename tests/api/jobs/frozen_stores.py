@@ -68,7 +68,7 @@ def fill(database: Database, *, plan: str) -> None:
     store.keep_drawing(DONE, "report", text="{}")
     store.submit(new_job(PINNED, is_pinned=True))
     store.stop(PINNED, TENANT)
-    store.submit(new_job(RUNNING, islands=2))
+    store.submit(new_job(RUNNING))
     store.claim("worker", lease_s=60.0)
     store.submit(new_job(WAITING, priority=3, base_id=DONE))
 

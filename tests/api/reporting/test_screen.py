@@ -108,7 +108,7 @@ def test_nothing_is_cut_on_narrow_screens(problem: Problem, plan: Plan, width: i
 
 STUMBLED_OVER = re.compile(
     r"\b(SPP|I/W|capped|ZB automatic|\(work\)|incumbent|seeds|joint search|reference|neutral form|span|rounds|patience|"
-    r"islands|split|uneven|unequal|skip edges|receive buffers|bucketed)\b"
+    r"workers|split|uneven|unequal|skip edges|receive buffers|bucketed)\b"
 )
 """Terms that new users did not know: screens do without them."""
 

@@ -40,4 +40,4 @@ def test_every_help_fits_on_two_screens(columns: str, shell: Shell, monkeypatch:
 def test_rare_options_are_folded(shell: Shell):
     """Tests that `plan --help` leaves out what few need."""
     usual = shell.run("plan", "--help").out
-    assert [name for name in ("--pin", "--search-param", "--islands") if name in usual] == []
+    assert [name for name in ("--pin", "--search-param", "--workers") if name in usual] == []

@@ -72,6 +72,8 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databa
         "6 postgres",
         "7 sqlite",
         "7 postgres",
+        "8 sqlite",
+        "8 postgres",
     ]
 )
 def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:

@@ -1,0 +1,221 @@
+"""Workers on Dask: processes, here or on other machines, that do tasks of a search. No other module knows Dask.
+
+A task that is lost with its worker is done again by another one; after three workers it is left out. Where the
+scheduler or all workers are gone, tasks are done here.
+"""
+
+import hashlib
+import logging
+import pickle
+import platform
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import dask
+import distributed
+
+from planner.progress import MAX_THREADS
+from planner.release import RELEASE
+from solver_models.local_search.portable_tasks import PortableTask
+
+_CONNECT_S = 10.0
+"""How long a scheduler may take to answer."""
+_START_S = 60.0
+"""How long processes of this machine may take to start."""
+_LOOK_S = 0.1
+"""How often somebody who waits looks whether that is still wanted."""
+_ALONE_S = 20.0
+"""After so long without any worker tasks are done here."""
+_KEPT_OWNERS = 8
+"""Owners of tasks that a process keeps."""
+
+_owners: OrderedDict[str, object] = OrderedDict()
+"""Owners of tasks by their digests, the latest last: in the process of a worker."""
+_lock = threading.Lock()
+
+
+ABOUT = RELEASE, ".".join(platform.python_version_tuple()[:2]), distributed.__version__
+
+
+def about() -> tuple[str, str, str]:
+    """What tasks must find alike on a worker: this release, Python, and Dask."""
+    return ABOUT
+
+
+def do_task(release: str, digest: str, *, packed: bytes | None, call: bytes) -> tuple[Any, float] | str:
+    """In the process of a worker: what the task finds and its seconds, or why it cannot be done like this."""
+    if release != RELEASE:
+        return "release"
+    with _lock:
+        if packed is not None:
+            _owners[digest] = pickle.loads(packed)
+        owner = _owners.get(digest)
+        if owner is None:
+            return "owner"
+        _owners.move_to_end(digest)
+        while len(_owners) > _KEPT_OWNERS:
+            _owners.popitem(last=False)
+    method, given = pickle.loads(call)
+    begin = time.monotonic()
+    found = PortableTask(owner, method, given)()
+    return found, time.monotonic() - begin
+
+
+class DaskWorkers:
+    """The workers of one cluster."""
+
+    def __init__(self, client: "distributed.Client", *, num_workers: int) -> None:
+        self._client, self.num_workers = client, num_workers
+        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="workers")
+        self._packed: OrderedDict[int, tuple[object, str, bytes]] = OrderedDict()
+        self._is_lost, self.num_tasks = False, 0
+
+    def submit(
+        self, task: PortableTask, *, may_start: Callable[[], bool], is_over: Callable[[], bool]
+    ) -> "Future[tuple[Any, float] | None]":
+        """As `Workers.submit` says."""
+        return self._threads.submit(self._do, task, may_start=may_start, is_over=is_over)
+
+    def first_of(self, futures: "Sequence[Future[Any]]") -> int:
+        """As `Workers.first_of` says."""
+        wait(futures, return_when=FIRST_COMPLETED)
+        return next(number for number, future in enumerate(futures) if future.done())
+
+    def close(self) -> None:
+        """Forget what has not begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _do(
+        self, task: PortableTask, *, may_start: Callable[[], bool], is_over: Callable[[], bool]
+    ) -> tuple[Any, float] | None:
+        if is_over() or not may_start():
+            return None
+        digest, packed = self._pack(task.owner)
+        call, sent = pickle.dumps((task.method, task.given)), None
+        while not self._is_lost:
+            answer = self._ask(digest, packed=sent, call=call, is_over=is_over)
+            if not isinstance(answer, str):
+                with _lock:
+                    self.num_tasks += answer is not None
+                return answer
+            if answer != "owner":
+                break
+            sent = packed
+        begin = time.monotonic()
+        return task(), time.monotonic() - begin
+
+    def _pack(self, owner: object) -> tuple[str, bytes]:
+        """The owner's digest and what is sent of it; packed once as long as it is in use."""
+        with _lock:
+            known = self._packed.get(id(owner))
+            if known is None:
+                packed = pickle.dumps(owner)
+                known = self._packed[id(owner)] = owner, hashlib.sha256(packed).hexdigest(), packed
+            self._packed.move_to_end(id(owner))
+            while len(self._packed) > _KEPT_OWNERS:
+                self._packed.popitem(last=False)
+        return known[1:]
+
+    def _ask(
+        self, digest: str, *, packed: bytes | None, call: bytes, is_over: Callable[[], bool]
+    ) -> tuple[Any, float] | str | None:
+        """A worker's answer; None if nobody waits any more, or it was the end of too many workers."""
+        ended = threading.Event()
+        try:
+            future = self._client.submit(do_task, RELEASE, digest, packed=packed, call=call, pure=False)
+        except (OSError, RuntimeError):
+            self._is_lost = True
+            return "lost"
+        future.add_done_callback(lambda _: ended.set())
+        alone_since = None
+        while not ended.wait(_LOOK_S):
+            if is_over():
+                future.cancel()
+                return None
+            alone_since = None if self._has_workers() else alone_since or time.monotonic()
+            if alone_since is not None and time.monotonic() - alone_since > _ALONE_S:
+                self._is_lost = True
+                return "lost"
+        if future.status == "cancelled" or future.status == "lost":
+            self._is_lost = True
+            return "lost"
+        try:
+            return future.result()  # type: ignore[no-any-return]
+        except distributed.KilledWorker:
+            return None
+
+    def _has_workers(self) -> bool:
+        """As far as the client has heard; it hears every two seconds."""
+        return self._client.status == "running" and bool(self._client.scheduler_info()["workers"])
+
+
+@contextmanager
+def open_workers(where: str) -> Iterator[DaskWorkers]:
+    """The workers of the scheduler at an address, or so many processes of this machine.
+
+    Raises ValueError, with field, value and remedy, if nobody answers, or what answers is of another release.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(
+            dask.config.set({"distributed.admin.large-graph-warning-threshold": "4GiB", "distributed.logging": {}})
+        )
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        address: Any = _start_here(int(where), stack) if where.isdigit() else where
+        client = _connect(address, where, stack=stack)
+        workers = DaskWorkers(client, num_workers=_count(client, where))
+        stack.callback(workers.close)
+        yield workers
+
+
+def _start_here(count: int, stack: ExitStack) -> "distributed.LocalCluster":
+    if not 1 <= count <= MAX_THREADS:
+        raise ValueError(
+            f"workers: {count} processes are out of range; give 1 to {MAX_THREADS}, or the address of a Dask scheduler"
+        )
+    return stack.enter_context(
+        distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        )
+    )
+
+
+def _connect(address: Any, where: str, *, stack: ExitStack) -> "distributed.Client":
+    try:
+        return stack.enter_context(distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ValueError(
+            f"workers: no Dask scheduler answers at {where!r} ({type(error).__name__}: {str(error)[:120]}); start one "
+            "with `dask scheduler`, give a number of processes on this machine, or leave it out"
+        ) from None
+
+
+def _count(client: "distributed.Client", where: str) -> int:
+    """Tasks that the workers do at once, all of this release."""
+    try:
+        if where.isdigit():
+            client.wait_for_workers(int(where), timeout=_START_S)
+        found = client.run(about)
+    except Exception as error:
+        raise ValueError(
+            f"workers: those at {where!r} cannot import this program ({type(error).__name__}: {str(error)[:120]}); "
+            f"run pip install 'pipeline-planner[solve,workers]=={RELEASE}' there"
+        ) from None
+    if not found:
+        raise ValueError(f"workers: the scheduler at {where!r} has none; start some with `dask worker {where}`")
+    for name, theirs in found.items():
+        if theirs != ABOUT:
+            raise ValueError(
+                f"workers: {name} has release {theirs[0]}, Python {theirs[1]} and Dask {theirs[2]}, but here are "
+                f"{ABOUT[0]}, {ABOUT[1]} and {ABOUT[2]}; install the same there, or leave that worker out"
+            )
+    return sum(client.nthreads().values())
