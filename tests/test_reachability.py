@@ -17,17 +17,22 @@ ENTRY_POINTS = (
     "planner.packing.loaders",
     "planner.packing.pack_times",
     "planner.execute.data.packed_rows",
+    "planner.decisions.looped_order",
     "planner.decisions.max_active_stages.move",
     "planner.decisions.max_active_stages.option",
     "planner.decisions.price.option",
+    "planner.decisions.recompute",
+    "planner.decisions.recompute_in_turn",
     "planner.decisions.recompute_layers.move",
     "planner.decisions.recompute_layers.option",
     "planner.decisions.recompute_microbatches.move",
     "planner.decisions.recompute_microbatches.option",
+    "planner.decisions.sharded_optimizer",
     "planner.decisions.split_placement.move",
     "planner.decisions.split_placement.option",
     "planner.decisions.unequal_shares.move",
     "planner.decisions.unequal_shares.option",
+    "planner.decisions.width",
 )
 """`pipeplan` (the service and the launchers come with it), `python -m planner.execute`, the loop of one's own, and a
 script with a Trainer of transformers, torchtitan's program, data loaders that deal and pack, and decisions found by

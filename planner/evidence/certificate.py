@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from planner import decisions
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
 from planner.bounds import (
     counting,
@@ -130,18 +131,18 @@ def make_bound(
     least = Least(problem, costs)
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
-    if problem.options.split_placement:
-        return _make(least, certificates[0])
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
-        if problem.profile.has_host_times and not problem.options.unequal_shares:
+        if problem.profile.has_host_times:
             certificates.append({"kind": "host"})
     if recompute_bound.applies_to(least):
         price = recompute_bound.PricedRecomputation(least, weights).find_price()
         certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
-    if problem.options.has_other_plans:
-        return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)
+    holding = decisions.holding_bounds(problem.options)
+    if holding is not None:
+        known = (_make(least, certificate) for certificate in certificates if certificate["kind"] in holding)
+        return max(known, key=lambda bound: bound.value_ns)
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
@@ -357,7 +358,7 @@ def raise_bound(
     plan, asked now and then.
     """
     least = Least(costs.problem, costs)
-    if not packing.applies_to(least):
+    if least.problem.options.has_few_bounds or not packing.applies_to(least):
         return
     optimizer = least.optimizer_ns
 
@@ -553,7 +554,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
     options = problem.options
-    if options.cuts_unevenly or options.has_other_plans or problem.microbatches is not None:
+    if options.has_few_bounds or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)
@@ -574,16 +575,12 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     kind = _kind(certificate)
     if kind in _LISTED:
         raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches; make the bound again")
-    if kind != "work" and least.problem.options.split_placement:
-        raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed; "
-            "make the bound again"
-        )
-    if kind not in ("work", "layer", "path") and least.problem.options.has_other_plans:
-        allowed = "unequal_shares" if least.problem.options.unequal_shares else "max_active_stages"
-        raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
-        )
+    for each in decisions.asked(least.problem.options):
+        if each.decision.bounds is not None and kind not in each.decision.bounds:
+            raise ValueError(
+                f"certificate: a bound of kind {kind!r} does not hold where {each.option} is allowed; make the bound "
+                "again"
+            )
     needs_makespan = kind in ("layer", "path", "host")
     if needs_makespan and least.problem.options.objective != "makespan":
         raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
