@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from planner.decisions.decision import Decision, OpenDecision
+from planner.decisions.decision import Decision, OpenDecision, text_of
 
 KNOWN: dict[str, tuple[str, tuple[object, ...]]] = {
     "price": ("objective", ("makespan", "span")),
@@ -58,7 +58,7 @@ def asked(options: object) -> Iterator[OpenDecision]:
         if (value := getattr(options, option)) not in closed:
             if option not in installed():
                 raise ValueError(
-                    f"options: {option} = {str(value).lower()}, but planner/decisions/{name} is not installed; leave "
+                    f"options: {option} = {text_of(value)}, but planner/decisions/{name} is not installed; leave "
                     "the option out, or install the whole package"
                 )
             yield OpenDecision(option, value, closed[0], installed()[option])

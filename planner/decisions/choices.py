@@ -4,7 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from planner.decisions import KNOWN, installed
-from planner.decisions.decision import Switch
+from planner.decisions.decision import Switch, text_of
+
+
+def closed(option: str) -> str:
+    """The option as it stands where its decision is left out, such as `unequal_shares = false`."""
+    return f"{option} = {text_of(dict(KNOWN.values())[option][0]).replace('None', 'null')}"
 
 
 def closed_but(taken: Collection[str]) -> dict[str, object]:

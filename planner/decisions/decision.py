@@ -63,6 +63,9 @@ class Decision(NamedTuple):
     """What cannot be asked for beside it."""
     require: Callable[[Any], None] | None = None
     """Raises ValueError if a cluster lacks what it needs."""
+    use: Callable[[Any], str] | None = None
+    """What a stage of a plan does that makes use of it, as messages have it after `stage 3`; empty where it does not.
+    Programs refuse such a plan. None: each program says for itself what it knows of it."""
     opened: Callable[[Any], object] | None = None
     """What `--decide-all` sets the option to, by the profile; a closed value where it states no costs for it."""
     switch: Switch | None = None

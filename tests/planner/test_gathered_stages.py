@@ -11,7 +11,7 @@ from planner.decisions.max_active_stages.plans import gathering_plans, possible_
 from planner.decisions.max_active_stages.rank_layouts import even_layouts
 from planner.document import parse_plan, render_plan
 from planner.errors import PipeplanError, PlanError
-from planner.evidence.certificate import check_certificate, make_bound
+from planner.evidence.certificate import check_certificate, make_bound, raise_bound
 from planner.export.targets import TARGETS, restrict
 from planner.export.trace import render_trace
 from planner.judge.reading import Reading
@@ -26,6 +26,7 @@ from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer
+from solver_models.covering import Covering
 from tests.long_runs import shortened
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage
 from tests.planner.judged import judged
@@ -181,6 +182,7 @@ def test_only_work_layer_and_path_bounds_hold():
         bound = make_bound(problem, CostModel(problem))
         assert bound.kind in ("work", "layer", "path")
         assert check_certificate(problem, bound.certificate) == bound.value_ns
+        assert list(raise_bound(CostModel(problem), bound, make_covering=Covering, reached=lambda: None)) == []
         for gathering in gathering_plans(plan, most=4):
             assert bound.value_ns <= simulate(problem, gathering).makespan_ns
     with pytest.raises(ValueError, match="'pipeline' does not hold where max_active_stages is allowed"):

@@ -38,6 +38,7 @@ DECISION = Decision(
         Excluded("unequal_shares", True, False, _UNLIKE),
     ),
     require=require,
+    use=lambda stage: "gathers its weights" if stage.is_gathered else "",
     part=PART,
     switch=Switch(
         help="Replicas may shard weights, and gather those of up to K stages of a device at a time (FSDP).",

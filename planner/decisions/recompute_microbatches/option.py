@@ -12,6 +12,7 @@ DECISION = Decision(
     one_size_only=True,
     excludes=(NEEDS_RECOMPUTATION, _LOOPED),
     opened=RECOMPUTES,
+    use=lambda stage: "recomputes only some microbatches" if stage.recompute_microbatches else "",
     part=PART,
     switch=Switch(
         help="As --recompute, decided for each microbatch of a stage.", says="may recompute single microbatches"

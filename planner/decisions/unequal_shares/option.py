@@ -12,6 +12,7 @@ DECISION = Decision(
     is_refined=True,
     one_size_only=True,
     excludes=(_LOOPED,),
+    use=lambda stage: f"has samples = {list(stage.samples)}" if stage.samples else "",
     part=PART,
     switch=Switch(
         help="Replicas of a stage may take unequal shares of whole samples.",
