@@ -9,7 +9,7 @@ from math import gcd
 from typing import Annotated, Literal
 
 from planner import decisions
-from planner.plan import ProblemReference, Stage
+from planner.plan import ProblemReference, Shard, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
 from profiles.field_rules import (
@@ -138,6 +138,12 @@ class Options:
     def cuts_unevenly(self) -> bool:
         """Whether a device may take another part of a microbatch than an equal one."""
         return self.split_placement or self.unequal_shares
+
+    def shards(self, replicas: int) -> tuple[Shard, ...]:
+        """What stages with so many replicas may do with the optimizer's state; whole state first."""
+        if replicas == 1 or self.shard_optimizer == "never":
+            return ("none",)
+        return ("optimizer",) if self.shard_optimizer == "always" else ("none", "optimizer")
 
     @property
     def has_few_bounds(self) -> bool:

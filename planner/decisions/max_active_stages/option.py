@@ -4,9 +4,6 @@ from typing import Any
 
 from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
-PART = "max active stages"
-"""The name of its part of the search."""
-
 _UNLIKE = ", under which devices of a rank differ"
 
 
@@ -39,7 +36,7 @@ DECISION = Decision(
     ),
     require=require,
     use=lambda stage: "gathers its weights" if stage.is_gathered else "",
-    part=PART,
+    part="max active stages",
     switch=Switch(
         help="Replicas may shard weights, and gather those of up to K stages of a device at a time (FSDP).",
         metavar="K",

@@ -2,9 +2,6 @@
 
 from planner.decisions.decision import NEEDS_RECOMPUTATION, RECOMPUTES, Decision, Excluded, Switch
 
-PART = "microbatch recomputation"
-"""The name of its part of the search."""
-
 _LOOPED = Excluded("order", "looped", "any", "; programs that run stages in a loop recompute every microbatch alike")
 
 DECISION = Decision(
@@ -13,7 +10,7 @@ DECISION = Decision(
     excludes=(NEEDS_RECOMPUTATION, _LOOPED),
     opened=RECOMPUTES,
     use=lambda stage: "recomputes only some microbatches" if stage.recompute_microbatches else "",
-    part=PART,
+    part="microbatch recomputation",
     switch=Switch(
         help="As --recompute, decided for each microbatch of a stage.", says="may recompute single microbatches"
     ),

@@ -2,9 +2,6 @@
 
 from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
-PART = "unequal shares"
-"""The name of its part of the search."""
-
 _LOOPED = Excluded("order", "looped", "any", "; programs that run stages in a loop cut every microbatch evenly")
 
 DECISION = Decision(
@@ -13,7 +10,7 @@ DECISION = Decision(
     one_size_only=True,
     excludes=(_LOOPED,),
     use=lambda stage: f"has samples = {list(stage.samples)}" if stage.samples else "",
-    part=PART,
+    part="unequal shares",
     switch=Switch(
         help="Replicas of a stage may take unequal shares of whole samples.",
         says="replicas may take different shares",
