@@ -277,8 +277,9 @@ class Least:
 
     def held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
         """The stash at a width, and what F may leave of it by the decisions that are asked for."""
-        ways = [each.left for each in self._asked if each.left is not None]
-        return [entry.stash_bytes, *(size for left in ways for size in left(entry))]
+        kinds = [kind.checkpoint_bytes for kind in entry.recompute_kinds]
+        found = [each.left(entry, kinds) for each in self._asked if each.left is not None]
+        return [entry.stash_bytes, *(size for sizes in found for size in sizes)]
 
     @cached_property
     def _asked(self) -> list[Decision]:

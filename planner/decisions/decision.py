@@ -45,8 +45,9 @@ class Decision(NamedTuple):
 
     bounds: frozenset[str] | None
     """The kinds of lower bounds that hold where it is allowed; None: all."""
-    left: Callable[[Any], list[int]] | None = None
-    """What F may leave of a layer for its backward where it makes use of it, by its bytes at a width."""
+    left: Callable[[Any, list[int]], list[int]] | None = None
+    """What F may leave of a layer for its backward where it makes use of it, by the layer's bytes at a width and what
+    each kind of recomputation leaves."""
     least_stash: Callable[[Any], list[int]] | None = None
     """The least that is there of every layer while a backward runs, by least costs (`planner.bounds.minimum_costs`)."""
     is_freedom: bool = True

@@ -4,7 +4,7 @@ from planner.decisions.decision import RECOMPUTES, Decision, Switch
 
 DECISION = Decision(
     bounds=None,
-    left=lambda size: [size.checkpoint_bytes],
+    left=lambda size, _: [size.checkpoint_bytes],
     in_complete_model=True,
     is_enumerated=True,
     opened=RECOMPUTES,

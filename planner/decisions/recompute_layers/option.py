@@ -4,7 +4,7 @@ from planner.decisions.decision import NEEDS_RECOMPUTATION, RECOMPUTES, Decision
 
 DECISION = Decision(
     bounds=None,
-    left=lambda size: [kind.checkpoint_bytes for kind in size.recompute_kinds],
+    left=lambda _, kinds: kinds,
     excludes=(NEEDS_RECOMPUTATION,),
     opened=RECOMPUTES,
     part="layer recomputation",
