@@ -84,7 +84,7 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick --quick only $(QUICK)
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
-# tests/api and tests/integration; by the number of tests, which is the default, some of them would come last. Those of the kernels
+# tests/api and tests/planner/execute; by the number of tests, which is the default, some of them would come last. Those of the kernels
 # come first: they compile some that only tests call, for a minute. Many wait for other processes, for leases and timeouts: with
 # four at a time two cores have something to do.
 KERNELS_FIRST := tests/solver_models/ $(filter-out tests/solver_models/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
@@ -117,12 +117,12 @@ branches: setup ## the branches that all tests of planner, solver_models and pro
 test-long: setup ## every test whole, then the exact search against brute force on thousands of random problems (hours)
 	PIPEPLAN_LONG=1 PIPEPLAN_EXACT_CASES=60 PIPEPLAN_SCHEMA_EXAMPLES=8 $(BIN)/python -m pytest $(BY_FILE)
 	PIPEPLAN_EXACT_CASES=400 $(BIN)/python -m pytest tests/planner/planning/improvers/test_branch_and_check.py -k exact_search
-	PIPEPLAN_SAMPLE_CASES=5000 $(BIN)/python -m pytest tests/planner/test_whole_samples.py
+	PIPEPLAN_SAMPLE_CASES=5000 $(BIN)/python -m pytest tests/planner/judge/test_samples.py
 	PIPEPLAN_CAPPED_PROBLEMS=10000 $(BIN)/python -m pytest tests/planner/baselines/greedy/test_capped_orders.py -k never_above
 
 test-crash: setup database ## kill solvers, workers, services and databases, a hundred times on each engine (about 20 minutes)
 	PIPEPLAN_KILLS=100 PIPEPLAN_STARTS=20 PIPEPLAN_HELD_S=60 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 0 \
-	  tests/api/service/test_crashes.py tests/api/service/test_first_posts.py tests/api/service/test_connections.py
+	  tests/api/service/test_crashes.py tests/api/service/test_warmup.py tests/api/service/http/test_listener.py
 
 # Each table has a module of its own; their docstrings say what is measured. They write whole tables into out/benchmarks;
 # the pages in docs/benchmarks, which name the commit of their table, sum them up.
@@ -159,7 +159,7 @@ gpu-bundle: setup ## one folder, out/gpu-bundle, that profiles and runs plans on
 	@$(BIN)/python -m benchmarks.gpu_bundle
 
 # Torch with its CUDA libraries is 6 GB on disk: not part of `make test`.
-TORCH_TESTS := tests/planner/execute tests/integration/test_execute.py tests/integration/test_deferred.py tests/integration/test_execute_widths.py tests/integration/test_execute_fully_sharded.py
+TORCH_TESTS := tests/planner/execute
 test-torch: ## the executor's tests with another torch, in .venv-torch-VERSION: make test-torch VERSION=2.15.0 (6 GB)
 	@[ -n "$(VERSION)" ] || { echo 'Which? make test-torch VERSION=2.15.0 (2.11.0 to 2.15.0)' >&2; exit 2; }
 	@[ -e .venv-torch-$(VERSION)/.done ] || { rm -rf .venv-torch-$(VERSION) && $(PYTHON) -m venv .venv-torch-$(VERSION) && grep -v -e '^torch' -e '^setuptools' constraints.txt > .venv-torch-$(VERSION)/constraints.txt \

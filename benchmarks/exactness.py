@@ -39,7 +39,7 @@ MODELS = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "w
 """Of benchmarks.corpus_models; those whose library every development environment has."""
 
 TITAN = ("titan_llama",)
-"""Likewise, where torchtitan is there as well (tests/integration/test_torchtitan.py). Its Qwen3 rotates in float32,
+"""Likewise, where torchtitan is there as well (tests/planner/export/test_torchtitan.py). Its Qwen3 rotates in float32,
 where another last place of float64 may become another number; its DeepSeek counts tokens in buffers, per replica."""
 
 WIDE = ("gpt2", "llama", "mistral", "qwen", "mixtral", "bert", "t5", "vit", "whisper")

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.model_corpus -o out/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that were made
 on the same commit are kept in `--rows` and not made again). Needs transformers, torchvision and timm:
-`pip install '.[models,vision]'`, and torchtitan (tests/integration/test_torchtitan.py), without which its rows fail.
+`pip install '.[models,vision]'`, and torchtitan (tests/planner/export/test_torchtitan.py), without which its rows fail.
 """
 
 import argparse
@@ -219,7 +219,7 @@ always make them, and another kernel of attention rounds otherwise. All are cut 
 the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
 module around torch's own function: flex attention, its default, has no backward pass on processors. That is set where
 they are made (`titan_model`, 9 lines), where triton's names stand in if it is not there; no kernel of its runs. Without
-torchtitan (tests/integration/test_torchtitan.py) its rows fail.
+torchtitan (tests/planner/export/test_torchtitan.py) its rows fail.
 
 Machine: {machine}. Commit: {commit}.
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from planner.bounds.listed.dealt_microbatches import bound_1f1b, bound_any_order
 from planner.bounds.listed.paced_last_stage import bound_last_stage
+from planner.bounds.loop.loop_order import FORWARD, order_of
 from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
 _MAX_TRIALS = 2_400
@@ -226,25 +227,8 @@ def bound_dealings(
 @cache
 def pipeline_actions(stages: int, count: int) -> tuple[tuple[int, int, bool], ...]:
     """1F1B's actions (stage, place, is forward), each after those that it waits for."""
-    rows = []
-    for stage in range(stages):
-        warm = min(stages - 1 - stage, count)
-        row = [(stage, place, True) for place in range(warm)]
-        for place in range(count - warm):
-            row += [(stage, warm + place, True), (stage, place, False)]
-        rows.append(row + [(stage, place, False) for place in range(count - warm, count)])
-    done: dict[tuple[int, int, bool], None] = {}
-    places = [0] * stages
-    while len(done) < 2 * stages * count:
-        for stage, row in enumerate(rows):
-            while places[stage] < len(row):
-                _, place, is_forward = row[places[stage]]
-                source = (stage - 1, place, True) if is_forward else (stage + 1, place, False)
-                if 0 <= source[0] < stages and source not in done:
-                    break
-                done[row[places[stage]]] = None
-                places[stage] += 1
-    return tuple(done)
+    steps = order_of(ranks=stages, chunks=1, count=count).steps
+    return tuple((stage, place, direction == FORWARD) for stage, direction, _, place in steps)
 
 
 def play_1f1b(forward: Sequence[Sequence[int]], backward: Sequence[Sequence[int]], *, transfer_ns: int = 0) -> int:

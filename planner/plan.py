@@ -9,9 +9,9 @@ from planner.actions import Action
 
 ProvedBy = Literal["certificate", "complete search"]
 
-Shard = Literal["none", "optimizer", "weights"]
-"""What is sharded over the replicas of a stage: nothing, the optimizer's state (ZeRO-1), or the weights as well, which
-are gathered for runs of actions."""
+Shard = Literal["none", "optimizer", "weights", "full"]
+"""What is sharded over the replicas of a stage: nothing, the optimizer's state (ZeRO-1), the weights as well, which are
+gathered for runs of actions, or fully: gradients, too, and layers are gathered one by one in every action (FSDP2)."""
 
 SHARDS: tuple[Shard, ...] = get_args(Shard)
 
@@ -86,6 +86,16 @@ class Stage:
     def is_gathered(self) -> bool:
         """Whether its replicas shard the weights, too, and gather them for runs of actions."""
         return self.shard == "weights" and len(self.replicas) > 1
+
+    @property
+    def is_fully_sharded(self) -> bool:
+        """Whether its replicas shard weights, gradients and state, and gather each layer in F and again in B."""
+        return self.shard == "full" and len(self.replicas) > 1
+
+    @property
+    def gathers_after_step(self) -> bool:
+        """Whether its replicas gather the weights that each has stepped a part of: those that hold them whole."""
+        return self.shard == "optimizer" and len(self.replicas) > 1
 
     @property
     def recomputed(self) -> dict[str, str]:
@@ -338,6 +348,12 @@ class Plan:
     """The order of actions on every device."""
     evidence: Evidence | None = None
     """Figures, bound and history; None while a plan is being made."""
+
+    @property
+    def shards_weights(self) -> bool:
+        """Whether some device holds but a part of its weights between actions."""
+        is_stated = self.max_active_stages is not None
+        return is_stated or any(stage.is_gathered or stage.is_fully_sharded for stage in self.stages)
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ class PlanKind:
     """Whether I and W run apart anywhere, and whether on other devices than F."""
     fills_first: bool
     """Whether every device runs all its forwards before its first backward, as GPipe does."""
-    shard: Literal["none", "some", "all"] = "none"
-    """Stages with several replicas that shard the optimizer's state."""
+    shard: Literal["none", "some", "all", "full"] = "none"
+    """Stages with several replicas that shard the optimizer's state; `full`: and all else."""
     microbatch_size: int | None = None
     """Samples of a microbatch, where that was decided."""
     active: int | None = None
@@ -46,7 +46,9 @@ def kind_of(plan: Plan) -> PlanKind:
         recompute=_how_many(flags),
         backward=_backward_of(plan),
         fills_first=all(_fills_first("".join(action.kind for action in order)) for order in plan.schedule.values()),
-        shard=_how_many({stage.is_sharded for stage in plan.stages if len(stage.replicas) > 1}),
+        shard="full"
+        if any(stage.is_fully_sharded for stage in plan.stages)
+        else _how_many({stage.is_sharded for stage in plan.stages if len(stage.replicas) > 1}),
         microbatch_size=plan.problem.microbatch_size,
         active=plan.max_active_stages,
     )
@@ -82,7 +84,8 @@ def describe_kind(kind: PlanKind) -> str:
     if kind.recompute != "none":
         parts.append("recomputing" if kind.recompute == "all" else "recomputing in part")
     if kind.shard != "none":
-        parts.append("sharded optimizer" if kind.shard == "all" else "sharded optimizer in part")
+        what = {"full": "fully sharded", "all": "sharded optimizer"}
+        parts.append(what.get(kind.shard, "sharded optimizer in part"))
     if kind.active is not None:
         parts.append(f"weights of {_count(kind.active, 'stage')} gathered at a time")
     parts.append({"whole": "whole backward", "split": "split backward", "elsewhere": "split placement"}[kind.backward])
@@ -106,7 +109,8 @@ def differences(best: PlanKind, other: PlanKind) -> Iterator[str]:
     if other.recompute != best.recompute:
         yield {"none": "no recomputation", "some": "recomputes in part", "all": "recomputes"}[other.recompute]
     if other.shard != best.shard:
-        yield {"none": "no sharded optimizer", "some": "shards in part", "all": "sharded optimizer"}[other.shard]
+        what = {"none": "no sharded optimizer", "some": "shards in part", "all": "sharded optimizer"}
+        yield what.get(other.shard, "fully sharded")
     if other.active != best.active:
         yield "whole weights" if other.active is None else f"{other.active} gathered at a time"
     if other.backward != best.backward:

@@ -89,6 +89,9 @@ class Options:
     max_active_stages: Annotated[int, Whole("stages", least=1, most=1024)] | None = None
     """Replicas that shard the optimizer's state may shard the weights, too, and gather them for runs of actions; of so
     many stages of a device at a time at most. None: weights stay whole."""
+    fully_shard: bool = False
+    """The replicas of a plan's only stage may shard weights and gradients, too, and gather each layer in F and B: fully
+    sharded data parallelism (FSDP2)."""
     idle_devices: bool = True
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2

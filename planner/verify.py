@@ -145,7 +145,7 @@ GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
     (False, options.RULES),
     (True, (agreement.route_missing,)),
     (True, lists.RULES),
-    (True, (gathered.gathered_order,)),
+    (True, (gathered.gathered_order, gathered.full_shard_order)),
     (False, loops.RULES),
     (True, (deadlock_rules.forward_first, deadlock_rules.input_grad_first)),
     (True, (deadlock_rules.deadlock,)),

@@ -204,7 +204,7 @@ def _looped(searcher: Searcher, candidate: Candidate) -> None:
         budget=np.full(2, 100, np.int64),
         microbatches=2,
     )
-    anneal_cut(loop, np.array([0, 2, 4], np.int64), 2, Cooling(steps=5, first=0.01, last=0.001, seed=0), False)
+    anneal_cut(loop, np.array([0, 2, 4], np.int64), 2, Cooling(steps=5, first=0.01, last=0.001, seed=0))
 
 
 def _split_placement(searcher: Searcher, candidate: Candidate) -> None:

@@ -43,7 +43,7 @@ def tutorial_workload(**of_devices: object) -> str:
 
 def equal_pipelines() -> str:
     """A plan of two pipelines that train the layers of examples.sft, each on one device."""
-    from tests.integration.test_execute_dealt import named, one_by_one  # torch
+    from tests.planner.execute.data.test_dealt_rows import named, one_by_one  # torch
 
     layers = ("embedding", "block0", "block1", "block2", "block3", "head")
     return render_plan(named(one_by_one("0/1", num_microbatches=2, cut=(len(layers),)), *layers).plan)

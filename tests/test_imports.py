@@ -104,9 +104,10 @@ sys.meta_path.insert(0, Nothing())
 """
 
 JUDGED_PLAN = """
-from benchmarks.judge import make_case
 from planner.verify import verify
-problem, plan = make_case(4, 8)
+from tests.planner.builders import make_layer, make_link, make_plan, make_problem
+problem = make_problem([make_layer("x"), make_layer("y")], [make_link("a b")], num_microbatches=2)
+plan = make_plan(problem, ["x @ a", "y @ b"], {"a": "0F0 0F1 0I0 0W0 0B1", "b": "1F0 1B0 1F1 1I1 1W1"})
 verdict = verify(problem, plan)
 assert verdict.timeline is not None
 print(verdict.timeline.makespan_ns, [violation.rule for violation in verdict.violations])

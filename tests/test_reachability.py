@@ -18,6 +18,7 @@ ENTRY_POINTS = (
     "planner.packing.pack_times",
     "planner.execute.data.packed_rows",
     "planner.decisions.looped_order",
+    "planner.decisions.fully_shard.option",
     "planner.decisions.max_active_stages.move",
     "planner.decisions.max_active_stages.option",
     "planner.decisions.price.option",

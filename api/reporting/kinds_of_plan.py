@@ -10,8 +10,16 @@ from rich.text import Text
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_program, render_remark, render_schedule
 from api.reporting.screen_table import make_table
-from planner.baselines.best_of_kinds import KINDS, OWN, Kind, KindResult, best_of_kinds, kind_of_stages, why_no_replicas
-from planner.errors import PlanError
+from planner.baselines.best_of_kinds import (
+    KINDS,
+    ONE_PROCESS,
+    OWN,
+    Kind,
+    KindResult,
+    best_of_kinds,
+    kind_of_stages,
+    why_no_replicas,
+)
 from planner.export.targets import TARGETS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -37,7 +45,8 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
 
     Nothing where microbatches differ in size.
     """
-    best, ours = _find(problem, plan), kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
+    best = _find(problem, plan, program=program)
+    ours = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
     if ours not in best:
         return
     yield Text(why_this_kind(best, ours))
@@ -48,7 +57,8 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
     table.add_column("")
     for kind in KINDS:
         style = "bold green" if kind == ours else "" if kind in best else "dim"
-        cells = _cells(best[kind], best[ours], program=program) if kind in best else _absent(kind, problem)
+        found = best.get(kind)
+        cells = _absent(kind, problem, program=program) if found is None else _cells(found, best[ours], program=program)
         table.add_row(_LABELS[kind], *cells, style=style)
     yield table
     yield ""
@@ -67,13 +77,13 @@ def summarise_kinds(problem: Problem, plan: Plan, *, program: str) -> list[dict[
             "fits_memory": found.row.fits_memory,
             "note": _note(found, program=program),
         }
-        for kind, found in _find(problem, plan).items()
+        for kind, found in _find(problem, plan, program=program).items()
     ]
 
 
-def _find(problem: Problem, plan: Plan) -> dict[Kind, KindResult]:
-    started = time.monotonic()
-    return best_of_kinds(problem, plan, has_time=lambda: time.monotonic() - started < _SECONDS)
+def _find(problem: Problem, plan: Plan, *, program: str) -> dict[Kind, KindResult]:
+    started, fit = time.monotonic(), TARGETS[program].fit
+    return best_of_kinds(problem, plan, fit=fit, has_time=lambda: time.monotonic() - started < _SECONDS)
 
 
 def why_this_kind(best: Mapping[Kind, KindResult], ours: Kind) -> str:
@@ -82,6 +92,9 @@ def why_this_kind(best: Mapping[Kind, KindResult], ours: Kind) -> str:
         return f"a pipeline: {_why_no_copies(best, best[ours])}"
     if ours == "one process":
         return f"one process, no pipeline: {_against(best, best[ours], kinds=(*_REPLICATED, *_PIPELINES))}"
+    if ours == "fully sharded":
+        what = "weights, gradients and optimizer state are divided among all devices"
+        return f"fully sharded data parallel, no pipeline: {what}; {_against(best, best[ours], kinds=_PIPELINES)}"
     row = best[ours].row
     wait = render_ms((row.makespan_ns or 0) - (row.span_ns or 0))
     copies = f"gradients and the optimizer's step add {wait} ms"
@@ -114,10 +127,13 @@ def _why_no_copies(best: Mapping[Kind, KindResult], ours: KindResult) -> str:
     return f"{took}, {wait} of them for gradients and the optimizer's step"
 
 
-def _absent(kind: Kind, problem: Problem) -> Iterator[RenderableType]:
+def _absent(kind: Kind, problem: Problem, *, program: str) -> Iterator[RenderableType]:
     """No plan of a kind, and why, where that is known."""
     yield from (ABSENT, ABSENT, "", "")
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
+    if reason and problem.options.max_replicas == TARGETS[program].limits.get("max_replicas") == 1:
+        takes = "takes it with --fully-shard" if "fully_shard" in TARGETS[program].decisions else "runs no copies"
+        reason = f"{render_program(program)} {takes}"
     if not reason and kind == "data parallel at once" and problem.batch is None:
         reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch opens this"
     batch = problem.batch
@@ -149,21 +165,19 @@ def _note(found: KindResult, *, program: str) -> str:
     """Why nobody can take it as it is, or else what made it."""
     if found.row.name == OWN:
         return OWN
-    if found.plan is None:
-        return "lower estimate; FSDP2's own code runs it, no plan here"
     if not found.row.fits_memory:
         return "does not fit into memory"
+    if found.refused:
+        return f"{render_program(program)} cannot run it: {found.refused}"
     if found.breaks:
         return f"excluded by an option: {found.breaks}"
-    if reason := _why_not_run(found.problem, found.plan, program=program):
-        return f"{render_program(program)} cannot run it: {reason}"
-    return render_schedule(found.row.name)
+    return render_schedule(found.row.name) + _unknown_threads(found)
 
 
-def _why_not_run(problem: Problem, plan: Plan, *, program: str) -> str:
-    """The target's reason, empty where it runs the plan."""
-    try:
-        TARGETS[program].fit(problem, plan)
-    except (ValueError, PlanError) as reason:
-        return str(reason)
-    return ""
+def _unknown_threads(found: KindResult) -> str:
+    """Where layers were timed in one thread while the host's other cores were at work: all cores may be quicker."""
+    profile, devices = found.problem.profile, found.problem.cluster.by_name
+    (group, *_) = found.plan.stages[0].replicas
+    cores = sum((each.host or each.name) == (devices[group[0]].host or group[0]) for each in devices.values())
+    is_known = found.row.name != ONE_PROCESS or profile.conditions != "busy" or cores == 1
+    return "" if is_known else f" of one thread, an estimate; profile --widths 1,{cores} measures all cores"

@@ -57,6 +57,7 @@ _BOUNDS = {
     "schedule": "order of these stages",
     "windows": "order of these stages",
     "time-indexed": "work and memory over time",
+    "groups": "devices counted for groups",
     "classes": "work of each device type",
     "packing": "whole stages on whole devices",
     "counting": "layers counted per device",

@@ -141,6 +141,9 @@ def _explain_signs(plan: Plan) -> Iterator[RenderableType]:
         f"weights are divided, too: {plan.max_active_stages} stages of a device gathered at a time": any(
             stage.is_gathered for stage in plan.stages
         ),
+        "weights and gradients are divided, too: layers are gathered one by one (FSDP2)": any(
+            stage.is_fully_sharded for stage in plan.stages
+        ),
     }
     if shown := "; ".join(sign for sign, is_shown in signs.items() if is_shown):
         yield Text(shown, style="dim")

@@ -5,24 +5,27 @@ after microbatch; the same with sharded weights; a pipeline; a pipeline some of 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Literal, get_args
 
-from planner.baselines import fully_sharded
 from planner.baselines.applicability import DoesNotApplyError, require_choices
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.fully_sharded import NAME as FULLY_SHARDED
+from planner.baselines.fully_sharded import allowing_full_shards, make_fully_sharded_plan, recompute_choices
 from planner.baselines.layouts import EVEN, GIVEN, ONE_EACH, SMALLEST_LARGEST, TRANSFERS_TOO
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.registry import METHODS, Baseline, all_methods, make_method_plan, play_baseline
 from planner.baselines.spp.plans import make_spp_plan
 from planner.batch_problem import batch_problem_of, candidates_of
 from planner.clock import HasTime, always
-from planner.errors import OutOfRangeError
+from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel
-from planner.plan import BaselineResult, Plan, Stage
+from planner.layout.device_groups import listed_blocks, open_widths
+from planner.plan import BaselineResult, DeviceGroup, Plan, Stage
 from planner.problem import Problem
+from profiles.field_rules import MAX_WIDTH
 
 Kind = Literal[
     "one process", "data parallel at once", "data parallel, accumulating", "fully sharded", "pipeline", "mixed"
@@ -40,21 +43,24 @@ class KindResult:
     row: BaselineResult
     """What it takes, with the name of the method that made it."""
     problem: Problem
-    """At the size of microbatches that it has."""
-    plan: Plan | None = None
-    """None: an estimate, which no plan has."""
+    """At the size of microbatches that it has, with the option that its kind needs."""
+    plan: Plan
     breaks: str = ""
     """The option that it does not keep to, in a phrase; empty if it keeps to all."""
+    refused: str = ""
+    """Why the program that the plan is for cannot run it; empty if it can."""
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        """Those that fit and are allowed first, the fastest of them before all."""
-        return not self.row.fits_memory, bool(self.breaks), self.row.makespan_ns or 0
+        """Those that fit and may be run first, the fastest of them before all."""
+        return not self.row.fits_memory, bool(self.breaks or self.refused), self.row.makespan_ns or 0
 
 
 def kind_of_stages(stages: Sequence[Stage], *, num_microbatches: int) -> Kind:
     """What a plan with these stages is."""
     most = max(len(stage.replicas) for stage in stages)
+    if any(stage.is_fully_sharded for stage in stages):
+        return "fully sharded"
     if len(stages) > 1:
         return "mixed" if most > 1 else "pipeline"
     if most == 1:
@@ -62,8 +68,16 @@ def kind_of_stages(stages: Sequence[Stage], *, num_microbatches: int) -> Kind:
     return "data parallel at once" if num_microbatches == 1 else "data parallel, accumulating"
 
 
-def best_of_kinds(problem: Problem, plan: Plan, *, has_time: HasTime = always) -> dict[Kind, KindResult]:
+Fit = Callable[[Problem, Plan], Plan]
+"""A plan as a program runs it; raises ValueError or PlanError with the reason where it cannot."""
+
+
+def best_of_kinds(
+    problem: Problem, plan: Plan, *, fit: Fit = lambda _, plan: plan, has_time: HasTime = always
+) -> dict[Kind, KindResult]:
     """The plan, for its own kind, and the best of each other kind that was found; kinds without any are left out.
+
+    What a program runs otherwise (`fit`) is played as it runs it.
 
     Looked at are the sizes of the problem's global batch, or its own, quickly: simple methods, and SPP for stages with
     replicas. Once `has_time` denies it, sizes are left out, the smallest first.
@@ -73,14 +87,26 @@ def best_of_kinds(problem: Problem, plan: Plan, *, has_time: HasTime = always) -
     own = kind_of_stages(plan.stages, num_microbatches=problem.num_microbatches)
     best = {own: KindResult(kind=own, row=own_row(problem, plan), problem=problem, plan=plan)}
     stated = _best_stated(problem, plan) if has_time() else ()
-    for found in chain(stated, _all_found(problem, has_time=has_time)):
+    for made in chain(stated, _all_found(problem, has_time=has_time)):
+        found = made if made.kind == own else _as_run(made, fit)
         if found.kind != own and (found.kind not in best or found.rank < best[found.kind].rank):
             best[found.kind] = found
     return {kind: best[kind] for kind in KINDS if kind in best}
 
 
-OWN = "this plan"
-"""The name of its row."""
+def _as_run(made: KindResult, fit: Fit) -> KindResult:
+    try:
+        plan = fit(made.problem, made.plan)
+    except (ValueError, PlanError) as reason:
+        return replace(made, refused=str(reason))
+    if plan == made.plan:
+        return made
+    played = [*_played(CostModel(made.problem), plan, name=made.row.name)]
+    return replace(made, plan=plan, row=played[0].row) if played else made
+
+
+OWN, ONE_PROCESS = "this plan", "one process"
+"""The names of two rows."""
 
 
 def own_row(problem: Problem, plan: Plan) -> BaselineResult:
@@ -144,16 +170,56 @@ def _found_at(costs: CostModel, *, has_time: HasTime) -> Iterator[KindResult]:
             plan = None
         if plan is not None:
             yield from _played(costs, plan, name=name)
+    yield from _one_process(costs.problem)
+    yield from _fully_sharded(costs.problem)
+
+
+def _one_process(problem: Problem) -> Iterator[KindResult]:
+    """The quickest that fits of a device alone, and of groups of one host that all layers were measured on: threads of
+    a process, or tensor parallelism. Whether or not the options ask for groups.
+    """
+    wide = replace(problem, options=replace(problem.options, max_width=MAX_WIDTH))
+    costs, found = CostModel(wide), list[KindResult]()
+    for group in ((_fastest(costs),), *_host_groups(wide)):
+        stage, width = Stage(layers=problem.profile.topological_order, replicas=(group,)), len(group)
+        try:
+            plan = _in_one_stage(costs, (stage,))
+        except (ValueError, OutOfRangeError):  # a layer was not measured so wide
+            continue
+        for each in _played(costs, plan, name=ONE_PROCESS if width == 1 else f"{ONE_PROCESS} on {width} devices"):
+            needs = f"needs --max-width {width}" if width > problem.options.max_width else each.breaks
+            found.append(replace(each, breaks=needs))
+    yield from sorted(found, key=lambda each: (not each.row.fits_memory, each.row.makespan_ns))[:1]
+
+
+def _host_groups(problem: Problem) -> Iterator[DeviceGroup]:
+    """The first of each width and type within a host."""
+    devices, seen = problem.cluster.by_name, set[tuple[int, str]]()
+    for width in open_widths(problem):
+        for group in listed_blocks(problem, width):
+            kind = width, devices[group[0]].type
+            if kind not in seen and len({devices[name].host or name for name in group}) == 1:
+                seen.add(kind)
+                yield group
+
+
+def _fully_sharded(problem: Problem) -> Iterator[KindResult]:
+    """As it is, and with recomputation where it needs too much memory; whether or not the options ask for it."""
     try:
-        row = fully_sharded.reckon(costs)
-    except DoesNotApplyError:
+        costs = CostModel(allowing_full_shards(problem))
+        for recompute in recompute_choices(problem):
+            plan = make_fully_sharded_plan(costs, recompute=recompute)
+            for found in _played(costs, plan, name=f"{FULLY_SHARDED}, recomputing" if recompute else FULLY_SHARDED):
+                is_asked = problem.options.fully_shard
+                yield found if is_asked else replace(found, breaks="needs --fully-shard")
+                if found.row.fits_memory:
+                    return
+    except (ValueError, OutOfRangeError):  # where devices do not compute while they send, or cannot take equal shares
         return
-    yield KindResult(kind="fully sharded", row=row, problem=costs.problem)
 
 
 def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Callable[[], Plan]]]:
     """Methods by name; those of one stage per device are worth a look where they can fill more than one of them."""
-    yield "one process", lambda: _in_one_stage(costs, (Stage(layers=_layers(costs), replicas=((_fastest(costs),),)),))
     yield "data parallel", lambda: _in_one_stage(costs, make_replicated_stage(costs))
     for method in METHODS if costs.problem.num_microbatches > 1 else ():
         if method.placement is ONE_EACH and not method.is_slow and method.has_twins == method.is_always_played:
@@ -164,10 +230,6 @@ def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Calla
 
 def _in_one_stage(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
     return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
-
-
-def _layers(costs: CostModel) -> tuple[str, ...]:
-    return costs.problem.profile.topological_order
 
 
 def _fastest(costs: CostModel) -> str:

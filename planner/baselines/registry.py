@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import ceil
 
-from planner.baselines import fully_sharded
 from planner.baselines.applicability import (
     DoesNotApplyError,
     NoRoomError,
@@ -16,6 +15,8 @@ from planner.baselines.applicability import (
 )
 from planner.baselines.breadth_first import order_breadth_first
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.fully_sharded import NAME as FULLY_SHARDED
+from planner.baselines.fully_sharded import make_fully_sharded_plan
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.greedy.capped_chunks import order_capped_chunks, order_capped_whole_chunks
 from planner.baselines.greedy.capped_greedy import order_capped_greedy, order_capped_whole
@@ -71,8 +72,6 @@ class Baseline:
     """Why there is no plan, in a phrase."""
     lacks_room: bool = False
     """Whether that is for lack of memory."""
-    estimate: BaselineResult | None = None
-    """The row of a method that has no plan here, but figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +162,12 @@ def all_methods(problem: Problem) -> Iterator[Method]:
 def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = always) -> Iterator[Baseline]:
     """Pure data parallelism, every method with every cut, then the planners; each is made when it is asked for.
 
-    Those that try many orders come last. The cut that counts transfers is left out where it is known to be the same as
-    without them. A plan that breaks the memory is followed by the same one with recomputation, if the options offer it.
-    A plan with replicas is followed by the one whose replicas shard the optimizer's state, if they may; where they
-    must, that is the only one. Where they may, fully sharded data parallelism has a row as well, without a plan. Once
-    `has_time` denies it, no more plans are made: the baselines that are left come without one, and say so. All methods
-    put layers on single devices: where some exist only wider, every row is without a plan, and names the layer.
+    Those that try many orders come last. The cut that counts transfers is left out where it is known to be the same
+    as without them. A plan that breaks the memory is followed by the same one with recomputation, if the options
+    offer it. A plan with replicas is followed by the one whose replicas shard the optimizer's state, if they may;
+    where they must, that is the only one. Once `has_time` denies it, no more plans are made: the baselines that are
+    left come without one, and say so. All methods put layers on single devices: where some exist only wider, every
+    row is without a plan, and names the layer.
     """
     if problem.only_wider:
         yield from _left_out(problem)
@@ -180,8 +179,6 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
             yield baseline
         if sharded is not None:
             yield sharded
-    if problem.may_shard and problem.options.max_width == 1:
-        yield from _fully_sharded(costs)
 
 
 def _left_out(problem: Problem) -> Iterator[Baseline]:
@@ -191,23 +188,10 @@ def _left_out(problem: Problem) -> Iterator[Baseline]:
         yield Baseline(name=name, plan=None, note=note)
 
 
-def _fully_sharded(costs: CostModel) -> Iterator[Baseline]:
-    """As it is, and with recomputation where it needs too much memory."""
-    for recompute in (False, True) if costs.problem.options.recompute else (False,):
-        try:
-            row = fully_sharded.reckon(costs, recompute=recompute)
-        except DoesNotApplyError as reason:
-            yield Baseline(name=fully_sharded.NAME, plan=None, note=str(reason))
-            return
-        yield Baseline(name=row.name, plan=None, estimate=row)
-        if row.fits_memory:
-            return
-
-
 def _with_sharding(problem: Problem, baseline: Baseline) -> Baseline | None:
     """The same method with the optimizer's state sharded in every stage with replicas, if there is one, and it may."""
     plan = baseline.plan
-    if not problem.may_shard or plan is None or all(len(stage.replicas) == 1 for stage in plan.stages):
+    if not problem.may_shard or plan is None or plan.shards_weights or all(len(s.replicas) == 1 for s in plan.stages):
         return None
     stages = tuple(replace(s, shard="optimizer") if len(s.replicas) > 1 else s for s in plan.stages)
     return replace(baseline, name=f"{baseline.name}, sharded optimizer", plan=replace(plan, stages=stages))
@@ -234,6 +218,9 @@ def _attempts(problem: Problem, maker: "_Maker", *, has_time: HasTime) -> Iterat
     attempt = partial(_attempt_in_time, has_time=has_time)
     whole = partial(maker.make_data_parallel, recompute=True)
     yield attempt("data parallel", maker.make_data_parallel), whole
+    if problem.options.fully_shard:
+        full = partial(make_fully_sharded_plan, maker.costs)
+        yield _attempt_in_time(FULLY_SHARDED, full, has_time=always), partial(full, recompute=True)
     yield from _method_attempts(problem, maker, is_slow=False)
     yield from _spp_attempts(maker)
     for name, make, remake in _planners(maker):
@@ -363,7 +350,7 @@ class _Maker:
 def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> tuple[BaselineResult, Timeline | None]:
     """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
     if baseline.plan is None:
-        return baseline.estimate or BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
+        return BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
     try:
         timeline = simulate(problem, baseline.plan, costs=costs)
     except OutOfRangeError as reason:

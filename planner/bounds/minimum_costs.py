@@ -102,6 +102,13 @@ class Least:
         """Type, width and work of a layer, wherever it may be."""
         return self._table[number]
 
+    def work_on(self, number: int, device_type: str, *, width: int, replicas: int) -> LayerWork | None:
+        """Work of a layer in a stage of this shape; None where it cannot be in one."""
+        layer = self.layers[number]
+        if width > 1 and layer.bytes_at(width) is None:
+            return None
+        return self.costs.layer_work(layer.name, device_type, width=width, replicas=replicas)
+
     def totals(self, number: int) -> dict[int, int]:
         """By every number of replicas that a stage may have: least time of F and backward pass, summed over them."""
         options, profile = self.problem.options, self.problem.profile
@@ -291,13 +298,15 @@ class Least:
 
         r devices that shard hold r times the rest and the optimizer's state once, so never less than r times this.
         """
-        return [
-            min(
-                entry.state_bytes - (shared := layer.shardable_bytes_at(width)) + shared // self.sharers
-                for width, entry in self.entries(number)
-            )
-            for number, layer in enumerate(self.layers)
-        ]
+        return [min(self.states(number).values()) for number in range(len(self.layers))]
+
+    def states(self, number: int) -> dict[int, int]:
+        """The same of one layer, by width."""
+        layer = self.layers[number]
+        return {
+            width: entry.state_bytes - (shared := layer.shardable_bytes_at(width)) + shared // self.sharers
+            for width, entry in self.entries(number)
+        }
 
     def transfer_ns(self, num_bytes: int) -> int:
         """No transfer of so many bytes between two devices is faster: every route contains a link."""

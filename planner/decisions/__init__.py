@@ -21,6 +21,7 @@ KNOWN: dict[str, tuple[str, tuple[object, ...]]] = {
     "recompute": ("recompute", (False,)),
     "split_placement": ("split_placement", (False,)),
     "max_active_stages": ("max_active_stages", (None,)),
+    "fully_shard": ("fully_shard", (False,)),
     "recompute_layers": ("recompute_layers", (False,)),
     "recompute_in_turn": ("recompute_in_turn", (False,)),
     "unequal_shares": ("unequal_shares", (False,)),

@@ -52,6 +52,8 @@ class Decision(NamedTuple):
     """The least that is there of every layer while a backward runs, by least costs (`planner.bounds.minimum_costs`)."""
     is_freedom: bool = True
     """Whether plans may be what they are not without it, so that a program must know of it."""
+    is_demand: bool = False
+    """Whether no plan is made for a program that does not know it, instead of one without it."""
     matters: Callable[[Any], bool] = bool
     """Whether any plan of a problem that asks for it can make use of it; `bool` is always true of a problem."""
     in_complete_model: bool = False

@@ -8,6 +8,7 @@ from planner import decisions
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
 from planner.bounds import (
     counting,
+    group_counts,
     host,
     memory,
     paths,
@@ -163,6 +164,7 @@ def make_bound(
         best = _narrow(least, best, seconds=2 * time_limit_s)
         if not problem.options.recompute:
             return best
+    best = _count_groups(least, best, has_time=has_time)
     best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
@@ -418,6 +420,15 @@ def _raise_bound(
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
+def _count_groups(least: Least, best: Bound, *, has_time: HasTime) -> Bound:
+    """The groups bound, if it is above the best so far."""
+    if not group_counts.applies_to(least):
+        return best
+    value = group_counts.raise_bound(least, best.value_ns, has_time=has_time)
+    certificate = {"kind": "groups", "value_ns": value}
+    return Bound(kind="groups", value_ns=value, certificate=certificate) if value > best.value_ns else best
+
+
 def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
     """The classes bound, first with few classes, then with more, if it is above the best so far."""
     if not classes_bound.applies_to(least):
@@ -671,6 +682,16 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _groups(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if the devices do not suffice for any plan with a makespan below it."""
+    stated = _positive(certificate)
+    if not group_counts.applies_to(least):
+        raise ValueError("certificate: a bound of kind 'groups' does not hold for this problem; make the bound again")
+    deadline = stated - 1 - least.optimizer_ns
+    _require_ruled_out(stated, is_out=deadline < 0 or group_counts.GroupCounts(least).is_out_of_reach(deadline))
+    return stated
+
+
 def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no plan on devices of these classes can have a makespan below it."""
     stated = _positive(certificate)
@@ -866,6 +887,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "schedule": _schedule,
     "windows": _windows,
     time_indexed.KIND: _time_indexed,
+    "groups": _groups,
     "classes": _classes,
     "packing": _packing,
     "counting": _counting,
@@ -888,6 +910,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "schedule": (),
     "windows": ("probes",),
     time_indexed.KIND: ("cell_ns", "multipliers"),
+    "groups": (),
     "classes": ("classes",),
     "packing": ("cases",),
     "counting": ("unit", "special"),

@@ -323,8 +323,8 @@ def _evaluate(execution: Execution, *, number: int, losses: _Losses) -> None:
 def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
     """Peak memory of every device beside the plan's; a collective call."""
     devices, evidence = execution.layout.devices, execution.plan.evidence
-    gathered = {number for number, stage in enumerate(execution.plan.stages) if stage.is_gathered}
-    fully = ", ".join(map(str, sorted(execution.preparation.fully_sharded - gathered)))
+    whole = {number for number, stage in enumerate(execution.plan.stages) if stage.shard == "optimizer"}
+    fully = ", ".join(map(str, sorted(execution.preparation.fully_sharded & whole)))
     everyone: list[MemoryUsed | None] = [None] * len(devices)
     execution.log.note("the peaks of memory")
     distributed.all_gather_object(everyone, used)

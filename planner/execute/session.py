@@ -155,7 +155,7 @@ def make_job(path: Path, choices: Choices) -> _ProcessJob:
         cores = cores_of(cluster, sorted(member for group in groups.values() for member in group))
         pin_threads(pick_cores(groups[layout.devices[place.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
     if device.type == "cpu":
-        settle_on_host(pins=choices.pins, keeps=not choices.fully_shard and plan.max_active_stages is None)
+        settle_on_host(pins=choices.pins, keeps=not choices.fully_shard and not plan.shards_weights)
     planned = None if plan.evidence is None else plan.evidence.makespan_ns
     return _ProcessJob(
         choices=choices,
@@ -196,7 +196,7 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
     preparation, error, trace = None, "", ""
     choices = job.choices
     try:
-        if choices.weight_stream and (choices.fully_shard or job.plan.max_active_stages is not None):
+        if choices.weight_stream and (choices.fully_shard or job.plan.shards_weights):
             raise ValueError(_TWO_STREAMS)
         if choices.weight_stream:
             require_second_stream(job.device, split=choices.split, layout=job.layout)

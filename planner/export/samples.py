@@ -19,15 +19,15 @@ def require_samples(problem: Problem, *, what: str) -> int:
     return size
 
 
-def require_told(plan: Plan, *, what: str) -> None:
-    """Raise ValueError where a stage makes use of a decision that `what` cannot be told, or microbatches differ."""
+def require_told(plan: Plan, *, what: str, known: str = "") -> None:
+    """Raise ValueError where a stage uses a decision, but for `known`, of which `what` is not told, or sizes differ."""
     if plan.problem.microbatches is not None:
         raise ValueError(
             f"problem.microbatches lists {len(plan.problem.microbatches)} sizes, but {what} supports equal "
             "microbatches only; plan with num_microbatches"
         )
     for (option, decision), (number, stage) in product(installed().items(), enumerate(plan.stages)):
-        if decision.use is not None and (use := decision.use(stage)):
+        if option != known and decision.use is not None and (use := decision.use(stage)):
             raise ValueError(f"stage {number} {use}, which {what} cannot be told; plan with {closed(option)}")
 
 

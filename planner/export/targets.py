@@ -67,6 +67,9 @@ def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
     torchtitan.require_whole_state(plan)
     torchtitan.assumed_settings(problem, plan)
     plan = renumbered(plan)
+    if torchtitan.is_data_parallel(plan):
+        torchtitan.make_data_parallel(problem, plan)
+        return plan
     render_torch_table(problem, plan, has_groups=True)
     torchtitan.make_parallelism(problem, plan)
     return plan
@@ -130,8 +133,9 @@ TARGETS = {
         ),
         Target(
             name="torchtitan",
-            runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width",
-            decisions=frozenset({"max_width"}),
+            runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width; "
+            "or one stage, fully sharded or copied (--fully-shard)",
+            decisions=frozenset({"max_width", "fully_shard", "shard_optimizer"}),
             limits=_TORCH,
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
@@ -207,15 +211,17 @@ def _require_sizes(problem: Problem, target: Target | None) -> None:
 def restrict(options: Options, target: Target) -> Options:
     """The options under which every plan of the target is allowed; never wider than what was given.
 
-    Raises ValueError where a number asks for what the target does not know, such as gathered stages.
+    Raises ValueError where they ask for plans of a kind that the target does not know, such as gathered stages.
     """
-    for name, limit in target.restrictions.items():
-        if limit is None and getattr(options, name) is not None:
+    for each in decisions.asked(options):
+        if each.decision.is_demand and each.option not in target.decisions:
             raise ValueError(
-                f"target {target.name}: options ask for {name} = {getattr(options, name)}, which {target.name} does "
-                "not know; leave it out, or plan with --target executor"
+                f"target {target.name}: options ask for {each.stated}, which {target.name} does not know; leave it "
+                "out, or plan with --target executor"
             )
     narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.restrictions.items()}
+    if options.fully_shard:
+        narrowed.pop("max_replicas", None)
     return replace(options, **narrowed)
 
 

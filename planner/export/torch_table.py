@@ -76,7 +76,7 @@ def _merged(device_order: list[Action]) -> list[Action]:
 
 def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool) -> None:
     problem.require_alike("torch's runtime")
-    require_told(plan, what="torch's runtime")
+    require_told(plan, what="torch's runtime", known="fully_shard")
     _require_single_ranks(plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1)
     _require_work_everywhere(plan)
     _require_neighbours(problem, plan)

@@ -1,10 +1,13 @@
 """A plan for torchtitan: the modules of every model part, the fields of its `ParallelismConfig`, and the schedule.
 
+One stage without tensor parallelism has no schedule: torchtitan shards it (FSDP2) or copies it (DDP), and accumulates.
+
 Written for torchtitan 0.3: `module_fqns_per_model_part`, and a compute-only table in `pipeline_parallel_schedule_csv`.
 """
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
@@ -23,11 +26,13 @@ order that goes with it."""
 
 
 def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
-    """`config.json` (fields by section of torchtitan's configuration) and the table.
+    """`config.json` (fields by section of torchtitan's configuration), and the table of a pipeline.
 
     Raises ValueError if torchtitan cannot run the plan.
     """
     require_whole_state(plan)
+    if is_data_parallel(plan):
+        return {"config.json": json.dumps(make_data_parallel(problem, plan), indent=1) + "\n"}
     table = render_torch_table(problem, plan, has_groups=True)
     samples = _samples(problem, plan) * problem.num_microbatches
     training: dict[str, Any] = {"local_batch_size": samples, "disable_cuda_graphs": True}  # none for pipelines, it says
@@ -88,13 +93,39 @@ def assumed_settings(problem: Problem, plan: Plan) -> dict[str, Any]:
 
 
 def require_whole_state(plan: Plan) -> None:
-    """Raise ValueError if replicas are to shard the optimizer's state and nothing else."""
+    """Raise ValueError if replicas are to shard some of their state and not all."""
     for number, stage in enumerate(plan.stages):
-        if stage.shard != "none":
+        if stage.shard not in ("none", "full"):
             raise ValueError(
                 f"stage {number} has shard = {stage.shard!r}, but torchtitan shards parameters and gradients too "
                 "(FSDP2); plan with --target torchtitan"
             )
+
+
+def is_data_parallel(plan: Plan) -> bool:
+    """Whether single devices hold the whole model each, or a part of it all."""
+    return len(plan.stages) == 1 and all(len(group) == 1 for group in plan.stages[0].replicas)
+
+
+def make_data_parallel(problem: Problem, plan: Plan) -> dict[str, Any]:
+    """`training` and `parallelism` of one stage on r devices, fully sharded (FSDP2) or copied (DDP).
+
+    Each takes its share of a microbatch, and accumulates over the others. Raises ValueError for what torchtitan is not
+    told: other orders, recomputation, unequal shares.
+    """
+    (stage,), samples, blocks = plan.stages, require_samples(problem, what="torchtitan"), cut_by(plan)
+    kept, count = [stage.samples, stage.recompute, plan.dealing, stage.is_split], len(stage.replicas)
+    taken = [each for each, _ in groupby(action.microbatch for action in plan.schedule[stage.replicas[0][0]])]
+    if any(kept) or len(taken) > len(set(taken)) or samples % count:
+        raise ValueError(
+            "torchtitan takes equal shares of each microbatch, one microbatch after the other, and recomputes as its "
+            "own configuration says; plan with --target torchtitan --fully-shard"
+        )
+    degree = "data_parallel_shard_degree" if stage.is_fully_sharded else "data_parallel_replicate_degree"
+    training = {"local_batch_size": samples // count, "global_batch_size": samples * problem.num_microbatches}
+    parallelism: dict[str, Any] = {"data_parallel_shard_degree": 1, degree: count, "pipeline_parallel_degree": 1}
+    parallelism["module_fqns_per_model_part"] = module_names(problem, blocks)
+    return {"training": training | assumed_settings(problem, plan), "parallelism": parallelism}
 
 
 def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:

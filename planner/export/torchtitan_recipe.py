@@ -29,10 +29,12 @@ def planned() -> Any:
     config = getattr(importlib.import_module(module), function)()
     exported = json.loads((folder / "config.json").read_text())
     parallelism = exported["parallelism"]
-    file = (folder / parallelism["pipeline_parallel_schedule_csv"]).resolve()
-    parallelism["pipeline_parallel_schedule_csv"] = str(file)
+    is_pipeline = "pipeline_parallel_schedule_csv" in parallelism
+    if is_pipeline:
+        file = (folder / parallelism["pipeline_parallel_schedule_csv"]).resolve()
+        parallelism["pipeline_parallel_schedule_csv"] = str(file)
     _require_blocks(config, parallelism["module_fqns_per_model_part"])
-    if _has(config.parallelism, "num_pp_microbatches"):
+    if is_pipeline and _has(config.parallelism, "num_pp_microbatches"):
         _rename(exported, config)
     for section, fields in exported.items():
         for name, value in fields.items():

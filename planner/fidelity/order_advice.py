@@ -5,13 +5,16 @@ No device has more microbatches in flight than it had as run, so that an order n
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import median
+
+import numpy
 
 from planner.fidelity.run_pipelines import one_pipeline
 from planner.fidelity.run_replay import replay_ns
 from profiles.importers.straggler import Key, ReplicaKey, RunAction, RunStep, last_stages, needed_by, product_of
+from solver_models.simulation.job_list import NOBODY, list_jobs, make_jobs
 
 Rule = Callable[[Key, int], tuple[int, ...]]
 """Of an action and the way from it to the end: the smallest goes first."""
@@ -40,9 +43,9 @@ def reorder(step: RunStep) -> RunStep:
 
 
 def _reorder_pipeline(step: RunStep, *, lag: Mapping[tuple[int, int, str], int]) -> RunStep:
-    best, shortest = step, replay_ns(step)
+    best, shortest, scheduling = step, replay_ns(step), _ListScheduling(step, lag=lag)
     for rule in RULES:
-        order = _ListScheduling(step, lag=lag, rule=rule).run()
+        order = scheduling.order(rule)
         if order is not None and (length := replay_ns(replace(step, actions=order))) < shortest:
             best, shortest = replace(step, actions=order), length
     return best
@@ -83,76 +86,50 @@ def _bound_paths(times: Mapping[tuple[int, str, int], int]) -> int:
     return max(paths.values())
 
 
-_Choice = tuple[int, tuple[int, ...], ReplicaKey, Key]
-"""When an action could start, how much the rule wants it, its device and which one it is."""
-
-
-@dataclass(kw_only=True)
-class _State:
-    """A device."""
-
-    room: int
-    """Microbatches of its stages that it may hold beside those in flight."""
-    ready: dict[Key, tuple[RunAction, int]] = field(default_factory=dict)
-    """Actions whose input is made, and when it is there."""
-    free_ns: int = 0
-
-
 class _ListScheduling:
-    """Actions one by one."""
+    """The actions of a step as jobs that wait for one another, and for room."""
 
-    def __init__(self, step: RunStep, *, lag: Mapping[tuple[int, int, str], int], rule: Rule) -> None:
-        self._lag, self._rule = lag, rule
-        self._devices, last = step.of_stages(), last_stages(step.actions)
-        self._states = {replica: _State(room=_most_in_flight(row)) for replica, row in step.actions.items()}
-        self._paths = _paths_to_the_end(step, last=last)
-        self._waiting: dict[Key, list[tuple[Key, RunAction]]] = defaultdict(list)
-        self._has_weights = {(key[0], key[1], key[3]) for key, _ in step.keyed() if key[2] == "W"}
-        self._orders: dict[ReplicaKey, list[RunAction]] = {replica: [] for replica in step.actions}
-        self._changed = set(step.actions)
-        self._best: dict[ReplicaKey, _Choice | None] = {}
-        self._num_left = 0
-        for key, action in step.keyed():
-            self._num_left += 1
-            if (product := needed_by(key, last=last[key[0]])) is None:
-                self._states[self._devices[key[:2]]].ready[key] = action, 0
-            else:
-                self._waiting[product].append((key, action))
+    def __init__(self, step: RunStep, *, lag: Mapping[tuple[int, int, str], int]) -> None:
+        self.step = step
+        self.keys, self.actions = zip(*step.keyed(), strict=True)
+        devices, last, replicas = step.of_stages(), last_stages(step.actions), list(step.actions)
+        self.paths = _paths_to_the_end(step, last=last)
+        self.device = [replicas.index(devices[key[:2]]) for key in self.keys]
+        made = {product_of(key): number for number, key in enumerate(self.keys)}
+        weights = {(key[0], key[1], key[3]) for key in self.keys if key[2] == "W"}
+        edges = [
+            (made[need], number, lag.get(need[:3], 0) if devices[key[:2]] != devices[need[:2]] else 0, NOBODY)
+            for number, key in enumerate(self.keys)
+            if (need := needed_by(key, last=last[key[0]])) is not None
+        ]
+        takes = [
+            int(key[2] == "F") - int(key[2] in "BW" or (key[2] == "I" and (key[0], key[1], key[3]) not in weights))
+            for key in self.keys
+        ]
+        columns = {
+            "device": self.device,
+            "ticks": [action.duration_ns for action in self.actions],
+            "gap": [action.gap_ns for action in self.actions],
+            "after": takes,
+        }
+        room = [_most_in_flight(row) for row in step.actions.values()]
+        self.jobs = make_jobs(columns, budget=room, edges=edges)
 
-    def run(self) -> dict[ReplicaKey, tuple[RunAction, ...]] | None:
+    def order(self, rule: Rule) -> dict[ReplicaKey, tuple[RunAction, ...]] | None:
         """The orders; None where the room as run leads this rule into a dead end."""
-        while self._num_left:
-            for replica in self._changed:
-                self._best[replica] = min(self._choices(replica), default=None)
-            self._changed.clear()
-            if not (found := [one for one in self._best.values() if one is not None]):
-                return None
-            start, _, replica, key = min(found)
-            self._take(replica, key, start=start)
-        return {replica: tuple(row) for replica, row in self._orders.items()}
-
-    def _choices(self, replica: ReplicaKey) -> Iterator[_Choice]:
-        """When an action could start, and how much the rule wants it."""
-        state = self._states[replica]
-        for key, (action, there) in state.ready.items():
-            if key[2] != "F" or state.room:
-                start = max(there, state.free_ns + action.gap_ns)
-                yield start, self._rule(key, self._paths[product_of(key)]), replica, key
-
-    def _take(self, replica: ReplicaKey, key: Key, *, start: int) -> None:
-        state, product = self._states[replica], product_of(key)
-        action, _ = state.ready.pop(key)
-        state.free_ns = start + action.duration_ns
-        is_held_on = key[2] == "I" and (key[0], key[1], key[3]) in self._has_weights
-        state.room += -1 if key[2] == "F" else int(not is_held_on)
-        self._orders[replica].append(action)
-        self._num_left -= 1
-        self._changed.add(replica)
-        for other, waiting in self._waiting.pop(product, ()):
-            user = self._devices[other[:2]]
-            lag = self._lag.get(product[:3], 0) if user != replica else 0
-            self._changed.add(user)
-            self._states[user].ready[other] = waiting, state.free_ns + lag
+        wanted = [
+            (*rule(key, self.paths[product_of(key)]), device, key)
+            for key, device in zip(self.keys, self.device, strict=True)
+        ]
+        ranking = sorted(range(len(wanted)), key=wanted.__getitem__)
+        order, _ = list_jobs(self.jobs._replace(rank=numpy.argsort(numpy.array(ranking))))
+        if len(order) < len(wanted):
+            return None
+        rows: dict[ReplicaKey, list[RunAction]] = {replica: [] for replica in self.step.actions}
+        names = list(rows)
+        for number in order.tolist():
+            rows[names[self.device[number]]].append(self.actions[number])
+        return {replica: tuple(row) for replica, row in rows.items()}
 
 
 def _most_in_flight(row: tuple[RunAction, ...]) -> int:

@@ -8,7 +8,7 @@ weights back; those of them that have none ask for them, in the order of their n
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -65,6 +65,37 @@ def _asked(order: Integers, *, most: int) -> tuple[list[Gathering], Integers]:
             active = {each for _, each in ahead[:most]}
         awaited[position] = latest[stage]
     return asked, awaited
+
+
+class GatheredLayer(NamedTuple):
+    """A layer of a fully sharded stage: what each kind of action takes of a share, and what its messages do."""
+
+    actions: Mapping[str, int]
+    gathered_ns: int
+    reduced_ns: int
+
+
+def fully_sharded_times(layers: Sequence[GatheredLayer], *, overhead: Mapping[str, int]) -> dict[str, int]:
+    """What actions of a fully sharded stage take: each layer once its weights are there, in B till gradients are sent.
+
+    One message after the other: a layer's weights from when the layer before it begins, a layer's gradients when it has
+    ended. The backward pass begins with the layer whose weights F has left.
+    """
+    found = {"W": sum(layer.actions["W"] for layer in layers) + overhead["W"]}
+    for kind in "FIB":
+        rows = list(layers) if kind == "F" else list(layers)[::-1]
+        begins, ends, last_message = [0], [0], 0
+        for place, layer in enumerate(rows):
+            there = 0
+            if layer.gathered_ns and (place or kind == "F"):
+                there = last_message = max(last_message, begins[-1]) + layer.gathered_ns
+            if kind == "B" and place and rows[place - 1].reduced_ns:
+                last_message = max(last_message, ends[-1]) + rows[place - 1].reduced_ns
+            begins.append(max(ends[-1], there))
+            ends.append(begins[-1] + layer.actions[kind])
+        closing = max(last_message, ends[-1]) + rows[-1].reduced_ns if kind == "B" else ends[-1]
+        found[kind] = closing + overhead[kind]
+    return found
 
 
 def active_bytes(stages: Sequence[Stage], sizes: Sequence[StageBytes], *, most: int) -> dict[str, int]:

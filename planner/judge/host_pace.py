@@ -113,6 +113,19 @@ def stage_paces(layers: Sequence[TimedLayer], *, share: Fraction, overhead: Mapp
     return tuple(found)
 
 
+def after_gathers(
+    paces: Sequence[Pace], layers: Sequence[TimedLayer], *, share: Fraction, taken: Mapping[str, int]
+) -> tuple[Pace, ...]:
+    """The same of a fully sharded stage, whose card takes longer: it gathers once the first kernel is asked for."""
+    found = []
+    for kind, pace in zip(KINDS, paces, strict=True):
+        layer = layers[0 if kind == "F" else -1]
+        begins_with = layer.kind if layer.kind != NONE and kind in "IB" else kind
+        first = round_up(share * round_up(_at(layer.asking, begins_with).first / share))
+        found.append(Pace(pace.host, max(pace.cross, first + taken[kind])))
+    return tuple(found)
+
+
 def _in_a_row(layers: Sequence[TimedLayer], kind: str, *, share: Fraction) -> Iterable[_Matrix]:
     for layer in layers if kind == "F" else layers[::-1]:
         own = dict(zip((*KINDS, FULL), layer.times, strict=True))

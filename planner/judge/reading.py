@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy
 
-from planner.judge.active_stages import GatheringRank, active_bytes, ranks_of
+from planner.judge.active_stages import GatheredLayer, GatheringRank, active_bytes, fully_sharded_times, ranks_of
 from planner.judge.batch import measured_near, profile_of_size, profile_run
 from planner.judge.costs import (
     KINDS,
@@ -22,7 +22,7 @@ from planner.judge.costs import (
     unit_size,
 )
 from planner.judge.device_orders import Booleans, DeviceOrders, Integers, Positions, read_orders
-from planner.judge.host_pace import Pace, TimedLayer, asking_times, stage_paces
+from planner.judge.host_pace import Pace, TimedLayer, after_gathers, asking_times, stage_paces
 from planner.judge.memory import MemoryUse, Step, Steps, memory_uses, steps, usable_bytes
 from planner.judge.microbatches import (
     Batch,
@@ -35,8 +35,15 @@ from planner.judge.microbatches import (
 from planner.judge.recomputation import NONE, kind_in
 from planner.judge.routes import Route, Routes
 from planner.judge.samples import ALL_SAMPLES, cut
-from planner.judge.sizes import StageBytes, bytes_at, is_trained, stage_bytes
-from planner.judge.stage_replicas import StageReplica, is_gathered, is_sharded, is_split, make_stage_replicas
+from planner.judge.sizes import StageBytes, bytes_at, gathered_bytes, gradient_bytes, is_trained, stage_bytes
+from planner.judge.stage_replicas import (
+    StageReplica,
+    is_fully_sharded,
+    is_gathered,
+    is_sharded,
+    is_split,
+    make_stage_replicas,
+)
 from planner.judge.synchronisation import Ring, gathering_ns, make_ring
 from planner.judge.traffic import Channel, Reduction, Tensor, make_channels, static_bytes, tensors
 from planner.plan import Plan, Stage
@@ -227,11 +234,36 @@ class Reading:
             exchanges = exchange_times(self.profile, layer, device_type=device_type)
             measured = self._measured[layer.name, device_type, width]
             found.append(TimedLayer(times, exchanges, asking_times(measured, unit_size(self.profile) * share), kind))
-        return stage_paces(found, share=share, overhead=action_overhead(self.profile, device_type))
+        paces = stage_paces(found, share=share, overhead=action_overhead(self.profile, device_type))
+        if not paces or not is_fully_sharded(stage):
+            return paces
+        return after_gathers(paces, found, share=share, taken=self._fully_sharded_times(stage, share))
+
+    def _fully_sharded_times(self, stage: Stage, share: Fraction) -> dict[str, int]:
+        """What its actions take: every layer as long as on the slowest of its devices, for all wait for all."""
+        types = sorted({self.devices[name].type for group in stage.replicas for name in group})
+        overheads = [action_overhead(self.profile, device_type) for device_type in types]
+        found = []
+        for layer in self.layers_of(stage):
+            own = [self._layer_times_on(layer, each, share=share, kind=kind_in(stage, layer)) for each in types]
+            sent = gathered_bytes([layer], width=1), gradient_bytes([layer], width=1)
+            messages = (gathering_ns(stage, self.routes, num_bytes=n, is_frozen=not is_trained(layer)) for n in sent)
+            found.append(GatheredLayer({kind: max(each[kind] for each in own) for kind in KINDS}, *messages))
+        return fully_sharded_times(found, overhead={kind: max(each[kind] for each in overheads) for kind in KINDS})
+
+    def _layer_times_on(self, layer: Layer, device_type: str, *, share: Fraction, kind: str) -> dict[str, int]:
+        """Of one layer on a single device, without an overhead."""
+        times = self.times_of(layer, device_type, width=1, share=share, kind=kind)
+        if times is None:
+            raise ValueError(f"layer {layer.name!r} has no cost on {device_type!r} at width 1 for {share}")
+        exchanges = [exchange_times(self.profile, layer, device_type=device_type)]
+        return stage_times([times], share=share, overhead=dict.fromkeys(KINDS, 0), exchanges=exchanges)
 
     def _stage_times(self, replica: StageReplica, share: Fraction) -> dict[str, int]:
         """What its stage takes on the devices of a stage replica, for a share of the samples."""
         stage, device_type, width = self.plan.stages[replica.stage], self.devices[replica.head].type, len(replica.group)
+        if is_fully_sharded(stage):
+            return self._fully_sharded_times(stage, share)
         known = []
         layers = self.layers_of(stage)
         for layer in layers:
@@ -253,7 +285,7 @@ class Reading:
             for device in group:
                 taken[device] += step_time(layers, device_type=device_type, sharers=sharers)
         for stage, size in zip(self.plan.stages, self.sizes, strict=True):
-            if is_sharded(stage) and not is_gathered(stage):
+            if is_sharded(stage) and not is_gathered(stage) and not is_fully_sharded(stage):
                 own = {device for group in stage.replicas for device in group}
                 end = max(taken[device] for device in own) + self.gathering_ns(stage, size)
                 taken |= dict.fromkeys(own, end)
@@ -320,7 +352,7 @@ class Reading:
         """Per stage: how its replicas synchronise."""
         found = []
         for stage, size in zip(self.plan.stages, self.sizes, strict=True):
-            is_frozen = all(layer.frozen for layer in self.layers_of(stage))
+            is_frozen = is_fully_sharded(stage) or all(layer.frozen for layer in self.layers_of(stage))
             found.append(make_ring(stage, self.routes, gradient_bytes=size.gradients, is_frozen=is_frozen))
         return found
 

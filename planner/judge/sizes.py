@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from planner.judge.recomputation import kept_bytes, kind_in
 from planner.judge.samples import round_up
-from planner.judge.stage_replicas import is_gathered, is_sharded
+from planner.judge.stage_replicas import is_fully_sharded, is_gathered, is_sharded
 from planner.plan import Stage
 from profiles.model_profile import Layer, WidthBytes
 
@@ -49,6 +49,8 @@ class StageBytes(NamedTuple):
     """The weights that replicas tell each other after a step, where each steps a part of them."""
     part_weights: int
     """Those of them of which a replica holds a part where the stage gathers them, and all while it is active."""
+    whole_layers: int
+    """What a replica has of layers whose weights and gradients it otherwise holds a part of."""
 
 
 def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
@@ -66,6 +68,7 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
         gradients=gradient_bytes(layers, width=width),
         gathered=gathered_bytes(layers, width=width),
         part_weights=part_weights(layers),
+        whole_layers=whole_layers(layers) if is_fully_sharded(stage) else 0,
     )
 
 
@@ -75,13 +78,32 @@ def sharded_away(stage: Stage, layers: list[Layer], *, width: int) -> int:
         return 0
     entries = [bytes_at(layer, width) for layer in filter(is_trained, layers)]
     whole = sum(entry.optimizer_bytes or 0 for entry in entries if entry is not None)
-    parts = (whole, part_weights(layers)) if is_gathered(stage) else (whole,)
+    parts = [whole]
+    if is_gathered(stage) or is_fully_sharded(stage):
+        parts.append(part_weights(layers))
+    if is_fully_sharded(stage):
+        parts.append(sum(part_gradients(layer) for layer in layers))
     return sum(part - round_up(Fraction(part, len(stage.replicas))) for part in parts)
 
 
 def part_weights(layers: list[Layer]) -> int:
     """Bytes of trained weights on a single device, as far as the optimizer's state is distinguished from them."""
     return sum(layer.parameter_bytes for layer in layers if is_trained(layer) and layer.optimizer_bytes is not None)
+
+
+def part_gradients(layer: Layer) -> int:
+    """Bytes of a layer's gradients, as far as the optimizer's state is distinguished from them."""
+    return gradient_bytes([layer], width=1) if part_weights([layer]) else 0
+
+
+def whole_layers(layers: list[Layer]) -> int:
+    """Weights of a layer and of one that is gathered beside it, and gradients of one and of one that is being sent.
+
+    What is sent stands in memory of its own, as large as the gradients: at the worst both are the largest layer's.
+    """
+    weights = [part_weights([layer]) for layer in layers]
+    beside = [sum(weights[place : place + 2]) for place in range(max(1, len(weights) - 1))]
+    return max(beside) + 2 * max(map(part_gradients, layers))
 
 
 def gathered_bytes(layers: list[Layer], *, width: int) -> int:

@@ -39,12 +39,17 @@ def is_split(stage: Stage) -> bool:
 
 def is_sharded(stage: Stage) -> bool:
     """Whether a stage's replicas hold, and step, a part of the optimizer's state each."""
-    return stage.shard in ("optimizer", "weights") and len(stage.replicas) > 1
+    return stage.shard in ("optimizer", "weights", "full") and len(stage.replicas) > 1
 
 
 def is_gathered(stage: Stage) -> bool:
     """Whether they hold a part of the weights each, too, and gather them before they use them."""
     return stage.shard == "weights" and len(stage.replicas) > 1
+
+
+def is_fully_sharded(stage: Stage) -> bool:
+    """Whether they hold a part of all, gradients too, and gather each layer when an action comes to it."""
+    return stage.shard == "full" and len(stage.replicas) > 1
 
 
 def make_stage_replicas(stages: Sequence[Stage], *, has_weight_grad: Sequence[bool]) -> list[StageReplica]:

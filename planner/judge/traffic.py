@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from planner.judge.samples import Samples, common_share, cut, round_up
 from planner.judge.sizes import StageBytes
-from planner.judge.stage_replicas import StageReplica, is_sharded, is_split
+from planner.judge.stage_replicas import StageReplica, is_fully_sharded, is_sharded, is_split
 from planner.plan import Stage
 from profiles.model_profile import Edge
 
@@ -184,13 +184,15 @@ def _largest_buckets(stages: Sequence[Stage], *, sizes: Sequence[StageBytes], re
     """What a device of a replicated stage holds to reduce gradients: a bucket, for stages are reduced one by one.
 
     Where replicas shard, a bucket has room for what is sent and for what comes; where they do not, and gradients are
-    views of buckets, nothing is held twice. What the profile says that reductions hold beside that counts once.
+    views of buckets, nothing is held twice. Fully sharded ones hold whole layers instead. What the profile says
+    that reductions hold beside that counts once.
     """
     found: dict[str, int] = {}
     for stage, size in zip(stages, sizes, strict=True):
         for device in (name for group in stage.replicas for name in group if len(stage.replicas) > 1):
             most = 2 * size.gradients if is_sharded(stage) else 0 if reduction.is_in_place else size.gradients
-            held = reduction.beside_bytes + min(reduction.bucket_bytes, most)
+            bucket = size.whole_layers if is_fully_sharded(stage) else min(reduction.bucket_bytes, most)
+            held = reduction.beside_bytes + bucket
             found[device] = max(found.get(device, 0), held)
     return found
 

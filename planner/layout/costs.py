@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.actions import KINDS
 from planner.layout.gathers import most_gathered
+from planner.layout.layer_passes import LayerPass, most_whole, pass_ns
 from planner.layout.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, product
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
@@ -47,6 +48,10 @@ class LayerWork:
         cards = {"F": self.forward_ns, "I": self.input_grad_ns, "W": self.weight_grad_ns, "B": self.backward_ns}
         card = cards[action] if action in cards else self.recomputation_ns(action)
         return matrix_of(dict(self.asking).get(action, Asking(0, 0, 0)), card)
+
+    def first_asked(self, action: str) -> int:
+        """What the hosts take together until they have asked for the first kernel of an action or a recomputation."""
+        return dict(self.asking).get(action, Asking(0, 0, 0)).first
 
     def recomputation_ns(self, kind: str) -> int:
         """What a kind of recomputation takes; raises ValueError where the layer does not state it."""
@@ -393,7 +398,7 @@ class CostModel:
         overheads = [self.problem.profile.overhead_ns(device_type, kind) for kind in KINDS]
         forward, input_grad, weight_grad, backward = overheads
         has_clocks = any(work.asking for work in works)
-        return StageCost(
+        cost = StageCost(
             forward_ns=_ceil(sum(work.forward_ns for work in works), replicas) + forward,
             input_grad_ns=_ceil(sum(work.input_grad_ns for work in works) + recompute, replicas) + input_grad,
             weight_grad_ns=_ceil(sum(work.weight_grad_ns for work in works), replicas) + weight_grad,
@@ -408,6 +413,42 @@ class CostModel:
             weight_workspace_bytes=workspace - kept,
             clocks=_stage_clocks(works, kinds, replicas=replicas, overheads=overheads) if has_clocks else (),
         )
+        return self._in_passes(cost, stage, device_type=device_type) if stage.is_fully_sharded else cost
+
+    def _in_passes(self, cost: StageCost, stage: Stage, *, device_type: str) -> StageCost:
+        """The actions of a fully sharded stage, every layer of which takes what it does on the slowest of its devices.
+
+        A card begins once its host has asked for the first kernel, and then gathers.
+        """
+        found, clocks = {}, []
+        for kind in KINDS:
+            names = stage.layers if kind == "F" else stage.layers[::-1]
+            rows = [self._layer_pass(stage, name, kind=kind, is_last=name == stage.layers[-1]) for name in names]
+            overhead = max(self.problem.profile.overhead_ns(self.group_type(each), kind) for each in stage.replicas)
+            found[kind] = pass_ns(rows) + overhead
+            if cost.clocks:
+                work = self._require_work(names[0], device_type, width=1, replicas=len(stage.replicas))
+                first = work.first_asked(stage.recomputed.get(names[0], kind) if kind in "IB" else kind)
+                host, cross = cost.clocks[KINDS.index(kind)].host_ns, cost.clocks[KINDS.index(kind)].cross_ns
+                clocks.append(ActionClocks(host, max(cross, _ceil(first, len(stage.replicas)) + found[kind])))
+        return replace(
+            cost, forward_ns=found["F"], input_grad_ns=found["I"], backward_ns=found["B"], clocks=tuple(clocks)
+        )
+
+    def _layer_pass(self, stage: Stage, name: str, *, kind: str, is_last: bool) -> LayerPass:
+        """A layer of a fully sharded stage in an action; the last one's weights stay from F to its backward pass."""
+        layer, count, recomputed = self.problem.profile.by_name[name], len(stage.replicas), stage.recomputed.get(name)
+        times = []
+        for each in sorted({self.group_type(group) for group in stage.replicas}):
+            work = self._require_work(name, each, width=1, replicas=count)
+            again = 0 if recomputed is None or kind not in "IB" else work.recomputation_ns(recomputed)
+            times.append(_ceil(work.matrix(kind).card + again, count))
+        if not layer.is_trainable or kind == "W":
+            return LayerPass(max(times), 0, 0)
+        gather, scatter = (
+            self.ring_ns(stage.replicas, size, rounds=1) for size in (layer.gathered_bytes, layer.synchronised_bytes)
+        )
+        return LayerPass(max(times), 0 if is_last and kind != "F" else gather, scatter if kind == "B" else 0)
 
     def state_bytes(self, stage: Stage, *, width: int) -> int:
         """What a replica of the stage keeps (per device of a group): all but what others hold of the optimizer's."""
@@ -419,12 +460,18 @@ class CostModel:
         if not stage.is_sharded:
             return 0
         whole = sum(self.problem.profile.by_name[name].shardable_bytes_at(width) for name in stage.layers)
-        parts = [whole, self._weight_bytes(stage) if stage.is_gathered else 0]
+        parts = [whole, self._weight_bytes(stage) if stage.is_gathered or stage.is_fully_sharded else 0]
+        parts += [sum(self._part_gradients(stage))] if stage.is_fully_sharded else []
         return sum(part - _ceil(part, len(stage.replicas)) for part in parts)
 
     def _weight_bytes(self, stage: Stage) -> int:
         """Weights of which replicas that gather them hold a part each."""
         return sum(self.problem.profile.by_name[name].shardable_weight_bytes for name in stage.layers)
+
+    def _part_gradients(self, stage: Stage) -> list[int]:
+        """Per layer the gradient bytes of which replicas of a fully sharded stage hold a part each."""
+        layers = [self.problem.profile.by_name[name] for name in stage.layers]
+        return [each.synchronised_bytes if each.shardable_weight_bytes else 0 for each in layers]
 
     def exchange_ns(self, stage: Stage, device_type: str, *, kind: str) -> int:
         """How much of an action of kind F, I, W or B the exchanges between the replicas of a stage are."""
@@ -569,10 +616,14 @@ class CostModel:
         """What a replica of the stage holds to reduce its gradients; 0 where there is one replica.
 
         A reduce-scatter holds what it sends and what comes a second time, an all-reduce nothing where gradients are
-        views of buckets; both what the profile says of any reduction.
+        views of buckets; both what the profile says of any reduction. Where layers are gathered and reduced one by one,
+        it is those that are whole.
         """
         if len(stage.replicas) == 1:
             return 0
+        if stage.is_fully_sharded:
+            weights = [self.problem.profile.by_name[name].shardable_weight_bytes for name in stage.layers]
+            return self.problem.profile.reduction_bytes + most_whole(weights, self._part_gradients(stage))
         profile, times = self.problem.profile, 2 if stage.is_sharded else 1
         most = 0 if profile.gradient_as_bucket_view and not stage.is_sharded else profile.bucket_bytes
         return profile.reduction_bytes + (min(most, times * self.gradient_bytes(stage)) if most else 0)
@@ -592,9 +643,9 @@ class CostModel:
         return _with_parts([(each.gathered_bytes_at(width), each.gathered_bytes) for each in layers], width)
 
     def synchronisation_ns(self, stage: Stage) -> int:
-        """Time of a replicated stage's all-reduce, or reduce-scatter where it shards; 0 without either."""
+        """Time of a replicated stage's all-reduce, or reduce-scatter where it shards; 0 if none follows its actions."""
         rounds = 1 if stage.is_sharded else 2
-        if len(stage.replicas) == 1:
+        if len(stage.replicas) == 1 or stage.is_fully_sharded:
             return 0
         return 0 if self._is_frozen(stage) else self.ring_ns(stage.replicas, self.gradient_bytes(stage), rounds=rounds)
 
@@ -648,7 +699,7 @@ class CostModel:
                 whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)
                 for device in group:
                     found[device] += _ceil(whole, len(group) * (len(stage.replicas) if stage.is_sharded else 1))
-        for stage in (each for each in stages if each.is_sharded and not each.is_gathered):
+        for stage in (each for each in stages if each.gathers_after_step):
             devices = [device for group in stage.replicas for device in group]
             end = max(found[device] for device in devices) + self.gathering_ns(stage)
             found.update(dict.fromkeys(devices, end))

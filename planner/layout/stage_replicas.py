@@ -12,6 +12,7 @@ from typing import NamedTuple
 from planner.errors import PlanError
 from planner.layout.costs import CostModel, StageCost, StageTraffic, replica_overlaps
 from planner.layout.gathers import Rank, gathering_ranks
+from planner.layout.layer_passes import require_in_step
 from planner.layout.split_placement import common, input_grad_ranges, part_of
 from planner.plan import DeviceGroup, Plan, Stage
 from profiles.cluster import Route
@@ -120,11 +121,12 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
     Where the problem lists the sizes of its microbatches, one for each size that the replica takes; what is dealt whole
     stays within its pipeline. PlanError if weights are gathered otherwise than the contract allows.
     """
+    require_in_step(plan)
     problem, ranks = costs.problem, gathering_ranks(plan)
     if problem.microbatches is None:
         found = lay_out_stages(plan.stages, costs=costs)
         return replace(found, ranks=ranks, static_bytes=costs.static_bytes_of(plan)) if ranks else found
-    if ranks:
+    if plan.shards_weights:
         raise PlanError("weights are gathered for microbatches of one size only")
     parts = (
         [

@@ -33,7 +33,7 @@ from solver_models.exact_order.propagation import (
 )
 from solver_models.exact_order.shaving import shave
 from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
-from solver_models.moves.annealing import overflow
+from solver_models.moves.annealing import longest_order, overflow
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, TAIL, Net, Policy, peak_excess, play
 
 MAX_DEPTH = 600
@@ -383,15 +383,6 @@ def _improve_drafts(
         best = value
         incumbent.device_orders[:], incumbent.lengths[:] = draft.device_orders, draft.lengths
     return best, False
-
-
-@kernel
-def longest_order(net: Net) -> int:
-    """Most actions of a device, at least 1."""
-    most = 1
-    for d in range(net.budget.shape[0]):
-        most = max(most, 3 * net.scalars[MICROBATCHES] * (net.device_start[d + 1] - net.device_start[d]))
-    return most
 
 
 @kernel

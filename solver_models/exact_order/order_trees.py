@@ -17,7 +17,6 @@ from solver_models.exact_order.branch_and_bound import (
     any_pass,
     go_back,
     go_down,
-    longest_order,
     make_decisions,
     open_pair,
     take_back,
@@ -35,6 +34,7 @@ from solver_models.exact_order.propagation import (
 )
 from solver_models.exact_order.shaving import COMES_FIRST, shave
 from solver_models.instance import Integers
+from solver_models.moves.annealing import longest_order
 from solver_models.simulation.evaluator import MICROBATCHES, Net
 
 FIRST_RUN = 100

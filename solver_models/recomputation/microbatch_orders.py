@@ -217,62 +217,6 @@ def _arrive(tables: OrderTables, state: OrderState, f: int, side: int, m: int, e
 
 
 @kernel
-def greedy_orders(tables: OrderTables, state: OrderState, cap: int, splits: bool) -> None:
-    """Write the orders of a list schedule in which every microbatch could recompute; they may stop before the end.
-
-    A device runs what can begin first: of several a backward, then an F where fewer than `cap` microbatches are in
-    flight, then a W. Actions take what they take where everything is kept.
-    """
-    num_replicas, total = state.back.shape
-    free, held = np.zeros(tables.budget.shape[0], np.int64), np.zeros(tables.budget.shape[0], np.int64)
-    count = np.zeros((num_replicas, WEIGHT_GRAD + 1), np.int64)
-    state.lengths[:], state.arrived[:] = 0, 0
-    for n in range(num_replicas):
-        for side in (ACTIVATIONS, GRADIENTS):
-            state.missing[n, side] = tables.waits[n, side]
-    while True:
-        chosen, earliest, least = -1, FAR, 3
-        for code in range(4 * num_replicas):
-            n, kind = code >> 2, code & 3
-            begin = _begin_of(tables, state, count, code, cap, splits, total)
-            step = tables.steps[n, RECOMPUTED, kind]
-            d = tables.device[n]
-            if begin < 0 or held[d] + max(step[_DURING], step[_AFTER]) > tables.budget[d]:
-                continue
-            begin, rank = max(begin, free[d]), (1, 0, 2, 0)[kind]
-            if begin < earliest or (begin == earliest and rank < least):
-                chosen, earliest, least = code, begin, rank
-        if chosen < 0:
-            return
-        n, kind, d = chosen >> 2, chosen & 3, tables.device[chosen >> 2]
-        m, side = count[n, place_of(kind)], ACTIVATIONS if kind == FORWARD else GRADIENTS
-        free[d] = earliest + tables.ticks[n, KEPT, kind]
-        held[d] += tables.steps[n, RECOMPUTED, kind, _AFTER]
-        _count_begun(count, chosen)
-        state.orders[d, state.lengths[d]] = chosen
-        state.lengths[d] += 1
-        if kind != WEIGHT_GRAD:
-            for f in range(tables.first[2 * n + side], tables.first[2 * n + side + 1]):
-                _arrive(tables, state, f, side, int64(m), int64(free[d]))
-
-
-@kernel
-def _begin_of(
-    tables: OrderTables, state: OrderState, count: Integers, code: int, cap: int, splits: bool, total: int
-) -> int:
-    """When what an action waits for is there; -1 if it is not, or if there is no such action."""
-    n, kind = code >> 2, code & 3
-    m, fuses = count[n, place_of(kind)], tables.has_weight[n] == 1 and not splits
-    if m >= total or (kind != FORWARD and (kind == BACKWARD) != fuses):
-        return -1
-    if kind == WEIGHT_GRAD:
-        return 0 if tables.has_weight[n] == 1 and m < count[n, INPUT_GRAD] else -1
-    side = ACTIVATIONS if kind == FORWARD else GRADIENTS
-    late = m - count[n, INPUT_GRAD] >= cap if kind == FORWARD else m >= count[n, FORWARD]
-    return -1 if late or state.missing[n, side, m] > 0 else int64(state.arrived[n, side, m])
-
-
-@kernel
 def anneal_orders(
     tables: OrderTables, state: OrderState, iterations: int, seed: int, temperatures: tuple[float, float]
 ) -> int:

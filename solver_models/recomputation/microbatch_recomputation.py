@@ -21,14 +21,16 @@ from solver_models.instance import (
 )
 from solver_models.recomputation.microbatch_orders import (
     FAR,
+    KEPT,
+    RECOMPUTED,
     OrderState,
     OrderTables,
     anneal_orders,
     choose_recomputed,
-    greedy_orders,
     play_orders,
 )
 from solver_models.schedule.evaluation import duration_of
+from solver_models.simulation.job_list import list_jobs, stage_jobs
 
 _KINDS = range(4)
 
@@ -83,10 +85,33 @@ class MicrobatchRecomputation:
         caps = sorted({1 + number * most // _CAPS for number in range(_CAPS)})
         for splits in {self.kept.can_split, self.kept.can_split and not saves}:
             for cap in caps:
-                state = self._make_state()
-                greedy_orders(self.tables, state, cap, splits)
+                state = self._list_schedule(cap, splits=splits)
                 if state.lengths.sum() == self._num_actions(splits) and self._fits(state):
                     yield self._read(state)
+
+    def _list_schedule(self, cap: int, *, splits: bool) -> OrderState:
+        """Orders in which every microbatch could recompute; they may stop before the end.
+
+        A device runs what can begin first: of several a backward, then an F where fewer than `cap` microbatches are in
+        flight, then a W. Actions take what they take where everything is kept.
+        """
+        tables, count, state = self.tables, self.num_microbatches, self._make_state()
+        wholes = [(FORWARD, INPUT_GRAD), (FORWARD, INPUT_GRAD, WEIGHT_GRAD) if splits else (FORWARD, BACKWARD)]
+        sent = [(each.sender, each.receiver, each.is_backward) for each in self.kept.transfers]
+        kinds = [wholes[has_weight] for has_weight in tables.has_weight]
+        of = stage_jobs(kinds, sent, caps=[cap] * len(kinds), count=count)
+        jobs = of.table(
+            tables.device,
+            ticks=tables.ticks[of.stage, KEPT, of.kind],
+            steps=tables.steps[of.stage, RECOMPUTED, of.kind],
+            lag=_column([*(each.duration for each in self.kept.transfers), 0])[of.transfer],
+            budget=tables.budget,
+        )
+        order = list_jobs(jobs)[0]
+        for device in range(len(state.lengths)):
+            own = order[jobs.device[order] == device]
+            state.orders[device, : len(own)], state.lengths[device] = 4 * of.stage[own] + of.kind[own], len(own)
+        return state
 
     def alternating(self, *, is_late: bool) -> Iterator[RecomputedOrders]:
         """One F for one backward, with ever more microbatches in flight, those that fit; if no device has two stages.

@@ -327,8 +327,8 @@ RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, DIRECTION_ROW = range(5)
 LEFT, REPLICA = 0, 1
 """Columns of `Recording.closing`."""
 
-FUSE, FORWARD_FIRST, DEPTH_FIRST, WAIT = 1, 2, 4, 8
-"""Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first; no W while an I is about to come."""
+FUSE, FORWARD_FIRST, DEPTH_FIRST = 1, 2, 4
+"""Bits of `Policy.mode`: fuse I and W; F before I; deepest stage first."""
 
 
 @kernel

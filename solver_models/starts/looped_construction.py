@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.instance import Integers
+from solver_models.instance import Integers, ShortIntegers
 from solver_models.moves.annealing import Cooling, temperature
 from solver_models.simulation.evaluator import FAR
+from solver_models.simulation.in_order import OrderedSteps, run_in_order
 
 _ROAMING_UNITS = 1 << 60
 """Units of memory that a temperature of 1 lets a step add while a cut does not fit: nearly every step is taken."""
@@ -166,66 +167,81 @@ def has_room(loop: Loop, cut: Integers, ranks: int) -> bool:
     return True
 
 
+class _LoopOrder(NamedTuple):
+    """The A actions of all ranks, each after those that it waits for, and room for when they end."""
+
+    steps: OrderedSteps
+    """Who runs them, and what they wait for."""
+    lag: Integers
+    """[A] that of the steps, for a cut."""
+    code: ShortIntegers
+    """[A] `FORWARD` or `BACKWARD` x S + stage."""
+    last: Integers
+    """[S] the last backward of every stage."""
+    ticks: Integers
+    """[A] of a cut."""
+    ends: Integers
+    """[A] of a cut."""
+
+
 @kernel
-def _play_loop(table: Integers, ranks: int, count: int, threshold: int) -> int:
-    """The makespan of the fixed order; FAR once it is certain to be no less than the threshold."""
-    stages = table.shape[1]
-    chunks = stages // ranks
-    num_forwards = count * chunks
-    ends = np.full((2, stages, count), -1, np.int64)
-    place, now, left = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
-    for s in range(stages):
-        left[s % ranks] += count * (table[FORWARD, s] + table[BACKWARD, s])
+def _order_loop(ranks: int, stages: int, count: int) -> _LoopOrder:
+    chunks, size = stages // ranks, 2 * stages * count
+    number, place = np.full((2, stages, count), -1, np.int32), np.zeros(ranks, np.int64)
+    rank_of, source, code = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
     done = 0
-    while done < 2 * num_forwards * ranks:
+    while done < size:
         for rank in range(ranks):
-            ahead = num_ahead(ranks, chunks, rank, num_forwards)
-            while place[rank] < 2 * num_forwards:
-                is_backward, number = action(place[rank], ahead, num_forwards)
-                chunk, m = slot_of(number, ranks, chunks)
-                ready = int64(0)
-                if is_backward:
-                    s = (chunks - 1 - chunk) * ranks + rank
-                    if s + 1 < stages:
-                        if ends[BACKWARD, s + 1, m] < 0:
-                            break
-                        ready = ends[BACKWARD, s + 1, m] + table[SEND_BACKWARD, s + 1]
-                else:
-                    s = chunk * ranks + rank
-                    if s > 0:
-                        if ends[FORWARD, s - 1, m] < 0:
-                            break
-                        ready = ends[FORWARD, s - 1, m] + table[SEND_FORWARD, s - 1]
-                begin = max(now[rank], ready)
-                if begin + left[rank] >= threshold:
-                    return int64(FAR)
-                direction = 1 if is_backward else 0
-                left[rank] -= table[direction, s]
-                now[rank] = ends[direction, s, m] = begin + table[direction, s]
+            ahead = num_ahead(ranks, chunks, rank, count * chunks)
+            while place[rank] < 2 * count * chunks:
+                is_backward, k = action(place[rank], ahead, count * chunks)
+                chunk, m = slot_of(k, ranks, chunks)
+                direction = BACKWARD if is_backward else FORWARD
+                s = (chunks - 1 - chunk if is_backward else chunk) * ranks + rank
+                before, needed = s + 1 if is_backward else s - 1, int64(-1)
+                if 0 <= before < stages:
+                    needed = int64(number[direction, before, m])
+                    if needed < 0:
+                        break
+                number[direction, s, m] = done
+                rank_of[done], source[done], code[done] = rank, needed, direction * stages + s
                 place[rank] += 1
                 done += 1
-    makespan = int64(0)
-    for s in range(stages):
-        makespan = max(makespan, ends[BACKWARD, s, count - 1] + table[SYNCHRONISATION, s])
-    return makespan
+    last, lag = number[BACKWARD, :, count - 1].astype(np.int64), np.zeros(size, np.int64)
+    steps = OrderedSteps(rank_of, source, lag, np.zeros(size, np.int64))
+    return _LoopOrder(steps, lag, code, last, np.zeros(size, np.int64), np.zeros(size, np.int64))
 
 
 @kernel
-def rate_cut(loop: Loop, cut: Integers, ranks: int, threshold: int, by_lower_bound: bool) -> tuple[int, int]:
-    """(units of memory that are missing, makespan or lower bound of the cut): the makespan is 0 where memory is
-    missing.
+def _play_loop(order: _LoopOrder, table: Integers, ranks: int) -> int:
+    """The makespan of the fixed order."""
+    stages, flat = table.shape[1], table.reshape(-1)
+    for k in range(order.code.shape[0]):
+        code = order.code[k]
+        order.ticks[k] = flat[code]
+        if order.steps.source[k] >= 0:
+            order.lag[k] = flat[SEND_FORWARD * stages + code + (1 if code >= stages else -1)]
+    run_in_order(order.steps, order.ticks, np.zeros(ranks, np.int64), order.ends)
+    return int64(np.max(order.ends[order.last] + table[SYNCHRONISATION]))
 
-    It is FAR once it is certain to be no less than the threshold.
-    """
+
+@kernel
+def promise_cut(loop: Loop, cut: Integers, ranks: int) -> tuple[int, int]:
+    """(units of memory that are missing, lower bound of the makespan, or 0 where memory is missing)."""
     if not has_room(loop, cut, ranks):
         missing = _missing_memory(loop, cut, ranks)
         if missing > 0:
             return missing, int64(0)
-    table, fits = stage_times(loop, cut, ranks), int64(0)
-    least = lower_bound_of(table, ranks, loop.microbatches)
-    if by_lower_bound or least >= threshold:
-        return fits, least if least < threshold else int64(FAR)
-    return fits, _play_loop(table, ranks, loop.microbatches, threshold)
+    return int64(0), lower_bound_of(stage_times(loop, cut, ranks), ranks, loop.microbatches)
+
+
+@kernel
+def _rate(loop: Loop, cut: Integers, ranks: int, order: _LoopOrder, threshold: int) -> tuple[int, int]:
+    """(units of memory that are missing, makespan, or 0 where memory is missing); from `threshold` on maybe FAR."""
+    missing, least = promise_cut(loop, cut, ranks)
+    if missing > 0:
+        return missing, least
+    return missing, _play_loop(order, stage_times(loop, cut, ranks), ranks) if least < threshold else int64(FAR)
 
 
 @kernel
@@ -246,13 +262,11 @@ def _vary_cut(cut: Integers, new: Integers) -> bool:
 
 
 @kernel
-def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_lower_bound: bool) -> tuple[int, int]:
-    """Anneal from `cut`, which then holds the best one found; returns what is missing, and its makespan or lower
-    bound.
-    """
+def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling) -> tuple[int, int]:
+    """Anneal from `cut`, which then holds the best one found; returns what is missing, and its makespan."""
     np.random.seed(cooling.seed)
-    new, current = cut.copy(), cut.copy()
-    missing, value = rate_cut(loop, cut, ranks, FAR, by_lower_bound)
+    new, current, order = cut.copy(), cut.copy(), _order_loop(ranks, cut.shape[0] - 1, loop.microbatches)
+    missing, value = _rate(loop, cut, ranks, order, FAR)
     least, best = missing, value
     if cut.shape[0] < 3:
         return least, best
@@ -261,7 +275,7 @@ def anneal_cut(loop: Loop, cut: Integers, ranks: int, cooling: Cooling, by_lower
             continue
         whole = int64(_ROAMING_UNITS) if missing > 0 else value
         slack = int64(-np.log(1 - np.random.random()) * temperature(cooling, step) * whole)
-        lacks, found = rate_cut(loop, new, ranks, FAR if missing > 0 else value + slack + 1, by_lower_bound)
+        lacks, found = _rate(loop, new, ranks, order, FAR if missing > 0 else value + slack + 1)
         if lacks <= missing + slack if missing > 0 else lacks == 0 and found <= value + slack:
             current[:] = new
             missing, value = lacks, found

@@ -1,7 +1,8 @@
 """One rank of whole runs whose stages are fully sharded; started by `test_execute_fully_sharded.py`, not imported.
 
 Every scenario is run by both ranks one after the other; what each says is written down as JSON. Plans: `f` is fully
-sharded, `s` the same plan with the optimizer's state sharded alone, `c` without; `w` is fully sharded, I and W apart.
+sharded, `s` the same plan with the optimizer's state sharded alone, `c` without; `w` is fully sharded, I and W apart;
+`p` is fully sharded by the plan itself.
 """
 
 import gc
@@ -72,6 +73,14 @@ def alike(folder: Path) -> Any:
             "bytes": [state_bytes(whole), state_bytes(fully)],
         }
     return found
+
+
+def planned(folder: Path) -> Any:
+    """After an evaluation, which no backward follows, all weights are in parts."""
+    whole, fully = start(folder, dropping(), "c"), start(folder, dropping(), "p")
+    losses = [torch.tensor(execution.evaluate(5)) for execution in (whole, fully)]
+    parameters = [each for stage in fully.stages for each in stage.submod.parameters()]
+    return are_close(losses[:1], losses[1:]) and all(hasattr(each, "device_mesh") for each in parameters)
 
 
 class Large(nn.Module):
@@ -256,6 +265,7 @@ def unlike_replicas(folder: Path) -> Any:
 
 SCENARIOS = [
     alike,
+    planned,
     held,
     unlike_replicas,
     resumes,

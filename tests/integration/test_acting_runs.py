@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_execute_command import ROOT, start_ranks
+from tests.planner.execute.test_enter import ROOT, start_ranks
 
 MODEL = "tests.integration.acting_training:make"
 

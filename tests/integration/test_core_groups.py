@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_execute_command import losses, messages, start_ranks, write
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.execute.test_enter import losses, messages, start_ranks, write
 
 MODEL = ["--model", "execute_failures:sound", "--steps", 2]
 

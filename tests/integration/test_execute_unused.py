@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_execute import Case, drawn, run_cases, sharded, with_samples
-from tests.integration.test_execute_fully_sharded import apart, fully
 from tests.long_runs import IS_LONG
+from tests.planner.execute.parallel.test_full_sharding import apart, fully
+from tests.planner.execute.run.test_execution import Case, drawn, run_cases, sharded, with_samples
 
 TWO: dict[str, Case] = {
     "two replicas": drawn("0/1", cut=(2,), num_microbatches=2, model="choosing"),

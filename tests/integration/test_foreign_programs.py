@@ -24,10 +24,11 @@ from planner.replanning.observations import read_observations
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.integration.forked_ranks import run_script
-from tests.integration.test_execute_command import environment, losses, start_ranks
 from tests.long_runs import IS_LONG, long_only
+from tests.planner.execute.test_enter import environment, losses, start_ranks
 from tests.planner.export.chains import make_chain, make_plan
-from tests.planner.export.test_targets import PARSERS, cut, language_model, replicated
+from tests.planner.export.test_deepspeed import replicated
+from tests.planner.export.test_targets import PARSERS, cut, language_model
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -13,4 +13,6 @@ HASTY = shortened(
 """Anneals of a round take a fifth of a second otherwise, most of what small problems take."""
 
 make_plan = partial(planning.make_plan, params=HASTY)
+make_plans = partial(planning.make_plans, params=HASTY)
+make_pareto = partial(planning.make_pareto, params=HASTY)
 """As the planner's, but for these parameters where none are given."""

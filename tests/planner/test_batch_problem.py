@@ -20,14 +20,13 @@ from planner.judge.batch import profile_run
 from planner.layout.costs import CostModel
 from planner.plan import Plan, SizeResult
 from planner.plan_kind import describe_kind, differences, kind_of
-from planner.planning import Limits, make_plans
-from planner.problem import Options, Problem
+from planner.planning import Limits
+from planner.problem import Options
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
-from profiles.microbatch_sizes import measured_sizes, profile_at
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.long_runs import shortened
-from tests.planner.hasty import make_plan
+from tests.planner.hasty import make_plan, make_plans
 
 ROUND = Limits(time_limit_s=120, max_rounds=2)
 
@@ -146,20 +145,6 @@ def test_another_size_than_the_candidates_is_refused():
         replace(question.at(2), num_microbatches=3)
     with pytest.raises(ValueError, match=r"microbatch_size is missing"):
         problem_for(question, Plan(problem=question.at(2).at_its_size().reference(), stages=(), schedule={}))
-
-
-def test_bytes_grow_with_the_samples():
-    """Tests that stash, checkpoint, edges and their parts are in proportion, rounded up, and state is not."""
-    wide = WidthBytes(width=2, state_bytes=7, stash_bytes=6, workspace_bytes=2)
-    layer = make_layer("x", {None: 9, 2: 5}, weight_stash_bytes=3, checkpoint_bytes=1, workspace_bytes=6, wider=(wide,))
-    profile = make_batch([layer, make_layer("y", STEPS)]).profile
-    small, large = profile_at(profile, 1), profile_at(profile, 6)
-    x = small.by_name["x"]
-    assert (x.state_bytes, x.stash_bytes, x.weight_stash_bytes, x.checkpoint_bytes) == (10, 2, 1, 1)
-    assert (x.workspace_bytes, large.by_name["x"].workspace_bytes, x.wider[0].stash_bytes) == (6, 9, 2)
-    assert [cost.microbatch_size for cost in x.costs] == [4, 2]
-    assert (small.edges[0].bytes, large.edges[0].bytes, small.microbatch_size) == (2, 8, 1)
-    assert profile_at(profile, 4) is profile
 
 
 def test_scaling_that_was_not_stated_stays_what_it_meant():
@@ -413,13 +398,3 @@ def test_a_looped_program_gets_a_plan_of_its_own():
     text = render_megatron(make_megatron_job(problem, plan))
     assert "--global-batch-size 8" in text
     assert f"--micro-batch-size {plan.problem.microbatch_size // replicas}" in text
-
-
-def test_measured_sizes_of_an_unknown_size():
-    """Tests that a profile of unknown size has no sizes, and cannot be had at one."""
-    profile = make_batch(two_layers()).profile
-    unknown = replace(profile, microbatch_size=None, layers=tuple(two_layers({None: 5})))
-    assert measured_sizes(unknown, ["gpu"]) == ()
-    with pytest.raises(ValueError, match="microbatch_size = null, so nothing is known of 2 samples"):
-        profile_at(unknown, 2)
-    assert isinstance(make_batch(two_layers()).at(1), Problem)

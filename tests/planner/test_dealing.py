@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from examples.dealing import DealtBatches
 from planner.dealing import Dealing, Durations, StageTimes, balance_durations, bound_dealings, deal, pipeline_actions
-from planner.fidelity.balance_advice import rebalance
 from planner.fidelity.run_replay import replay_ns
-from planner.planning.starts.annealed_deals import CompiledAnnealing
 from profiles.importers.straggler import RunAction, RunStep
 from tests.long_runs import examples
 
@@ -114,28 +112,6 @@ def test_waiting_for_the_first_backward_is_counted():
     dealing = balance_durations([one] * 8, 2)
     assert dealing.lower_bound_ns == 4 * 60
     assert bound_dealings([one] * 8, 2, is_1f1b=True) == dealing.largest_ns == 4 * 60 + 10
-
-
-def test_annealing_finds_what_exchanges_do_not():
-    """Tests that annealed hands hold everything once and end no later, here earlier: the long ones side by side."""
-    short, long = (Durations(forward_ns=(17 * k, 21 * k), backward_ns=(33 * k, 34 * k)) for k in (1, 3))
-    given = [long] * 4 + [short] * 12
-    quick = balance_durations(given, 4)
-    annealed = balance_durations(given, 4, annealing=CompiledAnnealing(trials=4_000))
-    assert sorted(itertools.chain(*annealed.pipelines)) == list(range(16))
-    assert annealed.lower_bound_ns <= annealed.largest_ns <= quick.largest_ns
-    alone = balance_durations(given, 1, annealing=CompiledAnnealing(trials=10))
-    assert alone == balance_durations(given, 1)
-
-
-@given(given=microbatches(most=8))
-def test_a_step_dealt_anew_takes_as_long_as_promised(given: list[Durations]):
-    """Tests that the replay of the step dealt anew ends when the dealing says, and not after the step as run."""
-    count = 2 if len(given) % 2 == 0 else 1
-    size = len(given) // count
-    step = make_step([given[i * size : (i + 1) * size] for i in range(count)])
-    anew, dealing = rebalance(step)
-    assert replay_ns(anew) == dealing.largest_ns
 
 
 def test_costs_are_interpolated_and_never_invented():

@@ -9,12 +9,13 @@ from api.inputs import make_question
 from planner.decide_all import open_decisions
 from planner.export.megatron import make_megatron_job
 from planner.export.targets import TARGETS, restrict_question
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.model_profile import LayerCost, ModelProfile, WidthBytes
 from profiles.workload import Workload
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 NAMES = ("embedding", "block0", "block1", "head")
 

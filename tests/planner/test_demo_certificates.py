@@ -4,11 +4,12 @@ import pytest
 
 from planner.batch_problem import BatchProblem, problem_for, question_of_workload
 from planner.evidence.check_evidence import rederive
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options
 from profiles.documents.validation import validate
 from profiles.load import demo_names, load_workload
 from tests.long_runs import long_only
+from tests.planner.hasty import make_plan
 
 
 @long_only

@@ -23,7 +23,7 @@ from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.what_if.change import Change, apply_change
 from tests.planner.builders import make_plan
-from tests.planner.test_microbatches import listed
+from tests.planner.judge.test_microbatches import listed
 
 EQUAL = "microbatches lists 2 sizes, but {} assumes equal ones; plan with num_microbatches instead (-m N)"
 EXPORT = "problem.microbatches lists 2 sizes, but {} supports equal microbatches only; plan with num_microbatches"

@@ -9,12 +9,13 @@ from api.failures import Exit, describe_failure
 from planner.batch_problem import BatchProblem
 from planner.errors import ContradictionError, InfeasibleProblemError, NoPlanFoundError
 from planner.option_conflicts import require_consistent
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, PinnedLayer, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 from tests.long_runs import shortened
+from tests.planner.hasty import make_plan
 
 
 def pins(**device_of: str) -> tuple[PinnedLayer, ...]:

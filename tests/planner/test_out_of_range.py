@@ -6,17 +6,17 @@ import pytest
 
 from planner.actions import Action
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.bounds.bisection import REFUTED_NS, largest_refuted, next_above
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.certificate import check_certificate, make_bound, rules_out_every_deadline
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import MOST_NS, Options, Problem
 from planner.verify import verify
 from profiles.field_rules import MAX_NANOSECONDS
 from solver_models.covering import Covering
 from tests.planner.evidence.test_certificate import bound_of, make_chain
+from tests.planner.hasty import make_plan
 
 ROUND = Limits(max_rounds=1, time_limit_s=60)
 ONE_EACH = Options(max_stages_per_device=1, max_replicas=1)
@@ -49,20 +49,6 @@ def test_what_no_deadline_mends_has_no_plan(problem: Problem):
         make_plan(problem, limits=ROUND)
 
 
-def test_no_deadline_beyond_the_last_is_tried():
-    """Tests that strides end at the last deadline, and that one that is out of reach ends the search."""
-    asked = list[int]()
-
-    def is_out(deadline: int) -> bool:
-        asked.append(deadline)
-        return True
-
-    assert largest_refuted(is_out, 5, steps=200) == REFUTED_NS + 1
-    assert max(asked) == REFUTED_NS
-    assert next_above(REFUTED_NS, 1) == REFUTED_NS
-    assert next_above(REFUTED_NS + 7, 1) == REFUTED_NS + 7
-
-
 @pytest.mark.parametrize("ns", [1, 10**9, MAX_NANOSECONDS])
 def test_a_bound_is_never_beyond_what_a_plan_can_take(ns: int):
     """Tests that a bound says that there is no plan only where it is above all work and transfers together."""
@@ -71,16 +57,6 @@ def test_a_bound_is_never_beyond_what_a_plan_can_take(ns: int):
     assert not rules_out_every_deadline(problem, value)
     assert not rules_out_every_deadline(problem, 9 * 2 * ns)
     assert rules_out_every_deadline(problem, MOST_NS)
-
-
-def test_times_longer_than_the_last_deadline_are_no_proof():
-    """Tests that no bound on a plan longer than every deadline tried is taken for a refutation."""
-    count = REFUTED_NS // MAX_NANOSECONDS + 1
-    problem = make_chain([(MAX_NANOSECONDS, MAX_NANOSECONDS, 0)], num_devices=1, num_microbatches=count, gradient=0)
-    bound = make_bound(problem, CostModel(problem))
-    assert bound.value_ns > REFUTED_NS
-    assert not rules_out_every_deadline(problem, bound.value_ns)
-    assert problem.longest_work_ns == 2 * count * MAX_NANOSECONDS
 
 
 @pytest.mark.parametrize("ns", [2**20, 2**40, 2**42, MAX_NANOSECONDS])

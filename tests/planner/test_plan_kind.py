@@ -6,9 +6,9 @@ import pytest
 
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
-from planner.planning import make_plans
 from planner.problem import Problem
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
+from tests.planner.hasty import make_plans
 
 
 def two_devices() -> Problem:

@@ -119,7 +119,8 @@ def test_what_the_makefile_installs_first_is_all_that_compiling_needs(repository
 
 FIRST_PLAN = """
 import sys
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
+from tests.planner.hasty import make_plan
 from planner.planning.named_params import params_with
 from planner.problem import Options, Problem
 from profiles.load import load_workload

@@ -9,7 +9,6 @@ from pathlib import Path
 import pulp
 import pytest
 
-from planner.planning import make_plan
 from planner.progress import Limits
 from solver_models import pulp_solvers
 from solver_models.complete.programme import Programme
@@ -25,6 +24,7 @@ from solver_models.pulp_solvers import (
     solve_checked,
 )
 from solver_models.result import SolverFailedError, Status
+from tests.planner.hasty import make_plan
 from tests.solver_models.complete.test_complete_model import open_problem
 from tests.solver_models.nets import Case, random_restrictions
 
@@ -220,13 +220,6 @@ def test_an_incumbent_is_no_bound(monkeypatch: pytest.MonkeyPatch):
     answer = master.solve(time_limit_s=60)
     assert answer is not None
     assert answer.bound == 101
-
-
-def test_a_claim_above_a_known_solution_is_a_failure():
-    """Tests that a bound above the objective of the start is refused."""
-    claim = CheckedAnswer(status="optimal", values={"x": 3, "y": 0}, bound=6.0)
-    with pytest.raises(SolverFailedError, match="nothing is below 6, but was given 4"):
-        checked(two_variables(), claim, solver="any", hint={"x": 1, "y": 2})
 
 
 def test_the_solver_that_comes_along():

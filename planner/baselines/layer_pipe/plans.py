@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from planner.actions import Action, Kind
@@ -17,6 +16,7 @@ from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Share, Stage
 from planner.simulation.simulate import simulate
+from solver_models.simulation.job_list import NOBODY, list_jobs, make_jobs
 
 
 def make_layer_pipe_plan(costs: CostModel, *, halves: bool = True, has_time: HasTime = always) -> Plan:
@@ -95,8 +95,7 @@ def make_split_plan(costs: CostModel, stages: tuple[Stage, ...], *, has_time: Ha
     plans = []
     for ranks in RANKS:
         require_time(has_time)
-        device_orders = _Scheduler(costs, jobs, links=links, ranks=ranks).play()
-        schedule = {device: tuple(device_order) for device, device_order in device_orders.items()}
+        schedule = _order(costs, jobs, links=links, ranks=ranks)
         plans.append(Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule))
     return min(plans, key=lambda plan: simulate(costs.problem, plan, costs=costs).makespan_ns)
 
@@ -159,66 +158,31 @@ def _link_jobs(costs: CostModel, stages: Sequence[Stage], *, jobs: dict[_Job, in
     return followers
 
 
-Ranks = dict[Kind, int]
-
-RANKS: tuple[Ranks, ...] = ({"I": 0, "W": 1, "F": 2}, {"I": 0, "F": 1, "W": 2})
-"""What goes first among actions that are ready: W before F holds fewer stashes, F before W keeps others busy."""
+RANKS = ("IWF", "IFW")
+"""What goes first of what is ready: W before F holds fewer stashes, F before W keeps others busy."""
 
 
-class _Scheduler:
-    """List scheduling of jobs that wait for one another; between two devices one thing is sent at a time."""
-
-    def __init__(
-        self, costs: CostModel, jobs: dict[_Job, int], *, links: dict[_Job, list[_Wait]], ranks: Ranks
-    ) -> None:
-        self.costs, self.jobs, self.links, self.ranks = costs, jobs, links, ranks
-        self.missing = dict.fromkeys(jobs, 0)
-        for waits in links.values():
-            for wait in waits:
-                self.missing[wait.job] += 1
-        self.waiting: dict[str, list[tuple[int, int, int, Action]]] = {device: [] for _, device in jobs}
-        self.device_orders: dict[str, list[Action]] = {device: [] for device in self.waiting}
-        self.is_busy = dict.fromkeys(self.waiting, False)
-        self.channel_free: dict[tuple[str, str], int] = {}
-        self.events: list[tuple[int, int, _Job]] = []
-
-    def play(self) -> dict[str, list[Action]]:
-        for job, count in self.missing.items():
-            if not count:
-                self._release(job)
-        for device in self.waiting:
-            self._start(0, device)
-        while self.events:
-            now, is_end, job = heappop(self.events)
-            if is_end:
-                self.is_busy[job.device] = False
-                for wait in self.links[job]:
-                    heappush(self.events, (self._arrival(now, job.device, wait=wait), 0, wait.job))
-            else:
-                self.missing[job] -= 1
-                if not self.missing[job]:
-                    self._release(job)
-            self._start(now, job.device)
-        return self.device_orders
-
-    def _arrival(self, now: int, device: str, *, wait: _Wait) -> int:
-        target = wait.job.device
-        if target == device:
-            return now
-        route = self.costs.problem.cluster.route(device, target, num_bytes=wait.num_bytes)
-        end = max(now, self.channel_free.get((device, target), 0)) + route.duration_ns(wait.num_bytes)
-        self.channel_free[device, target] = end
-        return end
-
-    def _release(self, job: _Job) -> None:
-        action = job.action
-        heappush(self.waiting[job.device], (self.ranks[action.kind], action.microbatch, action.stage, action))
-
-    def _start(self, now: int, device: str) -> None:
-        if self.is_busy[device] or not self.waiting[device]:
-            return
-        action = heappop(self.waiting[device])[-1]
-        self.is_busy[device] = True
-        self.device_orders[device].append(action)
-        job = _Job(action, device)
-        heappush(self.events, (now + self.jobs[job], 1, job))
+def _order(
+    costs: CostModel, jobs: dict[_Job, int], *, links: dict[_Job, list[_Wait]], ranks: str
+) -> dict[str, tuple[Action, ...]]:
+    """Device orders by list scheduling; between two devices one thing is sent at a time, and memory is no matter."""
+    numbers, names = {job: number for number, job in enumerate(jobs)}, list(dict.fromkeys(job.device for job in jobs))
+    ranking = sorted(jobs, key=lambda job: (ranks.index(job.action.kind), job.action.microbatch, job.action.stage))
+    rank = {job: number for number, job in enumerate(ranking)}
+    edges, channels = list[tuple[int, int, int, int]](), dict[tuple[str, str], int]()
+    for job in jobs:
+        for wait in links[job]:
+            pair, lag, channel = (job.device, wait.job.device), 0, NOBODY
+            if pair[0] != pair[1]:
+                channel = channels.setdefault(pair, len(channels))
+                lag = costs.problem.cluster.route(*pair, num_bytes=wait.num_bytes).duration_ns(wait.num_bytes)
+            edges.append((numbers[job], numbers[wait.job], lag, channel))
+    columns = {
+        "device": [names.index(job.device) for job in jobs],
+        "ticks": list(jobs.values()),
+        "rank": [rank[job] for job in jobs],
+    }
+    order, _ = list_jobs(make_jobs(columns, budget=[0] * len(names), edges=edges))
+    every = list(jobs)
+    ordered = [every[number] for number in order.tolist()]
+    return {name: tuple(job.action for job in ordered if job.device == name) for name in names}

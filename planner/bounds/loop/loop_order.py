@@ -3,8 +3,9 @@
 from functools import lru_cache
 
 import numpy
+from numpy.typing import NDArray
 
-from planner.bounds.minimum_costs import Integers
+Integers = NDArray[numpy.int64]
 
 FORWARD, BACKWARD = range(2)
 """The way an action goes: F, or a whole backward pass."""

@@ -17,7 +17,8 @@ def require(cluster: Any) -> None:
 
 
 DECISION = Decision(
-    bounds=QUICK_BOUNDS,
+    bounds=QUICK_BOUNDS | {"host"},
+    is_demand=True,
     is_refined=True,
     one_size_only=True,
     has_one_clock=True,

@@ -20,7 +20,7 @@ from planner.execute.parallel.group_parts import GroupPart
 from planner.execute.parallel.reduction import BUCKET_BYTES
 from planner.execute.parallel.sharding import ShardedReduction, is_single
 from planner.execute.torch_versions.collectives import all_gather_single
-from planner.execute.torch_versions.sharded_gradients import reduce_now, watch_used
+from planner.execute.torch_versions.sharded_gradients import make_ready, reduce_now, watch_used
 
 
 class _ReplicaPart(GroupPart):
@@ -87,18 +87,24 @@ class LayerSharder:
         fsdp.share_comm_ctx(list(self._cut.values()))
         return ActiveLayers(self._cut)
 
-    def join(self) -> "ShardedLayers":
-        """To be called when all layers are cut: one of them at a time reduces, and gathers ahead of its turn.
+    def join(self, *, keeps_last: bool = False) -> "ShardedLayers":
+        """To be called when all layers are cut: one of them at a time reduces, and each gathers the next one.
 
-        In a backward each gathers the one before it, if that has one, too. By itself torch would take for it what ran
-        before in the newest forward, which is the last layer where several microbatches are in flight.
+        Left to itself torch would gather none ahead in a forward of layers that have no module in common: each waits
+        for all that was computed so far. For a backward it would take what ran before in the newest forward, which is
+        the last layer where several microbatches are in flight.
+        `keeps_last`: whether a backward follows each forward at once, so that the last layer's weights stay.
         """
         fsdp.share_comm_ctx(list(self._cut.values()))
         names = list(self._cut)
         for place, name in enumerate(names):
+            make_ready(self._cut[name])
+            self._cut[name].set_modules_to_forward_prefetch([self._cut[each] for each in names[place + 1 : place + 2]])
             before = [each for each in names[max(0, place - 1) : place] if each in self._trained]
             ahead = [self._cut[each] for each in before or [name]]  # itself: it is there already
             self._cut[name].set_modules_to_backward_prefetch(ahead)
+        if keeps_last and names:
+            self._cut[names[-1]].set_reshard_after_forward(False)
         return ShardedLayers({name: self._cut[name] for name in reversed(self._trained)})
 
 
@@ -191,6 +197,13 @@ class FullyShardedReduction(ShardedReduction):
         for part in self.held if divisor != 1 else ():
             if part.parameter.grad is not None:
                 part.parameter.grad.div_(divisor)
+
+
+def free_weights(module: nn.Module) -> None:
+    """Give back what a forward has gathered that no backward follows."""
+    for each in module.modules():
+        if isinstance(each, fsdp.FSDPModule):
+            each.reshard()
 
 
 def unique_parts(parts: Mapping[str, GroupPart]) -> list[_ReplicaPart]:

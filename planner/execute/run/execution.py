@@ -17,6 +17,7 @@ from planner.execute.model.listed_microbatches import are_listed
 from planner.execute.model.loss_totals import LossSums, LossTotals
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveStages
+from planner.execute.parallel.full_sharding import free_weights
 from planner.execute.parallel.group_parts import GroupParts
 from planner.execute.parallel.process_groups import ProcessGroups
 from planner.execute.parallel.sharding import ShardedReduction
@@ -388,6 +389,9 @@ class Execution:
         with evaluating([stage.submod for stage in self.stages]):
             for microbatch in range(count):
                 forward.run(microbatch, partial(visit, microbatch))
+        for stage in self.stages:
+            if stage.stage_index in self.preparation.fully_sharded:
+                free_weights(stage.submod)
         return self.totals.tell(self.totals.start(found, self.totals.count_tokens(share.targets), count=count))[0]
 
     def _make_forward_pass(self, share: BatchShare) -> ForwardPass:

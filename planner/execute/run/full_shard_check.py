@@ -27,20 +27,21 @@ def find_fully_sharded(
     split: str,
     is_asked: bool = True,
 ) -> frozenset[int]:
-    """The stages with `shard` and replicas; unless that `is_asked` for, those that the plan gathers.
+    """The stages with `shard` and replicas; unless that `is_asked` for, those whose weights the plan shards.
 
     `layers`: per stage its layers on the meta device, by name; `split`: how I and W are split.
 
     Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
     """
     if torch_version() < OLDEST:
-        what = "fully_shard" if is_asked else "gathering stages (max_active_stages)"
+        what = "fully_shard" if is_asked else "sharding weights (max_active_stages, fully_shard)"
         raise ValueError(
             f"torch {torch.__version__} is installed, but {what} needs more; install {show(OLDEST)} or later"
         )
     gathered = [number for rank in _gathering_ranks(plan) for number in rank.stages]
     sharded = [n for n, stage in enumerate(plan.stages) if stage.shard != "none" and layout.num_replicas_of(n) > 1]
-    found = sharded if is_asked else sorted(gathered)
+    planned = {*gathered, *(number for number in sharded if plan.stages[number].is_fully_sharded)}
+    found = sharded if is_asked else sorted(planned)
     if not found:
         raise ValueError(
             "fully_shard is set, but no stage of the plan has replicas that shard; plan with pipeplan plan "
@@ -48,7 +49,7 @@ def find_fully_sharded(
         )
     for number in found:
         faults = [*_faults_of_plan(number, training, layout=layout, split=split)]
-        remedy = "or plan without max_active_stages" if number in gathered else _REMEDY
+        remedy = "or plan without max_active_stages and fully_shard" if number in planned else _REMEDY
         for text in (*faults, *_faults_of_layers(training, layers[number])):
             raise ValueError(f"stage {number} would be fully sharded, but {text}, {remedy}")
     return frozenset(found)

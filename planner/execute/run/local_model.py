@@ -223,18 +223,16 @@ class LocalModel:
 
     def _make_sharded_layers(self, number: int) -> tuple[dict[str, nn.Module], ShardedLayers | None]:
         """The layers of a stage of which each replica holds a part, each made whole and cut before the next."""
-        tied, is_gathered = (
-            {name for names in self.training.tied for name in names},
-            self.plan.stages[number].is_gathered,
-        )
+        tied, planned = {name for names in self.training.tied for name in names}, self.plan.stages[number]
+        is_counted = planned.is_gathered or planned.is_fully_sharded
         group = self.groups.stages[number]
-        sharder = LayerSharder(group=group, device=self.device, tied=tied, keeps_frozen=is_gathered)
+        sharder = LayerSharder(group=group, device=self.device, tied=tied, keeps_frozen=is_counted)
         layers = {}
         for name in self.preparation.wirings[number].layers:
             layers[name] = make_layer(self.training, name, device=self.device)
             self.parts.add(name, sharder.cut(name, layers[name]))
-        if not is_gathered:
-            return layers, sharder.join()
+        if not planned.is_gathered:
+            return layers, sharder.join(keeps_last=planned.is_fully_sharded)
         self.active[number] = sharder.activate()
         return layers, None
 

@@ -118,7 +118,7 @@ def prepare(
     edges = find_edges(wirings)
     synchronised = _find_synchronised(layout, shapes, split=split)
     fully = frozenset[int]()
-    if fully_shard or plan.max_active_stages is not None:
+    if fully_shard or plan.shards_weights:
         fully = find_fully_sharded(
             plan, training, layout=layout, layers=tracer.layers, split=split, is_asked=fully_shard
         )

@@ -1,4 +1,4 @@
-"""Gradients of a layer under `fully_shard` that came outside of its backward; private to torch 2.13 to 2.15."""
+"""What a layer under `fully_shard` does before or outside of its own passes; private to torch 2.13 to 2.15."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,11 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from planner.execute.torch_versions.supported import torch_version
+
+
+def make_ready(layer: FSDPModule) -> None:
+    """Let the layer be gathered before its first forward."""
+    cast(Any, layer)._get_fsdp_state()._lazy_init()
 
 
 def reduce_now(layer: FSDPModule) -> None:

@@ -1,7 +1,7 @@
-"""Rules: stages that gather their weights can, and the plan says how many at a time."""
+"""Rules: stages that gather their weights can, and the plan says how many at a time, or gathers each layer."""
 
 from planner.judge.case import Case, Finding, Findings
-from planner.judge.stage_replicas import is_gathered, is_split
+from planner.judge.stage_replicas import is_fully_sharded, is_gathered, is_split
 
 
 def gathered_limit(case: Case) -> Findings:
@@ -52,5 +52,37 @@ def gathered_order(case: Case) -> Findings:
                     yield Finding(f"device {device}", f"the order of {first}", "another", message)
 
 
-RULES = (gathered_limit, gathered_forbidden, gathered_ranks)
+def full_shard_forbidden(case: Case) -> Findings:
+    """Replicas shard everything only if `fully_shard` allows it."""
+    for number, stage in enumerate(case.plan.stages):
+        if is_fully_sharded(stage) and not case.options.fully_shard:
+            message = f"Stage {number} is fully sharded, which fully_shard = false forbids."
+            yield Finding(f"stage {number}", "another shard", "full", message)
+
+
+def full_shard_alone(case: Case) -> Findings:
+    """A stage that is fully sharded is the plan's only one, on single devices that take equal shares."""
+    for number, stage in enumerate(case.plan.stages):
+        is_narrow = all(len(group) == 1 for group in stage.replicas) and not (is_split(stage) or stage.samples)
+        is_alike = case.problem.microbatches is None and not case.plan.dealing
+        if is_fully_sharded(stage) and not (len(case.plan.stages) == 1 and is_narrow and is_alike):
+            message = f"Stage {number} is fully sharded, but not alone, or not on single devices with equal shares."
+            yield Finding(f"stage {number}", "one stage on single devices", len(case.plan.stages), message)
+
+
+def full_shard_order(case: Case) -> Findings:
+    """The devices of a fully sharded stage run every microbatch's F and backward pass in turn, all in one order."""
+    stage = case.plan.stages[0]
+    if not is_fully_sharded(stage):
+        return
+    first = case.plan.schedule[stage.replicas[0][0]]
+    back = "B" if case.reading.has_weight_grad[0] else "I"
+    wanted = [(kind, 0, each.microbatch) for each in first[::2] for kind in ("F", back)]
+    for device in (group[0] for group in stage.replicas):
+        if list(map(tuple, case.plan.schedule[device])) != wanted:
+            message = f"{device} does not run F and {back} of one microbatch after the other, as the others do."
+            yield Finding(f"device {device}", f"F and {back} in turn, in one order", "another order", message)
+
+
+RULES = (gathered_limit, gathered_forbidden, gathered_ranks, full_shard_forbidden, full_shard_alone)
 """The rules of this page that ask nothing of device orders, in the order in which they are applied."""

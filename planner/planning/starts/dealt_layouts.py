@@ -3,13 +3,14 @@ make.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy
 
-from planner.actions import Action
+from planner.actions import Action, Kind
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
 from planner.layout.costs import CostModel
@@ -17,9 +18,12 @@ from planner.layout.stage_replicas import lay_out_stages, memory_steps
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from solver_models.instance import Integers
-from solver_models.simulation.dealt_play import STUCK, ListedStages, play_assignment
+from solver_models.simulation.job_list import JobTable, StageJobs, list_jobs, stage_jobs
 
-KINDS = "FIWB"
+KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
+
+STUCK = 1 << 61
+"""When an assignment ends that does not fit into memory."""
 
 Assignments = Sequence[Sequence[int]]
 """By pipeline its microbatches, in order."""
@@ -76,6 +80,25 @@ def carried_over(stages: Sequence[Stage], blocks: Sequence[Sequence[str]]) -> tu
     return tuple(replace(stage, replicas=own) for stage, own in zip(stages, groups, strict=True))
 
 
+class _StageTables(NamedTuple):
+    """S stages on P positions, with E transfers between them, for microbatches of C sizes."""
+
+    position: Integers
+    """[S] who runs the stage."""
+    has_weight: list[bool]
+    """[S] whether there is a W."""
+    ticks: Integers
+    """[C, S, 4] of F, I, W and B."""
+    steps: Integers
+    """[C, S, 4, 2] bytes that an action adds while it runs, and those that it adds for good."""
+    transfers: list[tuple[int, int, bool]]
+    """[E] sending stage, receiving stage, whether a gradient."""
+    delay: Integers
+    """[C, E + 1] ticks of the transfers; nothing in the last column."""
+    budget: Integers
+    """[P] bytes beside what is resident."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AssignmentTable:
     """What assignments take on the stages of a layout: on those of its first pipeline, which the others are like."""
@@ -98,7 +121,7 @@ class AssignmentTable:
         """The same stages with another depth, or with I and W apart; what stages cost is not added up again."""
         other = replace(self, depth=depth, fuses=fuses)
         same: dict[str, object] = {
-            name: self.__dict__[name] for name in ("own", "sizes", "_costs") if name in self.__dict__
+            name: self.__dict__[name] for name in ("own", "sizes", "tables") if name in self.__dict__
         }
         other.__dict__.update(same)
         return other
@@ -115,39 +138,35 @@ class AssignmentTable:
         return numpy.array([order[size] for size in self.problem.microbatches or ()], dtype=numpy.int64)
 
     @cached_property
-    def tables(self) -> ListedStages:
-        """For the kernel."""
-        groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
-        position = [groups.index(stage.replicas[0]) for stage in self.own]
-        caps = [self._cap(number, position=position, num_positions=len(groups)) for number in range(len(self.own))]
-        return self._costs._replace(cap=_column(caps), fuses=_column([int(self.fuses)]))
-
-    @cached_property
-    def _costs(self) -> ListedStages:
-        """Without what the depth decides."""
+    def tables(self) -> _StageTables:
+        """What the actions of the stages take, hold and send."""
         at = [lay_out_stages(self.own, costs=self.costs.at(size)) for size in self.problem.sizes]
         costs = [[each.cost for each in laid_out.replicas] for laid_out in at]
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
-        position = [groups.index(stage.replicas[0]) for stage in self.own]
-        pairs = [(sent.sender, sent.receiver) for sent in at[-1].transfers if not sent.is_backward]
+        transfers = [sent[:3] for sent in at[-1].transfers]
         ticks = [{sent[:3]: sent.ticks for sent in laid_out.transfers} for laid_out in at]
-        delay = [[(row[a, b, False], row.get((b, a, True), 0)) for a, b in pairs] for row in ticks]
-        return ListedStages(
-            position=_column(position),
-            has_weight=_column([int(cost.has_weight_grad) for cost in costs[0]]),
+        return _StageTables(
+            position=_column([groups.index(stage.replicas[0]) for stage in self.own]),
+            has_weight=[cost.has_weight_grad for cost in costs[0]],
             ticks=_column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
             steps=_column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
-            transfers=_column([(a, b, int((b, a, True) in ticks[-1])) for a, b in pairs]).reshape(-1, 3),
-            delay=_column(delay).reshape(len(at), -1, 2),
+            transfers=transfers,
+            delay=_column([[*(row.get(sent, 0) for sent in transfers), 0] for row in ticks]),
             budget=_column([self._room(group) for group in groups]),
-            cap=_column(position),
-            fuses=_column([0]),
         )
 
-    def _cap(self, number: int, *, position: list[int], num_positions: int) -> int:
+    @cached_property
+    def _jobs_of(self) -> Callable[[int], StageJobs]:
+        """The jobs of so many microbatches."""
+        num_positions = len(self.tables.budget)
+        caps = [self._cap(number, num_positions=num_positions) for number in range(len(self.own))]
+        kinds = [(0, 3) if has and self.fuses else (0, 1, 2) if has else (0, 1) for has in self.tables.has_weight]
+        return cache(lambda count: stage_jobs(kinds, self.tables.transfers, caps=caps, count=count))
+
+    def _cap(self, number: int, *, num_positions: int) -> int:
         """Microbatches of a stage between F and I: in 1F1B with one stage per device those of the stages after it."""
-        chunks = len(position) // num_positions
-        ahead = num_positions - position[number] + (chunks - 1) * num_positions
+        chunks = len(self.own) // num_positions
+        ahead = num_positions - int(self.tables.position[number]) + (chunks - 1) * num_positions
         return max(1, round(self.depth * (len(self.own) - number if chunks == 1 else ahead)))
 
     def _room(self, group: DeviceGroup) -> int:
@@ -161,13 +180,24 @@ class AssignmentTable:
         plan = Plan(problem=self.problem.reference(), stages=self.stages, schedule={})
         return self.costs.static_bytes_of(replace(plan, dealing=(everything,) * len(self.stages[0].replicas)))
 
-    @cached_property
-    def _order(self) -> Integers:
-        return numpy.empty(3 * len(self.own) * self.problem.num_microbatches + 1, dtype=numpy.int64)
-
     def play(self, assignment: Sequence[int]) -> int:
         """When a pipeline with these microbatches, in this order, ends."""
-        return int(play_assignment(self.tables, self.sizes[list(assignment)], self._order)) if assignment else 0
+        if not assignment:
+            return 0
+        jobs = self._jobs(assignment)
+        order, end = list_jobs(jobs)
+        return end if len(order) == len(jobs.device) else STUCK
+
+    def _jobs(self, assignment: Sequence[int]) -> JobTable:
+        of, tables, sizes = self._jobs_of(len(assignment)), self.tables, self.sizes[list(assignment)]
+        place = sizes[of.microbatch], of.stage, of.kind
+        return of.table(
+            tables.position,
+            ticks=tables.ticks[place],
+            steps=tables.steps[place],
+            lag=tables.delay[sizes[of.sent], of.transfer],
+            budget=tables.budget,
+        )
 
     def fits(self, assignments: Assignments) -> bool:
         """Whether every assignment can be played to its end."""
@@ -179,10 +209,10 @@ class AssignmentTable:
         dealing = []
         for number, assignment in enumerate(assignments):
             device_orders: list[list[Action]] = [[] for _ in self.own]
-            self.play(assignment)
-            for code in self._order[: numpy.flatnonzero(self._order == -1)[0]].tolist():
-                place, stage = divmod(code >> 2, len(self.own))
-                device_orders[self.tables.position[stage]].append(Action(KINDS[code & 3], stage, assignment[place]))  # type: ignore[arg-type]
+            of = self._jobs_of(len(assignment))
+            for job in list_jobs(self._jobs(assignment))[0]:
+                action = Action(KINDS[of.kind[job]], int(of.stage[job]), assignment[of.microbatch[job]])
+                device_orders[self.tables.position[action.stage]].append(action)
             groups = dict.fromkeys(stage.replicas[number] for stage in self.stages)
             for group, device_order in zip(groups, device_orders, strict=False):
                 schedule |= dict.fromkeys(group, tuple(device_order))

@@ -164,5 +164,5 @@ def anneal(shape: Shape, *, cut: Integers, step: int, seed: int, params: LoopedP
     iterations = min(_MAX_STEPS, max(_MIN_STEPS, work // actions))
     temperature = _TEMPERATURES[step % len(_TEMPERATURES)]
     cooling = Cooling(steps=iterations, first=temperature, last=temperature / 20, seed=seed)
-    missing, value = anneal_cut(shape.loop, cut, len(shape.ranks), cooling, False)
+    missing, value = anneal_cut(shape.loop, cut, len(shape.ranks), cooling)
     return None if missing else int(value), cut

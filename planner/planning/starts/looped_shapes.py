@@ -21,8 +21,7 @@ from planner.plan import FULL_RECOMPUTATION, DeviceGroup, RecomputeMap, Shard, S
 from planner.problem import Problem
 from profiles.model_profile import Layer, WidthBytes
 from solver_models.instance import Integers
-from solver_models.simulation.evaluator import FAR
-from solver_models.starts.looped_construction import Loop, rate_cut
+from solver_models.starts.looped_construction import Loop, promise_cut
 
 _MOST_SHAPES = 128
 """Shapes whose cuts are annealed, of more those whose equal parts of the work promise most."""
@@ -281,7 +280,7 @@ class LoopedShapes:
 
 def promise(shape: Shape) -> tuple[int, int]:
     """How much memory a shape lacks with equal parts of the work, and a lower bound of its makespan then."""
-    missing, lower_bound = rate_cut(shape.loop, shape.cut, len(shape.ranks), FAR, True)
+    missing, lower_bound = promise_cut(shape.loop, shape.cut, len(shape.ranks))
     return int(missing), int(lower_bound)
 
 

@@ -6,11 +6,8 @@ import asyncio
 import contextlib
 import http.client
 import json
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,7 +17,6 @@ from api.jobs.job import Search
 from api.service.openapi import example_submission
 from tests.api.agents.tool_worlds import LONG, call, refused
 from tests.api.service.servers import Running, serving
-from tests.test_house_rules import ROOT
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -117,23 +113,3 @@ async def _http(running: Running, key: str, *, mode: str = "auto") -> AsyncItera
         Client(streamable_http_client(f"{running.url}/mcp", http_client=connection), mode=mode) as client,
     ):
         yield client
-
-
-@pytest.mark.slow
-def test_over_standard_input(tmp_path: Path):
-    """Tests that the command gives its tools to a client that starts it, and leaves nothing behind."""
-    from mcp import Client, StdioServerParameters, stdio_client
-
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = StdioServerParameters(command=sys.executable, args=["-m", "api", "mcp"], env=environment)
-
-    async def run() -> None:
-        async with Client(stdio_client(command)) as client:
-            assert client.server_info is not None
-            assert client.server_info.name == "pipeplan"
-            listed = await client.list_tools()
-            assert {"audit", "plan", "verify", "explain"} <= {tool.name for tool in listed.tools}
-            assert (await refused(client, "plan", demo="vgg17"))["errors"][0]["value"] == "vgg17"
-
-    asyncio.run(run())
-    assert not list(tmp_path.glob("pipeplan-*"))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from api.template_guide import find_numbers
 from planner.documents.schema import KINDS, document_schema
 from profiles.load import load_cluster, load_workload
 from profiles.template import make_template
@@ -37,23 +36,6 @@ def test_a_template_can_be_planned(shell: Shell, layers: int, devices: int, micr
     planned = shell.run("plan", "mine.json", "--max-rounds", "1", "-o", "plan.json", "--json")
     assert planned.code == 0, planned.err
     assert shell.run("verify", "plan.json", "mine.json").code == 0
-
-
-def test_the_numbers_are_explained(shell: Shell):
-    """Tests that every number of the template is named on standard error, with its value, unit and meaning."""
-    made = shell.run("new", "workload")
-    assert json.loads(made.out)["format"] == "pipeline-workload/2"
-    found = find_numbers(make_template(num_layers=4, num_devices=2, num_microbatches=8))
-    assert len(found) >= 14
-    said = " ".join(made.err.split())
-    assert 'list their sizes: "microbatches": [310, 42] in place of num_microbatches.' in said
-    for place, (value, meaning) in found.items():
-        assert f"{place} {value:,} {meaning.split()[0]}" in said
-        assert "Unit: " in meaning
-    assert found["profile.layers[].stash_bytes"] == (
-        200_000_000,
-        "Held from the start of F to the end of I, per microbatch. Unit: bytes.",
-    )
 
 
 def test_editors_find_the_schema(shell: Shell):

@@ -7,7 +7,7 @@ import pytest
 
 from api.reporting.kinds_of_plan import render_kinds, summarise_kinds, why_this_kind
 from planner.baselines.best_of_kinds import Kind, KindResult
-from planner.plan import BaselineResult
+from planner.plan import BaselineResult, Plan
 from planner.planning import Limits, make_plan
 from planner.problem import GlobalBatch
 from tests.api.reporting.test_screen import text_of
@@ -21,13 +21,15 @@ PROBLEM = make_problem(
     scaling="linear",
 )
 
+PLAN = Plan(problem=PROBLEM.reference(), stages=(), schedule={})
+
 
 def found(kind: Kind, ms: int, *, peak: float = 0.5, **given: Any) -> KindResult:
     row = BaselineResult(
         name=kind, makespan_ns=ms * 10**6, span_ns=ms * 10**6 - 10**6, bubble=0.25, peak_fraction=peak,
         fits_memory=peak <= 1,
     )  # fmt: skip
-    return KindResult(kind=kind, row=row, problem=PROBLEM, **given)
+    return KindResult(kind=kind, row=row, problem=PROBLEM, plan=PLAN, **given)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +80,11 @@ def test_what_a_program_cannot_run_is_said_in_words():
     plan = make_plan(PROBLEM, limits=Limits(time_limit_s=30, max_rounds=0))
     rows = summarise_kinds(PROBLEM, plan, program="torch")
     notes = {row["kind"]: row["note"] for row in rows}
-    assert notes["fully sharded"] == "lower estimate; FSDP2's own code runs it, no plan here"
+    assert notes["fully sharded"].startswith("torch cannot run it: ")
     assert notes["data parallel, accumulating"].startswith("torch cannot run it: ")
-    assert {row["kind"] for row in summarise_kinds(PROBLEM, plan, program="executor")} == set(notes)
+    rows = {row["kind"]: row["note"] for row in summarise_kinds(PROBLEM, plan, program="executor")}
+    assert set(rows) == set(notes)
+    assert rows["fully sharded"] == "excluded by an option: needs --fully-shard"
     text = "\n".join(text_of(each, width=200) for each in render_kinds(PROBLEM, plan, program="executor"))
     assert "pinned to 4 microbatches; --global-batch opens this" in text
     assert [line.split("  ")[0] for line in text.splitlines()[-7:] if line][-6:] == [
@@ -103,3 +107,16 @@ def test_microbatches_that_differ_have_no_such_rows():
     plan = make_plan(PROBLEM, limits=Limits(time_limit_s=30, max_rounds=0))
     listed = replace(PROBLEM, microbatches=(2, 2, 2, 2))
     assert list(render_kinds(listed, plan, program="executor")) == []
+
+
+def test_one_process_of_unknown_threads_is_an_estimate():
+    """Tests that times of one thread, taken while a host's other cores were at work, are called so, and how to know."""
+    devices = tuple(replace(device, host="h") for device in PROBLEM.cluster.devices)
+    cluster = replace(PROBLEM.cluster, devices=devices)
+    for conditions, is_told in (("busy", True), ("alone", False)):
+        problem = replace(PROBLEM, cluster=cluster, profile=replace(PROBLEM.profile, conditions=conditions))
+        plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+        notes = {row["kind"]: row["note"] for row in summarise_kinds(problem, plan, program="executor")}
+        assert notes["one process"] == "one process" + is_told * (
+            " of one thread, an estimate; profile --widths 1,2 measures all cores"
+        )

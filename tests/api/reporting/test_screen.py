@@ -2,21 +2,17 @@
 
 import io
 import re
-import time
 from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from api import progress
-from api.formatting import render_bytes, render_groups, render_layers, render_ms, render_of_limit, render_percent
-from api.progress import RunSummary, _render_progress
+from api.progress import RunSummary
 from api.reporting.command_reports import render_explanation, render_simulation, render_verdict
 from api.reporting.screen import MAX_BASELINE_ROWS, MAX_STAGE_ROWS, render_screen
 from planner.plan import Plan, Stage
 from planner.problem import Problem
-from planner.progress import COMPILING, Progress
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
@@ -43,7 +39,7 @@ best of its kind             ms  vs ours  microbatches  memory
 one process               45.00    1.45×        3 of 8    75 %  one process
 DDP, the batch at once        –        –                        pinned to 3 microbatches; --global-batch opens this
 DDP, accumulating       1,096.2   35.36×        3 of 8    62 %  data parallel
-FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    47 %  lower estimate; FSDP2's own code runs it, no plan here
+FSDP2 (fully sharded)   4,432.2  142.97×        3 of 8    62 %  excluded by an option: needs --fully-shard
 pipeline                  31.00    1.00×        3 of 8    50 %  this plan
 pipeline with replicas        –        –                        none was found
 
@@ -108,19 +104,6 @@ def test_nothing_is_cut_on_narrow_screens(problem: Problem, plan: Plan, width: i
     text = text_of(screen, width=width)
     assert max(map(cell_len, text.splitlines())) <= width
     assert set(text_of(screen, width=400).split()) <= set(text.split())
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_progress_fits_the_screen(width: int):
-    """Tests that a step of the search says phase, plan, bound, gap and source on lines that the screen holds."""
-    step = replace(
-        NO_NEWS, phase="search", incumbent_ns=952 * 10**6, lower_bound_ns=886 * 10**6, gap=0.069, source="SPP"
-    )
-    text = _render_progress(step, 7.5, width=width)
-    assert max(map(len, text.splitlines())) <= width
-    said = " ".join(text.split())
-    assert all(part in said for part in ("search", "952.0 ms", "886.0 ms", "6.9 %", "synchronous pipeline planner"))
-    assert len(text.splitlines()) == 1 or width < 110
 
 
 STUMBLED_OVER = re.compile(
@@ -260,9 +243,6 @@ def test_simulation(problem: Problem, plan: Plan):
     assert text_of(render_simulation(problem, simulate(problem, plan))).endswith(SIMULATION)
 
 
-NO_NEWS = Progress(elapsed_s=0.0, phase="", incumbent=None, incumbent_ns=None, lower_bound_ns=None, gap=None, source="")
-
-
 def test_verdict(problem: Problem):
     """Tests that a verdict says passed, or lists what was expected and what was found."""
     assert text_of(render_verdict(problem, verify(problem, make_plan(problem)))).endswith("✓ passed: no rule is broken")
@@ -270,72 +250,3 @@ def test_verdict(problem: Problem):
     text = text_of(render_verdict(tight, verify(tight, make_plan(tight))))
     assert "✗ rejected: 2 violations" in text
     assert "at most 2147483648" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (render_ms(123), "0.000"),
-        (render_ms(12_345_678), "12.35"),
-        (render_ms(1_234_567_890), "1,234.6"),
-        (render_ms(None), "–"),
-        (render_bytes(0), "0.00 GiB"),
-        (render_bytes(3 * 2**20), "3.0 MiB"),
-        (render_bytes(17), "17 bytes"),
-        (render_of_limit(2**20, 2**30), "1.0 MiB / 1.00 GiB"),
-        (render_percent(0.0), "0.0 %"),
-        (render_percent(0.0001), "<0.1 %"),
-        (render_layers(["a"]), "a"),
-        (render_layers(["a" * 50]), "a" * 31 + "…"),
-        (render_layers(["first" * 9, "x", "last"]), "firstfirstf… … last (3)"),
-        (render_groups([("a", "b"), ("c", "d")]), "a+b c+d ×2"),
-        (render_groups([(f"device{i}",) for i in range(8)]), "device0 … device7 ×8"),
-    ],
-)
-def test_figures(text: str, expected: str):
-    """Tests that figures and lists are written for people."""
-    assert text == expected
-
-
-def test_a_wait_for_kernels_is_told_once(monkeypatch: pytest.MonkeyPatch):
-    """Tests that a phase without news is told of again and again, but for that in which kernels compile.
-
-    A line before any news ("starting") may come on a busy machine: then what follows it comes later, and is told.
-    """
-    monkeypatch.setattr(progress, "MAX_PAUSE_S", 0.02)
-    monkeypatch.setattr(progress, "MIN_PAUSE_S", 0.1)
-    monkeypatch.setattr(progress, "LONGEST_PAUSE_S", 60.0)
-    screen = io.StringIO()
-
-    def told(phase: str) -> int:
-        return sum(f" {phase} " in f"{line} " for line in screen.getvalue().splitlines())
-
-    def wait_for(phase: str, count: int) -> None:
-        until = time.monotonic() + 20
-        while told(phase) < count and time.monotonic() < until:
-            time.sleep(0.01)
-
-    with progress.Reporter(Console(file=screen), "lines") as reporter:
-        reporter.hear(replace(NO_NEWS, phase=COMPILING))
-        wait_for(COMPILING, 1)
-        time.sleep(0.5)
-        reporter.hear(replace(NO_NEWS, phase="search"))
-        wait_for("search", 3)
-    assert told(COMPILING) == 1
-    assert told("search") >= 3
-
-
-def test_news_that_come_too_soon_are_told_later(monkeypatch: pytest.MonkeyPatch):
-    """Tests that what is heard right after a line is told once it is time to, though nothing more is heard."""
-    monkeypatch.setattr(progress, "MAX_PAUSE_S", 0.02)
-    monkeypatch.setattr(progress, "MIN_PAUSE_S", 0.1)
-    monkeypatch.setattr(progress, "LONGEST_PAUSE_S", 60.0)
-    screen = io.StringIO()
-    with progress.Reporter(Console(file=screen), "lines") as reporter:
-        until = time.monotonic() + 20
-        while "starting" not in screen.getvalue() and time.monotonic() < until:
-            time.sleep(0.001)
-        reporter.hear(replace(NO_NEWS, phase=COMPILING))
-        while COMPILING not in screen.getvalue() and time.monotonic() < until:
-            time.sleep(0.01)
-    assert [COMPILING in line for line in screen.getvalue().splitlines()][:2] == [False, True]

@@ -11,7 +11,6 @@ from api.jobs.job import DamagedError, Outcome, ProgressUpdate
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.store import persistently
-from api.service.audit import AuditLog
 from api.service.keys import KeyRing
 from api.service.webhooks import Webhooks, WebhookSender
 from planner.release import RELEASE
@@ -19,7 +18,6 @@ from tests.api.jobs.stores.test_store import submit
 from tests.api.listening import listening
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
-from tests.api.worlds import Shell
 
 PLAN = json.dumps({"format": "a plan", "numbers": list(range(50))})
 NEWS = ProgressUpdate(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan=PLAN)
@@ -215,16 +213,3 @@ def test_a_job_of_no_tenant_is_nobodys(store: SqlStore):
     with pytest.raises(DamagedError, match=job_id):
         store.recent("research", limit=9)
     assert store.count_states() == {"damaged": 1}
-
-
-def test_commands_name_what_is_damaged(shell: Shell):
-    """Tests that `keys list` and a broken file end with exit code 2 and a word about what to do."""
-    shell.run("keys", "create", "--tenant", "a", "--data", "one")
-    database = SqliteDatabase(Path("one/pipeplan.sqlite"))
-    AuditLog(database).add(actor="a", action="b", subject="c")
-    with database.transaction() as cursor:
-        cursor.execute(f"UPDATE api_keys SET name = {NO_TEXT}")
-    database.close_all()
-    listed = shell.run("keys", "list", "--data", "one")
-    assert (listed.code, listed.out) == (2, "")
-    assert "is damaged; restore a backup" in listed.err

@@ -1,7 +1,6 @@
 """Tenants take the processes for checks in rotation, within a limit each; traces are weighed before they are read."""
 
 import asyncio
-import base64
 import threading
 import time
 from collections.abc import Coroutine
@@ -10,15 +9,10 @@ from typing import Any
 
 import pytest
 
-from api.reporting import trace_pictures
-from api.reporting.trace_pictures import CEILING, read_trace_text
 from api.service.fair_queue import FairQueue
-from api.service.http.problem_json import ServiceError
 from api.settings import ClientLimits
-from profiles.importers.straggler import TraceCeiling, read_straggler_trace
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.api.service.test_http import request
-from tests.profiles.importers.test_straggler import TWO_STAGES, write
 
 TRACES = Path("benchmarks/traces")
 
@@ -98,89 +92,6 @@ def test_a_slot_is_free_beside_a_busy_tenant():
         assert site.begun.count("a") == 2
 
     run(work())
-
-
-def test_each_tenant_has_its_limit():
-    """Tests that beyond its limit a tenant is told so, beyond that of all everybody, but for a tenant's only one."""
-
-    async def codes(site: Site, *tenants: str) -> list[str]:
-        found = []
-        for tenant in tenants:
-            site.come(tenant)
-            await settle()
-            failure = site.tasks[-1].done() and site.tasks[-1].exception()
-            found.append(failure.code if isinstance(failure, ServiceError) else "waits")
-        return found
-
-    async def work() -> None:
-        site = Site(num_slots=2, most=4, most_of_tenant=3)
-        assert await codes(site, *"aaaa") == ["waits"] * 3 + ["too_many_checks"]
-        assert await codes(site, *"bb") == ["waits", "busy"]
-        assert await codes(site, *"cdefg") == ["waits"] * 4 + ["busy"]
-        await site.end_one("a")
-        assert await codes(site, "a") == ["busy"]
-
-    run(work())
-
-
-@pytest.mark.parametrize("is_given", [False, True], ids=["while it waits", "as it gets its slot"])
-def test_a_slot_is_never_lost(is_given: bool):
-    """Tests that who is given up while it waits, or as a slot becomes its own, leaves it to others."""
-
-    async def work() -> None:
-        site = Site(num_slots=1)
-        site.come("a", "b", "c")
-        await settle()
-        if is_given:
-            site.ends["a"].pop().set()
-            while site.queue._waiting.get("b"):
-                await asyncio.sleep(0)
-        site.tasks[1].cancel()
-        await settle()
-        if not is_given:
-            await site.end_one("a")
-        assert site.begun[-1] == "c"
-        await site.end_one("c")
-        assert (site.queue._num_free, site.queue._num_present, site.queue._waiting) == (1, {}, {})
-
-    run(work())
-
-
-def test_a_trace_is_weighed_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that rows in one group or many, and long texts, are counted by the footer, and columns not read are not."""
-    import pyarrow
-    from pyarrow import parquet
-
-    monkeypatch.setattr(trace_pictures, "CEILING", TraceCeiling(rows=100, num_bytes=10_000))
-    plain = parquet.read_table(write(tmp_path / "plain.parquet", *TWO_STAGES))
-    many = pyarrow.concat_tables([plain] * 12)
-    text = pyarrow.array(["forward-compute" + chr(97 + place) * 2000 for place in range(plain.num_rows)])
-    files = {
-        "9 operations and a comment": (plain.append_column("comment", text), 100),
-        "108 operations, more than 100": (many, 1000),
-        "108 operations, more": (many, 10),
-        "23,[0-9]+ bytes unpacked, more than 10,000": (
-            plain.set_column(plain.schema.names.index("optype"), "optype", text),
-            100,
-        ),
-    }
-    for words, (table, rows_of_group) in files.items():
-        file = tmp_path / "t.parquet"
-        parquet.write_table(table, file, row_group_size=rows_of_group)
-        data = base64.b64encode(file.read_bytes()).decode()
-        if table.num_columns > plain.num_columns:
-            assert len(read_trace_text(data)) == 1
-            monkeypatch.setattr(parquet.ParquetFile, "iter_batches", pytest.fail)
-            continue
-        with pytest.raises(ValueError, match=f"^body: holds {words}.*; export fewer steps"):
-            read_trace_text(data)
-
-
-def test_production_traces_are_below_the_ceiling():
-    """Tests that both of the traces that come along may be looked at, and that files of one's own have no ceiling."""
-    for job, num_steps in (("ST", 32), ("SE", 43)):
-        (file,) = TRACES.glob(f"trace-{job}.parquet")
-        assert len(read_straggler_trace(file, ceiling=CEILING)) == num_steps
 
 
 class Busy:

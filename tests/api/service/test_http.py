@@ -17,8 +17,6 @@ from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.jobs.job import Outcome, ProgressUpdate
 from api.jobs.request import Ceilings
-from api.service.app import make_app
-from api.service.handlers import plan_handlers
 from api.service.openapi import example_submission, make_document
 from api.service.serving import require_safe
 from api.settings import ClientLimits, Settings
@@ -30,8 +28,8 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.api.jobs.workers.test_pool import large_problem
-from tests.api.service.servers import Running, serving, wait_ready
-from tests.planner.test_microbatches import listed
+from tests.api.service.servers import Running, serving
+from tests.planner.judge.test_microbatches import listed
 from tests.solver_models.complete.test_complete_model import open_problem
 
 NEWS = ProgressUpdate(phase="search", incumbent_ns=10**6, lower_bound_ns=1, gap=0.5, source="x", plan="{}")
@@ -96,15 +94,6 @@ def test_a_solver_may_be_chosen(running: Running, method: str):
     assert job["lower_bound_ns"] < 74
     assert (job["solution_status"], job["proved_by"]) == ("feasible", None)
     jsonschema.validate(json.loads(request(running, "GET", job["links"]["plan"])[2]), document_schema("plan"))
-
-
-@pytest.mark.parametrize("limits", [{"method": "best"}, {"solver": "HiGHS"}, {"method": "cp-sat", "solver": "CBC"}])
-def test_no_other_method_is_taken(running: Running, limits: dict[str, str]):
-    """Tests that a method that there is not, or a solver without the method that asks it, is refused at its place."""
-    body = {"workload": workload_document(make_toy_problem()), "limits": limits}
-    status, _, text = request(running, "POST", "/v1/plans", body)
-    assert status == 422
-    assert json.loads(text)["errors"][0]["pointer"].startswith("/limits")
 
 
 def test_every_limit_is_in_the_interface():
@@ -206,25 +195,6 @@ def test_events_tell_the_story(running: Running):
     assert events[-1]["data"]["state"] == "succeeded"
 
 
-def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a stream says something now and then while nothing happens, changes that are no events included."""
-    monkeypatch.setattr(plan_handlers, "PAUSE_S", 0.1)
-    monkeypatch.setattr(plan_handlers, "PING_S", 0.6)
-    with serving(tmp_path, num_workers=0) as running:
-        here = running.client().submit(make_toy_problem(), limits=QUICK)["links"]["self"]
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
-        connection.request("GET", f"{here}/events")
-        response = connection.getresponse()
-        lines = [response.readline() for _ in range(4)]
-        assert lines[:2] == [b"id: 1\n", b"event: queued\n"]
-        begin = time.monotonic()
-        for _ in range(4):
-            request(running, "POST", f"{here}:pin")
-            assert (response.readline(), response.readline()) == (b": ping\n", b"\n")
-        assert time.monotonic() - begin > 1.5
-        connection.close()
-
-
 def test_events_come_in_time_not_in_showers(tmp_path: Path):
     """Tests that a stream speaks once a second, and of the end at once, however much happens; old news is skipped."""
     with serving(tmp_path, num_workers=0) as running:
@@ -260,37 +230,6 @@ def test_stop_returns_the_best_plan(running: Running):
     assert (done["state"], done["stopped_by"]) == ("succeeded", "user")
     assert verify(large_problem(), client.fetch_plan(job["id"])).passed
     assert client.stop(job["id"])["state"] == "succeeded"
-
-
-def test_delete_forgets(running: Running):
-    """Tests that a deleted plan is gone, even while it runs."""
-    client = running.client()
-    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=2, patience_s=500.0, threads=1))
-    client.delete(job["id"])
-    with pytest.raises(ServerError) as refusal:
-        client.job(job["id"])
-    assert refusal.value.status == 404
-
-
-def test_not_finished_is_a_conflict(running: Running):
-    """Tests that the plan of a job that is not finished cannot be fetched yet."""
-    client = running.client()
-    job = client.submit(large_problem(), limits=Limits(time_limit_s=500.0, seed=3, patience_s=500.0, threads=1))
-    with pytest.raises(ServerError) as refusal:
-        client.fetch(job["id"], "plan")
-    assert (refusal.value.status, refusal.value.code) == (409, "not_finished")
-    client.delete(job["id"])
-
-
-def test_ended_without_a_plan_is_a_conflict(running: Running):
-    """Tests that a job that fits nowhere is there to be looked at, and only its plan is not."""
-    client, toy = running.client(), make_toy_problem()
-    devices = tuple(replace(device, memory_bytes=1) for device in toy.cluster.devices)
-    job = client.submit(replace(toy, cluster=replace(toy.cluster, devices=devices)), limits=QUICK)
-    assert client.job(job["id"], wait_s=60)["state"] == "failed"
-    with pytest.raises(ServerError) as refusal:
-        client.fetch(job["id"], "plan")
-    assert (refusal.value.status, refusal.value.code) == (409, "no_plan")
 
 
 @pytest.fixture(scope="module")
@@ -338,17 +277,6 @@ def test_the_cache_answers(running: Running, done: Any):
     assert request(running, "POST", "/v1/plans", other)[1]["x-cache"] == "MISS"
     fresh = request(running, "POST", "/v1/plans", body, {"Cache-Control": "no-cache"})
     assert (fresh[0], fresh[1]["x-cache"]) == (202, "MISS")
-
-
-def test_idempotency(running: Running):
-    """Tests that a key and body give one job, that another body is refused, and so is a key that cannot be."""
-    body = {"workload": workload_document(make_toy_problem()), "limits": {"max_rounds": 1, "seed": 77}}
-    first = request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "key-1"})
-    again = request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "key-1"})
-    assert json.loads(first[2])["id"] == json.loads(again[2])["id"]
-    other = request(running, "POST", "/v1/plans", {**body, "priority": 1}, {"Idempotency-Key": "key-1"})
-    assert (other[0], json.loads(other[2])["code"]) == (422, "idempotency_key_reused")
-    assert request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "a b"})[0] == 400
 
 
 def test_one_at_a_time(running: Running):
@@ -463,19 +391,6 @@ def test_picture_and_history(running: Running, done: Any):
         if event["has_plan"]:
             _, _, text = request(running, "GET", f"{path}/picture?incumbent={event['seq']}")
             assert json.loads(text)["plans"][0]["figures"]["makespanNs"] == event["incumbent_ns"]
-
-
-def test_traces_are_looked_at(running: Running):
-    """Tests that a job's trace comes back as it ran, replayed and dealt anew, with the figures of the advice."""
-    trace = Path("benchmarks/traces/trace-ST.parquet").read_bytes()
-    status, _, text = request(running, "POST", "/v1/traces", trace)
-    found = json.loads(text)
-    plans = {name: plan["figures"]["makespanNs"] for name, plan in found["content"]["plans"].items()}
-    assert status == 200
-    assert plans["run"] == found["advice"]["measured_ns"]
-    assert plans["replay"] == found["advice"]["replayed_ns"]
-    assert plans["dealt"] in [remedy["makespan_ns"] for remedy in found["advice"]["remedies"]]
-    assert request(running, "POST", "/v1/traces", b"no trace")[0] == 422
 
 
 def test_what_if_a_device_is_lost(running: Running, done: Any):
@@ -609,13 +524,6 @@ def test_every_limit_is_published(running: Running):
     assert "pipeplan_jobs{" in text
 
 
-def test_life_and_readiness(running: Running):
-    """Tests that the service lives at once and is ready when it has solved and verified a toy plan."""
-    assert request(running, "GET", "/livez")[0] == 200
-    wait_ready(running)
-    assert request(running, "GET", "/readyz")[0] == 200
-
-
 def test_the_document_is_committed():
     """Tests that docs/openapi.json is the interface: `pipeplan serve --openapi` prints it."""
     committed = (Path(__file__).parents[3] / "docs" / "openapi.json").read_text(encoding="utf-8")
@@ -636,36 +544,6 @@ def test_the_examples_are_valid_and_run(running: Running):
     assert num_examples
 
 
-def test_the_document_names_every_route(tmp_path: Path):
-    """Tests that the document and the routes have the same paths and methods, the page's own files aside."""
-    app = make_app(Settings(data=tmp_path, needs_keys=False))
-    app.state.service.close()
-    routes = {
-        (route.path, method.lower())
-        for router in app.routes
-        for route in getattr(getattr(router, "original_router", None), "routes", [router])
-        for method in getattr(route, "methods", ()) or ()
-        if method != "HEAD"
-    }
-    stated = {(path, method) for path, item in make_document()["paths"].items() for method in item}
-    assert routes - {("/", "get"), ("/static/{folder}/{name:path}", "get")} == stated
-
-
-def test_nothing_is_found_politely(running: Running):
-    """Tests that unknown paths, ids and methods are problems with the right status."""
-    for method, path, expected in (
-        ("GET", "/nowhere", 404),
-        ("GET", "/v1/plans/nonsense", 404),
-        ("GET", f"/v1/plans/{'0' * 32}", 404),
-        ("PUT", "/v1/plans", 405),
-        ("GET", "/v1/plans?limit=-1", 422),
-        ("GET", "/v1/demo-profiles/..%2f..%2fetc%2fpasswd", 404),
-        ("GET", "/static/..%2fapp.py", 404),
-    ):
-        status, headers, text = request(running, method, path)
-        assert (status, headers["content-type"]) == (expected, "application/problem+json"), (path, text)
-
-
 def test_keys_are_needed_on_open_binds(tmp_path: Path):
     """Tests that a bind that others reach is refused without keys, and with keys as long as there are none."""
     with pytest.raises(ValueError, match="needs keys"):
@@ -673,45 +551,6 @@ def test_keys_are_needed_on_open_binds(tmp_path: Path):
     with pytest.raises(ValueError, match="there are no API keys"):
         require_safe(Settings(data=tmp_path), "0.0.0.0")
     require_safe(Settings(data=tmp_path, needs_keys=False), "127.0.0.1")
-
-
-def test_keys_scopes_and_tenants(tmp_path: Path):
-    """Tests that keys are needed, that scopes, expiry and revocation hold, and that tenants do not see each other."""
-    with serving(tmp_path, needs_keys=True, num_workers=1) as running:
-        assert request(running, "GET", "/v1/plans")[0] == 401
-        assert request(running, "GET", "/v1/plans", headers={"Authorization": "Bearer pp_nonsense"})[0] == 401
-        ours, theirs = running.client(running.key("ours")), running.client(running.key("theirs"))
-        job = ours.plan(make_toy_problem(), limits=QUICK)
-        assert [found["id"] for found in ours.jobs()] == [job["id"]]
-        assert theirs.jobs() == []
-        for call in (theirs.job, theirs.stop, theirs.delete, theirs.what_if):
-            with pytest.raises(ServerError) as refusal:
-                call(job["id"])
-            assert refusal.value.status == 404
-        assert theirs.plan(make_toy_problem(), limits=QUICK)["id"] != job["id"]
-        check_limits_of_keys(running)
-
-
-def check_limits_of_keys(running: Running) -> None:
-    """Scopes, expiry, revocation and the number of jobs."""
-    reader = running.client(running.key("ours", scopes=["plans:read"]))
-    with pytest.raises(ServerError) as refusal:
-        reader.submit(make_toy_problem())
-    assert (refusal.value.status, refusal.value.code) == (403, "scope_missing")
-    with pytest.raises(ServerError) as refusal:
-        running.client(running.key("ours", expires_in_s=1e-9)).jobs()
-    assert refusal.value.status == 401
-    key, text = running.service.keys.create("ours")
-    assert running.client(text).jobs()
-    assert running.service.keys.revoke(key.id)
-    with pytest.raises(ServerError):
-        running.client(text).jobs()
-    busy = Client(running.url, key=running.key("busy", concurrent_jobs=1), num_tries=1)
-    job = busy.submit(large_problem(), limits=Limits(time_limit_s=300.0, threads=1))
-    with pytest.raises(ServerError) as refusal:
-        busy.submit(large_problem(), limits=Limits(time_limit_s=301.0, threads=1))
-    assert (refusal.value.status, refusal.value.code) == (429, "too_many_jobs")
-    busy.delete(job["id"])
 
 
 def test_too_many_requests(tmp_path: Path):

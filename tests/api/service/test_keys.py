@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from api.jobs.moments import moment
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.service.audit import KEPT_S, AuditLog
@@ -180,19 +179,3 @@ def test_keys_end_at_a_time(shell: Shell, days: str):
     made = shell.run("keys", "create", "--tenant", "a", "--expires-days", days, "--data", "one")
     assert (made.code, made.out) == (2, "")
     assert "give days above 0" in made.err
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, None),
-        (0.0, "1970-01-01T00:00:00.000+00:00"),
-        (-1e18, "1970-01-01T00:00:00.000+00:00"),
-        (1e18, "9999-12-31T23:59:59.000+00:00"),
-        (float("inf"), "9999-12-31T23:59:59.000+00:00"),
-        (1_767_225_600.25, "2026-01-01T00:00:00.250+00:00"),
-    ],
-)
-def test_moments(seconds: float | None, text: str | None):
-    """Tests that every number that an older store may hold is shown as a time."""
-    assert moment(seconds) == text

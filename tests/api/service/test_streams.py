@@ -14,8 +14,8 @@ from api.service.keys import KeyRing
 from api.settings import Oidc
 from tests.api.jobs.stores.test_store import submit
 from tests.api.service.servers import Running, serving
+from tests.api.service.test_auth import GOOD, key_set, token
 from tests.api.service.test_http import request
-from tests.api.service.test_oidc import GOOD, key_set, token
 
 MOST_S = 20.0
 """A stream that nothing ends says something every 15 seconds, and then looks for itself."""

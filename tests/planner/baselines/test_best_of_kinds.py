@@ -1,17 +1,21 @@
 """The best of each kind of plan, over all sizes of microbatches."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from planner.baselines.best_of_kinds import KINDS, Kind, best_of_kinds, kind_of_stages, why_no_replicas
+from planner.baselines.best_of_kinds import KINDS, OWN, Kind, best_of_kinds, kind_of_stages, why_no_replicas
 from planner.baselines.registry import METHODS
 from planner.batch_problem import BatchProblem, problem_for
-from planner.plan import Stage
-from planner.planning import Limits, make_plan
+from planner.plan import Plan, Stage
+from planner.planning import Limits
 from planner.problem import Options, Problem
+from planner.verify import verify
 from profiles.load import load_workload
+from profiles.model_profile import WidthBytes
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 LAYERS = [make_layer("x", (40, 40, 40)), make_layer("y", (40, 40, 40))]
 
@@ -54,7 +58,11 @@ def test_each_kind_is_found_at_its_best_size():
     assert (accumulating.row.makespan_ns, accumulating.problem.num_microbatches) == (4 * 2 * 3 * 20 + 2, 4)
     assert pipeline.problem.num_microbatches == 4
     assert pipeline.row.makespan_ns == 4 * 120 + 40  # the second stage waits for one forward, then both are busy
-    assert found["fully sharded"].plan is None
+    assert all(verify(each.problem, each.plan).passed for each in found.values() if each.row.name != OWN)
+    assert found["fully sharded"].breaks == "needs --fully-shard"
+    own = {each.kind: kind_of_stages(each.plan.stages, num_microbatches=each.problem.num_microbatches)
+           for each in found.values()}  # fmt: skip
+    assert own == {kind: kind for kind in found}
 
 
 def test_the_plan_stands_for_its_own_kind():
@@ -97,3 +105,49 @@ def test_why_there_are_no_copies(given: dict[str, Any], reason: str):
     said = why_no_replicas(small(**given))
     assert reason in said
     assert bool(said) == bool(reason)
+
+
+def test_others_are_as_the_program_runs_them():
+    """Tests that a plan which a program runs in another order has the time of that, and what it refuses comes last."""
+
+    def one_after_the_other(problem: Problem, plan: Plan) -> Plan:
+        if len(plan.stages) == 1:
+            raise ValueError("has stages only")
+        in_turn = {name: tuple(sorted(order, key=lambda action: action.microbatch))
+                   for name, order in plan.schedule.items()}  # fmt: skip
+        return replace(plan, schedule=in_turn)
+
+    problem = small()
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    own = kind_of_stages(plan.stages, num_microbatches=4)
+    freely, found = best_of_kinds(problem, plan), best_of_kinds(problem, plan, fit=one_after_the_other)
+    assert {kind for kind, each in found.items() if each.refused} == {
+        kind for kind, each in found.items() if kind != own and len(each.plan.stages) == 1
+    }
+    assert (found["pipeline"].row.makespan_ns or 0) > (freely["pipeline"].row.makespan_ns or 0)
+    assert verify(problem, found["pipeline"].plan).passed
+
+
+@pytest.mark.parametrize(("wide", "fits", "name"), [(15, True, "one process on 2 devices"), (40, True, "one process"),
+                                                    (15, False, "one process")])  # fmt: skip
+def test_one_process_has_all_threads_that_were_measured(wide: int, fits: bool, name: str):
+    """Tests that a group of a host's devices counts as one process where it is quicker and fits, asked for or not."""
+    layers = [
+        replace(
+            layer,
+            costs=(*layer.costs, replace(layer.costs[0], width=2, forward_ns=wide)),
+            wider=(WidthBytes(width=2, state_bytes=1 if fits else 2000, stash_bytes=0),),
+        )
+        for layer in LAYERS
+    ]
+    problem = small()
+    devices = tuple(replace(device, host="h") for device in problem.cluster.devices)
+    problem = replace(problem, profile=replace(problem.profile, layers=tuple(layers)),
+                      cluster=replace(problem.cluster, devices=devices))  # fmt: skip
+    plan = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0))
+    found = best_of_kinds(problem, plan)["one process"]
+    assert (found.row.name, found.breaks) == (name, "needs --max-width 2" if "2" in name else "")
+    assert verify(found.problem, found.plan).passed
+    assert found.row.makespan_ns == 4 * 2 * (min(wide, 40) if fits else 40) + 4 * 2 * 80
+    apart = replace(problem, cluster=replace(problem.cluster, devices=small().cluster.devices))
+    assert best_of_kinds(apart, plan)["one process"].row.name == "one process"

@@ -85,14 +85,6 @@ def test_a_row_has_all_of_its_twins_or_none(name: str):
     assert {row.had_no_time for row in found} == ({False} if name == "capped greedy" else {False, True})
 
 
-def test_an_ideal_pipeline_has_no_twin():
-    """Tests that nothing is tried twice where there is nothing to idealise."""
-    problem = make_uniform(4, num_microbatches=8, room=2)
-    costs = CostModel(problem)
-    stages = make_method_plan(costs, CAPPED, cut=GIVEN).stages
-    assert list(twins(make_pipeline(costs, stages))) == []
-
-
 def test_twins_round_in_classes():
     """Tests that durations within a tolerance are made equal, others are not, and transfers take no time."""
     problem = neighbour_of(

@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from benchmarks.generate import Family, make_workload, parse_family
 from planner.baselines.applicability import DoesNotApplyError
-from planner.baselines.one_f_one_b import order_one_f_one_b
-from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.sequential import FINENESS, assign_sequential
 from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
-from planner.verify import verify
 from tests.long_runs import examples
 
 
@@ -57,19 +54,6 @@ def test_no_cut_and_no_seating_is_better(seed: int):
     least = least_largest_stage(problem)
     if len(seating.stages) == 3:
         assert least * (1 - 1 / FINENESS) <= seating.limit_ns <= least * (1 + 3 / FINENESS) + 2
-
-
-@pytest.mark.parametrize("memory", ["loose", "tight", "scarce"])
-def test_one_forward_one_backward_fits(memory: str):
-    """Tests that where the full depth was granted, 1F1B on the stages passes the verifier, memory included."""
-    problem = make_problem(f"chain-48x8-m16-{memory}-two-level-classes")
-    costs = CostModel(problem)
-    seating = assign_sequential(costs)
-    plan = make_plan(costs, seating.stages, device_orders=order_one_f_one_b(make_pipeline(costs, seating.stages)))
-    if seating.in_flight == len(problem.cluster.devices):
-        assert verify(problem, plan).passed
-    else:
-        assert memory == "scarce"
 
 
 def test_nothing_fits():

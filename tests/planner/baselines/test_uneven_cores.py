@@ -17,12 +17,13 @@ from planner.baselines.uneven_cores import (
     place_blocks,
 )
 from planner.layout.costs import CostModel
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from tests.planner.hasty import make_plan
 
 WIDTHS = (1, 2, 3)
 

@@ -12,12 +12,13 @@ from planner.bounds.work import find_weights
 from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 from tests.strategies import random_chain, tiny_problem
 
 

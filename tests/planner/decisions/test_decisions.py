@@ -101,7 +101,7 @@ def test_a_folder_deleted_is_a_feature_deleted(without: Path):
         "assert main([*plan, '--decide-all']) == 0\n"
         "asked = {'max_width': 2, 'shard_optimizer': 'allow', 'order': 'looped', 'max_active_stages': 1}\n"
         "asked |= dict.fromkeys(('recompute', 'recompute_layers', 'recompute_in_turn', 'split_placement'), True)\n"
-        "asked |= dict.fromkeys(('unequal_shares', 'recompute_microbatches'), True)\n"
+        "asked |= dict.fromkeys(('unequal_shares', 'recompute_microbatches', 'fully_shard'), True)\n"
         "for name, value in asked.items():\n"
         "    try:\n        Options(**{name: value})\n        sys.exit(name)\n"
         "    except ValueError as error:\n        print(error, file=sys.stderr)\n"

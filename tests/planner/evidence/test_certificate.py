@@ -4,17 +4,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 from random import Random
 
-import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.bounds.heaviest_path import Trunk, replica_ranges
-from planner.bounds.minimum_costs import Least, best_bandwidths, best_latencies
-from planner.bounds.order.one_machine_bound import OneMachineJobs, one_machine
+from planner.bounds.minimum_costs import Least
 from planner.bounds.pipeline_bound import DivisionProgramme, Price, make_price
 from planner.evidence.certificate import Bound, check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.layout.costs import CostModel
@@ -463,35 +461,6 @@ def test_prices_stay_within_64_bits():
         division = DivisionProgramme(Trunk(least), deadline, price=make_price(least, deadline, weights=weights))
         assert division.is_exact
     assert not DivisionProgramme(Trunk(least), deadline, price=Price(weights={"gpu": 1}, memory=1, shift=0)).is_exact
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=5))
-def test_one_machine_is_below_every_sequence(jobs):
-    """Tests that the one-machine bound is at most the best sequence of the jobs, and at least head + work + tail."""
-    heads, times, tails = (numpy.array(column, dtype=numpy.int64) for column in zip(*jobs, strict=True))
-    bound = one_machine(OneMachineJobs(heads=heads, times=times, tails=tails))
-    assert bound <= min(_end(order) for order in permutations(jobs))
-    assert bound >= min(heads) + sum(times) + min(tails)
-
-
-def _end(order: tuple[tuple[int, int, int], ...]) -> int:
-    now = result = 0
-    for head, time, tail in order:
-        now = max(now, head) + time
-        result = max(result, now + tail)
-    return result
-
-
-def test_rings_across_hosts_use_the_slow_link():
-    """Tests that a ring of more devices than a host holds is no faster than the link between hosts."""
-    names = [f"d{i}" for i in range(4)]
-    links = [Link(a=a, b=b, bandwidth_bytes_per_s=12, latency_ns=1) for a, b in (("d0", "d1"), ("d2", "d3"))]
-    links.append(Link(a="d1", b="d2", bandwidth_bytes_per_s=1, latency_ns=50))
-    devices = tuple(Device(name=name, type="gpu", memory_bytes=1) for name in names)
-    cluster = Cluster(name="hosts", devices=devices, links=tuple(links))
-    assert best_bandwidths(cluster) == [0, 0, 12, 1, 1]
-    assert best_latencies(cluster) == [0, 0, 1, 50, 50]
 
 
 def test_ranges_of_replicas_cover_every_number_once():

@@ -21,13 +21,13 @@ from planner.evidence import check_evidence
 from planner.evidence.check_evidence import HISTORY, rederive
 from planner.layout.costs import CostModel
 from planner.plan import NO_TIME, Stage
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.release import RELEASE
 from planner.verify import verify
 from profiles.load import load_workload
 from tests.long_runs import shortened
+from tests.planner.hasty import make_plan
 
 
 def make_question() -> Problem:

@@ -13,11 +13,11 @@ from planner.export import deepspeed
 from planner.export.dual_pipe_v import as_dual_pipe_v, is_v, v_orders
 from planner.export.targets import TARGETS, restrict
 from planner.plan import Plan, Stage
-from planner.planning import make_plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.planner.export.test_targets import language_model, parser_file
+from tests.planner.hasty import make_plan
 
 DRAWN = """
 d0: 0F0 0F1 0F2 3F0 3B0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0B2 0B3

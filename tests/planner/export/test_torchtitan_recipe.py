@@ -3,19 +3,27 @@
 import json
 import sys
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.fully_sharded import allowing_full_shards, make_fully_sharded_plan
+from planner.baselines.pipeline import make_pipeline, make_plan
+from planner.export.targets import TARGETS, restrict
 from planner.export.torchtitan import make_torchtitan_files
 from planner.export.torchtitan_recipe import CONFIG, FOLDER, planned
-from tests.planner.export.test_targets import cut, language_model
+from planner.layout.costs import CostModel
+from planner.plan import Plan
+from planner.problem import Options, Problem
+from tests.planner.export.test_targets import cut, language_model, parser_file
 
 
 @dataclass
 class Training:
     local_batch_size: int = 8
+    global_batch_size: int = -1
     seq_len: int = 2048
     disable_cuda_graphs: bool = False
 
@@ -29,6 +37,8 @@ class NewTraining:
 
 @dataclass
 class Common:
+    data_parallel_replicate_degree: int = 1
+    data_parallel_shard_degree: int = -1
     pipeline_parallel_degree: int = 1
     module_fqns_per_model_part: list[list[str]] | None = None
     pipeline_parallel_schedule: str = "1F1B"
@@ -127,3 +137,54 @@ def test_the_recipe_names_what_is_missing(module: types.ModuleType, monkeypatch:
     monkeypatch.delenv(FOLDER)
     with pytest.raises(ValueError, match="PIPEPLAN_TORCHTITAN is not set"):
         planned()
+
+
+def data_parallel(problem: Problem) -> Plan:
+    costs = CostModel(problem)
+    stages = make_replicated_stage(costs)
+    return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
+
+
+@pytest.mark.parametrize(("is_sharded", "degrees"), [(True, (1, 2)), (False, (2, 1))], ids=["FSDP2", "DDP"])
+def test_one_stage_is_data_parallelism(
+    module: types.ModuleType, tmp_path: Path, is_sharded: bool, degrees: tuple[int, int]
+):
+    """Tests that a fully sharded plan, and one with copies, become degrees and batches, with fields that torchtitan has
+    and no table.
+    """
+    problem = allowing_full_shards(language_model(num_microbatches=3))
+    plan = make_fully_sharded_plan(CostModel(problem)) if is_sharded else data_parallel(problem)
+    files = make_torchtitan_files(problem, plan)
+    assert list(files) == ["config.json"]
+    (tmp_path / "config.json").write_text(files["config.json"])
+    config = planned()
+    assert (config.parallelism.data_parallel_replicate_degree, config.parallelism.data_parallel_shard_degree) == degrees
+    assert config.parallelism.pipeline_parallel_degree == 1
+    assert (config.training.local_batch_size, config.training.global_batch_size) == (2, 12)
+    assert TARGETS["torchtitan"].fit(problem, plan).stages == plan.stages
+    if (path := parser_file("torchtitan", "config", "configs.py")) is not None:
+        told = [name for fields in json.loads(files["config.json"]).values() for name in fields]
+        assert all(f"\n    {name}: " in path.read_text() for name in told)
+
+
+def test_what_torchtitan_accumulates_otherwise_is_refused():
+    """Tests that other orders, and stages that recompute, are not told as data parallelism."""
+    problem = allowing_full_shards(replace(language_model(), options=Options(recompute=True)))
+    plan = data_parallel(problem)
+    for wrong in (
+        make_fully_sharded_plan(CostModel(problem), recompute=True),
+        replace(plan, schedule={name: order[::2] + order[1::2] for name, order in plan.schedule.items()}),
+    ):
+        with pytest.raises(ValueError, match="one microbatch after the other, and recomputes as its own"):
+            TARGETS["torchtitan"].fit(problem, wrong)
+
+
+def test_targets_that_shard_fully_have_copies():
+    """Tests that a question with full shards keeps its replicas for torchtitan, and is refused where nothing shards."""
+    asked = Options(shard_optimizer="allow", fully_shard=True)
+    assert restrict(asked, TARGETS["torchtitan"]).max_replicas is None
+    assert restrict(Options(), TARGETS["torchtitan"]).max_replicas == 1
+    assert restrict(asked, TARGETS["executor"]).fully_shard
+    for name in set(TARGETS) - {"torchtitan", "executor"}:
+        with pytest.raises(ValueError, match=f"target {name}: options ask for fully_shard"):
+            restrict(asked, TARGETS[name])

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from planner.dealing import Durations
 from planner.fidelity.advice import advise, make_block_workload, microbatches_of, recut
-from planner.planning.starts.annealed_deals import CompiledAnnealing
 from tests.planner.test_dealing import make_step
 
 
@@ -19,19 +18,6 @@ def test_what_is_slow_is_named_with_its_factor():
     assert named["device of stage 0 in pipeline 2"].effect_ns > 0
     assert set(named) == {"device of stage 0 in pipeline 2", "stage 1"}
     assert advice.busiest_stage == 0
-
-
-def test_remedies_are_between_their_bound_and_the_step():
-    """Tests that unequal hands are dealt better, that all bounds hold, and that heavy stages are cut anew."""
-    short, long = (Durations(forward_ns=(k, 3 * k), backward_ns=(2 * k, 6 * k)) for k in (1000, 9000))
-    step = make_step([[long] * 4, [short] * 4])
-    advice = advise([step], blocks_per_stage=4, annealing=CompiledAnnealing(trials=400))
-    assert not advice.is_alike
-    order, dealt, placed, cut = advice.remedies
-    for remedy in advice.remedies:
-        assert remedy.lower_bound_ns <= remedy.makespan_ns <= advice.replayed_ns
-    assert cut.makespan_ns < dealt.makespan_ns < order.makespan_ns
-    assert placed.what.startswith("placed again: ")
 
 
 ROW = st.lists(st.integers(0, 10**6), min_size=3, max_size=3).map(tuple)

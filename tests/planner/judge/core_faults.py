@@ -18,7 +18,7 @@ from planner.simulation.simulate import Timeline, _Playback
 from profiles.cluster import Cluster, Route
 from profiles.model_profile import Layer, ModelProfile
 from profiles.routing import DirectedLink
-from tests.planner.test_verify import cut_sample, halved, unmeasured_share
+from tests.planner.judge.broken_plans import cut_sample, halved, unmeasured_share
 
 Patch = pytest.MonkeyPatch
 Fault = Callable[[Patch], None]

@@ -7,8 +7,8 @@ from random import Random
 
 from planner.plan import Plan
 from planner.problem import Problem
+from tests.planner.layout.test_gathers import random_case
 from tests.planner.listed_cases import random_listed_case
-from tests.planner.test_sharded_optimizer import random_case
 from tests.strategies import (
     draws_turns,
     random_plan,

@@ -11,11 +11,11 @@ from planner.judge.reading import Reading
 from planner.judge.times import check_times
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from tests.planner.judge.broken_plans import BROKEN, unmeasured_share
 from tests.planner.judge.core_faults import ACCEPTING_FAULTS, CORE_FAULTS
 from tests.planner.judge.corpus import corpus
 from tests.planner.judge.judge_faults import JUDGE_FAULTS
 from tests.planner.judge.test_times import TAMPERED, make_case, with_transfer
-from tests.planner.test_verify import BROKEN, unmeasured_share
 
 DOCUMENT = json.loads(Path(__file__).with_name("faults.json").read_text(encoding="utf-8"))
 """Every fault with what noticed it: how many of 90 random plans, and by which rules; or what a faulty judge accepts."""

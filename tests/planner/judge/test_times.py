@@ -156,29 +156,6 @@ def test_no_more_than_a_few_inconsistencies_are_listed():
     assert len(found.inconsistencies) == MAX_INCONSISTENCIES
 
 
-def test_memory_use_names_the_first_action_over():
-    """Tests that peak and culprit depend on the order of actions alone."""
-    layer = make_layer("x", state_bytes=100, stash_bytes=10)
-    problem = make_problem([layer], [], more_devices="a", num_microbatches=2, memory_bytes=115)
-    plan = make_plan(problem, ["x @ a"], {"a": "0F0 0F1 0B0 0B1"})
-    use = Reading(problem, plan).memory["a"]
-    assert use == (120, parse_action("0F1"))
-    plan = make_plan(problem, ["x @ a"], {"a": "0F0 0B0 0F1 0B1"})
-    assert Reading(problem, plan).memory["a"] == (110, None)
-
-
-@pytest.mark.parametrize(("keeps", "peak"), [(False, 100 + 10 + 4 + 9), (True, 100 + 10 + 4 + 9 + 9)])
-def test_kept_workspace_adds_up(keeps: bool, peak: int):
-    """Tests that two I before their W hold two workspaces if they keep them, and one if they do not.
-
-    While the second I runs: state, its stash, what the first I keeps, and its own workspace.
-    """
-    layer = make_layer("x", state_bytes=100, stash_bytes=10, weight_stash_bytes=4, workspace_bytes=9)
-    problem = make_problem([layer], [], more_devices="a", num_microbatches=2, keep_workspace=keeps)
-    plan = make_plan(problem, ["x @ a"], {"a": "0F0 0I0 0F1 0I1 0W0 0W1"})
-    assert Reading(problem, plan).memory["a"].peak_bytes == peak
-
-
 @given(case=st.one_of(cases(), split_cases()), data=st.data())
 def test_no_time_can_be_changed_unnoticed(case: tuple[Problem, Plan], data: st.DataObject):
     """Tests that whichever single time of a timeline is changed, the timeline is no longer believed."""
@@ -268,13 +245,3 @@ def test_figures_beyond_64_bits_are_exact():
     assert found.peak_bytes == timeline.peak_bytes
     late = with_transfer(-1, end_ns=timeline.transfers[-1].end_ns + 1)(timeline)
     assert check_times(Reading(problem, plan), late).inconsistencies
-
-
-def test_bytes_beyond_64_bits_are_exact():
-    """Tests that the peak of a device that holds eight thousand microbatches of a pebibyte is not wrapped around."""
-    problem = make_problem(
-        [make_layer("x", stash_bytes=2**50)], [], more_devices="a", num_microbatches=2**13, memory_bytes=2**50
-    )
-    order = " ".join([f"0F{m}" for m in range(2**13)] + [f"0B{m}" for m in range(2**13)])
-    plan = make_plan(problem, ["x @ a"], {"a": order})
-    assert Reading(problem, plan).memory["a"].peak_bytes == 2**63

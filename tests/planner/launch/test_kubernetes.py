@@ -5,12 +5,10 @@ import gzip
 import importlib
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from planner.launch.job_commands import Submitted, cancel_command, logs_command, status_command
 from planner.launch.kubernetes import (
     MAX_CONFIG_BYTES,
     Kind,
@@ -169,23 +167,3 @@ def test_hostile_words_stay_words():
     assert command[-3:] == [HOSTILE, "\n", "${X}"]
     with pytest.raises(ValueError, match="cannot be the name of a node"):
         manifest(host_names={"b": "b: {x}"})
-
-
-def test_verbs_are_commands():
-    """Tests that each launcher is asked, read and told in its own words."""
-    slurm = Submitted(launcher="slurm", name="job", number="17")
-    pods = Submitted(launcher="kubernetes", name="job", namespace="team", kind="jobset")
-    assert status_command(slurm, folder="/j") == (
-        *("squeue", "--noheader", "--states=all", "--jobs=17", "--format=%T %R"),
-    )
-    assert cancel_command(slurm, folder="/j") == ("scancel", "17")
-    assert status_command(pods, folder="/j") == ("kubectl", "get", "--ignore-not-found", "--filename", "/j/job.json")
-    assert cancel_command(pods, folder="/j") == (
-        *("kubectl", "delete", "--ignore-not-found", "--filename", "/j/job.json"),
-    )
-    assert logs_command(pods, folder="/j", follow=True) == (
-        *("kubectl", "logs", "--namespace=team", "--selector=jobset.sigs.k8s.io/jobset-name=job"),
-        *("--all-containers", "--prefix", "--tail=-1", "--follow"),
-    )
-    volcano = logs_command(replace(pods, kind="volcano"), folder="/j", follow=False)
-    assert "--selector=volcano.sh/job-name=job" in volcano

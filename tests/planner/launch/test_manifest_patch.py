@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from api.failures import InputError
-from api.inputs import reading
 from api.running.patch_files import read_patches
 from planner.launch.kubernetes import Kind, plan_path, render_kubernetes
-from planner.launch.manifest_fields import FIELDS
 from planner.launch.manifest_patch import ManifestPatch
-from planner.launch.strategic_merge import MERGE_KEYS, MERGED_SETS, merge
-from tests.planner.launch.test_kubernetes import NEEDS, PLAN, require_known
+from tests.planner.launch.test_kubernetes import NEEDS, PLAN
 from tests.planner.launch.test_torchrun import make_job
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
@@ -53,34 +49,6 @@ def require_valid(pod: dict[str, Any]) -> None:
     kubernetes_validate.validate(whole, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_lists_merge_by_their_keys_as_in_kubernetes():
-    """Tests that named lists merge by key, others are replaced, and null and directives remove, in order."""
-    base = {
-        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
-        "tolerations": [{"key": "x"}],
-        "volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}],
-        "labels": {"a": "1", "b": "2"},
-    }
-    patch = {
-        "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}, {"name": "A", "$patch": "delete"}],
-        "tolerations": [{"key": "y"}],
-        "volumes": [{"name": "v", "emptyDir": None, "hostPath": {"path": "/d"}}],
-        "labels": {"a": None},
-    }
-    assert merge(base, patch, where="p") == {
-        "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}],
-        "tolerations": [{"key": "y"}],
-        "volumes": [{"name": "v", "hostPath": {"path": "/d"}}],
-        "labels": {"b": "2"},
-    }
-    assert base["env"][0] == {"name": "A", "value": "1"}
-    replaced = merge(
-        base, {"env": [{"$patch": "replace"}, {"name": "D"}], "labels": {"$patch": "replace", "c": "3"}}, where="p"
-    )
-    assert (replaced["env"], replaced["labels"]) == ([{"name": "D"}], {"c": "3"})
-    assert "labels" not in merge(base, {"labels": {"$patch": "delete"}}, where="p")
-
-
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 @pytest.mark.parametrize("name", ["shared-memory", "checkpoints", "tolerations", "rdma"])
 def test_examples_are_pods_that_kubernetes_knows(name: str, kind: Kind):
@@ -95,40 +63,12 @@ def test_examples_are_pods_that_kubernetes_knows(name: str, kind: Kind):
         assert pod["spec"]["nodeSelector"] == before["spec"]["nodeSelector"]
 
 
-def test_what_the_examples_ask_for():
-    """Tests that the fields of each example stand where Kubernetes, Kueue and Volcano look for them."""
-    files = [str(EXAMPLES / f"{name}.yaml") for name in ("shared-memory", "checkpoints", "tolerations", "rdma")]
-    job = render(read_patches([*files, str(EXAMPLES / "kueue.yaml")]))
-    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "training"}
-    assert "annotations" in job["metadata"]
-    spec = pods(job)[0]["spec"]
-    (container,) = spec["containers"]
-    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "3", "rdma/hca": "1"}
-    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
-    assert {volume["name"] for volume in spec["volumes"]} == {"plan", "shm", "checkpoints"}
-    assert spec["tolerations"][0]["key"] == "nvidia.com/gpu"
-    volcano = render(read_patches([str(EXAMPLES / "volcano-queue.yaml")]), kind="volcano")
-    assert volcano["spec"]["queue"] == "training"
-
-
 def test_one_host_may_differ():
     """Tests that a pod patch with a name is merged over that host alone."""
     labels = {"metadata": {"name": "host1", "labels": {"a": "b"}}}
     first, second = pods(patched({"kind": "Pod"} | labels))
     assert "metadata" not in first
     assert second["metadata"] == {"labels": {"a": "b"}}
-
-
-def test_a_train_job_takes_what_its_pods_may_have(monkeypatch, record_property):
-    """Tests that volumes reach the patch of the runtime, and that a field a TrainJob does not take is refused."""
-    job = render(read_patches([str(EXAMPLES / "tolerations.yaml")]), kind="trainjob", placement="2 0")
-    require_known(job, "TrainerV1alpha1TrainJob", monkeypatch, record_property)
-    assert "tolerations" in json.dumps(job["spec"]["runtimePatches"])
-    with pytest.raises(ValueError, match=r"p0\.spec: a pod of a TrainJob has no field 'hostNetwork'"):
-        patched({"kind": "Pod", "spec": {"hostNetwork": True}}, kind="trainjob", placement="2 0")
-    with pytest.raises(ValueError, match=r"containers\[rank\] has no image; the program's container is 'node'"):
-        patched({"kind": "Pod", "spec": {"containers": [{"name": "rank"}]}}, kind="trainjob", placement="2 0")
 
 
 CONTAINER = {"name": "rank"}
@@ -184,87 +124,6 @@ def test_a_wrong_patch_is_one_message(document: Any, message: str):
     """Tests that file, field, value and remedy are named."""
     with pytest.raises(ValueError, match=re.escape(message)):
         patched(document)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "p.yaml: is empty"),
-        ("kind: [", "p.yaml, line 1: not YAML"),
-        ("kind: Pod\nkind: JobSet\n", "p.yaml, line 2: kind is written twice; write it once"),
-        (b"\xff\xfe\x00", "p.yaml"),
-    ],
-)
-def test_a_file_that_is_no_patch_is_one_message(text: str | bytes, message: str, tmp_path: Path, monkeypatch):
-    """Tests that broken files are told with their name and line."""
-    monkeypatch.chdir(tmp_path)
-    Path("p.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError) as caught, reading():
-        read_patches(["p.yaml"])
-    assert message in str(caught.value)
-
-
-def test_documents_and_lists_are_patches_each(tmp_path: Path):
-    """Tests that JSON and YAML, several documents and lists are read in their order."""
-    (tmp_path / "a.json").write_text('[{"kind": "Pod"}, {"kind": "JobSet"}]')
-    (tmp_path / "b.yaml").write_text("kind: ConfigMap\n---\nkind: Pod\n")
-    found = read_patches([str(tmp_path / "a.json"), str(tmp_path / "b.yaml")])
-    assert [patch.document["kind"] for patch in found] == ["Pod", "JobSet", "ConfigMap", "Pod"]
-    assert found[1].source.endswith("a.json (2)")
-
-
-def kubernetes_definitions() -> dict[str, Any]:
-    """The definitions of the newest schema of Kubernetes by their last word."""
-    root = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
-    version = max(root.iterdir(), key=lambda folder: [int(part) for part in folder.name[1:].split("-")[0].split(".")])
-    found = json.loads((version / "_definitions.json").read_text())["$defs"]
-    return {name.rpartition(".")[2]: value for name, value in found.items() if name.startswith("io.k8s.api.core.v1.")}
-
-
-SAID = {"string": "string", "label": "string", "dns": "string", "boolean": "boolean"}
-SAID |= {"integer": "integer", "count": "integer", "port": "integer"}
-
-
-def reachable(root: str, theirs: dict[str, Any]) -> set[str]:
-    """The definitions that one of them speaks of."""
-    found, left = set[str](), [root]
-    while left:
-        if (name := left.pop()) in theirs and name not in found:
-            found.add(name)
-            left += re.findall(r"#/\$defs/[\w.-]*\.(\w+)\"", json.dumps(theirs[name]))
-    return found
-
-
-def test_lists_merge_by_the_keys_that_kubernetes_states():
-    """Tests that every list of a pod that Kubernetes 1.37 merges is merged by the same key, and no other one is."""
-    root = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / "v1.37.0-local"
-    whole = json.loads((root / "_definitions.json").read_text())["$defs"]
-    theirs = {
-        name.rpartition(".")[2]: value for name, value in whole.items() if ".core.v1." in name or ".meta." in name
-    }
-    keys, sets = dict[str, str](), set[str]()
-    for kind in reachable("PodTemplateSpec", theirs):
-        for name, told in theirs[kind].get("properties", {}).items():
-            if key := told.get("x-kubernetes-patch-merge-key"):
-                assert keys.setdefault(name, key) == key
-            elif told.get("x-kubernetes-patch-strategy") == "merge":
-                sets.add(name)
-    ours = set(MERGE_KEYS) - {"replicatedJobs", "runtimePatches", "tasks"}  # of JobSet, TrainJob and Volcano
-    assert {name: MERGE_KEYS[name] for name in ours} == keys
-    assert set(MERGED_SETS) == sets
-
-
-def test_new_lists_and_sets_are_merged():
-    """Tests that responders to an eviction merge by name, owners by uid, and that finalizers are added."""
-    base = {"evictionResponders": [{"name": "a/x", "priority": 1}], "finalizers": ["a/b"]}
-    base["ownerReferences"] = [{"uid": "1", "name": "o"}]
-    patch = {"evictionResponders": [{"name": "a/x", "priority": 2}, {"name": "a/y"}], "finalizers": ["a/c", "a/b"]}
-    patch["ownerReferences"] = [{"uid": "1", "controller": True}]
-    assert merge(base, patch, where="p") == {
-        "evictionResponders": [{"name": "a/x", "priority": 2}, {"name": "a/y"}],
-        "finalizers": ["a/b", "a/c"],
-        "ownerReferences": [{"uid": "1", "name": "o", "controller": True}],
-    }
 
 
 def in_pod(**spec: Any) -> dict[str, Any]:
@@ -335,20 +194,3 @@ def test_every_form_of_a_quantity_is_taken(amount: Any):
     spec = pods(job)[0]["spec"]
     assert spec["containers"][0]["resources"]["limits"]["memory"] == amount
     assert spec["restartPolicy"] == "OnFailure"
-
-
-def test_fields_are_those_of_kubernetes():
-    """Tests that every pod field in the table is in Kubernetes' schema, that none is missing, and scalars agree."""
-    theirs = kubernetes_definitions()
-    compared = [kind for kind in FIELDS if kind in theirs and kind not in ("Pod", "PodTemplate", "JobSpec")]
-    assert {"PodSpec", "Container", "Volume", "VolumeMount", "EnvVar", "Toleration"} <= set(compared)
-    for kind in compared:
-        properties = theirs[kind]["properties"]
-        assert set(FIELDS[kind]) == set(properties), kind
-        for name, given in FIELDS[kind].items():
-            said = properties[name].get("type", "object")
-            said = next(word for word in said if word != "null") if isinstance(said, list) else said
-            if given in SAID or "|" in given.strip("[]"):
-                assert said == ("array" if given.startswith("[") else SAID.get(given, "string")), (kind, name)
-            elif given.startswith("["):
-                assert said == "array", (kind, name)

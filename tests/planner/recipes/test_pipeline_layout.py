@@ -1,7 +1,5 @@
 """Layouts for recipes: never above those by hand, within their bound, as the simulator plays them, and refused well."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +7,7 @@ import pytest
 from benchmarks.layouts import DEEPSEEK, LLAMA, RECIPES, Recipe, hand_plan, read_problem
 from benchmarks.recipe_models import KIMI_K2, NEMOTRON_H, QWEN3_NEXT
 from benchmarks.recipes import made_layout
-from planner.evidence.certificate import check_certificate
 from planner.recipes import CostBasis, layout, layout_builder
-from planner.recipes.cost_basis import read_model
-from planner.recipes.layer_chain import UNIT, make_chain
-from planner.recipes.least_time import as_problem, hardest_mix
 from planner.simulation.simulate import simulate
 
 KEYS = {recipe.key: recipe for recipe in RECIPES}
@@ -70,27 +64,6 @@ def test_modules_of_torchtitan():
     assert len(parts) == 6
 
 
-@pytest.mark.parametrize(
-    ("ranks", "basis"),
-    [
-        (4, CostBasis()),
-        (3, CostBasis(gpu="h100", tensor=4, transfer=0.1)),
-        (2, CostBasis(times={"E": 1, "t": [3, 4, 5, 6] * 8, "L": 9.5})),
-    ],
-)
-def test_times_and_bound_are_those_of_the_planner(ranks: int, basis: CostBasis):
-    """Tests that simulator and certificate say what the layout says, from the same chain."""
-    found = layout("llama3-8b", ranks, basis=basis)
-    chain = make_chain(read_model("llama3-8b", basis=basis), basis=basis, target="megatron")
-    costs, count, most = hardest_mix(chain, ranks=ranks), found.microbatches, min(12, 33 // ranks)
-    problem = as_problem(chain, costs, ranks=ranks, microbatches=count, most_chunks=most)
-    assert check_certificate(problem, found.certificate) == round(found.lower_bound * 3 * UNIT)
-    played = simulate(problem, hand_plan(problem, str(found.value)))
-    assert played.makespan_ns == round(found.time * 3 * UNIT)
-    assert sum(found.stage_times) == pytest.approx(sum(found.rank_times), abs=0.01)
-    assert found.gap == pytest.approx(1 - found.lower_bound / found.time)
-
-
 def test_what_ranks_hold():
     """Tests that 1F1B keeps activations of a microbatch for each rank behind and its own, and weights of its layers."""
     found = layout("llama3-8b", 4, virtual=1)
@@ -139,16 +112,6 @@ def test_what_is_refused(config: Any, ranks: int, how: dict[str, Any], told: str
     """Tests that what cannot be understood, or run, is refused with value and remedy."""
     with pytest.raises(ValueError, match=told.replace("(", r"\(")):
         layout(config, ranks, **how)
-
-
-def test_a_file_is_read_as_its_fields_are(tmp_path: Path):
-    """Tests that a path, a text and the fields of one configuration make one layout."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(KIMI_K2))
-    wanted = layout(KIMI_K2, 4, virtual=1).value
-    assert layout(path, 4, virtual=1).value == wanted
-    for config in (path, str(path), json.dumps(KIMI_K2), KIMI_K2):
-        assert read_model(config, basis=CostBasis()) == read_model(KIMI_K2, basis=CostBasis())
 
 
 def test_a_builder_for_recipes():

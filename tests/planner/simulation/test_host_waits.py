@@ -2,7 +2,7 @@
 
 from planner.simulation.host_waits import find_host_waits
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
-from tests.planner.test_two_clocks import timed_layer
+from tests.planner.layout.test_two_clocks import timed_layer
 
 
 def test_stages_that_wait_for_their_host_are_named():

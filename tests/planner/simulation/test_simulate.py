@@ -551,10 +551,3 @@ def test_scaling_all_times_scales_the_timeline(case: tuple[Problem, Plan], facto
     assert after.span_ns == factor * before.span_ns
     for device, word in before.actions.items():
         assert [timed.start_ns for timed in after.actions[device]] == [factor * timed.start_ns for timed in word]
-
-
-@given(case=cases())
-def test_memory_trace_ends_where_it_began(case: tuple[Problem, Plan]):
-    """Tests that at the end of an iteration every device holds what it held at its start, and never less."""
-    for trace in simulate(*case).memory.values():
-        assert trace[-1].num_bytes == trace[0].num_bytes == min(point.num_bytes for point in trace)

@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.explain import explain
@@ -15,6 +14,7 @@ from planner.verify import verify
 from planner.what_if.sensitivity import Question, count_questions, make_questions, shadow_prices
 from tests.long_runs import long_only
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 ONE_ROUND = Limits(time_limit_s=30, max_rounds=1)
 

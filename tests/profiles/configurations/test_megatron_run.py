@@ -5,10 +5,8 @@ import json
 import pytest
 
 from profiles.configurations.argument_forms import ReadArguments, Value, read_arguments
-from profiles.configurations.flag_meanings import meaning_of
-from profiles.configurations.megatron_layout import layout_refusals, written_out
 from profiles.configurations.megatron_run import read_megatron
-from profiles.configurations.run_configuration import Recomputation, RunConfiguration
+from profiles.configurations.run_configuration import RunConfiguration
 
 FLAGS = {
     "num-layers": "12",
@@ -102,37 +100,6 @@ def test_experts_of_megatron_deepspeed() -> None:
     assert other.chosen == 2
 
 
-def test_nemos_yaml() -> None:
-    """Tests that NeMo's two sections give model, degrees, devices, recomputation and optimizer in Megatron's names."""
-    text = """
-trainer: {devices: 8, num_nodes: 4, precision: bf16, max_steps: 10}
-model:
-  mcore_gpt: true
-  micro_batch_size: 1
-  global_batch_size: 64
-  tensor_model_parallel_size: 4
-  pipeline_model_parallel_size: 2
-  encoder_seq_length: 2048
-  num_layers: 24
-  hidden_size: 2048
-  ffn_hidden_size: 5632
-  num_attention_heads: 16
-  num_query_groups: 4
-  activation: fast-swiglu
-  sequence_parallel: true
-  activations_checkpoint_granularity: full
-  activations_checkpoint_method: block
-  activations_checkpoint_num_layers: 3
-  optim: {name: distributed_fused_adam, lr: 1e-4}
-  tokenizer: {library: megatron, model: null}
-"""
-    run = run_of(text, source="gpt.yaml")
-    assert (run.tensor, run.pipeline, run.data, run.num_microbatches, run.sequence) == (4, 2, 4, 16, 2048)
-    assert (run.shape.key_value_heads, run.shape.is_gated, run.shape.inner) == (4, True, 5632)
-    assert (run.recompute, run.shards, run.sequence_parallel) == (Recomputation(blocks=3), "optimizer", True)
-    assert run.notes.unknown == []
-
-
 def test_files_that_are_taken_in_are_named() -> None:
     """Tests that a script without a model says which other script may have it."""
     with pytest.raises(
@@ -184,183 +151,11 @@ def test_files_that_are_none(text: str, source: str, told: str) -> None:
         run_of(text, source=source)
 
 
-@pytest.mark.parametrize(
-    ("layout", "stages"),
-    [
-        ("Et|tL", ["Et", "tL"]),
-        ("E,t*3|(tt|)*2,m|L", ["Ettt", "tt", "tt", "m", "L"]),
-        ("E(t|)*3L", ["Et", "t", "t", "L"]),
-        ("Et*2|(t*2|)*2,tL", ["Ett", "tt", "tt", "tL"]),
-        ("Et(|tt)*2|L", ["Et", "tt", "tt", "L"]),
-    ],
-)
-def test_layouts_written_out(layout: str, stages: list[str]) -> None:
-    """Tests that repetitions are Megatron's, commas are for the eye."""
-    assert written_out(layout) == stages
-
-
-def test_a_layout_without_end() -> None:
-    """Tests that repetitions are counted before they are written out."""
-    with pytest.raises(ValueError, match="999,999,998 letters"):
-        written_out("E(t|)*999999999L")
-
-
-@pytest.mark.parametrize(
-    ("layout", "told"),
-    [
-        ("Ett|tL", "has 3 blocks"),
-        ("Ett|tt|L", "not a multiple of 2 ranks"),
-        ("tt|ttL", "begins with 't'"),
-        ("Ett|tt", "ends with 't'"),
-        ("Ett|xttL", "has 'x'"),
-        ("Ettm|ttL", "behind multi-token"),
-        ("Ett|ttmL", "mtp_num_layers is 0"),
-        ("Ett|tm|m|tL", "in 2 stages"),
-        ("Ett|tm|t|L", "not the last of its rank"),
-    ],
-)
-def test_what_megatron_does_not_take(layout: str, told: str) -> None:
-    """Tests that each of Megatron's own checks of a layout is told with its value."""
-    found = list(layout_refusals(written_out(layout), blocks=4, predicting=0, ranks=2))
-    assert any(told in each for each in found), found
-
-
-@pytest.mark.parametrize(
-    ("options", "stages"),
-    [
-        ({}, ["E" + "t" * 16, "t" * 16 + "L"]),
-        ({"num_virtual_stages_per_pipeline_rank": "2"}, ["E" + "t" * 8, "t" * 8, "t" * 8, "t" * 8 + "L"]),
-        ({"num_layers_per_virtual_pipeline_stage": "8"}, ["E" + "t" * 8, "t" * 8, "t" * 8, "t" * 8 + "L"]),
-        ({"decoder_first_pipeline_num_layers": "14"}, ["E" + "t" * 14, "t" * 18 + "L"]),
-        ({"decoder_last_pipeline_num_layers": "12", "num_virtual_stages_per_pipeline_rank": "2"},
-         ["E" + "t" * 10, "t" * 6, "t" * 10, "t" * 6 + "L"]),
-        ({"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True},
-         ["E" + "t" * 16, "t" * 16 + "L"]),
-        ({"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True,
-          "num_virtual_stages_per_pipeline_rank": "1"}, ["E" + "t" * 16, "t" * 16 + "L"]),
-    ],
-)  # fmt: skip
-def test_cuts_without_a_layout(options: dict[str, Value], stages: list[str]) -> None:
-    """Tests that Megatron's other ways to cut give the stages that it builds."""
-    assert list(typed(pipeline_model_parallel_size="2", **options).stages) == stages
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"pipeline_model_parallel_size": "3"}, "32 blocks do not divide by 3 stages"),
-        ({"tensor_model_parallel_size": "64"}, "does not divide the 32 heads"),
-        ({"world_size": "6", "pipeline_model_parallel_size": "4"}, "6 devices are not a multiple"),
-        ({"global_batch_size": "3", "micro_batch_size": "2"}, "not a multiple of micro_batch_size"),
-        ({"global_batch_size": "6", "pipeline_model_parallel_size": "4", "num_virtual_stages_per_pipeline_rank": "2"},
-         "6 microbatches are not a multiple of 4 ranks"),
-        ({"recompute_granularity": "full"}, "needs --recompute-method"),
-        ({"pipeline_model_parallel_size": "2", "num_layers_per_virtual_pipeline_stage": "5"}, "stages of 5"),
-        ({"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "E(t*8|)*3t*8L",
-          "num_layers_per_virtual_pipeline_stage": "8"}, "both given"),
-    ],
-)  # fmt: skip
-def test_what_does_not_start(options: dict[str, Value], told: str) -> None:
-    """Tests that what Megatron would refuse is told, with the run's other parts read all the same."""
-    run = typed(**options)
-    assert any(told in each for each in run.notes.refusals), run.notes.refusals
-    assert run.stages == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"hybrid_attention_ratio": "0.1"}, "--hybrid-attention-ratio: a hybrid"),
-        ({"use_megatron_fsdp": True}, "--use-megatron-fsdp: weights"),
-        ({"micro_batch_size": "two"}, "--micro-batch-size: 'two' is not a whole number"),
-        ({"global_batch_size": "$BATCH"}, r"--set BATCH=VALUE"),
-        ({"tensor_model_parallel_size": True}, "has no value"),
-        ({"pipeline_model_parallel_size": "0"}, "give 1 or more"),
-        ({"recompute_granularity": "some"}, "give full or selective"),
-        (
-            {"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "Et*16||t*8|t*8L"},
-            "stage 1 is empty",
-        ),
-    ],
-)
-def test_what_is_not_understood(options: dict[str, Value], told: str) -> None:
-    """Tests that a refusal names flag, value and remedy."""
-    with pytest.raises(ValueError, match=told):
-        typed(**options)
-
-
-def test_every_flag_has_a_meaning() -> None:
-    """Tests that flags are read, known not to matter, not counted, or named as unknown; and what is taken is listed."""
-    script = as_script({**FLAGS, "lr": "1e-4", "moe-new-thing": "3", "fp8-param-gather": ""})
-    run = run_of(f"{script} --overlap-everything stray")
-    assert run.notes.unknown == ["--moe-new-thing 3", "--overlap-everything stray"]
-    assert any("--fp8-param-gather" in each for each in run.notes.not_counted)
-    assert typed().notes.assumed == [
-        "devices = 1 (one pipeline)",
-        "micro_batch_size = 1",
-        "global_batch_size = 16 (16 microbatches per rank)",
-        "seq_length = 8192",
-        "bf16",
-    ]
-    assert meaning_of("lr_decay_style") == meaning_of("save_interval") == "irrelevant"
-    assert meaning_of("cuda_graph_impl") == "not counted"
-
-
 def test_a_log_takes_its_defaults_for_nothing() -> None:
     """Tests that what a log prints as off or absent is not told as a flag."""
     run = run_of(as_log({**FLAGS, "some-new-thing": "False",
                          "other-new-thing": "None", "third-thing": "7"}), source="train.log")  # fmt: skip
     assert run.notes.unknown == ["--third-thing 7"]
-
-
-def test_mixtures_and_recomputation() -> None:
-    """Tests that experts, latent attention, recomputation and shards are read from flags alone."""
-    run = typed(
-        None, num_layers="4", hidden_size="256", num_attention_heads="8", num_experts="16", moe_router_topk="4",
-        moe_ffn_hidden_size="128", moe_layer_freq="[0]*1+[1]*3", multi_latent_attention=True, kv_lora_rank="64",
-        swiglu=True, ffn_hidden_size="512", vocab_size="1000", expert_model_parallel_size="4", world_size="8",
-        tensor_model_parallel_size="2", recompute_granularity="full", recompute_method="block",
-        recompute_num_layers="2", use_distributed_optimizer=True, bf16=True,
-    )  # fmt: skip
-    assert run.shape.mixture is not None
-    assert run.shape.latent is not None
-    mixture = run.shape.mixture  # cut in two by tensor parallelism
-    assert (mixture.experts, mixture.chosen, mixture.inner, mixture.dense_layers) == (32, 8, 64, 1)
-    assert run.shape.latent.key_value_rank == 64
-    assert (run.experts, run.data, run.shards) == (8, 4, "optimizer")
-    assert run.recompute == Recomputation(blocks=2)
-    assert typed(recompute_granularity="full", recompute_method="uniform").recompute == Recomputation()
-    assert typed(recompute_granularity="selective").recompute is None
-
-
-@pytest.mark.parametrize(
-    ("pattern", "dense"),
-    [
-        ("1", 0),
-        ("[0]*3+[1]*58", 3),
-        ("[0]+[1]*26", 1),
-        ("([0]*1+[1]*3)", 1),
-        ("[0,1,1,1]", 1),
-        ("[0,1]*24", None),
-        ("2", None),
-    ],
-)
-def test_where_experts_are(pattern: str, dense: int | None) -> None:
-    """Tests that a pattern of blocks with experts is read where they are all but the first, and refused elsewhere."""
-    options: dict[str, Value] = {
-        "num_layers": "4", "hidden_size": "256", "num_attention_heads": "8", "num_experts": "16", "vocab_size": "1000",
-        "moe_layer_freq": pattern, "expert_model_parallel_size": "8", "tensor_model_parallel_size": "2",
-        "expert_tensor_parallel_size": "1",
-    }  # fmt: skip
-    if dense is None:
-        with pytest.raises(ValueError, match="--moe-layer-freq"):
-            typed(None, **options)
-        return
-    run = typed(None, **options)
-    assert run.shape.mixture is not None
-    assert run.shape.mixture.dense_layers == dense
-    assert (run.experts, run.data) == (8, 4)
-    assert run.notes.assumed[0] == "devices = 8 (4 pipelines)"
 
 
 @pytest.mark.parametrize(
@@ -420,18 +215,6 @@ def test_programs_that_do_something_else(text: str, told: str) -> None:
 def test_names_that_only_look_so(text: str) -> None:
     """Tests that a folder or a longer name does not make a program another one."""
     assert run_of(text, model="llama3-8b").shape.name == "llama3-8b"
-
-
-def test_names_of_other_trainers_of_the_family() -> None:
-    """Tests that gpt-neox's and Megatron-DeepSpeed's names are read as Megatron's."""
-    neox = {"pipe-parallel-size": 2, "model-parallel-size": 2, "train_micro_batch_size_per_gpu": 4,
-            "checkpoint-activations": True, "num-layers": 4, "hidden-size": 256, "num-attention-heads": 4,
-            "gradient_accumulation_steps": 8, "num-kv-heads": 2}  # fmt: skip
-    run = run_of(json.dumps(neox).replace("}", ', # as there\n "norm": "rms",}'), source="20B.yml")
-    assert (run.num_microbatches, run.shape.key_value_heads) == (8, 2)
-    assert (run.pipeline, run.tensor, run.micro_batch, run.recompute) == (2, 2, 4, Recomputation())
-    run = run_of("python run.py --zero-stage 2 --activations-checkpoint-method uniform --num-gpus 1", model="llama3-8b")
-    assert (run.shards, run.recompute) == ("gradients", Recomputation())
 
 
 def test_variables_of_a_mapping() -> None:

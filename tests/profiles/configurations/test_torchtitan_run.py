@@ -1,12 +1,9 @@
 """Runs of torchtitan and DeepSpeed by their configurations."""
 
-import json
 from typing import Any
 
 import pytest
 
-from profiles.configurations.deepspeed_run import DeepSpeedQuestion, balanced_sizes, read_deepspeed
-from profiles.configurations.known_models import MODELS, find_sheet
 from profiles.configurations.run_configuration import Recomputation, RunConfiguration
 from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
 
@@ -99,79 +96,3 @@ def test_what_of_torchtitan_is_not_understood(text: str, told: str) -> None:
     model = None if "flavor" in text else "llama3-8b"
     with pytest.raises(ValueError, match=told):
         read_torchtitan(read_titan_document(text, source="a.toml"), model=model, devices=None)
-
-
-def deep(document: dict[str, Any], **more: Any) -> RunConfiguration:
-    asked: dict[str, Any] = {"model": "llama3-8b", "stages": 4, "method": None, "devices": 8, **more}
-    return read_deepspeed(json.dumps(document), DeepSpeedQuestion(**asked), source="ds.json")
-
-
-@pytest.mark.parametrize(
-    ("method", "sizes"),
-    [
-        ("uniform", [9, 9, 8, 8]),
-        ("type:transformer", [9, 8, 8, 9]),
-        ("parameters", [8, 9, 9, 8]),
-    ],
-)
-def test_deepspeed_cuts(method: str, sizes: list[int]) -> None:
-    """Tests that an embedding, 32 blocks and a head are cut as PipelineModule does."""
-    run = deep({"train_batch_size": 16, "bf16": {"enabled": True}}, method=method)
-    assert [len(stage) for stage in run.stages] == sizes
-    assert (run.data, run.micro_batch, run.num_microbatches) == (2, 1, 8)
-
-
-def test_balanced_sizes() -> None:
-    """Tests that the recurrence is as by hand: among equal spreads the later cut counts."""
-    assert balanced_sizes([1, 1, 1, 1], 2) == [2, 2]
-    assert balanced_sizes([5, 1, 1, 1, 1, 1], 2) == [1, 5]
-    assert balanced_sizes([0, 1, 1, 1, 1, 0], 2) == [3, 3]
-
-
-def test_deepspeed_numbers_and_unknown_sections() -> None:
-    """Tests that batch sizes agree, ZeRO is 0 or 1, and sections that are not known are named."""
-    run = deep({"train_batch_size": 20, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
-                "zero_optimization": {"stage": 2, "overlap_comm": True}, "wings": 2, "optimizer": {}})  # fmt: skip
-    assert [each.split(" = ")[0] for each in run.notes.refusals] == ["train_batch_size", "zero_optimization.stage"]
-    assert run.notes.unknown == ["wings = 2"]
-    assert run.notes.not_counted == ["zero_optimization.overlap_comm"]
-    assert run.stages == ()
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [({"model": None}, "give --model"), ({"stages": None}, "give --pp"), ({"method": "profile"}, "one of uniform")],
-)
-def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
-    """Tests that what DeepSpeed's configuration never says is asked for."""
-    with pytest.raises(ValueError, match=told):
-        deep({}, **more)
-
-
-@pytest.mark.parametrize(
-    ("document", "told"),
-    [
-        ({"pipeline": 3}, "pipeline = 3: is not a section"),
-        ({"zero_optimization": {"stage": "2"}}, "stage = 2: is not a whole number"),
-        ({"pipeline": {"partition_method": "type:("}}, "not a regular expression"),
-    ],
-)
-def test_what_of_deepspeed_is_not_understood(document: dict[str, Any], told: str) -> None:
-    """Tests that a refusal names section and value."""
-    with pytest.raises(ValueError, match=told):
-        deep(document)
-
-
-def test_known_models_and_gpus() -> None:
-    """Tests that models have as many weights as they say, and GPUs are found by any of their names."""
-    billions = {"llama3-8b": 8.03, "llama3-70b": 70.5, "llama3-405b": 405.8, "gpt3-175b": 174.6, "mixtral-8x7b": 46.7}
-    for name, wanted in billions.items():
-        shape, _ = MODELS[name]
-        experts = 1 if shape.mixture is None else shape.mixture.experts
-        attention = shape.hidden * shape.head_width * 2 * (shape.heads + shape.key_value_heads)
-        block = attention + experts * (2 + shape.is_gated) * shape.hidden * shape.inner
-        tables = (1 if name == "gpt3-175b" else 2) * shape.vocabulary * shape.hidden
-        assert (shape.blocks * block + tables) / 1e9 == pytest.approx(wanted, rel=0.002), name
-    assert find_sheet("H100").name == find_sheet("h100-sxm").name == "h100_sxm"
-    with pytest.raises(ValueError, match="give one of a100"):
-        find_sheet("x1")

@@ -7,7 +7,7 @@ from benchmarks.layer_shapes import BlockShape, embedding, language_head, projec
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import SearchParams, make_plan
+from planner.planning import SearchParams
 from planner.planning.named_params import params_with
 from planner.problem import Options, Problem
 from planner.progress import Limits
@@ -15,6 +15,7 @@ from planner.simulation.simulate import simulate
 from profiles.estimates.analytic import DeviceSheet
 from profiles.load import load_workload
 from tests.long_runs import shortened
+from tests.planner.hasty import make_plan
 
 HASTY, USUAL = params_with({"bound.max_s": 1.0}), SearchParams()
 

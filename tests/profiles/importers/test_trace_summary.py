@@ -9,7 +9,6 @@ import pytest
 
 from api.reporting.traces import describe_trace
 from planner.problem import Options, Problem
-from profiles.importers import profiler_events
 from profiles.importers.trace_summary import MAX_KEPT, Spread, make_traced_workload, summarise_traces
 
 TRACES = Path(__file__).parents[3] / "benchmarks" / "traces"
@@ -47,22 +46,6 @@ def test_production_traces_become_workloads():
     assert [layer.costs[0].forward_ns // 10**6 for layer in workload.profile.layers] == [66, 67, 67, 139]
     assert len([each for each in workload.profile.measurements if each.what == "duration"]) == 16
     Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=4, options=Options())
-
-
-@pytest.mark.parametrize("ending", [".json", ".json.gz"])
-def test_traces_of_the_profiler_are_read(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch):
-    """Tests that marked actions of two ranks are found however the file is cut into chunks, without the first run."""
-    monkeypatch.setattr(profiler_events, "CHUNK_CHARACTERS", 37)
-    files = [kineto(tmp_path / f"{r}{ending}", *row, rank=r) for r, row in enumerate((FIRST, SECOND))]
-    summary = summarise_traces(files)
-    assert {cell: each.mean_ns for cell, each in summary.cells.items()} == {
-        ("rank0", 0, "F"): 12_000,
-        ("rank0", 0, "B"): 20_000,
-        ("rank1", 1, "F"): 10_000,
-        ("rank1", 1, "B"): 20_000,
-    }
-    assert (summary.iterations_ns, summary.orders["rank1"]) == ([60_000], ("1F0", "1B0"))
-    assert "no transfers" in make_traced_workload(summary).profile.provenance
 
 
 def test_times_on_the_gpu_count(tmp_path: Path):

@@ -1,7 +1,5 @@
 """Branch and bound over the orders of a case finds what the enumeration of all orders finds, and claims no more."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -9,12 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from solver_models.exact_order.decomposition import likeness, split_net
-from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
-from solver_models.simulation.evaluator import FAR, SPLIT
-from tests.long_runs import examples, shortened
+from solver_models.simulation.evaluator import FAR
+from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
-from tests.solver_models.kernel_doors import shaved_windows
 from tests.solver_models.nets import Case, random_case
 
 MANY = 100_000
@@ -65,36 +60,6 @@ def test_the_best_order_is_found_and_proved(rng: Random):
 
 
 @pytest.mark.slow
-@settings(max_examples=shortened(5, whole=100))
-@given(randoms)
-def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
-    """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""
-    case = small_case(rng)
-    is_done, best = case.searcher.enumerate_orders(
-        case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
-    )
-    assume(is_done and best is not None)
-    assert best is not None
-    jobs, windows, *leave_any = shaved_windows(case.net, best.objective + 1)
-    assert leave_any == [True, True]
-    for device, word in case.searcher.device_orders(best)[0].items():
-        places = [jobs.place[job] for job in jobs_of(case, device, word=word)]
-        for position, place in enumerate(places):
-            assert not any(windows.prior[device, place] >> later & 1 for later in places[position + 1 :])
-            assert not any(windows.after[device, place] >> earlier & 1 for earlier in places[:position])
-
-
-def jobs_of(case: Case, device: int, *, word: DeviceOrder) -> Iterator[int]:
-    """The numbers of the actions of a device in the order of its word; B is an I and then a W, if there is one."""
-    net, total = case.net, case.problem.num_microbatches
-    for kind, stage, microbatch in word:
-        (lane,) = np.nonzero((net.replica_stage == stage) & (net.replica_device == device))[0]
-        parts = [kind] if kind != BACKWARD else [INPUT_GRAD, WEIGHT_GRAD]
-        for part in parts if net.scalars[SPLIT] else parts[:1]:
-            yield int((lane * 3 + part) * total + microbatch)
-
-
-@pytest.mark.slow
 @settings(max_examples=examples(50))
 @given(randoms)
 def test_a_search_that_is_cut_short_claims_nothing_false(rng: Random):
@@ -141,26 +106,3 @@ def test_devices_with_too_many_actions_are_left_open():
     """Tests that nothing is claimed where the actions of a device do not fit into bits."""
     case = chain_in_turns(11)
     assert case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY) == (False, None)
-
-
-def test_parts_are_searched_one_by_one():
-    """Tests that replicas of two stages that talk in pairs are two parts, twins or not, and make up the optimum."""
-    layers = [make_layer("p", (6, 4, 4)), make_layer("q", (8, 10, 6))]
-    problem = make_problem(layers, [make_link("a b")], num_microbatches=2, microbatch_size=2, split_backward=False)
-    one, other = problem.cluster.devices
-    for size in (one.memory_bytes, 900):
-        devices = (one, replace(other, memory_bytes=size))
-        unlike = replace(problem, cluster=replace(problem.cluster, devices=devices))
-        case = Case(unlike, (make_stage("p @ a | b"), make_stage("q @ a | b")))
-        parts = split_net(case.net)
-        assert [part.replica_device.tolist() for part in parts] == [[0, 0], [1, 1]]
-        assert (likeness(parts[0]) == likeness(parts[1])) == (size == one.memory_bytes)
-        is_closed, best = case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY)
-        assert is_closed
-        assert best is not None
-        is_done, least = case.searcher.enumerate_orders(
-            case.candidate(), threshold=FAR, most_orders=5_000, most_plays=10**7
-        )
-        assert is_done
-        assert least is not None
-        assert best.objective == least.objective == case.searcher.play(best).objective

@@ -5,17 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.zero_bubble import SPAN_ROWS, given_problem
-from planner.layout.costs import CostModel
-from planner.lowering import make_instance
-from solver_models.local_search.building_blocks import find_blocks, make_block_orders
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.order_search import OrderSearch, v_positions
-from solver_models.local_search.search import Searcher, encode
+from solver_models.local_search.search import encode
 from solver_models.moves.annealing import longest_order
 from solver_models.simulation.evaluator import FAR, Policy, peak_excess, play
-from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import shortened
 from tests.solver_models.kernel_doors import longest_paths
 from tests.solver_models.nets import Case, random_case, random_policy_params
@@ -102,44 +97,10 @@ def test_filled_words_fit(case: Case, extra: int):
         assert peak_excess(case.net, words, lengths) == 0
 
 
-def test_filling_up_leaves_the_first_device_its_only_wait():
-    """Tests that with twice 1F1B's memory the published 28.3B setting loses what its first gradient takes, no more."""
-    setting = SPAN_ROWS[-1][0]
-    problem = given_problem(setting, limit=2)
-    searcher = Searcher(make_instance(problem, CostModel(problem)))
-    candidate = make_seeds(searcher)[0]
-    search = OrderSearch(searcher, candidate)
-    search.add_filled()
-    f, i, w, c = setting.forward_us, setting.input_grad_us, setting.weight_grad_us, setting.transfer_us
-    first_gradient = 32 * f + 31 * (i + 2 * c)
-    wait = first_gradient - 64 * f
-    assert search.pool[0].objective == 1000 * (256 * (f + i + w) + wait)
-
-
 def test_everything_is_improved_somewhere():
     """Tests that the cases above hold nets on which tabu search applies and others on which it does not."""
     nets = [random_case(Random(seed), num_microbatches=5).net for seed in range(40)]
     assert {bool(follows_orders(net)) for net in nets} == {True, False}
-
-
-def test_blocks_keep_their_memory():
-    """Tests that a block never holds more stashes than it is filed under, W included."""
-    for num_devices in (2, 3, 4, 8):
-        for most, block in find_blocks(num_devices):
-            for word in make_block_orders(block, num_microbatches=30).values():
-                held = peak = 0
-                for kind, _, _ in word:
-                    held += (kind == 0) - (kind == 2)
-                    peak = max(peak, held)
-                assert peak <= most + 1
-
-
-def test_v_min_is_among_the_blocks():
-    """Tests that the least memory found is the published V-Min's: one slot from device to device."""
-    most, block = find_blocks(8)[0]
-    assert most == 8
-    assert block[0] == (0, 15, 16, 31)
-    assert block[7] == (7, 8, 23, 24)
 
 
 def chain_search(seed: int, *, rounds: int) -> OrderSearch:

@@ -20,9 +20,7 @@ from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate, Searcher, solution_of
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.moves.annealing import DEADLOCKS, FITS, Objective, is_better, is_taken, overflow
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.moves.order_enumeration import legal_orders
 from solver_models.search_params import MultistartParams, SolverParams
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.first_candidates import make_seeds
@@ -42,7 +40,6 @@ from tests.solver_models.nets import (
     random_restrictions,
     tighten,
 )
-from tests.strategies import random_schedule
 
 randoms = st.randoms(use_true_random=False)
 
@@ -62,34 +59,6 @@ def assert_sound(case: Case, candidate: Candidate) -> None:
     assert verdict.passed, verdict.violations[0].message
     assert verdict.timeline is not None
     assert verdict.timeline.objective_ns(case.problem.options.objective) == objective
-
-
-def test_what_fits_comes_before_what_does_not():
-    """Tests that no number of ticks makes a solution that fits worse than one that does not, in kernels and outside."""
-    fits, lacks = Objective(FITS, 1 << 60, 0), Objective(DEADLOCKS, 1, 0)
-    assert is_better(fits, lacks)
-    assert not is_better(lacks, fits)
-    assert is_taken(fits, lacks, 0)
-    assert not is_taken(lacks, fits, 1 << 60)
-    assert is_taken(Objective(DEADLOCKS, 5, 0), Objective(DEADLOCKS, 3, 0), 3)
-    assert not is_taken(Objective(DEADLOCKS, 6, 0), Objective(DEADLOCKS, 3, 0), 3)
-    case = random_case(Random(0))
-    one = case.candidate()
-    ranked = [replace(one, objective=objective, fit=fit) for fit, objective in ((DEADLOCKS, 1), (FITS, 1 << 60))]
-    assert [each.is_feasible for each in sorted(ranked, key=lambda each: each.sort_key)] == [True, False]
-
-
-@given(randoms)
-def test_policies_write_valid_words(rng: Random):
-    """Tests that the words of every policy that ends are legal and stay within the memory."""
-    case = random_case(rng, is_tight=True)
-    for _ in range(4):
-        candidate = case.candidate(policy_params=random_policy_params(rng))
-        candidate = case.searcher.play(candidate)
-        if candidate.is_feasible:
-            assert_sound(case, candidate)
-        else:
-            assert candidate.fit == DEADLOCKS or overflow(case.net) > 0
 
 
 @given(randoms)
@@ -269,41 +238,6 @@ def one_stage(num_microbatches: int, memory_bytes: int, *, weight_stash: int = 1
     return Case(problem, (make_stage("x @ a"),))
 
 
-@pytest.mark.parametrize(
-    ("num_microbatches", "memory_bytes", "weight_stash", "count"),
-    [
-        (1, 9, 1, 1),
-        (2, 9, 1, 5),  # F before I before W, twice: the Young tableaux of three rows
-        (3, 9, 1, 42),
-        (2, 1, 1, 1),  # a microbatch at a time
-        (2, 1, 0, 3),  # F I, F I, and each W anywhere after its I
-        (3, 2, 1, 21),
-    ],
-)
-def test_number_of_words(num_microbatches: int, memory_bytes: int, weight_stash: int, count: int):
-    """Tests that a stage has as many orders as there are ways to interleave its actions within the memory."""
-    case = one_stage(num_microbatches, memory_bytes, weight_stash=weight_stash)
-    words, lengths = legal_orders(case.net, 0, 100)
-    assert len({tuple(word) for word in words.tolist()}) == len(words) == count
-    assert set(lengths.tolist()) == {3 * num_microbatches}
-    without_b = [word for word in every_word(case, 0) if all(kind != 3 for kind, *_ in word)]
-    assert len(without_b) == count
-
-
-def test_too_many_words_are_not_listed():
-    """Tests that a device with more words than the limit is given up, and that nothing is claimed about it."""
-    case = one_stage(3, 9)
-    assert legal_orders(case.net, 0, 41)[1][0] == -1
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=41, most_plays=10**6) == (
-        False,
-        None,
-    )
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=42, most_plays=41) == (
-        False,
-        None,
-    )
-
-
 def test_no_order_fits():
     """Tests that a stage without room for one microbatch has no order, and that this is certain."""
     case = one_stage(2, 0)
@@ -402,25 +336,3 @@ def test_pools_hold_only_what_is_allowed(rng: Random):
     assert bool(search.pool) == bool(allowed)
     if allowed:
         assert search.pool[0].sort_key == min(candidate.sort_key for candidate in allowed)
-
-
-def test_orders_of_random_plans_are_legal():
-    """Tests that the enumeration of words contains the orders of random plans."""
-    for seed in range(40):
-        rng = Random(seed)
-        case = random_case(rng, num_layers=2, num_devices=2, num_microbatches=2)
-        words = case.device_orders(random_schedule(rng, case.problem, stages=case.stages))
-        for device, word in words.items():
-            codes, lengths = legal_orders(case.net, device, 5000)
-            lanes = {
-                case.net.replica_stage[n]: n
-                for n in range(len(case.net.replica_stage))
-                if case.net.replica_device[n] == device
-            }
-            listed = {tuple(row[:length].tolist()) for row, length in zip(codes, lengths, strict=True)}
-            is_dominated = any(
-                kind == 3 and case.net.duration[lanes[stage], 3] >= case.net.duration[lanes[stage], 1:3].sum()
-                for kind, stage, _ in word
-            )
-            if not is_dominated or not case.problem.options.split_backward:
-                assert tuple(lanes[stage] * 4 + kind for kind, stage, _ in word) in listed

@@ -9,7 +9,7 @@ from benchmarks.convnets import NETWORKS
 from benchmarks.convnets import make_problem as make_network_problem
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_split_plan
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Problem
 from planner.verify import verify
 from solver_models.local_search.search import Searcher
@@ -17,6 +17,7 @@ from solver_models.local_search.split_placement_search import SplitCandidate, Sp
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import long_only
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-import numpy as np
 import pytest
 
 from planner.layout.costs import CostModel
@@ -22,7 +21,6 @@ from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from solver_models.recomputation.layer_recomputation import LayerRecomputation
-from solver_models.starts.recomputing_cuts import RecomputingCuts
 from tests.long_runs import shortened
 from tests.planner.layer_kinds import random_mapped_plan, with_kinds
 from tests.strategies import random_problem, with_memory
@@ -119,14 +117,3 @@ def test_a_choice_costs_in_the_search_what_it_costs_in_a_plan():
             kinds = "FIWB" if cost.has_weight_grad else "FI"
             assert [int(net.duration[lane, "FIWB".index(k)]) for k in kinds] == [cost.duration_ns(k) for k in kinds]
             assert (net.held[lane], net.stash[lane]) == (cost.held_bytes, cost.stash_bytes), seed
-
-
-def test_cuts_are_balanced_with_their_recomputation():
-    """Tests that the first stage, which holds the most microbatches and has to recompute, is given fewer layers."""
-    from tests.planner.test_layer_recomputation import tight_chain
-
-    problem = tight_chain(recompute=True, recompute_layers=True)
-    problem = with_memory(problem, {device.name: 1000 for device in problem.cluster.devices})
-    cuts = list(RecomputingCuts(make_instance(problem, CostModel(problem)), precision=200).cuts(most=3))
-    assert cuts
-    assert all(np.all(np.diff(cut) >= 0) and cut[-1] == 3 for cut in cuts)

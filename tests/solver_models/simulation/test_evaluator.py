@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from planner.lowering import make_schedule_instance
 from solver_models.instance import Transfer
 from solver_models.moves.annealing import evaluate, overflow
-from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import Solution
 from solver_models.simulation.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
-from solver_models.simulation.event_heap import AHEAD, CLOCK, NEXT, heap_pop, heap_push, make_heap
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_policy_params
 from tests.strategies import random_schedule, with_host_times
@@ -138,16 +136,6 @@ def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.n
 
 
 @given(randoms)
-def test_no_order_is_faster_than_the_floor(rng: Random):
-    """Tests that the makespan of every order is at least the floor of its net."""
-    case = random_case(rng)
-    floor = net_lower_bound(case.net)
-    orders = [case.searcher.device_orders(case.candidate(policy_params=random_policy_params(rng)))[0] for _ in range(3)]
-    orders.append(case.device_orders(random_schedule(rng, case.problem, stages=case.stages)))
-    assert all(case.play(words).makespan_ns >= floor for words in orders)
-
-
-@given(randoms)
 def test_plays_end_early_only_if_they_are_too_late(rng: Random):
     """Tests that a play with a threshold gives what a whole play does, or at least the threshold."""
     case = random_case(rng)
@@ -244,16 +232,3 @@ def test_ticks_are_exact(size: int, bandwidth: int):
     if exact < 2**62:
         assert ticks_for(size, bandwidth) == exact
     assert ceil_div(size, bandwidth) == -(-size // bandwidth)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**62)), max_size=40))
-def test_events_come_in_order(events: list[tuple[int, int]]):
-    """Tests that the heap gives back what was put in, by time, then by key."""
-    heap = make_heap(len(events))
-    for time, key in events:
-        heap_push(heap, time, key)
-    found = []
-    while heap[CLOCK, AHEAD] > 0:
-        found.append(tuple(heap[NEXT].tolist()))
-        heap_pop(heap)
-    assert found == sorted(events)

@@ -15,7 +15,7 @@ from solver_models.starts.first_candidates import make_seeds
 from solver_models.starts.recomputing import greedy_flags, recompute_variants
 from tests.planner.builders import make_link, make_problem, make_stage
 from tests.solver_models.nets import Case
-from tests.solver_models.test_widths import random_wide_problem
+from tests.solver_models.starts.test_replica_groups import random_wide_problem
 
 
 def recomputing_layer(name: str, recompute_ns: int) -> Layer:

@@ -44,40 +44,6 @@ def present(store: SqlStore, job: Job) -> Job:
     return found
 
 
-def test_idle_workers_are_islands(store: SqlStore):
-    """Tests that islands are of jobs that run, wait behind every job, and come to all jobs before a second to one."""
-    first = submit(store, islands=3)
-    assert store.islands.claim("w", lease_s=60) is None
-    claim(store)
-    second = submit(store, islands=2)
-    assert store.islands.claim("w", lease_s=60) is None
-    claim(store)
-    assert store.islands.count_wanted() == 3
-    taken = [take(store) for _ in range(3)]
-    assert [(island.job.id, island.number) for island in taken] == [(first.id, 1), (second.id, 1), (first.id, 2)]
-    assert store.islands.claim("w", lease_s=60) is None
-    assert (store.islands.count_running(), store.islands.count_running(first.id)) == (3, 2)
-    assert store.count_states() == {"running": 2}
-
-
-def test_the_row_holds_the_best_of_all(store: SqlStore):
-    """Tests that plans and bounds of an island count where they are better, and that the story says whose they are."""
-    job = submit(store, islands=2)
-    leader = claim(store)
-    island = take(store)
-    store.report(leader, NEWS)
-    better = replace(NEWS, incumbent_ns=80, lower_bound_ns=40, gap=0.5, plan="{plan 80}")
-    store.report(island.job, better, island=island)
-    row = present(store, job)
-    assert (row.incumbent_ns, row.lower_bound_ns, row.gap) == (80, 50, 0.375)
-    store.report(leader, replace(NEWS, incumbent_ns=90, lower_bound_ns=60, gap=1 / 3, plan="{plan 90}"))
-    row = present(store, job)
-    assert (row.incumbent_ns, row.lower_bound_ns, row.gap) == (80, 60, 0.25)
-    assert store.plan_text(job.id) == "{plan 80}"
-    found = [json.loads(event.data) for event in store.events(job.id, after=0) if event.kind == "incumbent"]
-    assert [(data["incumbent_ns"], data.get("island")) for data in found] == [(100, None), (80, 1)]
-
-
 def test_a_lost_island_is_claimed_anew(store: SqlStore):
     """Tests that whoever fell silent loses the island to the next, and that nothing it says is heard any more."""
     submit(store, islands=2)

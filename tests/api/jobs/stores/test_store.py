@@ -6,7 +6,6 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,7 +14,6 @@ from api.jobs.job import Job, LeaseLostError, NewJob, Outcome, ProgressUpdate, Q
 from api.jobs.stores import sql_store
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import BATCH, KEPT, SqlStore
-from api.jobs.stores.sqlite import FolderLock, SqliteDatabase
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError
 from tests.api.postgres import PostgresServer
 
@@ -88,17 +86,6 @@ def test_the_best_plan_stays(store: SqlStore):
     assert store.plan_text(job.id) == "{better}"
 
 
-def test_another_tenant_sees_nothing(store: SqlStore):
-    """Tests that neither look, stop, pin nor forget reaches another tenant's job."""
-    job = submit(store, "a")
-    assert store.get(job.id, tenant="b") is None
-    assert store.stop(job.id, "b") is None
-    assert store.pin(job.id, "b", is_pinned=True) is None
-    assert store.forget(job.id, "b") is False
-    assert list(store.recent("b", limit=9)) == []
-    assert store.get(job.id) == job
-
-
 def test_a_key_stands_for_one_job(store: SqlStore):
     """Tests that the same idempotency key and body give the first job, and that another body is refused."""
     first, is_new = store.submit(new_job(), idempotency_key="k", body_sha256="one")
@@ -111,36 +98,6 @@ def test_a_key_stands_for_one_job(store: SqlStore):
     assert theirs.id != first.id
     assert store.recall("a", idempotency_key="k", body_sha256="one") == first
     assert store.recall("a", idempotency_key="unknown", body_sha256="one") is None
-
-
-def test_tenants_take_turns(store: SqlStore):
-    """Tests that a tenant with many jobs waits for one with few, and that priorities order a tenant's own."""
-    many = [submit(store, "many") for _ in range(4)]
-    urgent = submit(store, "many", priority=5)
-    few = submit(store, "few")
-    order = [claim(store).id for _ in range(6)]
-    assert set(order[:2]) == {urgent.id, few.id}
-    assert order[2:] == [job.id for job in many]
-
-
-def test_a_silent_worker_loses_its_job(store: SqlStore):
-    """Tests that an expired lease gives the job to another, and that the first worker cannot touch it when it thaws."""
-    job = submit(store)
-    frozen = claim(store, "frozen", lease_s=-1.0)
-    taken = claim(store, "other")
-    assert (taken.id, taken.attempt, taken.crashes) == (job.id, 2, 0)
-    for touch in (
-        lambda: store.finish(frozen, DONE),
-        lambda: store.report(frozen, NEWS),
-        lambda: store.extend(frozen, lease_s=9),
-        lambda: store.release(frozen, spent_s=0, is_crash=False),
-    ):
-        with pytest.raises(LeaseLostError):
-            touch()
-    store.finish(taken, DONE)
-    with pytest.raises(LeaseLostError):
-        store.finish(taken, DONE)
-    assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
 
 
 def while_frozen(store: SqlStore, act: Callable[[], object], meanwhile: Callable[[], object]) -> None:
@@ -358,15 +315,6 @@ def test_versions_grow(store: SqlStore):
     assert store.versions([]) == {}
 
 
-def test_a_folder_has_one_service(tmp_path: Path):
-    """Tests that a second service on the same folder is refused until the first is gone."""
-    lock = FolderLock(tmp_path)
-    with pytest.raises(ValueError, match="another service"):
-        FolderLock(tmp_path)
-    lock.close()
-    FolderLock(tmp_path).close()
-
-
 ROOM = Quota(unfinished_jobs=3, hourly_jobs=100, stored_bytes=1000)
 
 
@@ -517,35 +465,6 @@ def test_transactions_of_expiry_shrink_where_they_take_long(store: SqlStore, mon
     assert store.expire(older_than_s=-1000) == 2 * BATCH
     assert taken[0] > 10
     assert set(taken[1:]) == {1}
-
-
-def test_expiry_does_not_write_what_it_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that removing 40 MB from a SQLite store writes little, so that nobody waits while it is written."""
-    database = SqliteDatabase(tmp_path / "jobs.sqlite")
-    store = SqlStore(database)
-    for _ in range(40):
-        store.stop(submit(store, request="x" * 2**20).id, "a")
-    sizes: list[int] = []
-    log = tmp_path / "jobs.sqlite-wal"
-    monkeypatch.setattr(database, "let_others_in", lambda _: sizes.append(log.stat().st_size))
-    monkeypatch.setattr(database, "give_space_back", lambda: None)
-    store.expire(older_than_s=-1000)
-    assert sizes
-    assert max(sizes) < 10 * 2**20
-    store.close_all()
-
-
-def test_space_comes_back(tmp_path: Path):
-    """Tests that the file of a store shrinks again when what it held has expired."""
-    path = tmp_path / "jobs.sqlite"
-    store = SqlStore(SqliteDatabase(path))
-    for _ in range(20):
-        store.stop(submit(store, request="x" * 2**20).id, "a")
-    store.database.give_space_back()
-    full = path.stat().st_size
-    store.expire(older_than_s=-1000)
-    assert path.stat().st_size < full / 10
-    store.close_all()
 
 
 def test_incumbents_can_be_looked_back_at(store: SqlStore):

@@ -18,7 +18,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.workers.pool import Pool
 from api.jobs.workers.runner import Patience
-from api.jobs.workers.solver_handle import Child, ProcessLimits
+from api.jobs.workers.solver_handle import ProcessLimits
 from planner.document import parse_plan, render_plan
 from planner.planning import make_plan
 from planner.problem import Problem
@@ -134,21 +134,6 @@ def test_a_killed_solver_costs_no_plan(store: SqlStore, make_pool: Callable[...,
     assert (done.incumbent_ns or 0) <= (found.incumbent_ns or 0)
     assert_verified(store, done, large_problem())
     assert [event.kind for event in store.events(job.id, after=0)].count("done") == 1
-
-
-@pytest.mark.usefixtures("_real_solvers")
-def test_a_stop_is_heard_while_solvers_load():
-    """Tests that a stop that comes before a fresh process has begun with its order is not forgotten."""
-    request = PlanRequest(problem=large_problem(), limits=Limits(time_limit_s=600, patience_s=600, threads=1))
-    child, until = Child(ProcessLimits()), time.monotonic() + 120
-    child.order(op="solve", request=request.render(), start=None)
-    child.ask_to_stop()
-    answer = None
-    while answer is None or answer["event"] == "progress":
-        assert time.monotonic() < until
-        answer = child.answer(0.1)
-    child.kill()
-    assert (answer["event"], answer["stopped_by"]) == ("done", "user")
 
 
 def test_a_solver_that_does_not_listen(store: SqlStore, make_pool: Callable[..., Pool]):

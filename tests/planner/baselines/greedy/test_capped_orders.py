@@ -15,12 +15,13 @@ from planner.baselines.pipeline import make_pipeline
 from planner.baselines.registry import METHODS, make_baselines, make_method_plan, play_baseline
 from planner.evidence.certificate import schedule_bound
 from planner.layout.costs import CostModel
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.baselines.test_registry import chain_problem
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 
 CAPPED = next(method for method in METHODS if method.name == "capped greedy")
 NUM_RANDOM = int(os.environ.get("PIPEPLAN_CAPPED_PROBLEMS", "6"))

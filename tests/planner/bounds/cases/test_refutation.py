@@ -8,31 +8,24 @@ from typing import Any
 
 import pytest
 
-from planner.bounds.cases import order_windows
-from planner.bounds.cases.case_enumeration import CaseEnumeration
-from planner.bounds.cases.case_tables import CaseTables, WorkCount
-from planner.bounds.cases.open_cases import CaseMaker
 from planner.bounds.cases.refutation import MAX_EFFORT, MAX_NODES
 from planner.bounds.cases.tree_codes import TreeCodes
 from planner.evidence.certificate import Bound, check_certificate, refute
 from planner.evidence.check_evidence import rederive
 from planner.layout.costs import CostModel
-from planner.lowering import make_instance
 from planner.plan import Stage
-from planner.planning import Limits, make_plan
-from planner.planning.improvers.tree_proposals import TreeProposals
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
-from solver_models.local_search.search import Searcher
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force, brute_force_plan
 from tests.planner.eager_plans import eager_plan, varied_problem, with_memory_of
 from tests.planner.evidence.test_certificate import make_chain
-from tests.planner.plan_in_cases import ContradictedError, follow
+from tests.planner.hasty import make_plan
+from tests.planner.plan_in_cases import follow
 from tests.strategies import random_chain, random_links, random_plan, random_problem, tiny_problem
 
 EFFORT = 400_000
-TIMES = [(7, 9, 6), (5, 8, 5), (9, 6, 8), (4, 7, 3)]
 
 
 def hard() -> Problem:
@@ -82,28 +75,6 @@ def test_an_optimum_is_never_refuted():
     assert num_proved >= 0.7 * num_problems
 
 
-def test_proposed_trees_hold_against_brute_force():
-    """Tests that with the trees of the compiled search as well the optimum is reached, and nothing beyond it."""
-    num_proved = num_problems = num_nodes = 0
-    for seed in range(shortened(25, whole=1_000)):
-        problem = small_problem(Random(f"proposed {seed}")) if seed else hard()
-        best = brute_force(problem)
-        if not best:
-            continue
-        costs, num_problems = CostModel(problem), num_problems + 1
-        searcher = Searcher(make_instance(problem, costs))
-        for value in (best, best + 1):
-            trees = TreeProposals(problem, searcher, value=value)
-            bound = refute(problem, costs, value=value, effort=EFFORT, propose=trees.propose)
-            assert bound is None or value == best, f"seed {seed}"
-            if bound is not None:
-                num_proved += 1
-                num_nodes += sum(len(tree) for tree in bound.certificate["trees"])
-                assert check_certificate(problem, bound.certificate) == best, f"seed {seed}"
-    assert num_proved >= 0.7 * num_problems
-    assert num_nodes > 0
-
-
 def test_what_is_proposed_wrongly_costs_nothing_but_time():
     """Tests that trees of any codes are replaced, node by node, where they close nothing, and the bound is the same."""
     problem = hard()
@@ -120,24 +91,6 @@ def test_what_is_proposed_wrongly_costs_nothing_but_time():
     assert refute(problem, CostModel(problem), value=best + 1, effort=EFFORT, propose=propose) is None
 
 
-def test_nothing_is_proposed_without_time():
-    """Tests that once time is up no other case is looked into: each may take as long as the caller has to spare."""
-    problem, asked = small_problem(Random(8)), list[int]()
-    best = brute_force(problem)
-    assert best is not None
-
-    def propose(stages: tuple[Stage, ...], codes: TreeCodes) -> None:
-        del stages, codes
-        asked.append(1)
-
-    costs = CostModel(problem)
-    assert refute(problem, costs, value=best, effort=EFFORT, has_time=lambda: len(asked) < 1, propose=propose) is None
-    assert len(asked) == 1
-    asked.clear()
-    refute(problem, costs, value=best, effort=EFFORT, propose=propose)
-    assert len(asked) > 1
-
-
 def test_no_plan_is_refuted():
     """Tests that no refutation denies a random plan of a problem of any kind."""
     for seed in range(shortened(15, whole=500)):
@@ -147,29 +100,6 @@ def test_no_plan_is_refuted():
         plan = random_plan(rng, problem)
         value = simulate(problem, plan).makespan_ns
         assert refute(problem, CostModel(problem), value=value + 1, effort=EFFORT) is None, f"seed {seed}"
-
-
-def test_every_sequence_of_stages_is_looked_at():
-    """Tests that with all the time in the world the cases of equal devices are counted as by hand: sets of cuts."""
-    options = Options(receive_buffers=0, max_stages_per_device=1, max_replicas=1)
-    problem = make_chain(TIMES, num_devices=3, num_microbatches=1, options=options)
-    tables = CaseTables(problem, CostModel(problem))
-    assert len(tables.images) == 6
-    found = CaseEnumeration(tables, 10**9, effort=WorkCount(10**6)).cases()
-    lengths = [row.shape[1] for rows, _ in found for row in rows[:, None]]
-    assert [lengths.count(stages) for stages in (1, 2, 3)] == [1, 3, 3]
-
-
-def test_unlike_devices_are_not_taken_for_each_other():
-    """Tests that a slow link is no symmetry, and that every way to seat stages is looked at then."""
-    options = Options(receive_buffers=0, max_stages_per_device=1, max_replicas=1)
-    problem = make_chain(TIMES, num_devices=3, num_microbatches=1, options=options)
-    slow = replace(problem.cluster.links[0], bandwidth_bytes_per_s=10**8)
-    cluster = replace(problem.cluster, links=(slow, *problem.cluster.links[1:]))
-    tables = CaseTables(replace(problem, cluster=cluster), CostModel(replace(problem, cluster=cluster)))
-    assert len(tables.images) == 2
-    found = [len(rows) for rows, _ in CaseEnumeration(tables, 10**9, effort=WorkCount(10**6)).cases()]
-    assert sum(found) == 2 + 3 * 3 + 3 * 3
 
 
 def test_a_plan_is_certified():
@@ -291,33 +221,6 @@ def test_a_plan_that_exists_survives_every_rule():
     assert num_replicated >= 0.1 * num_plans
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "fault"),
-    [
-        (CaseTables, "duration", lambda real: lambda self, *ends, size: real(self, *ends, size=size) + 2),
-        (CaseMaker, "_add_buffers", lambda real: lambda *args, **named: [real(*args, **named) for _ in range(2)]),
-        (CaseMaker, "_late_steps", lambda real: lambda self, steps: real(self, steps) + 1),
-        (CaseEnumeration, "_least_transfer", lambda real: lambda self, *ends, num_bytes: 3 + real(
-            self, *ends, num_bytes=num_bytes)),
-        (order_windows, "_least_held", lambda real: lambda *args, **named: real(*args, **named) + 1),
-    ],
-)  # fmt: skip
-def test_a_rule_that_is_wrong_contradicts_a_plan(monkeypatch, owner, name, fault):
-    """Tests that the plans would find longer transfers, larger buffers or stashes, and a later optimizer."""
-    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
-    with pytest.raises(ContradictedError):
-        follow_some()
-
-
-def follow_some() -> None:
-    """Follow plans that need all the memory that there is, to the windows of their cases."""
-    for seed in range(100):
-        rng = Random(f"survivor {seed}")
-        problem = varied_problem(rng)
-        plan = eager_plan(rng, problem)
-        follow(with_memory_of(rng, problem, plan), plan, depth=0)
-
-
 def replicated(rng: Random) -> Problem:
     """One or two layers on three or four devices, with replicas."""
     problem = tiny_problem(rng)
@@ -356,12 +259,3 @@ def test_replicas_on_more_devices_hold_against_brute_force():
         num_replicated += any(len(stage.replicas) > 1 for stage in plan.stages)
     assert num_proved >= shortened(6, whole=150)
     assert num_replicated >= shortened(1, whole=30)
-
-
-def test_only_replicas_with_whole_samples_are_cases():
-    """Tests that of 16 samples three replicas are no case, as no plan may have them."""
-    options = Options(receive_buffers=0, max_stages_per_device=1)
-    problem = make_chain(TIMES, num_devices=4, num_microbatches=1, options=options)
-    problem = replace(problem, profile=replace(problem.profile, microbatch_size=16, scaling="linear"))
-    tables = CaseTables(problem, CostModel(problem))
-    assert {len(members) for members, _ in tables.assignments} == {1, 2, 4}

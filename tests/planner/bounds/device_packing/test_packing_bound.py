@@ -14,18 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.bounds.bound_params import BoundParams
-from planner.bounds.device_packing import packing_effort
-from planner.bounds.device_packing.activation_lifetime import MAX_TRIED, ActivationLifetime, StayTimes
 from planner.bounds.device_packing.boundaries import Boundaries
-from planner.bounds.device_packing.device_loads import DeviceLoads
 from planner.bounds.device_packing.packing_bound import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
-from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further, raise_packing_bound
-from planner.bounds.device_packing.reduced_cost_paths import Priced, share_reduced_cost
+from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
 from planner.layout.costs import CostModel
 from planner.plan import Plan
-from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
@@ -34,6 +29,7 @@ from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import make_chain, plans_of
+from tests.planner.hasty import make_plan
 from tests.planner.plan_in_packing import follow
 from tests.strategies import random_chain, random_problem, tiny_problem
 
@@ -68,16 +64,6 @@ def is_ruled_out(problem: Problem, value: int) -> bool:
     return cases is not None and is_out_of_reach(boundaries, deadline, cases=cases)
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(rng=st.randoms(use_true_random=False))
-def test_the_best_plan_is_never_ruled_out(rng):
-    """Tests that the optimum of tiny problems is not denied, however many cases are told apart."""
-    problem = timed(tiny_problem(rng))
-    best = brute_force(problem)
-    if best is not None:
-        assert not is_ruled_out(problem, best)
-
-
 def fits(problem: Problem, plan: Plan) -> bool:
     """Whether every device has what the plan holds at most."""
     peaks = simulate(problem, plan).peak_bytes
@@ -105,14 +91,6 @@ def test_no_price_of_memory_rules_out_a_plan(rng):
             boundaries = Boundaries(least)
             cases = priced_at_random(rng, boundaries)
             assert not is_out_of_reach(boundaries, value - least.optimizer_ns, cases=cases)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(rng=st.randoms(use_true_random=False))
-def test_no_plan_is_ruled_out(rng):
-    """Tests that no random plan of random problems is denied, even in the least memory that it fits."""
-    for tight, _, value in plans_of(rng, timed(random_problem(rng)), tries=2):
-        assert not is_ruled_out(tight, value)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -243,52 +221,12 @@ def test_slow_devices_hold_less():
     assert check_certificate(unlike(1, 3), json.loads(json.dumps(bound.certificate))) == bound.value_ns
 
 
-def test_five_kinds_of_devices_are_four_at_most():
-    """Tests that devices of many speeds are taken together by speed, every one in one kind."""
-    kinds = Boundaries(Least(unlike(5, 1, 4, 2, 3), CostModel(unlike(5, 1, 4, 2, 3)))).kinds
-    assert [[name for name, _ in kind.members] for kind in kinds] == [["slow1", "slow2"], ["slow3", "slow4"], ["slow5"]]
-    assert [kind.count for kind in kinds] == [2, 2, 1]
-
-
 def test_whole_plans_are_left_to_the_schedule_bound():
     """Tests that a case without prices is closed where every plan that is left is late by the schedule bound."""
     boundaries = Boundaries(Least(few_in_flight(), CostModel(few_in_flight())))
     case = PackingCertificate((), None)
     assert is_out_of_reach(boundaries, 249, cases=[case])
     assert not is_out_of_reach(boundaries, 250, cases=[case])
-
-
-def test_nothing_is_begun_without_time():
-    """Tests that the clock ends the search between two rounds, and that what was found until then holds."""
-    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
-    asked: list[bool] = []
-
-    def until_the_third() -> bool:
-        asked.append(True)
-        return len(asked) < 3
-
-    start = 1
-    found = raise_packing_bound(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
-    assert len(asked) < 8
-    assert found.value == start or is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
-
-
-def test_a_case_can_be_left_half_way():
-    """Tests that time may be over at any step of a case, which then proves nothing, and that more time proves it."""
-    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
-    found = list[bool]()
-    for most in range(0, 200, 7):
-        asked: list[bool] = []
-
-        def has_time(asked: list[bool] = asked, most: int = most) -> bool:
-            asked.append(True)
-            return len(asked) <= most
-
-        refutation = Refutation(boundaries, Covering, most=7, effort=10**6, has_time=has_time)
-        found.append(refutation.find(200) is not None)
-        assert found[-1] or len(asked) <= most + 2
-    assert found == sorted(found)
-    assert (found[0], found[-1]) == (False, True)
 
 
 def test_memory_times_time_has_a_price():
@@ -301,15 +239,6 @@ def test_memory_times_time_has_a_price():
     without = packed(heavy(5, 3)).certificate
     earlier = [[[prices[:-1] for prices in rounds], split] for rounds, split in without["cases"]]
     assert check_certificate(heavy(5, 3), {**without, "cases": earlier}) == without["value_ns"]
-
-
-def test_too_many_pairs_are_not_begun():
-    """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
-    boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
-    assert raise_packing_bound(boundaries, 200, make=Covering, effort=0) == Packed(200, [], [])
-    found = raise_packing_bound(boundaries, 200, make=Covering, effort=10**6)
-    assert found.value == 240
-    assert is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
 
 
 @pytest.mark.parametrize("factor", [2, 7, 1000])
@@ -365,42 +294,6 @@ def test_parts_of_a_case_that_is_closed_are_no_harm():
         check_certificate(problem, {**certificate, "cases": cases})
 
 
-@given(st.randoms(use_true_random=False))
-def test_waste_is_shared_out(rng):
-    """Tests that stages are charged no more than the waste of any load, and none less than half of its least."""
-    count, num_stages = rng.randint(1, 30), rng.randint(2, 8)
-    first = numpy.array([rng.randrange(num_stages - 1) for _ in range(count)])
-    second = numpy.array([rng.choice((-1, rng.randint(k + 1, num_stages - 1))) for k in first.tolist()])
-    zeros = numpy.zeros(count, numpy.int64)
-    loads = DeviceLoads(
-        first=first, second=second, first_latest=zeros, second_latest=zeros, follows=zeros > 0, kind=zeros, room=zeros
-    )
-    waste = numpy.array([rng.randint(0, 100) for _ in range(count)])
-    least, (of_first, of_second) = share_reduced_cost(
-        Priced(loads=loads, reduced_cost=waste, slack=0), num_stages=num_stages
-    )
-    pairs = second >= 0
-    assert (of_first + of_second == waste).all()
-    assert (least[first] <= of_first).all()
-    assert (least[second[pairs]] <= of_second[pairs]).all()
-    assert (least[first[~pairs]] <= waste[~pairs]).all()
-    for stage in set(first.tolist()) | set(second[pairs].tolist()):
-        own = [w // 2 if j >= 0 else w for k, j, w in zip(first, second, waste, strict=True) if stage in (k, j)]
-        assert least[stage] >= min(own) >= 0
-
-
-def test_two_stages_that_share_one_friend():
-    """Tests that of two stages which only go well with the same third one, either causes waste."""
-    first, second = numpy.array([0, 0, 1, 0, 1, 2]), numpy.array([2, 1, 2, -1, -1, -1])
-    zeros = numpy.zeros(6, numpy.int64)
-    loads = DeviceLoads(
-        first=first, second=second, first_latest=zeros, second_latest=zeros, follows=zeros > 0, kind=zeros, room=zeros
-    )
-    waste = numpy.array([0, 80, 20, 90, 90, 90])
-    least, _ = share_reduced_cost(Priced(loads=loads, reduced_cost=waste, slack=100), num_stages=3)
-    assert least.tolist() == [0, 19, 0]
-
-
 def numbers(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """The paths of all numbers and lists in nested lists."""
     if path:
@@ -454,24 +347,6 @@ def test_it_is_left_out_where_it_does_not_hold():
             check_certificate(other, certificate)
 
 
-def test_shares_of_a_microbatch():
-    """Tests that three replicas that feed two give the middle one's samples to both, and the others' to one."""
-    received, given = Boundaries(Least(heavy(4, 3), CostModel(heavy(4, 3)))).shares
-    assert (received[3][2], given[3][2]) == (2, 1)
-    assert (received[1][3], given[1][3]) == (1, 1)
-    assert (received[2][2], given[2][2]) == (2, 2)
-
-
-def test_heads_do_not_fall():
-    """Tests that narrowing down only raises heads and closes stages."""
-    least = Least(heavy(5, 3), CostModel(heavy(5, 3)))
-    boundaries = Boundaries(least)
-    refutation = Refutation(boundaries, Covering, most=7, effort=10**6)
-    reach = [refutation.find(deadline) is not None for deadline in range(150, 300, 10)]
-    assert reach == sorted(reach, reverse=True)
-    assert numpy.array(reach).any()
-
-
 def climbed(problem: Problem, *, reached: int | None, most: int) -> list[Packed]:
     """What climbing on from 1 finds in so many steps at most, with little effort at first."""
     least = Least(problem, CostModel(problem))
@@ -498,27 +373,6 @@ def test_climbing_on_stays_below_the_best_plan(rng, is_known):
         assert not packed_now.cases or is_out_of_reach(boundaries, packed_now.value - 1, cases=packed_now.cases)
 
 
-def test_a_deadline_that_plans_pass_for_is_given_up():
-    """Tests that climbing on ends by itself, next to the least deadline that the schedule bound lets plans pass for."""
-    problem = heavy(5, 3)
-    boundaries = Boundaries(Least(problem, CostModel(problem)))
-    found = climbed(problem, reached=1000, most=10**4)
-    assert len(found) < 10**4
-    assert any(packed_now.timely for packed_now in found)
-    refutation = Refutation(boundaries, Covering, most=255, effort=10**9)
-    assert refutation.find(found[-1].value - 1) is not None
-    assert refutation.find(found[-1].value + 2) is None
-
-
-@pytest.mark.parametrize("wanted", [1, 2, 4])
-def test_as_many_plans_pass_as_are_wanted(wanted):
-    """Tests that the search for cases goes on until so many whole plans pass, all of them different."""
-    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
-    refutation = Refutation(boundaries, Covering, most=255, effort=10**9, wanted=wanted)
-    assert refutation.find(300) is None
-    assert len(set(refutation.timely)) == len(refutation.timely) == refutation.num_passed == wanted
-
-
 def test_a_bound_that_goes_on_has_a_certificate():
     """Tests that every step states the best bound so far, and that the last one is derived again."""
     problem = timed(starved(Random(109)))
@@ -531,66 +385,3 @@ def test_a_bound_that_goes_on_has_a_certificate():
     assert values == sorted(values)
     assert values[-1] > first.value_ns
     assert check_certificate(problem, json.loads(json.dumps(bounds[-1].certificate))) == values[-1]
-
-
-def cut_in_two() -> tuple[Problem, dict[str, Any]]:
-    """A problem whose bound takes several cases, and their certificate."""
-    problem = heavy(7, 3)
-    return problem, dict(packed(problem).certificate)
-
-
-def test_no_more_is_made_than_is_checked(monkeypatch):
-    """Tests that whatever may be looked at, what is made is checked with that, and what takes more is refused."""
-    problem, whole = cut_in_two()
-    values = []
-    for most in (100, 1_000, 10_000):
-        monkeypatch.setattr(packing_effort, "MAX_EFFORT", most)
-        bound = packed(problem)
-        values.append(bound.value_ns)
-        assert check_certificate(problem, bound.certificate) == bound.value_ns
-        if bound.kind != "packing":
-            with pytest.raises(ValueError, match=f"^certificate: cases .* more than {4 * most:,} steps; .* again"):
-                check_certificate(problem, whole)
-    assert values == sorted(values)
-    assert values[0] < values[-1] == whole["value_ns"]
-
-
-def stays(rng: Random, size: int) -> StayTimes:
-    """Stages with random times and bytes."""
-
-    def numbers(most: int) -> Any:
-        return numpy.array([rng.randint(0, most) for _ in range(size)])
-
-    return StayTimes(
-        stay=numbers(99), forward=numbers(99), rest=numbers(99), tail=numbers(9), held=numbers(9), stash=numbers(9),
-        kept=numbers(9), rounded=numbers(0),
-    )  # fmt: skip
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(rng=st.randoms(use_true_random=False))
-def test_fillings_are_never_underrated(rng):
-    """Tests that what fits of two stages is what trying all says, or, where very many fit, somewhat more."""
-    count, size = rng.choice([4, 40]), 12
-    free = numpy.array([rng.randint(0, 200) for _ in range(size)])
-    is_nested = numpy.array([rng.random() < 0.5 for _ in range(size)])
-    first, second = stays(rng, size), stays(rng, size)
-    residence = ActivationLifetime(
-        count=count, deadline=999, nested=is_nested, free=free, between=free, first=first, second=second
-    )
-    for found, sizes, worth, nested, inside in (
-        (residence.filled(), (first.held, second.held), (first.held, second.held), is_nested, 0),
-        (residence.begun(), (first.held, second.held), (first.forward, second.forward), is_nested, is_nested),
-        (residence.pending(), (first.kept, second.kept), (first.rest, second.rest), 0 * is_nested, 0),
-    ):
-        least = numpy.broadcast_to(inside, free.shape)
-        for place, most in enumerate(found.tolist()):
-            fitting = [
-                (a * worth[0][place] + b * worth[1][place], a)
-                for a in range(count + 1)
-                for b in range(int(least[place]), (a if nested[place] else count) + 1)
-                if a * sizes[0][place] + b * sizes[1][place] <= free[place]
-            ]
-            best, _ = max(fitting, default=(0, 0))
-            assert best <= most <= best + worth[0][place] + 2 * worth[1][place]
-            assert most == best or max(a for _, a in fitting) > MAX_TRIED

@@ -11,22 +11,21 @@ from benchmarks.layouts import RECIPES, read_problem
 from planner.bounds import counting
 from planner.bounds.loop import loop_bound
 from planner.bounds.minimum_costs import Least
-from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import REFUTED_NS, check_certificate, make_bound
-from planner.evidence.check_evidence import rederive
 from planner.export.looped_pipelines import as_looped
 from planner.export.model_parts import is_block
 from planner.export.targets import TARGETS, restrict
 from planner.layout.costs import CostModel
 from planner.plan import Plan, RecomputeMap, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Edge
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
-from tests.planner.test_looped_widths import every_plan, random_loop
+from tests.planner.hasty import make_plan
+from tests.planner.planning.starts.test_looped_shapes import every_plan, random_loop
 from tests.strategies import random_problem
 
 MEGATRON = TARGETS["megatron"]
@@ -249,22 +248,3 @@ def test_the_hand_layout_with_a_block_of_its_own():
     """Tests that a recipe whose second head takes three blocks has a bound above counting by what it waits for."""
     problem = read_problem(RECIPES[1].problem, ranks=RECIPES[1].ranks)
     assert proved(problem) == 16_550_473_248 > proved(problem, way=counting)
-
-
-def test_a_plan_carries_its_order():
-    """Tests that a plan's document says that its stages stand in a loop, and its bound is derived from it alone."""
-    times = [(10, 10, 10)] * 6 + [(26, 25, 25), (10, 10, 10)]
-    options = replace(restrict(Options(max_stages_per_device=3), MEGATRON), max_replicas=1, receive_buffers=0)
-    problem = make_chain(times, num_devices=3, num_microbatches=12, options=options)
-    plan = make_plan(problem, limits=Limits(time_limit_s=60, max_rounds=1))
-    assert plan.schedule == as_looped(problem, plan).schedule
-    read = parse_plan(render_plan(plan))
-    assert read.problem.options["order"] == "looped"
-    found = rederive(problem, read)
-    assert found.passed
-    assert (found.bound_kind, found.lower_bound_ns) == ("loop", plan.evidence.lower_bound_ns)
-    options = {name: value for name, value in plan.problem.options.items() if name != "order"}
-    older = replace(plan, problem=replace(plan.problem, options=options))
-    free = replace(problem, options=replace(problem.options, order="any"))
-    assert not [each for each in verify(free, older).violations if each.rule == "options-differ"]
-    assert [each.rule for each in verify(problem, older).violations] == ["options-differ"]

@@ -9,49 +9,18 @@ import pytest
 from benchmarks.layouts import read_problem
 from planner.bounds.loop import loop_bound
 from planner.bounds.loop.loop_cases import ActionsLeft, LoopFilling, is_refuted
-from planner.bounds.loop.loop_order import LoopOrder, order_of
+from planner.bounds.loop.loop_order import order_of
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate, make_bound
-from planner.export.looped_pipelines import as_looped, looped_orders
+from planner.export.looped_pipelines import as_looped
 from planner.layout.costs import CostModel
-from planner.plan import Stage
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from tests.long_runs import shortened
 from tests.planner.bounds.loop.test_loop_bound import any_chain, blocks_with_heavy_ends, every_layout, proved
-from tests.planner.evidence.test_certificate import make_chain
 
 MUCH = 10**7
 """More effort than any of these problems needs."""
-
-
-def chain_of(stages: int, *, ranks: int, count: int) -> tuple[Problem, tuple[Stage, ...]]:
-    """A layer per stage, and these stages in a loop."""
-    problem = make_chain([(1, 1, 1)] * stages, num_devices=ranks, num_microbatches=count)
-    devices = [device.name for device in problem.cluster.devices]
-    names = problem.profile.topological_order
-    return problem, tuple(
-        Stage(layers=(name,), replicas=((devices[number % ranks],),)) for number, name in enumerate(names)
-    )
-
-
-@pytest.mark.parametrize(
-    ("ranks", "chunks", "count"), [(1, 1, 2), (3, 1, 5), (4, 1, 2), (2, 3, 4), (3, 2, 6), (4, 4, 4)]
-)
-def test_the_order_is_that_of_the_plans(ranks: int, chunks: int, count: int):
-    """Tests that ranks run what plans in a loop have, and every action comes after those that it waits for."""
-    problem, stages = chain_of(ranks * chunks, ranks=ranks, count=count)
-    order = LoopOrder(ranks=ranks, chunks=chunks, count=count)
-    wanted = [
-        [(action.kind == "F", action.stage, action.microbatch) for action in actions]
-        for actions in looped_orders(problem, stages, num_ranks=ranks)
-    ]
-    found = [[(not way, stage, m) for at, way, stage, m in order.steps if at == rank] for rank in range(ranks)]
-    assert found == wanted
-    places = {step[1:]: place for place, step in enumerate(order.steps)}
-    for (way, stage, microbatch), place in places.items():
-        assert place >= places.get((way, stage - 1 + 2 * way, microbatch), 0)
-        assert place >= places[0, stage, microbatch]
 
 
 def any_filling(rng: Random) -> LoopFilling:

@@ -14,10 +14,11 @@ from planner.documents.embedded_problem import enclosed_problem
 from planner.errors import InfeasibleProblemError
 from planner.evidence.check_evidence import rederive
 from planner.plan import Plan, RentalResult
-from planner.planning import Limits, make_pareto, make_plan
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_pareto, make_plan
 from tests.planner.test_batch_problem import make_batch
 from tests.planner.test_batch_problem import make_layer as make_sized_layer
 

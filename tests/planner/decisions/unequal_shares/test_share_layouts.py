@@ -20,7 +20,7 @@ from planner.decisions.unequal_shares.share_layouts import (
     with_samples,
 )
 from planner.plan import Plan
-from planner.planning import SearchParams, make_plan
+from planner.planning import SearchParams
 from planner.planning.runs.run import begin_run, ignore, never
 from planner.problem import Options, Problem
 from planner.progress import Limits
@@ -203,16 +203,6 @@ def laid_out(problem: Problem, *, turns: int) -> Plan:
         run.window.drain()
     assert run.plan is not None
     return run.plan
-
-
-@pytest.mark.slow
-def test_a_run_takes_what_no_equal_shares_allow():
-    """Tests that a whole run ends with two of three devices, which take 2 and 1 of 3 samples."""
-    problem, samples, makespan_ns = FOUND["one layer on two of three devices"]
-    plan = make_plan(problem, limits=Limits(time_limit_s=600, max_rounds=1))
-    assert [stage.samples for stage in plan.stages] == samples
-    assert plan.evidence is not None
-    assert (plan.evidence.makespan_ns, plan.evidence.source) == (makespan_ns, ShareLayouts.name)
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from planner.document import render_plan
-from tests.integration.test_execute_command import start_ranks
 from tests.planner.execute.orders import make_random_plan
+from tests.planner.execute.test_enter import start_ranks
 
 pytestmark = pytest.mark.slow
 

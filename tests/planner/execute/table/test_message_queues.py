@@ -7,9 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from planner.execute import session  # noqa: E402
 from planner.execute.parallel.process_groups import ProcessGroups  # noqa: E402
-from planner.execute.stage.batch_copies import ready_to_copy, to_device  # noqa: E402
 from planner.execute.stage.routed_runtime import meet  # noqa: E402
 from planner.execute.table import message_queues  # noqa: E402
 from planner.execute.table.layout import make_layout  # noqa: E402
@@ -76,16 +74,6 @@ def test_messages_meet_without_a_circle():
             turns[b].pop(0)
 
 
-def test_nccl_is_not_told_to_share_one_queue():
-    """Tests that the processes meet without a bound device, which makes NCCL put all messages in one communicator."""
-    job = mock.Mock(device=CUDA, timeout_s=1.0, choices=mock.Mock(messages="auto"))
-    with mock.patch.object(session.distributed, "init_process_group") as begun:
-        session._meet(job)
-    assert begun.call_args.kwargs.get("device_id") is None
-    assert session._messages(job) == "own"
-    assert session._messages(mock.Mock(device=CPU, choices=mock.Mock(messages="auto"))) == "auto"
-
-
 def test_a_process_makes_its_own_group_only():
     """Tests that of 64 processes none makes, or waits for, the groups of the 63 others."""
     layout = make_layout(make_random_plan(" ".join(map(str, range(64))), num_microbatches=1))
@@ -95,17 +83,3 @@ def test_a_process_makes_its_own_group_only():
     ):
         ProcessGroups(layout, is_routed=True)
     new_group.assert_called_once_with([5], use_local_synchronization=True)
-
-
-def test_samples_are_copied_without_waiting():
-    """Tests that a batch in ordinary memory is brought where the device fetches it, a microbatch when it is needed."""
-    tensor, pinned, there = (mock.Mock(device=device) for device in (CPU, CPU, CUDA))
-    tensor.is_pinned.return_value, pinned.is_pinned.return_value = False, True
-    assert ready_to_copy(tensor, device=CUDA) is tensor.contiguous().pin_memory()
-    assert ready_to_copy(pinned, device=CUDA) is pinned
-    assert ready_to_copy(there, device=CUDA) is there
-    host = torch.ones(2)
-    assert ready_to_copy(host, device=CPU) is host
-    assert to_device(host, device=CPU) is host
-    to_device(tensor, device=CUDA)
-    tensor.to.assert_called_once_with(CUDA, non_blocking=True)

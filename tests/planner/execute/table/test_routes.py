@@ -10,7 +10,7 @@ from planner.actions import Action, parse_action
 from planner.execute.data.dealt_rows import BalancedRows, make_1f1b, rebalance
 from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.route_check import check_routed_rows
-from planner.execute.table.routes import Cell, Row, SampleRange, lower, make_routes
+from planner.execute.table.routes import Row, SampleRange, lower, make_routes
 from planner.execute.table.watch import describe_needs
 from planner.execute.table.wiring import StageEdge
 from tests.planner.execute.orders import make_random_plan
@@ -40,9 +40,6 @@ def drawing(rows: list[Row]) -> str:
     return "\n".join(" ".join(map(str, row)) for row in rows)
 
 
-UNEVEN = make_layout(make_random_plan("0/1 2", num_microbatches=1))
-
-
 def test_replicas_exchange_the_samples_that_they_have_in_common():
     """Tests that two halves meet three thirds in four routes, the middle third in two of them."""
     layout = make_layout(make_random_plan("0/1 2/3/4", num_microbatches=1))
@@ -55,19 +52,6 @@ def test_replicas_exchange_the_samples_that_they_have_in_common():
     ]
     assert SampleRange(2, 3, 3).rows(6) == slice(4, 6)
     assert [part.is_whole for part in (SampleRange(0, 2, 2), SampleRange(1, 2, 2))] == [True, False]
-
-
-def test_messages_are_written_down_as_the_action_ends():
-    """Tests that a stage on two devices before one on a third is lowered as drawn here."""
-    rows = lower(UNEVEN, edges_of("0-1"))
-    assert drawing(rows) == "\n".join(
-        [
-            "0F0 0SEND_F0>1@2 0RECV_B0<1@2 0I0 0W0 0REDUCE_GRAD",
-            "0F0 0SEND_F0>1@2 0RECV_B0<1@2 0I0 0W0 0REDUCE_GRAD",
-            "1RECV_F0<0@0 1RECV_F0<0@1 1F0 1I0 1SEND_B0>0@0 1SEND_B0>0@1 1W0 1REDUCE_GRAD",
-        ]
-    )
-    assert faults(rows, UNEVEN, edges_of("0-1")) == ()
 
 
 def test_a_skip_edge_has_its_own_messages():
@@ -87,36 +71,6 @@ def test_ranks_that_wait_for_each_other_are_named():
     late = (Action("F", 1, 0), *(action for action in layout.rows[0] if action != Action("F", 1, 0)))
     with pytest.raises(ValueError, match="the ranks wait for each other: rank 0 in 1F0, rank 1 in 0I0"):
         lower(replace(layout, rows=(late, layout.rows[1])), edges_of("0-1"))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("1F0 1I0", "1I0", "rank 2 runs IW of stage 1 for microbatch 0"),
-        ("1F0 1I0", "1F0 1F0 1I0", "rank 2 runs 1F0 2 times"),
-        ("1F0 1I0", "0F0 1F0 1I0", "rank 2 runs 0F0, which is not its own"),
-        ("1F0 1I0", "1I0 1F0", "rank 2 has 1I0 before 1F0"),
-        ("1RECV_F0<0@1 ", "", "1RECV_F0<0@1 is missing on rank 2"),
-        ("1RECV_F0<0@1", "1RECV_F0<0@1 1RECV_F0<0@1", "rank 2 has 1RECV_F0<0@1 2 times"),
-        ("1SEND_B0>0@1", "1SEND_B0>0@2", "rank 2 has 1SEND_B0>0@2, which is not a message between replicas with"),
-        ("1RECV_F0<0@1 1F0", "1F0 1RECV_F0<0@1", "rank 2 has 1F0 before 1RECV_F0<0@1"),
-        ("1I0 1SEND_B0>0@0", "1SEND_B0>0@0 1I0", "rank 2 has 1SEND_B0>0@0 before 1I0"),
-        ("1W0 1REDUCE_GRAD", "1W0", "stage 1 is reduced 0 times on rank 2"),
-        ("1W0 1REDUCE_GRAD", "1REDUCE_GRAD 1W0", "stage 1 is reduced before 1W0 on rank 2"),
-    ],
-)
-def test_each_fault_is_named(old: str, new: str, message: str):
-    """Tests that each rule, broken alone, is named with the cell and the rank that break it."""
-    edges = edges_of("0-1")
-    rows = lower(UNEVEN, edges)
-    cells = {str(cell): cell for row in rows for cell in row} | {
-        "1SEND_B0>0@2": Cell(1, "SEND_B", 0, 0, 2),
-    }
-    text = drawing(rows).splitlines()[2]
-    assert text.count(old) == 1
-    rows[2] = [cells[word] for word in text.replace(old, new).split()]
-    found = faults(rows, UNEVEN, edges)
-    assert any(message in fault for fault in found), found
 
 
 def test_messages_in_two_orders_are_found():

@@ -13,7 +13,6 @@ import pytest
 from planner.errors import InfeasibleProblemError
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
-from planner.planning import make_plan
 from planner.planning.improvers.branch_and_check import ExactSearch, is_small
 from planner.planning.planning_params import ExactParams, SearchParams
 from planner.problem import Problem
@@ -23,6 +22,7 @@ from solver_models.local_search.search import Searcher
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.exactly import search_exactly, solve_exactly
+from tests.planner.hasty import make_plan
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
 from tests.strategies import AMPLE, random_chain, random_edges, random_layer, scaled_overheads, tiny_problem
 

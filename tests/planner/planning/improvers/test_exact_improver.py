@@ -3,10 +3,6 @@
 from random import Random
 from typing import Any
 
-import pytest
-
-from planner.evidence.certificate import Bound
-from planner.planning.evidence import Conclusion
 from planner.planning.improvers.branch_and_check import is_small
 from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.planning_params import CaseParams, ExactParams, SearchParams
@@ -91,15 +87,6 @@ def test_too_many_nodes_leave_a_claim():
     assert run.incumbent_ns == run.solver_bound_ns is not None
     assert run.searched_ns is not None
     assert run.searched_ns < run.incumbent_ns
-
-
-@pytest.mark.parametrize(("searched", "proved"), [(None, None), (8, None), (9, "complete search")])
-def test_claims_are_no_proof(searched: int | None, proved: str | None):
-    """Tests that a bound that solvers claim proves nothing, and what the search has shown by itself does."""
-    bound = Bound(value_ns=7, kind="work", certificate={})
-    conclusion = Conclusion(bound=bound, solver_bound_ns=9, searched_ns=searched, stopped_by="complete_search")
-    assert conclusion.proof_of(9) == proved
-    assert conclusion.proof_of(7) == "certificate"
 
 
 def test_long_lists_wait_until_their_nodes_are_saved():

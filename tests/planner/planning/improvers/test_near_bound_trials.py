@@ -7,10 +7,8 @@ from benchmarks.generate import parse_family
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.runs.run import bound
 from planner.planning.search_state import SearchState
-from planner.planning.starts.conversions import rate
 from planner.progress import Limits
 from solver_models.local_search.multistart import JointSearch
-from tests.long_runs import long_only
 
 
 def begin(*, size: str = "24x4-m8", max_rounds: int | None = 1) -> tuple[SearchState, JointSearch]:
@@ -20,19 +18,6 @@ def begin(*, size: str = "24x4-m8", max_rounds: int | None = 1) -> tuple[SearchS
     run = SearchState(problem, limits, on_progress=lambda _: None, should_stop=lambda: False)
     bound(run)
     return run, JointSearch(run.instance)
-
-
-@long_only
-def test_orders_of_their_own_beat_the_policies():
-    """Tests that the best order is better than what policies reach with any of the stages, and the same every time."""
-    run, search = begin(size="48x8-m16")
-    policies = [rate(run.problem, search.searcher, stages=stages).objective for stages in run.near_bound]
-    again = JointSearch(run.instance)
-    for one in (search, again):
-        try_orders(run, one)
-    best = search.polished[0]
-    assert search.searcher.device_orders(best)[1] == best.objective < 0.99 * min(policies)
-    assert (again.polished[0].objective, again.polished[0].device_orders) == (best.objective, best.device_orders)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.improvers.improver import Leader
 from planner.planning.improvers.sequential_improver import SequentialImprover, play_baselines_on
 from planner.planning.runs.run import bound
@@ -17,6 +17,7 @@ from planner.verify import verify
 from solver_models.local_search.multistart import JointSearch
 from tests.long_runs import shortened
 from tests.planner.baselines.test_sequential import make_problem
+from tests.planner.hasty import make_plan
 
 FAMILIES = (
     "chain-12x4-m6-loose-homogeneous-classes",

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import InfeasibleProblemError
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.runs.alternatives import make_best_plan
 from planner.problem import Problem
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan
 
 QUICK = Limits(time_limit_s=60, max_rounds=1, threads=1)
 

@@ -11,22 +11,19 @@ from planner.batch_problem import BatchProblem, Question, problem_for
 from planner.decisions.price.bound import work_money
 from planner.decisions.price.device_kinds import PER_UNIT, cost_of
 from planner.device_subsets import problem_on
-from planner.errors import InfeasibleProblemError
 from planner.evidence.check_evidence import rederive
 from planner.export.targets import TARGETS
-from planner.plan import Plan, Stage
+from planner.plan import Plan
 from planner.plan_kind import kind_of
-from planner.planning import Limits, make_plan, make_plans
+from planner.planning import Limits
 from planner.planning.planning_params import ListedParams, SearchParams
-from planner.planning.runs.run import ISLAND
 from planner.problem import Problem
-from planner.replanning.transition import Transition, going_over
-from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.hasty import make_plan, make_plans
+from tests.planner.judge.test_microbatches import listed
 from tests.planner.test_batch_problem import make_batch
 from tests.planner.test_batch_problem import make_layer as make_sized_layer
-from tests.planner.test_microbatches import listed
 
 QUICK = Limits(time_limit_s=60, max_rounds=1, threads=1)
 
@@ -56,11 +53,6 @@ PRICES = {"a": 2.0, "b": 2.0, "c": 1.5}
 def sized(**fields: object) -> BatchProblem:
     """Eight samples on two devices."""
     return make_batch([make_sized_layer(name, {1: 10, 2: 14, 4: 24}) for name in "xyz"], **fields)
-
-
-def transition_from(*stages: Stage, steps_left: int) -> Transition:
-    """From stages whose devices are all still there."""
-    return Transition(before=stages, absent=frozenset(), steps_left=steps_left, bytes_per_s=1e9)
 
 
 def subsets_of(problem: Problem) -> list[tuple[str, ...]]:
@@ -142,68 +134,6 @@ def test_the_work_of_microbatches_that_differ_is_paid_for():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps_left", [1, 50])
-def test_taking_over_at_any_size(steps_left: int):
-    """Tests that over all sizes of microbatches the sum of iterations and moving is the least, with a bound of each."""
-    batch = sized()
-    transition = transition_from(Stage(layers=("x", "y", "z"), replicas=(("b",),)), steps_left=steps_left)
-    plan, *_ = make_plans(batch, top=1, limits=QUICK, transition=transition)
-    problem = problem_for(batch, plan)
-    assert rederive(problem, plan).passed
-    assert [result.microbatch_size for result in plan.evidence.sizes] == [1, 2, 4]
-
-    def total(where: Problem, made: Plan) -> int:
-        iteration_ns = simulate(where, made).makespan_ns
-        return going_over(where, made, iteration_ns=iteration_ns, transition=transition).total_ns
-
-    alone = [(each, make_plans(each, top=1, limits=QUICK, transition=transition)[0]) for each in batch.candidates]
-    assert total(problem, plan) == min(total(each.at_its_size(), made) for each, made in alone)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("steps_left", [1, 1000])
-def test_taking_over_at_the_least_cost(steps_left: int):
-    """Tests that devices are paid for while state moves: few iterations stay where it is, many go where it is cheap."""
-    problem = priced(row(), PRICES)
-    before = (Stage(layers=("l0", "l1"), replicas=(("a",),)), Stage(layers=("l2", "l3"), replicas=(("b",),)))
-    transition = transition_from(*before, steps_left=steps_left)
-    plan, *_ = make_plans(problem, top=1, limits=replace(QUICK, max_rounds=4), transition=transition)
-    assert rederive(problem, plan).passed
-
-    def money(made: Plan) -> int:
-        spent = going_over(problem, made, iteration_ns=simulate(problem, made).makespan_ns, transition=transition)
-        return cost_of(problem, made, makespan_ns=spent.total_ns)
-
-    assert set(plan.devices) == ({"a", "b"} if steps_left == 1 else {"a", "c"})
-    for chosen in (("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")):
-        part = problem_on(problem, chosen)
-        try:
-            other = make_plan(part, limits=FIRST)
-        except InfeasibleProblemError:
-            continue
-        assert money(plan) <= money(other)
-
-
-@pytest.mark.slow
-def test_kinds_that_take_over():
-    """Tests that behind the least sum and what moves least there are plans of other kinds, the least sum first."""
-    problem = row()
-    before = (Stage(layers=("l0", "l1"), replicas=(("a",),)), Stage(layers=("l2", "l3"), replicas=(("c",),)))
-    transition = transition_from(*before, steps_left=20)
-    least = make_plans(problem, top=1, limits=QUICK, transition=transition)
-    plans = make_plans(problem, top=4, limits=QUICK, transition=transition)
-    assert plans[: len(least)] == least
-    assert len(plans) == 4
-    others = plans[len(least) :]
-    assert_derived(problem, [plans[0], *others])
-    sums = [
-        going_over(problem, each, iteration_ns=each.evidence.makespan_ns, transition=transition).total_ns
-        for each in (plans[0], *others)
-    ]
-    assert sums == sorted(sums)
-
-
-@pytest.mark.slow
 def test_a_solver_answers_every_size():
     """Tests that the complete model is asked at each size, and that what is claimed is claimed of them all."""
     batch = replace(sized(global_batch_size=4), microbatch_sizes=(2, 4))
@@ -240,15 +170,3 @@ def test_the_executor_takes_microbatches_that_differ():
     problem = listed(1, 3, 2)
     plan = make_plan(problem, target=TARGETS["executor"], limits=QUICK, params=FEW)
     assert verify(problem, plan).passed
-
-
-def test_a_plan_found_elsewhere_is_taken_in_at_its_size():
-    """Tests that of the runs at all sizes the one whose microbatches a plan has takes it in, and no other."""
-    batch = sized()
-    batch = replace(batch, options=replace(batch.options, max_replicas=1, max_stages_per_device=2))
-    best = make_plan(batch, limits=Limits(time_limit_s=60, max_rounds=3, threads=1))
-    told = iter([replace(best, evidence=None)])
-    plan, *_ = make_plans(batch, top=1, limits=QUICK, others=lambda: next(told, None))
-    assert plan.evidence.makespan_ns <= best.evidence.makespan_ns
-    names = {tally.name for tally in plan.evidence.improvers}
-    assert ISLAND in names or plan.evidence.stopped_by == "proof"

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from planner.plan import Plan, Stage
-from planner.planning import make_plans
 from planner.planning.runs.transition_search import TransitionSearch
 from planner.problem import Problem
 from planner.progress import Limits
@@ -19,6 +18,7 @@ from planner.what_if.device_loss import adapt_plan, without_devices
 from tests.long_runs import shortened
 from tests.planner.brute_force import LIMIT, every_mapping, make_tables
 from tests.planner.exhaustive import explore
+from tests.planner.hasty import make_plans
 from tests.planner.replanning.slowed_runs import random_chain, random_running_plan
 
 

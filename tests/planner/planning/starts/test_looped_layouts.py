@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from random import Random
 
-import numpy
 import pytest
 
 from benchmarks.layouts import RECIPES, hand_plan, read_problem
@@ -12,7 +11,7 @@ from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import import_partition, make_megatron_job
 from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.planning import Limits
 from planner.planning.named_params import params_with
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_state import SearchState
@@ -20,10 +19,9 @@ from planner.planning.starts.looped_layouts import LoopedSearch
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from solver_models.simulation.evaluator import FAR
-from solver_models.starts.looped_construction import rate_cut
 from tests.long_runs import shortened
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.hasty import make_plan
 
 MEGATRON = TARGETS["megatron"]
 HASTY = params_with({"looped.first_actions": 10_000_000, "looped.most_actions": 40_000_000})
@@ -63,22 +61,6 @@ def plan_with(problem: Problem, cut: tuple[int, ...]) -> Plan:
 
 def every_cut(size: int, stages: int):
     return [(0, *inner, size) for inner in combinations(range(1, size), stages - 1)]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_order_and_memory_are_those_of_the_simulator(seed: int):
-    """Tests that a cut's compiled makespan is the simulator's, and that it fits exactly if the verifier says so."""
-    rng = Random(seed)
-    problem = random_loop(rng, num_layers=7, memory=rng.choice([2**40, 30, 45]))
-    for shape in search_of(problem).shapes:
-        cuts = every_cut(7, len(shape.cut) - 1)
-        for cut in rng.sample(cuts, min(len(cuts), 8)):
-            plan = plan_with(problem, cut)
-            missing, value = rate_cut(shape.loop, numpy.array(cut), len(shape.ranks), FAR, False)
-            rules = {violation.rule for violation in verify(problem, plan).violations}
-            assert (missing > 0) == ("memory-exceeded" in rules)
-            if missing == 0:
-                assert value == simulate(problem, plan).makespan_ns
 
 
 @pytest.mark.parametrize("seed", range(4))

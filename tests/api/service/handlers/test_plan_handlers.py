@@ -1,0 +1,31 @@
+"""The plans: tests of api/service/handlers/plan_handlers.py."""
+
+import http.client
+import time
+from pathlib import Path
+
+import pytest
+
+from api.doctor import make_toy_problem
+from api.service.handlers import plan_handlers
+from tests.api.service.servers import serving
+from tests.api.service.test_http import QUICK, request
+
+
+def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a stream says something now and then while nothing happens, changes that are no events included."""
+    monkeypatch.setattr(plan_handlers, "PAUSE_S", 0.1)
+    monkeypatch.setattr(plan_handlers, "PING_S", 0.6)
+    with serving(tmp_path, num_workers=0) as running:
+        here = running.client().submit(make_toy_problem(), limits=QUICK)["links"]["self"]
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
+        connection.request("GET", f"{here}/events")
+        response = connection.getresponse()
+        lines = [response.readline() for _ in range(4)]
+        assert lines[:2] == [b"id: 1\n", b"event: queued\n"]
+        begin = time.monotonic()
+        for _ in range(4):
+            request(running, "POST", f"{here}:pin")
+            assert (response.readline(), response.readline()) == (b": ping\n", b"\n")
+        assert time.monotonic() - begin > 1.5
+        connection.close()

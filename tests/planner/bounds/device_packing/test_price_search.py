@@ -1,0 +1,109 @@
+"""Tests of planner/bounds/device_packing/price_search.py."""
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.packing_bound import is_out_of_reach
+from planner.bounds.device_packing.price_search import Packed, Refutation, raise_packing_bound
+from planner.bounds.minimum_costs import Least
+from planner.layout.costs import CostModel
+from solver_models.covering import Covering
+from tests.long_runs import examples
+from tests.planner.bounds.device_packing.test_packing_bound import climbed, heavy, is_ruled_out, timed
+from tests.planner.brute_force import brute_force
+from tests.planner.evidence.test_certificate import plans_of
+from tests.strategies import random_problem, tiny_problem
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_the_best_plan_is_never_ruled_out(rng):
+    """Tests that the optimum of tiny problems is not denied, however many cases are told apart."""
+    problem = timed(tiny_problem(rng))
+    best = brute_force(problem)
+    if best is not None:
+        assert not is_ruled_out(problem, best)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_no_plan_is_ruled_out(rng):
+    """Tests that no random plan of random problems is denied, even in the least memory that it fits."""
+    for tight, _, value in plans_of(rng, timed(random_problem(rng)), tries=2):
+        assert not is_ruled_out(tight, value)
+
+
+def test_nothing_is_begun_without_time():
+    """Tests that the clock ends the search between two rounds, and that what was found until then holds."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    asked: list[bool] = []
+
+    def until_the_third() -> bool:
+        asked.append(True)
+        return len(asked) < 3
+
+    start = 1
+    found = raise_packing_bound(boundaries, start, make=Covering, effort=10**8, has_time=until_the_third)
+    assert len(asked) < 8
+    assert found.value == start or is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
+
+
+def test_a_case_can_be_left_half_way():
+    """Tests that time may be over at any step of a case, which then proves nothing, and that more time proves it."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    found = list[bool]()
+    for most in range(0, 200, 7):
+        asked: list[bool] = []
+
+        def has_time(asked: list[bool] = asked, most: int = most) -> bool:
+            asked.append(True)
+            return len(asked) <= most
+
+        refutation = Refutation(boundaries, Covering, most=7, effort=10**6, has_time=has_time)
+        found.append(refutation.find(200) is not None)
+        assert found[-1] or len(asked) <= most + 2
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (False, True)
+
+
+def test_too_many_pairs_are_not_begun():
+    """Tests that with too little effort nothing is claimed, and with enough the same as ever."""
+    boundaries = Boundaries(Least(heavy(), CostModel(heavy())))
+    assert raise_packing_bound(boundaries, 200, make=Covering, effort=0) == Packed(200, [], [])
+    found = raise_packing_bound(boundaries, 200, make=Covering, effort=10**6)
+    assert found.value == 240
+    assert is_out_of_reach(boundaries, found.value - 1, cases=found.cases)
+
+
+def test_heads_do_not_fall():
+    """Tests that narrowing down only raises heads and closes stages."""
+    least = Least(heavy(5, 3), CostModel(heavy(5, 3)))
+    boundaries = Boundaries(least)
+    refutation = Refutation(boundaries, Covering, most=7, effort=10**6)
+    reach = [refutation.find(deadline) is not None for deadline in range(150, 300, 10)]
+    assert reach == sorted(reach, reverse=True)
+    assert numpy.array(reach).any()
+
+
+def test_a_deadline_that_plans_pass_for_is_given_up():
+    """Tests that climbing on ends by itself, next to the least deadline that the schedule bound lets plans pass for."""
+    problem = heavy(5, 3)
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    found = climbed(problem, reached=1000, most=10**4)
+    assert len(found) < 10**4
+    assert any(packed_now.timely for packed_now in found)
+    refutation = Refutation(boundaries, Covering, most=255, effort=10**9)
+    assert refutation.find(found[-1].value - 1) is not None
+    assert refutation.find(found[-1].value + 2) is None
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 4])
+def test_as_many_plans_pass_as_are_wanted(wanted):
+    """Tests that the search for cases goes on until so many whole plans pass, all of them different."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    refutation = Refutation(boundaries, Covering, most=255, effort=10**9, wanted=wanted)
+    assert refutation.find(300) is None
+    assert len(set(refutation.timely)) == len(refutation.timely) == refutation.num_passed == wanted

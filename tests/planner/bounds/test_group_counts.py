@@ -1,0 +1,145 @@
+"""The groups bound: against brute force and plans with replicas and widths on devices of two types, and forgery."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.bounds.group_counts import GroupCounts, applies_to, raise_bound
+from planner.bounds.minimum_costs import Least
+from planner.evidence.certificate import check_certificate, make_bound
+from planner.layout.costs import CostModel
+from planner.problem import Options, Problem
+from profiles.cluster import Device
+from tests.long_runs import examples
+from tests.planner.brute_force import brute_force
+from tests.planner.evidence.test_certificate import make_chain, plans_of
+from tests.strategies import random_problem, tiny_problem
+
+ONE_EACH = Options(receive_buffers=0, max_stages_per_device=1)
+
+
+def in_groups(problem: Problem) -> Problem:
+    """The problem with one stage per device, on groups of any replicas and width that it has."""
+    options = replace(
+        problem.options,
+        max_stages_per_device=1,
+        max_width=4,
+        objective="makespan",
+        deadline_ns=None,
+        split_placement=False,
+        unequal_shares=False,
+        max_active_stages=None,
+    )
+    return replace(problem, options=options)
+
+
+def is_ruled_out(problem: Problem, value: int) -> bool:
+    """Whether the bound denies that some plan has the makespan."""
+    least = Least(problem, CostModel(problem))
+    return applies_to(least) and GroupCounts(least).is_out_of_reach(value - least.optimizer_ns)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_the_best_plan_is_never_ruled_out(rng):
+    """Tests that the optimum of tiny problems is not denied."""
+    problem = in_groups(tiny_problem(rng))
+    best = brute_force(problem)
+    if best is not None:
+        assert not is_ruled_out(problem, best)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_no_plan_is_ruled_out(rng):
+    """Tests that what random plans reach is not denied, with ample memory and with just enough."""
+    for problem, _, value in plans_of(rng, in_groups(random_problem(rng)), tries=2):
+        assert not is_ruled_out(problem, value)
+
+
+def test_three_layers_do_not_share_four_devices_evenly():
+    """Tests that two layers on two devices, or one layer on one, decide, where even shares would end by 90.
+
+    d0, d1  FF FF FF FF BBBB BBBB BBBB BBBB s     two layers, a half of each microbatch: 4 x 60 / 2 and a ring of 2
+    d2, d3    F  F  F  F  BB BB BB BB             the third layer, in halves; alone on d2 it would end no sooner
+    """
+    chain = make_chain([(10, 10, 10)] * 3, num_devices=4, num_microbatches=4, options=ONE_EACH)
+    problem = replace(chain, profile=replace(chain.profile, microbatch_size=2, scaling="linear"))
+    least = Least(problem, CostModel(problem))
+    assert raise_bound(least, 90) == 4 * 60 // 2 + 2
+
+
+def two_types() -> Problem:
+    """Four layers; two slow devices, which take twice as long, and two quick ones."""
+    chain = make_chain([(10, 10, 10)] * 4, num_devices=4, num_microbatches=8, options=ONE_EACH)
+    layers = tuple(
+        replace(
+            layer,
+            costs=(
+                *layer.costs,
+                replace(layer.costs[0], device_type="slow", forward_ns=20, input_grad_ns=20, weight_grad_ns=20),
+            ),
+        )
+        for layer in chain.profile.layers
+    )
+    types = ("gpu", "gpu", "slow", "slow")
+    devices = tuple(Device(name=f"d{n}", type=name, memory_bytes=2**40) for n, name in enumerate(types))
+    profile = replace(chain.profile, layers=layers, microbatch_size=2, scaling="linear")
+    return replace(chain, profile=profile, cluster=replace(chain.cluster, devices=devices))
+
+
+def test_devices_are_counted_by_type():
+    """Tests that a pair of slow devices takes no more than a layer, so that a pair of quick ones has the other three.
+
+    All together would do it in 8 x 120 / 3 = 320 at the best; three layers on two quick devices take 8 x 90 / 2 = 360,
+    and so does no other division.
+    """
+    problem = two_types()
+    bound = make_bound(problem, CostModel(problem))
+    least = Least(problem, CostModel(problem))
+    assert raise_bound(least, 320) >= 360
+    assert bound.value_ns >= 360
+    assert check_certificate(problem, bound.certificate) == bound.value_ns
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"value_ns": 10**6}, "does not exclude 999999 ns"),
+        ({"value_ns": -1}, "value_ns is out of range"),
+        ({"classes": []}, "too many for kind 'groups'"),
+    ],
+)
+def test_a_forged_certificate_is_refused(change, message):
+    """Tests that no certificate states more than is derived, nor has fields that no bound reads."""
+    problem = two_types()
+    value = raise_bound(Least(problem, CostModel(problem)), 320)
+    assert check_certificate(problem, {"kind": "groups", "value_ns": value}) == value
+    with pytest.raises(ValueError, match=message):
+        check_certificate(problem, {"kind": "groups", "value_ns": value, **change})
+
+
+@pytest.mark.parametrize("options", [{"max_stages_per_device": 2}, {"objective": "span"}, {"unequal_shares": True}])
+def test_other_questions_have_none(options):
+    """Tests that the bound is left out, and its certificate refused, where its proof does not hold."""
+    problem = two_types()
+    problem = replace(problem, options=replace(problem.options, **options))
+    assert not applies_to(Least(problem, CostModel(problem)))
+    with pytest.raises(ValueError, match="does not hold"):
+        check_certificate(problem, {"kind": "groups", "value_ns": 1})
+
+
+def test_more_devices_put_nothing_out_of_reach():
+    """Tests that a wider cluster is never denied what a smaller one reaches."""
+    rng = Random(3)
+    for _ in range(10):
+        times = [(rng.randint(5, 20), rng.randint(5, 20), rng.randint(5, 20)) for _ in range(4)]
+        values = []
+        for devices in (2, 3, 4):
+            chain = make_chain(times, num_devices=devices, num_microbatches=4, options=ONE_EACH)
+            problem = replace(chain, profile=replace(chain.profile, microbatch_size=2, scaling="linear"))
+            values.append(raise_bound(Least(problem, CostModel(problem)), 1))
+        assert values == sorted(values, reverse=True)

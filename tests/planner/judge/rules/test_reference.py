@@ -1,0 +1,12 @@
+"""Rules: the plan answers this problem: tests of planner/judge/rules/reference.py."""
+
+import pytest
+
+from planner.judge.rules import reference
+from tests.planner.judge.broken_plans import of_module, require_alone
+
+
+@pytest.mark.parametrize("rule", of_module(reference))
+def test_a_plan_breaks_the_rule_alone(rule: str):
+    """Tests that a plan that breaks exactly one rule is rejected for that, in one readable sentence."""
+    require_alone(rule)

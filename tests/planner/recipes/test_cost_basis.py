@@ -1,0 +1,46 @@
+"""What a layout rests on: tests of planner/recipes/cost_basis.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.layouts import hand_plan
+from benchmarks.recipe_models import KIMI_K2
+from planner.evidence.certificate import check_certificate
+from planner.recipes import CostBasis, layout
+from planner.recipes.cost_basis import read_model
+from planner.recipes.layer_chain import UNIT, make_chain
+from planner.recipes.least_time import as_problem, hardest_mix
+from planner.simulation.simulate import simulate
+
+
+@pytest.mark.parametrize(
+    ("ranks", "basis"),
+    [
+        (4, CostBasis()),
+        (3, CostBasis(gpu="h100", tensor=4, transfer=0.1)),
+        (2, CostBasis(times={"E": 1, "t": [3, 4, 5, 6] * 8, "L": 9.5})),
+    ],
+)
+def test_times_and_bound_are_those_of_the_planner(ranks: int, basis: CostBasis):
+    """Tests that simulator and certificate say what the layout says, from the same chain."""
+    found = layout("llama3-8b", ranks, basis=basis)
+    chain = make_chain(read_model("llama3-8b", basis=basis), basis=basis, target="megatron")
+    costs, count, most = hardest_mix(chain, ranks=ranks), found.microbatches, min(12, 33 // ranks)
+    problem = as_problem(chain, costs, ranks=ranks, microbatches=count, most_chunks=most)
+    assert check_certificate(problem, found.certificate) == round(found.lower_bound * 3 * UNIT)
+    played = simulate(problem, hand_plan(problem, str(found.value)))
+    assert played.makespan_ns == round(found.time * 3 * UNIT)
+    assert sum(found.stage_times) == pytest.approx(sum(found.rank_times), abs=0.01)
+    assert found.gap == pytest.approx(1 - found.lower_bound / found.time)
+
+
+def test_a_file_is_read_as_its_fields_are(tmp_path: Path):
+    """Tests that a path, a text and the fields of one configuration make one layout."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(KIMI_K2))
+    wanted = layout(KIMI_K2, 4, virtual=1).value
+    assert layout(path, 4, virtual=1).value == wanted
+    for config in (path, str(path), json.dumps(KIMI_K2), KIMI_K2):
+        assert read_model(config, basis=CostBasis()) == read_model(KIMI_K2, basis=CostBasis())

@@ -1,0 +1,100 @@
+"""Tests of profiles/configurations/argument_forms.py."""
+
+import pytest
+
+from profiles.configurations.argument_forms import Value
+from tests.profiles.configurations.test_megatron_run import typed
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        ({}, ["E" + "t" * 16, "t" * 16 + "L"]),
+        ({"num_virtual_stages_per_pipeline_rank": "2"}, ["E" + "t" * 8, "t" * 8, "t" * 8, "t" * 8 + "L"]),
+        ({"num_layers_per_virtual_pipeline_stage": "8"}, ["E" + "t" * 8, "t" * 8, "t" * 8, "t" * 8 + "L"]),
+        ({"decoder_first_pipeline_num_layers": "14"}, ["E" + "t" * 14, "t" * 18 + "L"]),
+        ({"decoder_last_pipeline_num_layers": "12", "num_virtual_stages_per_pipeline_rank": "2"},
+         ["E" + "t" * 10, "t" * 6, "t" * 10, "t" * 6 + "L"]),
+        ({"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True},
+         ["E" + "t" * 16, "t" * 16 + "L"]),
+        ({"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True,
+          "num_virtual_stages_per_pipeline_rank": "1"}, ["E" + "t" * 16, "t" * 16 + "L"]),
+    ],
+)  # fmt: skip
+def test_cuts_without_a_layout(options: dict[str, Value], stages: list[str]) -> None:
+    """Tests that Megatron's other ways to cut give the stages that it builds."""
+    assert list(typed(pipeline_model_parallel_size="2", **options).stages) == stages
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"pipeline_model_parallel_size": "3"}, "32 blocks do not divide by 3 stages"),
+        ({"tensor_model_parallel_size": "64"}, "does not divide the 32 heads"),
+        ({"world_size": "6", "pipeline_model_parallel_size": "4"}, "6 devices are not a multiple"),
+        ({"global_batch_size": "3", "micro_batch_size": "2"}, "not a multiple of micro_batch_size"),
+        ({"global_batch_size": "6", "pipeline_model_parallel_size": "4", "num_virtual_stages_per_pipeline_rank": "2"},
+         "6 microbatches are not a multiple of 4 ranks"),
+        ({"recompute_granularity": "full"}, "needs --recompute-method"),
+        ({"pipeline_model_parallel_size": "2", "num_layers_per_virtual_pipeline_stage": "5"}, "stages of 5"),
+        ({"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "E(t*8|)*3t*8L",
+          "num_layers_per_virtual_pipeline_stage": "8"}, "both given"),
+    ],
+)  # fmt: skip
+def test_what_does_not_start(options: dict[str, Value], told: str) -> None:
+    """Tests that what Megatron would refuse is told, with the run's other parts read all the same."""
+    run = typed(**options)
+    assert any(told in each for each in run.notes.refusals), run.notes.refusals
+    assert run.stages == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"hybrid_attention_ratio": "0.1"}, "--hybrid-attention-ratio: a hybrid"),
+        ({"use_megatron_fsdp": True}, "--use-megatron-fsdp: weights"),
+        ({"micro_batch_size": "two"}, "--micro-batch-size: 'two' is not a whole number"),
+        ({"global_batch_size": "$BATCH"}, r"--set BATCH=VALUE"),
+        ({"tensor_model_parallel_size": True}, "has no value"),
+        ({"pipeline_model_parallel_size": "0"}, "give 1 or more"),
+        ({"recompute_granularity": "some"}, "give full or selective"),
+        (
+            {"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "Et*16||t*8|t*8L"},
+            "stage 1 is empty",
+        ),
+    ],
+)
+def test_what_is_not_understood(options: dict[str, Value], told: str) -> None:
+    """Tests that a refusal names flag, value and remedy."""
+    with pytest.raises(ValueError, match=told):
+        typed(**options)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "dense"),
+    [
+        ("1", 0),
+        ("[0]*3+[1]*58", 3),
+        ("[0]+[1]*26", 1),
+        ("([0]*1+[1]*3)", 1),
+        ("[0,1,1,1]", 1),
+        ("[0,1]*24", None),
+        ("2", None),
+    ],
+)
+def test_where_experts_are(pattern: str, dense: int | None) -> None:
+    """Tests that a pattern of blocks with experts is read where they are all but the first, and refused elsewhere."""
+    options: dict[str, Value] = {
+        "num_layers": "4", "hidden_size": "256", "num_attention_heads": "8", "num_experts": "16", "vocab_size": "1000",
+        "moe_layer_freq": pattern, "expert_model_parallel_size": "8", "tensor_model_parallel_size": "2",
+        "expert_tensor_parallel_size": "1",
+    }  # fmt: skip
+    if dense is None:
+        with pytest.raises(ValueError, match="--moe-layer-freq"):
+            typed(None, **options)
+        return
+    run = typed(None, **options)
+    assert run.shape.mixture is not None
+    assert run.shape.mixture.dense_layers == dense
+    assert (run.experts, run.data) == (8, 4)
+    assert run.notes.assumed[0] == "devices = 8 (4 pipelines)"

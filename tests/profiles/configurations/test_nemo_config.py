@@ -1,0 +1,49 @@
+"""NeMo's names in Megatron's: tests of profiles/configurations/nemo_config.py."""
+
+import pytest
+
+from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
+
+
+def document(**model: object) -> dict[str, object]:
+    """A document of two nodes."""
+    return {"trainer": {"devices": 8, "num_nodes": 2, "precision": "bf16-mixed"}, "model": model}
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        (document(), True),
+        ({"trainer": {"num_nodes": 1}, "model": {}}, False),
+        ({"model": {}}, False),
+        ({"trainer": {"devices": 1}, "model": 7}, False),
+    ],
+)
+def test_nemos_documents_have_two_sections(tree: dict[str, object], expected: bool):
+    """Tests that trainer and model must be there, and the trainer count devices."""
+    assert is_nemo(tree) is expected
+
+
+def test_names_are_megatrons():
+    """Tests that settings are renamed, other sections left out, and switches read from texts."""
+    said = in_megatrons_names(
+        document(
+            activation="fast-swiglu",
+            activations_checkpoint_granularity="selective",
+            num_layers=4,
+            num_query_groups=2,
+            optim={"name": "distributed_fused_adam"},
+            tokenizer={"library": "any"},
+            mcore_gpt=True,
+        )
+    )
+    assert (said["nproc_per_node"], said["nnodes"], said["num_layers"]) == (8, 2, 4)
+    assert (said["recompute_granularity"], said["swiglu"], said["bf16"], said["fp16"]) == (
+        "selective",
+        True,
+        True,
+        False,
+    )
+    assert said["use_distributed_optimizer"]
+    assert said["group_query_attention"]
+    assert not {"optim", "tokenizer", "mcore_gpt", "activation"} & said.keys()

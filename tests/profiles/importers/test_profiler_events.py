@@ -1,0 +1,25 @@
+"""Tests of profiles/importers/profiler_events.py."""
+
+from pathlib import Path
+
+import pytest
+
+from profiles.importers import profiler_events
+from profiles.importers.trace_summary import make_traced_workload, summarise_traces
+from tests.profiles.importers.test_trace_summary import FIRST, SECOND, kineto
+
+
+@pytest.mark.parametrize("ending", [".json", ".json.gz"])
+def test_traces_of_the_profiler_are_read(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that marked actions of two ranks are found however the file is cut into chunks, without the first run."""
+    monkeypatch.setattr(profiler_events, "CHUNK_CHARACTERS", 37)
+    files = [kineto(tmp_path / f"{r}{ending}", *row, rank=r) for r, row in enumerate((FIRST, SECOND))]
+    summary = summarise_traces(files)
+    assert {cell: each.mean_ns for cell, each in summary.cells.items()} == {
+        ("rank0", 0, "F"): 12_000,
+        ("rank0", 0, "B"): 20_000,
+        ("rank1", 1, "F"): 10_000,
+        ("rank1", 1, "B"): 20_000,
+    }
+    assert (summary.iterations_ns, summary.orders["rank1"]) == ([60_000], ("1F0", "1B0"))
+    assert "no transfers" in make_traced_workload(summary).profile.provenance

@@ -1,0 +1,69 @@
+"""Models that train otherwise in microbatches of another size, found by kind and by comparison."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from profiles.measure.clocks import Samples  # noqa: E402
+from profiles.measure.measure_layers import Survey, survey_model  # noqa: E402
+from profiles.measure.model import Model  # noqa: E402
+from profiles.measure.segment import MeasuringEffort  # noqa: E402
+
+LABELS = torch.tensor([[1, 2, 3], [1, 2, 0], [2, -100, -100], [3, 1, 2]])
+
+
+def tokens(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def make_model(loss: Callable[..., torch.Tensor], target: torch.Tensor, *, loss_is_sum: bool = False) -> Model:
+    return Model(
+        layers={"a": lambda: nn.Linear(5, 4)},
+        loss=loss,
+        batch=lambda _: (torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(1)), target),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+        loss_is_sum=loss_is_sum,
+    )
+
+
+class Store:
+    """Puts nothing off."""
+
+    is_deferring = is_noting = False
+
+    def take(self) -> Callable[[], None]:
+        return lambda: None
+
+
+@pytest.mark.parametrize(
+    ("curve", "asked", "interpolated"),
+    [
+        (lambda size: 1_000_000 + 50_000 * size, [[2, 1], [16]], (4, 8)),
+        (lambda size: 1_000_000 * (size // 4 + 1), [[2, 1], [16], [4, 8]], ()),
+        (lambda size: 10**9 * size, [[2, 1], [4]], ()),  # beyond a device's share it would take long
+    ],
+)
+def test_processes_time_bent_sizes_only(
+    curve: Callable[[int], int], asked: list[list[int]], interpolated: tuple[int, ...]
+):
+    """Tests that processes are asked for own size and smallest, then the largest, then for what is not straight."""
+    calls: list[dict[int, int]] = []
+
+    def crowd(takes: Mapping[str, tuple[str, ...]], rounds: Mapping[int, int]) -> dict[int, dict[str, Samples]]:
+        calls.append(dict(rounds))
+        return {size: {name: {"F": [(curve(size),) * 2]} for name in takes} for size in rounds}
+
+    survey = Survey(
+        microbatch_sizes=(2, 1, 4, 8, 16), share=4, busy_processes=2, effort=MeasuringEffort(repetitions=10)
+    )
+    model = make_model(tokens, LABELS.clamp(min=0))
+    found = survey_model(model, survey, defer=lambda _: Store(), crowd=crowd)
+    assert [list(call) for call in calls if call] == asked
+    assert calls[0] == {2: 5, 1: 5}
+    assert found.interpolated == interpolated
+    assert all(found.records["a", size, 1].timings["F"].wall_ns == curve(size) for call in calls for size in call)

@@ -1,0 +1,62 @@
+"""Tests of profiles/measure/record.py."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profiles.measure.record import (
+    Journal,
+    Timing,
+    open_journal,
+    spreads_that_count,
+    summarise,
+)
+from tests.profiles.measure.test_assemble import make_record
+
+
+def test_median_and_quartiles():
+    """Tests that the summary is the median of each clock, and the spread that of the clock asked for."""
+    timing = summarise([30, 10, 20, 90], [3, 1, 2, 2], clock="thread")
+    assert (timing.wall_ns, timing.thread_ns, timing.repetitions) == (25, 2, 4)
+    assert timing.spread == 0.25
+    assert summarise([30, 10, 20, 90], None, clock="thread").spread == 1.1
+
+
+def test_the_spread_told_is_that_of_phases_that_count():
+    """Tests that a phase of microseconds that varies by several times is left out of what is told."""
+    timings = [Timing(wall_ns=ns, spread=spread) for ns, spread in ((1_000_000, 0.02), (20_000, 0.1), (9_000, 6.0))]
+    assert spreads_that_count(timings) == [0.02, 0.1]
+    assert spreads_that_count([]) == []
+
+
+def test_a_journal_remembers(tmp_path: Path):
+    """Tests that records and tables come back from the file, and that a line cut short is dropped for good."""
+    path = tmp_path / "journal"
+    journal = open_journal(path)
+    journal.put("one", make_record())
+    journal.put_table("links", [1, 2])
+    with open(path, "a") as file:
+        file.write('{"key": "tw')
+    again = open_journal(path)
+    assert (again.known, again.tables) == ({"one": make_record()}, {"links": [1, 2]})
+    again.put("two", make_record(trained=0))
+    assert open_journal(path).get("two") == make_record(trained=0)
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[]", "{}", '{"key": "one", "record": {"outputs": []}}', '{"key": 1}'])
+def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
+    """Tests that a foreign file is refused with its line and a remedy, and left as it is."""
+    path = tmp_path / "journal"
+    path.write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"line 1: was not written by pipeplan profile .*; remove the file"):
+        open_journal(path)
+    assert path.read_text() == line + "\n"
+
+
+def test_no_journal_is_no_file():
+    """Tests that without a path records are kept in memory."""
+    journal = Journal()
+    journal.put("one", make_record())
+    assert journal.get("one") == make_record()
+    assert replace(make_record(), estimate="x").is_measured is False

@@ -1,0 +1,34 @@
+"""Which stage replicas come before which: tests of solver_models/schedule/reachability.py."""
+
+from types import SimpleNamespace
+
+from solver_models.schedule.reachability import descendants, earliest_forwards, leading_replicas
+
+
+def instance(devices: str, *ways: tuple[int, int, int], forward: int = 1):
+    """A stage replica per letter of `devices`; ways: sender, receiver and ticks, forward and back."""
+    replicas = [SimpleNamespace(devices=(device,), stage=n, forward=forward) for n, device in enumerate(devices)]
+    transfers = [
+        SimpleNamespace(sender=ends[0], receiver=ends[1], duration=ticks, is_backward=is_backward)
+        for a, b, ticks in ways
+        for ends, is_backward in (((a, b), False), ((b, a), True))
+    ]
+    return SimpleNamespace(replicas=replicas, transfers=transfers)
+
+
+def test_only_forward_ways_lead_on():
+    """Tests that all that comes behind a stage is found, through others too, and nothing that only sends back."""
+    fork = instance("abcd", (0, 1, 1), (0, 2, 1), (2, 3, 1))
+    assert [descendants(fork, n) for n in range(4)] == [{1, 2, 3}, set(), {3}, set()]
+
+
+def test_whoever_leads_a_device():
+    """Tests that the first of a device's stages leads it where the others lie behind it, and no one else."""
+    assert leading_replicas(instance("aba", (0, 1, 1), (1, 2, 1))) == [0, 1]
+    assert leading_replicas(instance("aa")) == []
+
+
+def test_the_longest_chain_counts():
+    """Tests that a stage waits for the longest way to it, transfers included."""
+    found = earliest_forwards(instance("abcd", (0, 1, 5), (0, 3, 1), (1, 2, 0), (2, 3, 2), forward=10))
+    assert found == [0, 15, 25, 37]
