@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from api.failures import InputError
 from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
+from planner.decisions import choices
 from planner.option_conflicts import require_consistent
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -70,21 +71,17 @@ def make_question(workload: Workload, *, changes: Mapping[str, Any] | None = Non
         raise InputError(f"{name}: contains no number of microbatches; add -m N, or --global-batch SAMPLES")
     with reading():
         stated = {**workload.options, **(changes or {})}
-        opened = _opened(workload) if opens_all else {}
-        if stated.get("recompute") is False:
-            opened = {name: value for name, value in opened.items() if not name.startswith("recompute_")}
-        if stated.get("order") == "looped" or workload.microbatches is not None:
-            opened.pop("recompute_microbatches", None)
+        opened = _opened(workload, stated) if opens_all else {}
         options = validate(Options, {**opened, **stated}, source="options")
         question = question_of_workload(workload, options)
         require_consistent(question)
         return question
 
 
-def _opened(workload: Workload) -> dict[str, Any]:
+def _opened(workload: Workload, stated: Mapping[str, Any]) -> dict[str, Any]:
     from planner.decide_all import open_decisions
 
-    return open_decisions(workload.profile)
+    return open_decisions(workload.profile, stated=stated, has_one_size=workload.microbatches is None)
 
 
 def make_problem(
@@ -218,35 +215,22 @@ _OPTION_SWITCHES = (
     "objective",
     "max_stages_per_device",
     "max_replicas",
-    "max_width",
     "receive_buffers",
     "synchronisation",
-    "shard_optimizer",
-    "max_active_stages",
 )
-"""Switches of the command line that are options of the problem under the same name."""
+"""Switches of the command line that are options of the problem under the same name, beside those of decisions."""
 
 
 _ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices")
 """Options that a switch `--no-...` of the command line turns off."""
 
 
-_RECOMPUTATION = ("recompute_layers", "recompute_microbatches", "recompute_in_turn")
-"""Options that need `recompute`."""
-
-_PERMISSIONS = ("recompute", *_RECOMPUTATION, "offload", "split_placement", "unequal_shares", "fully_shard")
-"""Options that a switch of the same name turns on."""
-
-
 def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were asked for on the command line."""
     changes = {name: switches[name] for name in _OPTION_SWITCHES if switches[name] is not None}
     changes |= {name: False for name in _ABILITIES if switches[f"no_{name}"]}
-    changes |= {name: True for name in _PERMISSIONS if switches[name]}
-    if any(map(changes.get, _RECOMPUTATION)):
-        changes["recompute"] = True
-    if "max_active_stages" in changes or "fully_shard" in changes:
-        changes.setdefault("shard_optimizer", "allow")
+    changes |= {name: switches[name] for name in choices.switches() if switches[name] not in (None, False)}
+    changes |= choices.implied(changes)
     if switches["no_replication"]:
         changes["max_replicas"] = 1
     if switches.get("deadline") is not None:

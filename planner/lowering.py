@@ -82,6 +82,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         given_groups=_given_groups(problem),
         wide=_make_wide(problem, tables, groups=groups) if groups else None,
         recompute_kinds=_make_kinds(problem, costs, widths=(1, *widths)) if options.recompute_layers else None,
+        rules=tuple(each.name for each in fields(options) if getattr(options, each.name) is True),
         **{name: getattr(options, name) for name in _SAME_OPTIONS},
     )
 

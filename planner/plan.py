@@ -64,14 +64,14 @@ class Stage:
     """The microbatches that keep everything and whose stash is in host memory meanwhile, ascending."""
     shard: Shard = "none"
     """What is sharded over its replicas, where there are several."""
-    input_grad_replicas: tuple[Share, ...] = ()
-    """Split placement: who runs I; empty: the stage's own replicas."""
-    weight_grad_replicas: tuple[Share, ...] = ()
-    """Split placement: who runs W; empty: the stage's own replicas."""
     samples: tuple[int, ...] = ()
     """How many samples of every microbatch each replica takes, where these are unequal; empty: equally many."""
     degrees: tuple[tuple[str, int], ...] = ()
     """What the devices of a group share, by name, with degrees above 1; empty: not stated."""
+    input_grad_replicas: tuple[Share, ...] = ()
+    """Split placement: who runs I; empty: the stage's own replicas."""
+    weight_grad_replicas: tuple[Share, ...] = ()
+    """Split placement: who runs W; empty: the stage's own replicas."""
 
     def share_of(self, replica: int) -> Fraction:
         """What one of its replicas takes of every microbatch."""
@@ -349,15 +349,15 @@ class Plan:
     """The question it answers."""
     stages: tuple[Stage, ...]
     """The stages, index = stage number."""
-    schedule: Schedule
-    """The order of actions on every device."""
-    evidence: Evidence | None = None
-    """Figures, bound and history; None while a plan is being made."""
     dealing: tuple[tuple[int, ...], ...] = ()
     """The microbatches of every pipeline, in the order in which it begins them, where they are dealt whole: replica k
     of every stage takes those of list k; empty: every microbatch is cut over the replicas of a stage."""
     max_active_stages: int | None = None
     """Where weights are sharded: how many stages of a device are gathered at a time; None: no stage shards them."""
+    schedule: Schedule
+    """The order of actions on every device."""
+    evidence: Evidence | None = None
+    """Figures, bound and history; None while a plan is being made."""
 
     @property
     def shards_weights(self) -> bool:

@@ -9,7 +9,7 @@ from math import gcd
 from typing import Annotated, Literal
 
 from planner import decisions
-from planner.plan import ProblemReference, Stage
+from planner.plan import ProblemReference, Shard, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
 from profiles.field_rules import (
@@ -129,16 +129,6 @@ class Options:
     def __post_init__(self) -> None:
         require_fields("options", self)
         require_distinct("options: pinned layer", (pin.layer for pin in self.pinned))
-        if self.recompute_in_turn and not self.recompute:
-            raise ValueError(
-                "options: recompute_in_turn = true, but recompute = false; set recompute to true as well, or leave "
-                "recompute_in_turn out"
-            )
-        if self.order == "looped" and self.split_backward:
-            raise ValueError(
-                "options: order = looped with split_backward = true; programs that run stages in a loop have whole "
-                "backward passes only: set split_backward to false"
-            )
         decisions.refuse(self)
         self._require_cost()
         if self.placement is not None:
@@ -155,10 +145,21 @@ class Options:
         """Whether a device may take another part of a microbatch than an equal one."""
         return self.split_placement or self.unequal_shares
 
+    def shards(self, replicas: int) -> tuple[Shard, ...]:
+        """What stages with so many replicas may do with the optimizer's state; whole state first."""
+        if replicas == 1 or self.shard_optimizer == "never":
+            return ("none",)
+        return ("optimizer",) if self.shard_optimizer == "always" else ("none", "optimizer")
+
     @property
-    def has_other_plans(self) -> bool:
-        """Whether plans may be made of what the joint search, most bounds and complete searches know nothing of."""
-        return self.unequal_shares or self.fully_shard or self.offload or self.max_active_stages is not None
+    def has_few_bounds(self) -> bool:
+        """Whether plans may be made of what most bounds and the complete searches know nothing of."""
+        return decisions.holding_bounds(self) is not None
+
+    @property
+    def is_enumerated(self) -> bool:
+        """Whether the exact search sees all stages that plans may have."""
+        return all(each.decision.is_enumerated for each in decisions.asked(self))
 
     def _require_cost(self) -> None:
         """A deadline bounds what is not minimised."""
@@ -268,14 +269,11 @@ class Problem:
                     'state "scaling": "linear"'
                 )
         profile_at(self.profile, max(sizes))  # refuses bytes beyond every limit
-        for name, is_asked in {
-            **decisions.only_for_one_size(self.options),
-            "order = looped": self.options.order == "looped",
-        }.items():
-            if is_asked:
+        for each in decisions.asked(self.options):
+            if each.decision.one_size_only:
                 raise ValueError(
-                    f"problem: microbatches lists sizes with {name}, which is only for microbatches of one size; leave "
-                    "the option out, or give num_microbatches"
+                    f"problem: microbatches lists sizes with {each.stated}, which is only for microbatches of one "
+                    "size; leave the option out, or give num_microbatches"
                 )
 
     def require_alike(self, what: str) -> None:
@@ -409,11 +407,10 @@ class Problem:
                 f"{what} overlap = false; an accelerator computes while it sends: set overlap to true, or leave the "
                 "host times out"
             )
-        for name in ("split_placement", "max_active_stages", "offload"):
-            if getattr(self.options, name):
+        for each in decisions.asked(self.options):
+            if each.decision.has_one_clock:
                 raise ValueError(
-                    f"{what} {name} = {str(getattr(self.options, name)).lower()}, which has one clock; leave {name} "
-                    "out, or leave the host times out"
+                    f"{what} {each.stated}, which has one clock; leave {each.option} out, or leave the host times out"
                 )
 
     def _require_whole_cost(self, layer: Layer, device_type: str) -> None:

@@ -639,6 +639,18 @@ class ModelProfile:
         return any(cost.optimizer_ns for layer in self.layers for cost in layer.costs)
 
     @cached_property
+    def states_recomputation(self) -> bool:
+        """Whether some layer keeps less where it recomputes, and each that does says what it takes, at all widths."""
+        saving = [
+            layer
+            for layer in self.layers
+            if layer.checkpoint_bytes < layer.stash_bytes
+            or any(each.checkpoint_bytes < each.stash_bytes for each in layer.wider)
+        ]
+        costs = [cost for layer in saving for cost in layer.costs]
+        return bool(costs) and all(cost.recompute_ns > 0 or cost.forward_ns == 0 for cost in costs)
+
+    @cached_property
     def has_exchanges(self) -> bool:
         """Whether replicas of any stage wait for each other within actions."""
         counts = any(layer.forward_exchanges or layer.backward_exchanges for layer in self.layers)

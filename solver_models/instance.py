@@ -240,10 +240,8 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """The figure that is minimised."""
-    recompute_in_turn: bool = False
-    """Whether B recomputes one layer after the other, with the stash of one at a time."""
-    keep_workspace: bool = False
-    """Whether I keeps its workspace until the end of its W, which runs in it."""
+    rules: tuple[str, ...] = ()
+    """The question's options that are on, of which kernels know some as rules (`OPTIONS` of the evaluator)."""
     bucket_bytes: int = 0
     """Most units of gradients that a replica which shards holds a second time to reduce them."""
     plain_bucket_bytes: int = 0

@@ -64,7 +64,7 @@ def make_audited_problem(
     _require_moderate(run)
     sheet = find_sheet(gpu)
     target = TARGETS[run.program]
-    decides = bool(target.limits.get("recompute", True))
+    decides = bool(target.restrictions.get("recompute", True))
     profile, figures, origin = _estimated(run, sheet) if measured is None else _measured(run, sheet, profile=measured)
     if not decides and run.recompute is not None:
         profile = replace(profile, layers=tuple(_recomputing(layer) for layer in profile.layers))

@@ -181,7 +181,7 @@ def targets_command(json: arg.Json = False) -> None:
     from planner.export.targets import TARGETS
 
     if json:
-        report_json({name: {"runs": target.runs, "limits": dict(target.limits)} for name, target in TARGETS.items()})
+        report_json({name: {"runs": target.runs, "limits": target.restrictions} for name, target in TARGETS.items()})
         return
     from api.reporting.screen_table import make_table
 

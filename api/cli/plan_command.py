@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.decision_switches import DecisionSwitches
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import Reporting, takes_groups
 from api.cli.output import as_input_errors, make_console, report_event, write_document
@@ -73,50 +74,8 @@ class _SearchLimits(NamedTuple):
     islands: _Islands = None
 
 
-_RecomputeMicrobatches = Annotated[
-    bool,
-    typer.Option(
-        "--recompute-microbatches",
-        help="As --recompute, decided for each microbatch of a stage.",
-        rich_help_panel="What may be decided",
-    ),
-]
-
-
-_Offload = Annotated[
-    bool,
-    typer.Option(
-        "--offload",
-        help="Stashes of microbatches may travel to host memory and back, where devices have a host_link.",
-        rich_help_panel="What may be decided",
-    ),
-]
-
-
-_MaxActiveStages = Annotated[
-    int | None,
-    typer.Option(
-        "--max-active-stages",
-        metavar="K",
-        min=1,
-        help="Replicas may shard weights, and gather those of up to K stages of a device at a time (FSDP).",
-        rich_help_panel="What may be decided",
-    ),
-]
-
-
-_FullyShard = Annotated[
-    bool,
-    typer.Option(
-        "--fully-shard",
-        help="A plan may also be one stage whose replicas shard weights, gradients and optimizer state (FSDP2).",
-        rich_help_panel="What may be decided",
-    ),
-]
-
-
 class _DecisionOptions(NamedTuple):
-    """Decisions that are opened or closed."""
+    """What is open, beside the decisions that ask for themselves."""
 
     decide_all: arg.DecideAll = False
     objective: arg.Objective = None
@@ -124,30 +83,20 @@ class _DecisionOptions(NamedTuple):
     max_stages_per_device: arg.MaxStages = None
     max_replicas: arg.MaxReplicas = None
     no_replication: arg.NoReplication = False
-    max_width: arg.MaxWidth = None
     no_split_backward: arg.NoSplit = False
     no_uneven_replication: arg.NoUneven = False
     no_skip_edges: arg.NoSkips = False
     no_idle_devices: arg.NoIdle = False
-    recompute: arg.Recompute = False
-    recompute_layers: arg.RecomputeLayers = False
-    recompute_microbatches: _RecomputeMicrobatches = False
-    recompute_in_turn: arg.RecomputeInTurn = False
-    offload: _Offload = False
-    split_placement: arg.SplitPlacement = False
-    unequal_shares: arg.UnequalShares = False
     receive_buffers: arg.ReceiveBuffers = None
     synchronisation: arg.Synchronisation = None
-    shard_optimizer: arg.ShardOptimizer = None
-    max_active_stages: _MaxActiveStages = None
-    fully_shard: _FullyShard = False
     pin: arg.Pins = None
 
 
 class _OtherOptions(NamedTuple):
-    """The service that plans instead of this process."""
+    """The service that plans instead of this process, and the program that is to run the plan."""
 
     server: arg.Server = None
+    target: arg.TargetName = None
 
 
 _PlanHelp = folded(
@@ -173,7 +122,7 @@ def plan_command(
     limits: _SearchLimits,
     rest: _OtherOptions,
     decisions: _DecisionOptions,
-    target: arg.TargetName = None,
+    asked: DecisionSwitches,
 ) -> None:
     """Make a verified plan, and say how far from the best it can be.
 
@@ -188,11 +137,11 @@ def plan_command(
     require_method(limits.method, limits.solver)
     if files.pareto:
         decisions = _for_front(decisions)
-    question = _question(source, decisions)
+    question = _question(source, decisions, asked=asked)
     if files.pareto:
         _require_front(files, server=rest.server)
-    _require_served(limits, files, server=rest.server, target=target)
-    question, program = _restricted(question, target, decides_chunks=decisions.max_stages_per_device is None)
+    _require_served(limits, files, server=rest.server, target=rest.target)
+    question, program = _restricted(question, rest.target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
     effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
     if effort.needs_complete_model and rest.server is None:
@@ -281,7 +230,7 @@ def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "
         make_console(is_report=False).print(render_front(front))
 
 
-def _question(source: _WorkloadSource, decisions: _DecisionOptions) -> "Question":
+def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: DecisionSwitches) -> "Question":
     from api.inputs import choose_batch, make_question, parse_changes, read_workload
 
     workload = choose_batch(
@@ -290,7 +239,9 @@ def _question(source: _WorkloadSource, decisions: _DecisionOptions) -> "Question
         global_batch=source.global_batch,
         sizes=source.microbatch_sizes,
     )
-    return make_question(workload, changes=parse_changes(decisions._asdict()), opens_all=decisions.decide_all)
+    return make_question(
+        workload, changes=parse_changes({**decisions._asdict(), **asked}), opens_all=decisions.decide_all
+    )
 
 
 def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":

@@ -132,7 +132,7 @@ def _absent(kind: Kind, problem: Problem, *, program: str) -> Iterator[Renderabl
     yield from (ABSENT, ABSENT, "", "")
     reason = "" if kind in _PIPELINES else why_no_replicas(problem)
     if reason and problem.options.max_replicas == TARGETS[program].limits.get("max_replicas") == 1:
-        takes = "takes it with --fully-shard" if TARGETS[program].shards_fully else "runs no copies"
+        takes = "takes it with --fully-shard" if "fully_shard" in TARGETS[program].decisions else "runs no copies"
         reason = f"{render_program(program)} {takes}"
     if not reason and kind == "data parallel at once" and problem.batch is None:
         reason = f"pinned to {problem.num_microbatches} microbatches; --global-batch opens this"

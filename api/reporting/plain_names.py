@@ -6,6 +6,7 @@ Documents, options and metrics keep the short names.
 import re
 from collections import Counter
 
+from planner.decisions.choices import switches
 from profiles.cluster import Cluster
 
 _SCHEDULES = {
@@ -72,35 +73,22 @@ _BOUNDS = {
 """What a lower bound adds up."""
 
 _OPTIONS = {
-    "recompute": ("may recompute activations", ""),
-    "recompute_layers": ("may recompute single layers", ""),
-    "recompute_microbatches": ("may recompute single microbatches", ""),
-    "recompute_in_turn": ("recomputes one layer at a time", ""),
-    "offload": ("activations may wait in host memory", ""),
     "split_backward": ("", "whole backward passes"),
-    "split_placement": ("gradients may be computed on other devices", ""),
     "uneven_replication": ("", "equally many replicas of all stages"),
-    "unequal_shares": ("replicas may take different shares", ""),
-    "fully_shard": ("a single stage may be fully sharded (FSDP2)", ""),
     "skip_edges": ("", "tensors pass between neighbouring stages only"),
     "idle_devices": ("", "every device holds a stage"),
 }
-"""Options that are on or off: what either says."""
+"""Options that are on or off, beside decisions: what either says."""
 
 _VALUES = {
-    "max_width": "up to {} devices per stage replica",
     "max_stages_per_device": "up to {} stages per device",
     "max_replicas": "up to {} replicas per stage",
     "receive_buffers": "{} buffers per received tensor",
-    "max_active_stages": "replicas may divide weights, with up to {} stages of a device gathered",
 }
 """Options with a number."""
 
 _CHOICES = {
     ("synchronisation", "bucketed"): "gradients queue with other transfers",
-    ("shard_optimizer", "allow"): "replicas may divide the optimizer's state",
-    ("shard_optimizer", "together"): "all replicas divide the optimizer's state, or none",
-    ("shard_optimizer", "always"): "replicas divide the optimizer's state",
     ("objective", "span"): "minimised: the longest busy stretch of a device",
     ("objective", "cost"): "minimised: the cost of the devices used",
     ("max_replicas", 1): "no replicas",
@@ -155,6 +143,10 @@ def render_bound(kind: str) -> str:
 
 def render_option(name: str, value: object) -> str:
     """An option beyond the defaults as a phrase."""
+    switch = switches().get(name)
+    says = "" if switch is None else switch.says if isinstance(switch.says, str) else switch.says.get(value, "")
+    if says:
+        return says.format(value)
     if isinstance(value, bool) and name in _OPTIONS:
         return _OPTIONS[name][not value] or f"{name} = {str(value).lower()}"
     if isinstance(value, str | int) and (name, value) in _CHOICES:

@@ -98,9 +98,9 @@ def _one_f_one_b(
     problem: Problem, cut: tuple[tuple[str, ...], ...], *, blocks: list[list[str]], assignments: list[list[int]]
 ) -> Plan:
     """Stage s on device s of every block, each of which plays its assignment in 1F1B."""
-    shard = "optimizer" if problem.options.shard_optimizer == "always" else "none"
+    shard, *_ = problem.options.shards(len(blocks))
     stages = tuple(
-        Stage(layers=layers, replicas=tuple((block[s],) for block in blocks), shard=shard)  # type: ignore[arg-type]
+        Stage(layers=layers, replicas=tuple((block[s],) for block in blocks), shard=shard)
         for s, layers in enumerate(cut)
     )
     backward = ["B" if problem.profile.trains(layers) else "I" for layers in cut]

@@ -87,12 +87,7 @@ def holds_all(
 def applies_to(least: Least) -> bool:
     """Every layer is on one device, and the makespan is minimised."""
     options = least.problem.options
-    return (
-        options.objective == "makespan"
-        and not options.split_placement
-        and least.problem.max_replicas == 1
-        and least.widths == (1,)
-    )
+    return options.objective == "makespan" and least.problem.max_replicas == 1 and least.widths == (1,)
 
 
 def _counted_work(least: Least) -> Integers:

@@ -4,17 +4,15 @@ from planner.bounds.minimum_costs import Least
 
 
 class FirstBackward:
-    """What all devices hold while a last layer runs an F of a microbatch."""
+    """What all devices hold while a last layer runs an F of a microbatch, cut evenly, in stages that are whole."""
 
     def __init__(self, least: Least) -> None:
-        options, problem = least.problem.options, least.problem
+        problem = least.problem
         self.least, self.waiting = least, _waiting_together(least)
         self.states = least.least_bytes("state_bytes")
         """Per layer what all devices together hold of its state, at the least."""
-        self.replicas = range(1, (problem.most_replicas if options.unequal_shares else problem.max_replicas) + 1)
-        self.is_alone = options.max_stages_per_device == 1
-        self.parts = least.num_devices if options.split_placement else 1
-        """Devices that I of a stage may be shared by, each of which releases its part by itself."""
+        self.replicas = range(1, problem.max_replicas + 1)
+        self.is_alone = problem.options.max_stages_per_device == 1
 
     def held(self, number: int, left: int) -> int:
         """Of a layer that waits, beyond its state on one device, where an F leaves so many bytes of a microbatch.
@@ -24,8 +22,6 @@ class FirstBackward:
         samples. Take a sample, then, and the time when the last layer has it: of a stage on r replicas the one that has
         the sample holds its part, an r-th on average over all samples, and all r hold the state.
         """
-        if self.parts > 1:
-            return left // (self.parts * self.replicas[-1])
         shared, once = self.least.state_bytes[number], self.states[number]
         return min(
             (left if self.is_alone else left // replicas) + max(0, replicas * shared - once)

@@ -34,7 +34,7 @@ def applies_to(least: Least) -> bool:
     holds = (
         options.objective == "makespan"
         and not options.cuts_unevenly
-        and not options.has_other_plans
+        and not options.has_few_bounds
         and options.max_stages_per_device == 1
         and len(least.types) <= _MOST_TYPES
         and (least.problem.max_replicas > 1 or least.widths != (1,))

@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
+from planner.decisions import asked
+from planner.decisions.decision import Decision
 from planner.layout.costs import CostModel, LayerWork
 from planner.problem import Problem
 from profiles.cluster import Cluster, Link
@@ -278,18 +280,20 @@ class Least:
     def stash_bytes(self) -> list[int]:
         """Per layer: the least that is there of it while the backward of its stage runs.
 
-        Where layers recompute one after the other, all but one may have left no more than F did.
+        Decisions that are asked for may make it less.
         """
-        if self.problem.options.recompute_in_turn:
-            return self.held_bytes
-        return self.least_bytes("stash_bytes")
+        known = [each.least_stash(self) for each in self._asked if each.least_stash is not None]
+        return list(map(min, zip(self.least_bytes("stash_bytes"), *known, strict=True)))
 
     def held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
-        """The stash at a width, and what each kind of recomputation leaves of it."""
-        options = self.problem.options
-        full = [entry.checkpoint_bytes] if options.recompute else []
-        kinds = [kind.checkpoint_bytes for kind in entry.recompute_kinds] if options.recompute_layers else []
-        return [entry.stash_bytes, *full, *kinds]
+        """The stash at a width, and what F may leave of it by the decisions that are asked for."""
+        kinds = [kind.checkpoint_bytes for kind in entry.recompute_kinds]
+        found = [each.left(entry, kinds) for each in self._asked if each.left is not None]
+        return [entry.stash_bytes, *(size for sizes in found for size in sizes)]
+
+    @cached_property
+    def _asked(self) -> list[Decision]:
+        return [each.decision for each in asked(self.problem.options)]
 
     @cached_property
     def state_bytes(self) -> list[int]:

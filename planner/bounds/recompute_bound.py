@@ -17,8 +17,7 @@ Choice = tuple[int, int]
 def applies_to(least: Least) -> bool:
     """Whether anything may be recomputed, under the makespan."""
     options = least.problem.options
-    is_cut_otherwise = options.cuts_unevenly or options.has_other_plans
-    return options.recompute and options.objective == "makespan" and not is_cut_otherwise
+    return options.recompute and options.objective == "makespan" and not options.has_few_bounds
 
 
 class PricedRecomputation:

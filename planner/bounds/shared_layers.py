@@ -12,7 +12,7 @@ def shared_layers(problem: Problem) -> tuple[str, ...]:
     """The layers whose every stage is on all devices; none where the proof does not hold, or no others are left."""
     types, count = problem.cluster.device_types, len(problem.cluster.devices)
     options = problem.options
-    if len(types) > 1 or count == 1 or options.objective != "makespan" or options.split_placement or problem.may_shard:
+    if len(types) > 1 or count == 1 or options.objective != "makespan" or problem.may_shard:
         return ()
     found = tuple(layer.name for layer in problem.profile.layers if problem.widths_of(layer, types[0]) == (count,))
     if problem.max_replicas > 1 and not all(map(_holds_its_weights, problem.profile.layers)):

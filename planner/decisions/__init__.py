@@ -1,7 +1,8 @@
-"""Decisions of a plan, a folder each: delete the folder, and nobody can ask for the decision.
+"""Decisions of a plan, a folder or a file each: delete it, and nobody can ask for the decision.
 
-`option.py` refuses what excludes it, `move.py` makes its part of the search, `driver.py` ranks candidates by an
-objective of its own, `bound.py` has what no plan is below. What the folders hold is found when the program starts.
+`option.py` (or the file) has a `DECISION`: what it excludes, which bounds and searches know it, and how users ask for
+it (`choices.py`). `move.py` makes its part of the search, `driver.py` ranks candidates by an objective of its own,
+`bound.py` has what no plan is below. What is there is found when the program starts.
 """
 
 from collections.abc import Iterator
@@ -10,84 +11,81 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-KNOWN = {
-    "price": ("objective", "cost"),
-    "split_placement": ("split_placement", True),
-    "max_active_stages": ("max_active_stages", ...),
-    "fully_shard": ("fully_shard", True),
-    "recompute_layers": ("recompute_layers", True),
-    "unequal_shares": ("unequal_shares", True),
-    "recompute_microbatches": ("recompute_microbatches", True),
-    "offload": ("offload", True),
+from planner.decisions.decision import Decision, OpenDecision, text_of
+
+KNOWN: dict[str, tuple[str, tuple[object, ...]]] = {
+    "price": ("objective", ("makespan", "span")),
+    "width": ("max_width", (1,)),
+    "sharded_optimizer": ("shard_optimizer", ("never",)),
+    "looped_order": ("order", ("any",)),
+    "recompute": ("recompute", (False,)),
+    "split_placement": ("split_placement", (False,)),
+    "max_active_stages": ("max_active_stages", (None,)),
+    "fully_shard": ("fully_shard", (False,)),
+    "recompute_layers": ("recompute_layers", (False,)),
+    "recompute_in_turn": ("recompute_in_turn", (False,)),
+    "unequal_shares": ("unequal_shares", (False,)),
+    "recompute_microbatches": ("recompute_microbatches", (False,)),
+    "offload": ("offload", (False,)),
 }
-"""Per decision with a folder of its own the option that asks for it, and its value (`...`: any but None).
+"""Per decision its option, and the values that leave it out, the first of which closes it.
 
 In the order in which their parts of the search take turns.
 """
+
+_HERE = Path(__file__).parent
 
 
 @cache
 def found(part: str = "option") -> tuple[str, ...]:
     """The decisions that are there and have such a module."""
-    return tuple(name for name in KNOWN if (Path(__file__).parent / name / f"{part}.py").exists())
-
-
-def _asked(options: object) -> dict[str, str]:
-    """The decisions that some options ask for, each with what asks for it."""
-    stated = {name: (field, getattr(options, field), value) for name, (field, value) in KNOWN.items()}
-    return {
-        name: f"{field} = {str(now).lower()}"
-        for name, (field, now, value) in stated.items()
-        if now == value or (value is ... and now is not None)
-    }
-
-
-def _option_of(name: str, asked: str) -> ModuleType:
-    """What a decision excludes; ValueError if it is not there."""
-    if name not in found():
-        raise ValueError(
-            f"options: {asked}, but planner/decisions/{name} is not installed; leave the option out, or install "
-            "the whole package"
-        )
-    return part_of(name, "option")
+    is_file = {name: part == "option" and (_HERE / f"{name}.py").exists() for name in KNOWN}
+    return tuple(name for name in KNOWN if is_file[name] or (_HERE / name / f"{part}.py").exists())
 
 
 def part_of(name: str, part: str) -> ModuleType:
     """A module of a decision that is there."""
-    return import_module(f"{__name__}.{name}.{part}")
+    return import_module(f"{__name__}.{name}.{part}" if (_HERE / name).is_dir() else f"{__name__}.{name}")
+
+
+@cache
+def installed() -> dict[str, Decision]:
+    """By the option that asks for it, every decision that is there."""
+    return {KNOWN[name][0]: part_of(name, "option").DECISION for name in found()}
+
+
+def asked(options: object) -> Iterator[OpenDecision]:
+    """The decisions that some options ask for; ValueError if one is not there."""
+    for name, (option, closed) in KNOWN.items():
+        if (value := getattr(options, option)) not in closed:
+            if option not in installed():
+                raise ValueError(
+                    f"options: {option} = {text_of(value)}, but planner/decisions/{name} is not installed; leave "
+                    "the option out, or install the whole package"
+                )
+            yield OpenDecision(option, value, closed[0], installed()[option])
 
 
 def refuse(options: object) -> None:
     """ValueError if what is asked for is not there, or excluded by another option."""
-    for name, asked in _asked(options).items():
-        getattr(_option_of(name, asked), "refuse", _nothing)(options)
+    for each in asked(options):
+        each.refuse(options)
 
 
 def require(options: object, cluster: object) -> None:
     """ValueError if a cluster lacks what is asked for needs."""
-    for name, asked in _asked(options).items():
-        getattr(_option_of(name, asked), "require", _nothing)(cluster)
+    for each in asked(options):
+        if each.decision.require is not None:
+            each.decision.require(cluster)
 
 
-def _nothing(subject: object) -> None:
-    del subject
+def holding_bounds(options: object) -> frozenset[str] | None:
+    """The kinds of lower bounds that hold for all plans that some options allow; None: all kinds."""
+    limits = [each.decision.bounds for each in asked(options) if each.decision.bounds is not None]
+    return frozenset.intersection(*limits) if limits else None
 
 
-def only_for_one_size(options: object) -> dict[str, bool]:
-    """By what is asked for, as it stands in messages: whether all microbatches must have one size."""
-    return {asked: _option_of(name, asked).ONE_SIZE_ONLY for name, asked in _asked(options).items()}
-
-
-def parts() -> tuple[str, ...]:
-    """The names of the parts of the search, as evidence states them."""
-    return tuple(part_of(name, "option").PART for name in found("move"))
-
-
-def moves() -> Iterator[ModuleType]:
-    """The parts of the search of all decisions that are there."""
-    return (part_of(name, "move") for name in found("move"))
-
-
-def drivers(options: object) -> Iterator[ModuleType]:
-    """What ranks candidates by an objective that some options ask for."""
-    return (part_of(name, "driver") for name in _asked(options) if name in found("driver"))
+def modules(part: str, options: object | None = None) -> Iterator[ModuleType]:
+    """A module of all decisions that are there and have it, or of those that some options ask for."""
+    chosen = None if options is None else {each.option for each in asked(options)}
+    return (part_of(name, part) for name in found(part) if chosen is None or KNOWN[name][0] in chosen)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from planner import decisions
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
 from planner.bounds import (
     counting,
@@ -133,18 +134,18 @@ def make_bound(
     problem, least = costs.problem, Least(costs.problem, costs)
     weights = work.find_weights(least)
     certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
-    if problem.options.split_placement:
-        return _make(least, certificates[0])
     if problem.options.objective == "makespan":
         number, _ = paths.find_layer(least)
         certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
-        if problem.profile.has_host_times and not problem.options.unequal_shares:
+        if problem.profile.has_host_times:
             certificates.append({"kind": "host"})
     if recompute_bound.applies_to(least):
         price = recompute_bound.PricedRecomputation(least, weights).find_price()
         certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
-    if problem.options.has_other_plans:
-        return max((_make(least, certificate) for certificate in certificates), key=lambda bound: bound.value_ns)
+    holding = decisions.holding_bounds(problem.options)
+    if holding is not None:
+        known = (_make(least, certificate) for certificate in certificates if certificate["kind"] in holding)
+        return max(known, key=lambda bound: bound.value_ns)
     if _is_placed(problem):
         certificates.append({"kind": "schedule"})
     bounds = [_make(least, certificate) for certificate in certificates]
@@ -165,7 +166,6 @@ def make_bound(
         best = _narrow(least, best, seconds=2 * time_limit_s)
         if not problem.options.recompute:
             return best
-    best = _count_groups(least, best, has_time=has_time)
     best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
@@ -363,7 +363,7 @@ def raise_bound(
     """
     costs = with_host_room(costs)
     least = Least(costs.problem, costs)
-    if not packing.applies_to(least):
+    if least.problem.options.has_few_bounds or not packing.applies_to(least):
         return
     optimizer = least.optimizer_ns
 
@@ -433,7 +433,8 @@ def _count_groups(least: Least, best: Bound, *, has_time: HasTime) -> Bound:
 
 
 def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
-    """The classes bound, first with few classes, then with more, if it is above the best so far."""
+    """The groups or classes bound, first with few classes, then with more, if it is above the best so far."""
+    best = _count_groups(least, best, has_time=has_time)
     if not classes_bound.applies_to(least):
         return best
     trunk, optimizer = Trunk(least), least.optimizer_ns
@@ -572,7 +573,7 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
     costs = with_host_room(costs)
     problem, options = costs.problem, costs.problem.options
-    if options.cuts_unevenly or options.has_other_plans or problem.microbatches is not None:
+    if options.has_few_bounds or problem.microbatches is not None:
         return None
     least = Least(problem, costs)
     reason = memory.prove_infeasible(least)
@@ -593,19 +594,12 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     kind = _kind(certificate)
     if kind in _LISTED:
         raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches; make the bound again")
-    if kind != "work" and least.problem.options.split_placement:
-        raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where split_placement is allowed; "
-            "make the bound again"
-        )
-    options = least.problem.options
-    holds = ("work", "layer", "path") if options.unequal_shares else ("work", "layer", "path", "host")
-    if kind not in holds and options.has_other_plans:
-        names = ("unequal_shares", "offload", "max_active_stages", "fully_shard")
-        allowed = next(name for name in names if getattr(options, name))
-        raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where {allowed} is allowed; make the bound again"
-        )
+    for each in decisions.asked(least.problem.options):
+        if each.decision.bounds is not None and kind not in each.decision.bounds:
+            raise ValueError(
+                f"certificate: a bound of kind {kind!r} does not hold where {each.option} is allowed; make the bound "
+                "again"
+            )
     needs_makespan = kind in ("layer", "path", "host")
     if needs_makespan and least.problem.options.objective != "makespan":
         raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")

@@ -33,7 +33,10 @@ from planner.release import RELEASE
 from planner.simulation.simulate import Timeline
 from planner.verify import Verdict, verify
 
-HISTORY = ("source", "planner_version", "solver_versions", "seed", "solver_bound_ns", "search_params", "improvers")
+HISTORY = (
+    *("source", "planner_version", "solver_versions", "seed", "solver_bound_ns", "search_params", "improvers"),
+    *("workers", "worker_tasks"),
+)
 """Evidence that says how the plan was found, or what a solver claims: nothing to derive."""
 
 _CHEAP_ACTIONS = 200_000

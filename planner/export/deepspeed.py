@@ -13,7 +13,7 @@ from typing import Any
 from planner.export.dual_pipe_v import is_v, require_dual_pipe_v
 from planner.export.looped_pipelines import require_looped
 from planner.export.model_parts import cut_by, cut_of, require_contiguous
-from planner.export.samples import require_alike_microbatches, require_equal_shares, require_known_shares
+from planner.export.samples import require_known_shares, require_told
 from planner.export.shards import is_sharded
 from planner.export.stated_assumptions import OWN_CODE, ExportedRun, States, state
 from planner.plan import Plan
@@ -90,7 +90,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     require_contiguous(problem, cut_by(plan))
     is_sharded(plan, what="DeepSpeed")
     require_known_shares(problem, plan, what="DeepSpeed")
-    require_equal_shares(plan, what="DeepSpeed")
+    require_told(plan, what="DeepSpeed")
     _told(problem, plan)
     held = [group for stage in plan.stages for group in stage.replicas]
     if len(set(held)) < len(held) and not is_v(plan):
@@ -102,7 +102,6 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
         raise ValueError(
             "only some stages recompute, but DeepSpeed's interval applies to all; plan without recomputation"
         )
-    require_alike_microbatches(plan, what="DeepSpeed")
     if any(not isinstance(stage.recompute, bool) for stage in plan.stages):
         raise ValueError(
             "single layers recompute, but DeepSpeed's interval applies to all; plan with recompute_layers = false"

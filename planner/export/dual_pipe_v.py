@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.actions import Action
-from planner.export.samples import require_equal_shares
+from planner.export.samples import require_told
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 
@@ -32,7 +32,7 @@ def _v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
                 "but data parallelism copies whole pipelines; plan with uneven_replication = false"
             )
-    require_equal_shares(plan, what=PROGRAM)
+    require_told(plan, what=PROGRAM)
     ranks = tuple(stage.replicas for stage in plan.stages[: len(plan.stages) // 2])
     held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
     devices = [device for rank in held for device in rank]

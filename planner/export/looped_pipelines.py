@@ -7,7 +7,7 @@ this or cannot be run; `as_looped` gives the plan of this kind with the same sta
 from dataclasses import replace
 
 from planner.actions import Action
-from planner.export.samples import require_equal_shares
+from planner.export.samples import require_told
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 
@@ -27,7 +27,7 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
                 "but data parallelism copies whole pipelines; plan with uneven_replication = false"
             )
-    require_equal_shares(plan, what="whole pipelines")
+    require_told(plan, what="whole pipelines")
     ranks = tuple(dict.fromkeys(stage.replicas for stage in plan.stages))
     for number, stage in enumerate(plan.stages):
         if stage.replicas != ranks[number % len(ranks)]:

@@ -17,10 +17,9 @@ from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags, degree_flags
 from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
 from planner.export.samples import (
-    require_alike_microbatches,
-    require_equal_shares,
     require_known_shares,
     require_samples,
+    require_told,
 )
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
@@ -91,11 +90,11 @@ def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that no layout of Megatron's gives, whatever their order of actions."""
     require_parts(problem, cut_by(plan))
+    require_told(plan, what="Megatron-LM")
     _require_interleaved(plan)
     _recomputation(plan)
     is_sharded(plan, what="Megatron")
     require_known_shares(problem, plan, what="Megatron-LM")
-    require_equal_shares(plan, what="Megatron-LM")
     assumed_flags(problem, plan)
     degree_flags(problem, plan)
     replicas = len(plan.stages[0].replicas) * _degrees(problem, plan).data
@@ -144,7 +143,6 @@ def _recomputation(plan: Plan) -> list[tuple[str, ...]]:
 
     Raises ValueError if no flags of Megatron's say which layers recompute.
     """
-    require_alike_microbatches(plan, what="Megatron")
     if not any(isinstance(stage.recompute, tuple) for stage in plan.stages):
         if len({stage.recompute for stage in plan.stages}) > 1:
             raise ValueError(

@@ -1,5 +1,9 @@
-"""How many samples a microbatch has, for programs that have to be told."""
+"""What programs have to be told of plans: how many samples a microbatch has, and decisions that few know of."""
 
+from itertools import product
+
+from planner.decisions import installed
+from planner.decisions.choices import closed
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -15,32 +19,16 @@ def require_samples(problem: Problem, *, what: str) -> int:
     return size
 
 
-def require_equal_shares(plan: Plan, *, what: str) -> None:
-    """Raise ValueError if replicas of a stage take unequal shares of the samples, or microbatches differ; or if some
-    are offloaded, which no other program does with single ones.
-    """
-    require_no_offload(plan, what=what)
+def require_told(plan: Plan, *, what: str, known: str = "") -> None:
+    """Raise ValueError where a stage uses a decision, but for `known`, of which `what` is not told, or sizes differ."""
     if plan.problem.microbatches is not None:
         raise ValueError(
             f"problem.microbatches lists {len(plan.problem.microbatches)} sizes, but {what} supports equal "
             "microbatches only; plan with num_microbatches"
         )
-    for number, stage in enumerate(plan.stages):
-        if stage.samples:
-            raise ValueError(
-                f"stage {number} has samples = {list(stage.samples)}, but the replicas of {what} take equal shares; "
-                "plan with unequal_shares = false"
-            )
-
-
-def require_no_offload(plan: Plan, *, what: str) -> None:
-    """Raise ValueError if stashes of single microbatches are to travel to host memory."""
-    for number, stage in enumerate(plan.stages):
-        if stage.offload:
-            raise ValueError(
-                f"stage {number} offloads microbatch {stage.offload[0].microbatch}, but {what} offloads every "
-                "microbatch alike or none; plan with offload = false"
-            )
+    for (option, decision), (number, stage) in product(installed().items(), enumerate(plan.stages)):
+        if option != known and decision.use is not None and (use := decision.use(stage)):
+            raise ValueError(f"stage {number} {use}, which {what} cannot be told; plan with {closed(option)}")
 
 
 def require_known_shares(problem: Problem, plan: Plan, *, what: str) -> None:
@@ -52,14 +40,4 @@ def require_known_shares(problem: Problem, plan: Plan, *, what: str) -> None:
             f"stage {number} has {counts[number]} replicas, but profile {problem.profile.name!r} states "
             f"microbatch_size = null, so {what} cannot divide the samples; state it in the profile, or plan with "
             "max_replicas = 1"
-        )
-
-
-def require_alike_microbatches(plan: Plan, *, what: str) -> None:
-    """Raise ValueError for stages that recompute only some microbatches, which `what` cannot be told."""
-    some = [number for number, stage in enumerate(plan.stages) if stage.recompute_microbatches]
-    if some:
-        raise ValueError(
-            f"stage {some[0]} recomputes only some microbatches, but {what} recomputes all alike; plan with "
-            "recompute_microbatches = false"
         )

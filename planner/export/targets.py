@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner import decisions
 from planner.actions import Action
 from planner.batch_problem import BatchProblem, Question, candidates_of
+from planner.decisions.choices import closed_but
 from planner.errors import InfeasibleProblemError
 from planner.execute.table.layout import make_layout
 from planner.export import deepspeed, megatron, torchtitan
@@ -26,8 +28,10 @@ class Target:
     """Value of `--target`."""
     runs: str
     """What it can run, for people."""
+    decisions: frozenset[str]
+    """The freedoms that it knows of, by their options; others are closed."""
     limits: Mapping[str, Any]
-    """Options that hold for every plan it can run; others are the user's."""
+    """Other options that hold for every plan it can run."""
     fit: Callable[[Problem, Plan], Plan]
     """The same plan as the target writes it, or the nearest that has the same stages. Raises ValueError with the reason
     why there is none."""
@@ -38,12 +42,13 @@ class Target:
     """Whether it runs stages in a loop in the order of 1F1B, interleaved or not, and nothing else."""
     takes_sizes: bool = False
     """Whether it runs microbatches that differ."""
-    gathers: bool = False
-    """Whether it gathers the weights of stages for runs of actions."""
-    shards_fully: bool = False
-    """Whether it runs one stage on all devices, fully sharded or copied, whatever `limits` say of replicas."""
     most_chunks: int | None = None
     """Stages per device that are looked at where nobody says how many there may be."""
+
+    @property
+    def restrictions(self) -> dict[str, Any]:
+        """Options that hold for every plan it can run."""
+        return {**closed_but(self.decisions), **self.limits}
 
 
 def _fit_executor(problem: Problem, plan: Plan) -> Plan:
@@ -101,17 +106,9 @@ def renumbered(plan: Plan) -> Plan:
 MOST_CHUNKS = 12
 """Virtual stages per rank that are looked at for Megatron-LM; published layouts have up to eight."""
 
-_WHOLE = {"split_placement": False, "unequal_shares": False, "skip_edges": False, "offload": False}
-_SINGLE = {**_WHOLE, "max_width": 1}
-_ALIKE = {"recompute_microbatches": False}
-_KEPT = {"recompute": False, "recompute_layers": False, **_ALIKE}
-_LOOPED = {
-    "split_backward": False,
-    "uneven_replication": False,
-    "shard_optimizer": "together",
-    "order": "looped",
-    **_ALIKE,
-}
+_RECOMPUTED = frozenset({"recompute", "recompute_in_turn"})
+_LOOPED = {"split_backward": False, "uneven_replication": False, "skip_edges": False, "shard_optimizer": "together"}
+_TORCH = {"max_replicas": 1, "uneven_replication": False, "skip_edges": False}
 
 TARGETS = {
     target.name: target
@@ -121,34 +118,35 @@ TARGETS = {
             runs="any stages in any order, also with skip edges; backward whole or split, also over devices; "
             "recomputation per layer and microbatch; activations in host memory; any numbers of replicas, with equal "
             "or unequal shares; sharded optimizer; tensor-parallel groups",
+            decisions=frozenset(option for option, _ in decisions.KNOWN.values()),
             limits={},
             fit=_fit_executor,
             takes_sizes=True,
-            gathers=True,
-            shards_fully=True,
         ),
         Target(
             name="torch",
             runs="a chain of stages, any number per device, in any order; backward whole or split; no replicas, "
             "no recomputation",
-            limits={**_SINGLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
+            decisions=frozenset(),
+            limits=_TORCH,
             fit=_fit_torch,
         ),
         Target(
             name="torchtitan",
             runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width; "
             "or one stage, fully sharded or copied (--fully-shard)",
-            limits={**_WHOLE, **_KEPT, "max_replicas": 1, "uneven_replication": False},
+            decisions=frozenset({"max_width", "fully_shard", "shard_optimizer"}),
+            limits=_TORCH,
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
-            shards_fully=True,
         ),
         Target(
             name="megatron",
             runs="any cut of a chain; 1F1B, or interleaved 1F1B with stages in a loop; whole backward; copies of the "
             "whole pipeline; one tensor-parallel degree; recomputation of all stages, of the first N blocks of each, "
             "or selective; sharded optimizer in all stages or none",
-            limits={**_WHOLE, **_LOOPED},
+            decisions=_RECOMPUTED | {"recompute_layers", "shard_optimizer", "max_width"},
+            limits={**_LOOPED, "order": "looped"},
             fit=_fit_megatron,
             require=megatron.require_parts,
             is_looped=True,
@@ -158,7 +156,8 @@ TARGETS = {
             name="deepspeed",
             runs="any cut of a chain; one stage per device; 1F1B; whole backward; copies of the whole pipeline; "
             "recomputation and sharded optimizer in all stages or none",
-            limits={**_SINGLE, **_LOOPED, "max_stages_per_device": 1, "recompute_layers": False},
+            decisions=_RECOMPUTED | {"shard_optimizer"},
+            limits={**_LOOPED, "order": "looped", "max_stages_per_device": 1},
             fit=_fit_deepspeed,
             require=require_contiguous,
             is_looped=True,
@@ -167,15 +166,8 @@ TARGETS = {
             name="deepspeed-dualpipev",
             runs="DeepSpeed 0.19.8's DualPipeV engine: two stages per device in a V, at least two microbatches per "
             "rank; otherwise as deepspeed",
-            limits={
-                **_SINGLE,
-                "split_backward": False,
-                "uneven_replication": False,
-                "shard_optimizer": "together",
-                "max_stages_per_device": 2,
-                "recompute_layers": False,
-                **_ALIKE,
-            },
+            decisions=_RECOMPUTED | {"shard_optimizer"},
+            limits={**_LOOPED, "max_stages_per_device": 2},
             fit=_fit_dual_pipe_v,
             require=require_contiguous,
             most_chunks=2,
@@ -219,19 +211,15 @@ def _require_sizes(problem: Problem, target: Target | None) -> None:
 def restrict(options: Options, target: Target) -> Options:
     """The options under which every plan of the target is allowed; never wider than what was given.
 
-    Raises ValueError for gathered stages, which only the executor runs, and full shards where it runs none.
+    Raises ValueError where they ask for plans of a kind that the target does not know, such as gathered stages.
     """
-    if options.max_active_stages is not None and not target.gathers:
-        raise ValueError(
-            f"target {target.name}: options ask for max_active_stages = {options.max_active_stages}, but a plan for "
-            f"{target.name} gathers no stages; leave it out, or plan with --target executor"
-        )
-    if options.fully_shard and not target.shards_fully:
-        raise ValueError(
-            f"target {target.name}: options ask for fully_shard, but a plan for {target.name} shards no weights; "
-            "leave it out, or plan with --target executor or torchtitan"
-        )
-    narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.limits.items()}
+    for each in decisions.asked(options):
+        if each.decision.is_demand and each.option not in target.decisions:
+            raise ValueError(
+                f"target {target.name}: options ask for {each.stated}, which {target.name} does not know; leave it "
+                "out, or plan with --target executor"
+            )
+    narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.restrictions.items()}
     if options.fully_shard:
         narrowed.pop("max_replicas", None)
     return replace(options, **narrowed)

@@ -7,7 +7,7 @@ talk to its neighbours.
 from collections.abc import Sequence
 
 from planner.actions import Action, parse_action
-from planner.export.samples import require_no_offload
+from planner.export.samples import require_told
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Schedule
 from planner.problem import Problem
@@ -76,22 +76,11 @@ def _merged(device_order: list[Action]) -> list[Action]:
 
 def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool) -> None:
     problem.require_alike("torch's runtime")
-    require_no_offload(plan, what="torch's runtime")
-    _require_own_devices(plan)
+    require_told(plan, what="torch's runtime", known="fully_shard")
     _require_single_ranks(plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1)
     _require_work_everywhere(plan)
     _require_neighbours(problem, plan)
     _require_last_stage_in_order(plan)
-
-
-def _require_own_devices(plan: Plan) -> None:
-    """Torch runs all actions of a stage on the rank that holds it."""
-    for number, stage in enumerate(plan.stages):
-        if stage.is_split:
-            raise ValueError(
-                f"stage {number} places its I or W on other devices, but torch runs a stage on one rank; "
-                "plan with split_placement = false"
-            )
 
 
 def _require_single_ranks(plan: Plan, *, width: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.actions import Action
-from planner.export.samples import require_equal_shares
+from planner.export.samples import require_told
 from planner.export.torch_table import torch_ranks
 from planner.plan import Plan, Schedule
 
@@ -19,7 +19,7 @@ _TO_OURS = {theirs: ours for ours, theirs in _TO_THEIRS.items()}
 
 def render_zero_bubble(plan: Plan) -> str:
     """The nodes, a line per rank; raises ValueError for a stage that is not on a single device."""
-    require_equal_shares(plan, what="zero-bubble's runtime")
+    require_told(plan, what="zero-bubble's runtime")
     for number, stage in enumerate(plan.stages):
         if len(stage.groups) != 1 or len(stage.groups[0]) != 1:
             raise ValueError(

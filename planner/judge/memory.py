@@ -18,6 +18,7 @@ from planner.judge.samples import round_up
 from planner.judge.sizes import StageBytes
 from planner.judge.stage_replicas import StageReplica, is_split
 from planner.plan import Stage
+from planner.problem import Options
 from profiles.cluster import Device
 
 MOST_BYTES = 2**61
@@ -51,9 +52,9 @@ Steps = tuple[Step, Step, Step, Step]
 """Those of F, I, W and B."""
 
 
-def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_workspace: bool, one_by_one: bool) -> Steps:
-    """What F, I, W and B of a stage replica add; `keeps_workspace`: its W runs in the workspace of its I;
-    `one_by_one`: its B recomputes one layer after the other.
+def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, options: Options, has_weight_grad: bool) -> Steps:
+    """What F, I, W and B of a stage replica add. With `keep_workspace` its W, if it has one, runs in the workspace of
+    its I; with `recompute_in_turn` its B recomputes one layer after the other.
 
     A replica holds its own share of what grows with the batch; a workspace is what its layers state.
     """
@@ -61,9 +62,9 @@ def steps(replica: StageReplica, stage: Stage, *, size: StageBytes, keeps_worksp
         return _split_steps(replica, size=size)
     share = replica.samples.share
     held, stash, weight_stash = (round_up(share * each) for each in (size.held, size.stash, size.weight_stash))
-    kept = size.workspace if keeps_workspace else 0
+    kept = size.workspace if options.keep_workspace and has_weight_grad else 0
     rest = stash - held
-    rebuilt = min(rest, round_up(share * size.rebuilt)) if one_by_one else rest
+    rebuilt = min(rest, round_up(share * size.rebuilt)) if options.recompute_in_turn else rest
     return (
         Step(held + size.workspace, held),
         Step(rest + size.workspace, kept + weight_stash - held),

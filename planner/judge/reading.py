@@ -452,14 +452,13 @@ class Reading:
     @cached_property
     def own_steps(self) -> list[Steps]:
         """[stage replicas] what the actions for a microbatch of the profile's size add to what is held."""
-        keeps = [self.problem.options.keep_workspace and has_weight_grad for has_weight_grad in self.has_weight_grad]
         return [
             steps(
                 each,
                 self.plan.stages[each.stage],
                 size=self.sizes[each.stage],
-                keeps_workspace=keeps[each.stage],
-                one_by_one=self.problem.options.recompute_in_turn,
+                options=self.problem.options,
+                has_weight_grad=self.has_weight_grad[each.stage],
             )
             for each in self.replicas
         ]

@@ -21,7 +21,7 @@ PARTS = (
     "stages near the bound",
     "order search",
     "overlapping groups",
-    *decisions.parts(),
+    *(each.part for each in decisions.installed().values() if each.part),
     "exact search",
     "CP-SAT order",
     "packing bound",

@@ -124,7 +124,8 @@ class SearchLoop:
         self.sequential = SequentialImprover(run, self.search, leader=self.leader)
         self.exact = ExactImprover(run, self.search.searcher)
         self.overlaps = OverlapImprover(run)
-        self.decisions: list[DecisionImprover] = [each.make_improver(run, self.search) for each in decisions.moves()]
+        makers = [each.make_improver for each in decisions.modules("move")]
+        self.decisions: list[DecisionImprover] = [make(run, self.search) for make in makers]
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

@@ -354,7 +354,7 @@ class Searcher:
 
 def _make_layers(instance: Instance) -> Layers:
     """The arrays that the kernels read."""
-    options = np.array([getattr(instance, name) for name in OPTIONS], dtype=np.int64)
+    options = np.array([getattr(instance, name, name in instance.rules) for name in OPTIONS], dtype=np.int64)
     return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
 
 

@@ -88,7 +88,7 @@ class LayerRecomputation:
         device_orders, _ = searcher.device_orders(candidate)
         net, modes = searcher.net_of(candidate), candidate.modes & SHARDING | RECOMPUTING
         recomputed = None
-        if self.instance.recompute_in_turn:
+        if "recompute_in_turn" in self.instance.rules:
             least = self.relaxed.net_of(replace(candidate, modes=modes))
             recomputed = least.whole_backward - least.held
         found = _rooms(net, device_orders, first=searcher.first_member, recomputed=recomputed)

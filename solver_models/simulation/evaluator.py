@@ -315,7 +315,7 @@ OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
     "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn", "stages_tail",
 )  # fmt: skip
-"""Fields of `Instance` that are `options` of Layers and `scalars` of Net."""
+"""Fields of `Instance`, and names of its `rules`, that are `options` of Layers and `scalars` of Net."""
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
 BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL = range(6, len(OPTIONS))

@@ -207,7 +207,7 @@ def test_the_reader_refuses_broken_documents(what: str):
         ("a device instead of a group", r"stages\[0\]\.replicas\[0\] = 'a' is not an array"),
         (
             "a shard of something else",
-            r"stages\[0\]\.shard = 'parameters' is none of none, optimizer, weights, full; leave it out",
+            r"stages\[0\]\.shard = 'parameters' is none of none, optimizer, weights, full; see the plan",
         ),
         (
             "a shard of one replica",

@@ -10,7 +10,7 @@ import pytest
 from planner.actions import Action, Offload
 from planner.document import parse_plan, render_plan
 from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
-from planner.export.samples import require_no_offload
+from planner.export.samples import require_told
 from planner.export.targets import TARGETS, restrict
 from planner.export.trace import render_trace
 from planner.judge.reading import Reading
@@ -192,7 +192,7 @@ def test_other_programs_do_not_offload_single_microbatches(name: str):
     problem, plan = chain("0 0F2 0B0", "")
     assert not restrict(problem.options, TARGETS[name]).offload
     with pytest.raises(ValueError, match="offload = false"):
-        require_no_offload(plan, what=name)
+        require_told(plan, what=name)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_partitions_have_no_more_stages_than_are_played():
         ({"max_width": 0}, "max_width = 0"),
         ({"receive_buffers": -1}, "receive_buffers = -1"),
         ({"order": "looped"}, "order = looped with split_backward = true"),
-        ({"keep_workspace": True, "split_placement": True}, "keep_workspace = true and split_placement = true"),
+        ({"keep_workspace": True, "split_placement": True}, "split_placement = true with keep_workspace = true"),
         ({"pinned": (PinnedLayer(layer="q", device="a"),)}, "unknown layer 'q'"),
         ({"pinned": (PinnedLayer(layer="x", device="q"),)}, "unknown device 'q'"),
         ({"pinned": (PinnedLayer(layer="x", device="a"), PinnedLayer(layer="x", device="b"))}, "'x' occurs twice"),

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
-_WHAT = "What may be decided"
+WHAT = "What may be decided"
+"""The heading of options that ask for decisions."""
 _HOW = "When to stop"
 _OUT = "Output"
 _WHERE = "Where"
@@ -322,7 +323,7 @@ Objective = Annotated[
         metavar="WHAT",
         help="makespan: end of the iteration; span: longest busy stretch of a device; cost: makespan times the prices "
         "of the devices used.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=WHAT,
     ),
 ]
 Deadline = Annotated[
@@ -331,93 +332,45 @@ Deadline = Annotated[
         "--deadline",
         metavar="MS",
         help="With --objective cost or --pareto: the iteration takes so many milliseconds at most.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=WHAT,
     ),
 ]
 MaxStages = Annotated[
     int | None,
-    typer.Option("--max-stages-per-device", metavar="N", help="1: one stage per device.", rich_help_panel=_WHAT),
+    typer.Option("--max-stages-per-device", metavar="N", help="1: one stage per device.", rich_help_panel=WHAT),
 ]
 MaxReplicas = Annotated[
     int | None,
-    typer.Option("--max-replicas", metavar="N", help="Largest number of replicas of a stage.", rich_help_panel=_WHAT),
+    typer.Option("--max-replicas", metavar="N", help="Largest number of replicas of a stage.", rich_help_panel=WHAT),
 ]
 NoReplication = Annotated[
-    bool, typer.Option("--no-replication", help="The same as --max-replicas 1.", rich_help_panel=_WHAT)
-]
-MaxWidth = Annotated[
-    int | None,
-    typer.Option(
-        "--max-width",
-        metavar="N",
-        help="Devices that may share a stage (needs costs measured so).",
-        rich_help_panel=_WHAT,
-    ),
+    bool, typer.Option("--no-replication", help="The same as --max-replicas 1.", rich_help_panel=WHAT)
 ]
 NoSplit = Annotated[
     bool,
-    typer.Option(
-        "--no-split-backward", help="Compute input and weight gradients in one action.", rich_help_panel=_WHAT
-    ),
+    typer.Option("--no-split-backward", help="Compute input and weight gradients in one action.", rich_help_panel=WHAT),
 ]
 NoUneven = Annotated[
-    bool, typer.Option("--no-uneven-replication", help="All stages have equally many replicas.", rich_help_panel=_WHAT)
+    bool, typer.Option("--no-uneven-replication", help="All stages have equally many replicas.", rich_help_panel=WHAT)
 ]
 NoSkips = Annotated[
-    bool, typer.Option("--no-skip-edges", help="Tensors pass between neighbouring stages only.", rich_help_panel=_WHAT)
+    bool, typer.Option("--no-skip-edges", help="Tensors pass between neighbouring stages only.", rich_help_panel=WHAT)
 ]
-NoIdle = Annotated[bool, typer.Option("--no-idle-devices", help="Every device holds a stage.", rich_help_panel=_WHAT)]
+NoIdle = Annotated[bool, typer.Option("--no-idle-devices", help="Every device holds a stage.", rich_help_panel=WHAT)]
 DecideAll = Annotated[
     bool,
     typer.Option(
         "--decide-all",
         help="Decide all that the profile has costs for: devices per stage replica, up to 12 stages per device, "
         "recomputation per layer and microbatch, sharded optimizer.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Recompute = Annotated[
-    bool,
-    typer.Option("--recompute", help="Stages may recompute their activations.", rich_help_panel=_WHAT),
-]
-RecomputeLayers = Annotated[
-    bool,
-    typer.Option(
-        "--recompute-layers",
-        help="As --recompute, decided for each layer, with its kind.",
-        rich_help_panel=_WHAT,
-    ),
-]
-RecomputeInTurn = Annotated[
-    bool,
-    typer.Option(
-        "--recompute-in-turn",
-        help="As --recompute; the backward holds one layer's activations at a time, as the executor, Megatron and "
-        "DeepSpeed do.",
-        rich_help_panel=_WHAT,
-    ),
-]
-SplitPlacement = Annotated[
-    bool,
-    typer.Option(
-        "--split-placement",
-        help="Weight gradients, or half of the input gradients, of a stage may be computed on another device.",
-        rich_help_panel=_WHAT,
-    ),
-]
-UnequalShares = Annotated[
-    bool,
-    typer.Option(
-        "--unequal-shares",
-        help="Replicas of a stage may take unequal shares of whole samples.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=WHAT,
     ),
 ]
 ReceiveBuffers = Annotated[
     int | None,
     typer.Option(
         "--receive-buffers", metavar="N", help="Tensors that may wait at each input of a stage; 0 counts none.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=WHAT,
     ),
 ]  # fmt: skip
 Synchronisation = Annotated[
@@ -426,23 +379,12 @@ Synchronisation = Annotated[
         "--synchronisation",
         metavar="HOW",
         help="Reduce gradients of replicas beside other transfers (after), or in one queue with them (bucketed).",
-        rich_help_panel=_WHAT,
-    ),
-]
-ShardOptimizer = Annotated[
-    Literal["never", "together", "allow", "always"] | None,
-    typer.Option(
-        "--shard-optimizer",
-        metavar="WHERE",
-        help="Replicas shard the optimizer's state (ZeRO-1): never; together (all or none); allow (any stage); always.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=WHAT,
     ),
 ]
 Pins = Annotated[
     list[str] | None,
-    typer.Option(
-        "--pin", metavar="LAYER=DEVICE", help="Put a layer on this device; repeatable.", rich_help_panel=_WHAT
-    ),
+    typer.Option("--pin", metavar="LAYER=DEVICE", help="Put a layer on this device; repeatable.", rich_help_panel=WHAT),
 ]
 TargetName = Annotated[
     Literal["executor", "torch", "torchtitan", "megatron", "deepspeed", "deepspeed-dualpipev"] | None,
@@ -451,7 +393,7 @@ TargetName = Annotated[
         metavar="PROGRAM",
         help="Plan only what it can run: executor (torchrun), torch, torchtitan, megatron, deepspeed, "
         "deepspeed-dualpipev (see `pipeplan targets`).",
-        rich_help_panel=_WHAT,
+        rich_help_panel=WHAT,
     ),
 ]
 

@@ -6,6 +6,7 @@ from itertools import combinations, permutations
 
 import numpy
 
+from planner import decisions
 from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
@@ -234,10 +235,11 @@ def for_each(figure: Callable[..., int], *columns: Integers) -> Integers:
 def _require_small(problem: Problem) -> None:
     """Refuse what the cases do not cover, and what would take too long."""
     options, profile = problem.options, problem.profile
-    if options.objective != "makespan" or options.cuts_unevenly:
-        raise TooManyCasesError("certificate: a refutation holds for the makespan, without split placement")
-    if not options.decides_whole_stages or options.recompute_in_turn:
-        raise TooManyCasesError("certificate: a refutation holds where a whole stage recomputes at once, or nothing")
+    if options.objective != "makespan":
+        raise TooManyCasesError("certificate: a refutation holds for the makespan")
+    for each in decisions.asked(options):
+        if not each.decision.is_enumerated:
+            raise TooManyCasesError(f"certificate: a refutation does not hold with {each.stated}")
     if problem.may_shard:
         raise TooManyCasesError("certificate: a refutation holds where no replicas shard the optimizer's state")
     if options.max_width > 1 and any(cost.width > 1 for layer in profile.layers for cost in layer.costs):

@@ -51,7 +51,6 @@ def applies_to(least: Least) -> bool:
     options = least.problem.options
     return (
         options.objective == "makespan"
-        and not options.split_placement
         and options.max_stages_per_device == 1
         and least.problem.max_replicas == 1
         and least.widths == (1,)

@@ -77,8 +77,7 @@ def applies_to(least: Least) -> bool:
     """Whether the bound holds here, and is not too much work."""
     problem = least.problem
     options = problem.options
-    is_cut_otherwise = options.cuts_unevenly
-    if options.objective != "makespan" or is_cut_otherwise or options.max_stages_per_device > 2:
+    if options.objective != "makespan" or options.max_stages_per_device > 2:
         return False
     if problem.max_replicas > MAX_REPLICAS or least.widths != (1,):
         return False

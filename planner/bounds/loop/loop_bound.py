@@ -180,7 +180,6 @@ def applies_to(least: Least) -> bool:
     return (
         options.order == "looped"
         and options.objective == "makespan"
-        and not options.split_placement
         and all((a.name, b.name) in edges for a, b in pairwise(least.layers))
     )
 

@@ -71,7 +71,7 @@ def applies_to(problem: Problem) -> bool:
     options = problem.options
     if options.partition is None or options.placement is None or problem.may_shard or problem.microbatches is not None:
         return False
-    is_plain = not (options.cuts_unevenly or options.has_other_plans or options.recompute_layers)
+    is_plain = not (options.has_few_bounds or options.recompute_layers)
     is_single = all(len(groups) == 1 for groups in options.placement)
     return is_plain and is_single and options.recompute and options.objective == "makespan"
 

@@ -1,33 +1,37 @@
 """What fully sharded plans exclude; a baseline makes them (`planner.baselines.fully_sharded`)."""
 
-from typing import Protocol
+from typing import Any
 
-from profiles.cluster import Cluster
-
-
-class _ShardOptions(Protocol):
-    @property
-    def shard_optimizer(self) -> str:
-        """Whether replicas shard the optimizer's state."""
+from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
 
-ONE_SIZE_ONLY = True
-"""They are only for microbatches of one size."""
-
-
-def refuse(options: _ShardOptions) -> None:
-    """ValueError if another option excludes them."""
-    if options.shard_optimizer == "never":
-        raise ValueError(
-            "options: fully_shard = true with shard_optimizer = never, but full shards include the "
-            "optimizer's state: set shard_optimizer to allow, together or always, or leave fully_shard out"
-        )
-
-
-def require(cluster: Cluster) -> None:
+def require(cluster: Any) -> None:
     """ValueError where devices do not compute while they send."""
     if not cluster.overlap:
         raise ValueError(
             "problem: overlap = false with fully_shard, under which layers are gathered beside others' actions; set "
             "overlap to true, or leave fully_shard out"
         )
+
+
+DECISION = Decision(
+    bounds=QUICK_BOUNDS | {"host"},
+    is_demand=True,
+    is_refined=True,
+    one_size_only=True,
+    excludes=(
+        Excluded(
+            "shard_optimizer",
+            "never",
+            "allow",
+            ", but full shards include the optimizer's state",
+            is_implied=True,
+        ),
+    ),
+    require=require,
+    use=lambda stage: "shards weights and gradients (FSDP2)" if stage.is_fully_sharded else "",
+    switch=Switch(
+        help="A plan may also be one stage whose replicas shard weights, gradients and optimizer state (FSDP2).",
+        says="a single stage may be fully sharded (FSDP2)",
+    ),
+)

@@ -9,7 +9,7 @@ a rank get one order, that of their first. The first step also orders stages ane
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from planner.decisions.max_active_stages.option import PART
+from planner.decisions.max_active_stages.option import DECISION
 from planner.decisions.max_active_stages.plans import gathering_plans
 from planner.decisions.max_active_stages.rank_layouts import even_layouts, ordered_plans
 from planner.errors import PlanError
@@ -32,7 +32,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "GatherImprover":
 class GatherImprover(DecisionImprover):
     """Plans whose stages gather their weights, made from plans whose weights are whole."""
 
-    name, finds_alone = PART, True
+    name, finds_alone = DECISION.part, True
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search, self.problem = run, search, run.problem

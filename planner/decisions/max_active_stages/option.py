@@ -1,78 +1,48 @@
-"""What gathered stages exclude."""
+"""What gathered stages exclude, and who knows of them."""
 
-from typing import Protocol
+from typing import Any
 
-from profiles.cluster import Cluster
+from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
-
-class _GatherOptions(Protocol):
-    @property
-    def max_active_stages(self) -> int | None:
-        """How many stages of a device may be gathered at a time."""
-
-    @property
-    def shard_optimizer(self) -> str:
-        """Whether replicas shard the optimizer's state."""
-
-    @property
-    def synchronisation(self) -> str:
-        """`bucketed` or after the last action."""
-
-    @property
-    def order(self) -> str:
-        """`looped` or any."""
-
-    @property
-    def split_placement(self) -> bool:
-        """Whether parts of a stage may be elsewhere."""
-
-    @property
-    def unequal_shares(self) -> bool:
-        """Whether replicas may take unequal shares."""
+_UNLIKE = ", under which devices of a rank differ"
 
 
-PART = "max active stages"
-"""The name of its part of the search."""
-
-ONE_SIZE_ONLY = True
-"""They are only for microbatches of one size."""
-
-
-def refuse(options: _GatherOptions) -> None:
-    """ValueError if another option excludes them."""
-    for is_excluded, what, remedy in (
-        (
-            options.shard_optimizer == "never",
-            "shard_optimizer = never, but whoever shards weights shards the optimizer's state",
-            "set shard_optimizer to allow, together or always",
-        ),
-        (
-            options.synchronisation == "bucketed",
-            "synchronisation = bucketed, where no rule says how gathered weights queue on links",
-            "set synchronisation to after",
-        ),
-        (
-            options.order == "looped",
-            "order = looped; Megatron-LM and DeepSpeed do not gather stages in a pipeline",
-            "set order to any",
-        ),
-        (
-            options.split_placement or options.unequal_shares,
-            "split_placement or unequal_shares, under which devices of a rank differ",
-            "set both to false",
-        ),
-    ):
-        if is_excluded:
-            raise ValueError(
-                f"options: max_active_stages = {options.max_active_stages} with {what}: {remedy}, or leave "
-                "max_active_stages out"
-            )
-
-
-def require(cluster: Cluster) -> None:
+def require(cluster: Any) -> None:
     """ValueError where devices do not compute while they send."""
     if not cluster.overlap:
         raise ValueError(
             "problem: overlap = false with max_active_stages, under which weights are gathered beside actions; set "
             "overlap to true, or leave max_active_stages out"
         )
+
+
+DECISION = Decision(
+    bounds=QUICK_BOUNDS | {"host"},
+    is_demand=True,
+    is_refined=True,
+    one_size_only=True,
+    has_one_clock=True,
+    excludes=(
+        Excluded(
+            "shard_optimizer",
+            "never",
+            "allow",
+            ", but whoever shards weights shards the optimizer's state",
+            is_implied=True,
+        ),
+        Excluded("synchronisation", "bucketed", "after", ", where no rule says how gathered weights queue on links"),
+        Excluded("order", "looped", "any", "; Megatron-LM and DeepSpeed do not gather stages in a pipeline"),
+        Excluded("split_placement", True, False, _UNLIKE),
+        Excluded("unequal_shares", True, False, _UNLIKE),
+        Excluded("offload", True, False, ", where no rule says how gathers and stashes wait for each other"),
+    ),
+    require=require,
+    use=lambda stage: "gathers its weights" if stage.is_gathered else "",
+    part="max active stages",
+    switch=Switch(
+        help="Replicas may shard weights, and gather those of up to K stages of a device at a time (FSDP).",
+        metavar="K",
+        least=1,
+        says="replicas may divide weights, with up to {} stages of a device gathered",
+    ),
+)

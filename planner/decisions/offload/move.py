@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from random import Random
 
-from planner.decisions.offload.option import PART
+from planner.decisions.offload.option import DECISION
 from planner.decisions.offload.plans import RULES, OffloadRule, offloading_plan
 from planner.errors import PlanError
 from planner.layout.costs import CostModel
@@ -52,7 +52,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "OffloadImprover":
 class OffloadImprover(DecisionImprover):
     """Plans some of whose stashes travel to hosts."""
 
-    name, finds_alone = PART, True
+    name, finds_alone = DECISION.part, True
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search, self.problem = run, search, run.problem

@@ -1,12 +1,11 @@
 """What the least cost needs: a price of every device."""
 
-from profiles.cluster import Cluster
+from typing import Any
 
-ONE_SIZE_ONLY = False
-"""Microbatches may be of any sizes."""
+from planner.decisions.decision import Decision
 
 
-def require(cluster: Cluster) -> None:
+def require(cluster: Any) -> None:
     """ValueError if a device has no price."""
     for device in cluster.devices:
         if device.price_per_hour is None:
@@ -14,3 +13,6 @@ def require(cluster: Cluster) -> None:
                 f"problem: objective = cost, but device {device.name!r} has no price_per_hour; state it for every "
                 "device of the cluster (0 where it costs nothing)"
             )
+
+
+DECISION = Decision(bounds=None, is_freedom=False, in_complete_model=True, is_enumerated=True, require=require)

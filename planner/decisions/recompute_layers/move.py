@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy
 
-from planner.decisions.recompute_layers.option import PART
+from planner.decisions.recompute_layers.option import DECISION
 from planner.lowering import choice_of, make_plan_from_orders, make_stages
 from planner.plan import Plan
 from planner.planning.improvers.improver import DecisionImprover
@@ -46,7 +46,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "RecomputeImprover":
 class RecomputeImprover(DecisionImprover):
     """Candidates with kinds of recomputation of their own, better with every step."""
 
-    name = PART
+    name = DECISION.part
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

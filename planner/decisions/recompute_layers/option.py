@@ -1,25 +1,12 @@
-"""What a choice of layers needs."""
+"""What a choice of layers needs, and who knows of it."""
 
-from typing import Protocol
+from planner.decisions.decision import NEEDS_RECOMPUTATION, RECOMPUTES, Decision, Switch
 
-
-class _Options(Protocol):
-    @property
-    def recompute(self) -> bool:
-        """Whether stages may recompute at all."""
-
-
-PART = "layer recomputation"
-"""The name of its part of the search."""
-
-ONE_SIZE_ONLY = False
-"""Microbatches may be of any sizes."""
-
-
-def refuse(options: _Options) -> None:
-    """ValueError if no stage may recompute."""
-    if not options.recompute:
-        raise ValueError(
-            "options: recompute_layers = true, but recompute = false; set recompute to true as well, or leave "
-            "recompute_layers out"
-        )
+DECISION = Decision(
+    bounds=None,
+    left=lambda _, kinds: kinds,
+    excludes=(NEEDS_RECOMPUTATION,),
+    opened=RECOMPUTES,
+    part="layer recomputation",
+    switch=Switch(help="As --recompute, decided for each layer, with its kind.", says="may recompute single layers"),
+)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from planner.decisions.recompute_microbatches.option import PART
+from planner.decisions.recompute_microbatches.option import DECISION
 from planner.evidence.certificate import schedule_bound
 from planner.layout.device_groups import overlap_anywhere
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
@@ -91,7 +91,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecompute
 class MicrobatchRecomputeImprover(DecisionImprover):
     """Orders of the best stages in which some microbatches recompute, better with every step."""
 
-    name = PART
+    name = DECISION.part
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

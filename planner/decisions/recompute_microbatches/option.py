@@ -1,34 +1,17 @@
-"""What a choice of microbatches needs, and what excludes it."""
+"""What a choice of microbatches needs, and who knows of it."""
 
-from typing import Protocol
+from planner.decisions.decision import NEEDS_RECOMPUTATION, RECOMPUTES, Decision, Excluded, Switch
 
+_LOOPED = Excluded("order", "looped", "any", "; programs that run stages in a loop recompute every microbatch alike")
 
-class _Options(Protocol):
-    @property
-    def recompute(self) -> bool:
-        """Whether stages may recompute at all."""
-
-    @property
-    def order(self) -> str:
-        """`looped` or any."""
-
-
-PART = "microbatch recomputation"
-"""The name of its part of the search."""
-
-ONE_SIZE_ONLY = True
-"""It is only for microbatches of one size."""
-
-
-def refuse(options: _Options) -> None:
-    """ValueError if no stage may recompute, or if another option excludes it."""
-    if not options.recompute:
-        raise ValueError(
-            "options: recompute_microbatches = true, but recompute = false; set recompute to true as well, or leave "
-            "recompute_microbatches out"
-        )
-    if options.order == "looped":
-        raise ValueError(
-            "options: order = looped with recompute_microbatches = true; programs that run stages in a loop "
-            "recompute every microbatch alike: set recompute_microbatches to false"
-        )
+DECISION = Decision(
+    bounds=None,
+    one_size_only=True,
+    excludes=(NEEDS_RECOMPUTATION, _LOOPED),
+    opened=RECOMPUTES,
+    use=lambda stage: "recomputes only some microbatches" if stage.recompute_microbatches else "",
+    part="microbatch recomputation",
+    switch=Switch(
+        help="As --recompute, decided for each microbatch of a stage.", says="may recompute single microbatches"
+    ),
+)

@@ -7,7 +7,7 @@ turn, so that neither the partition nor the placement of W is ever settled befor
 from collections.abc import Iterator
 from functools import partial
 
-from planner.decisions.split_placement.option import PART
+from planner.decisions.split_placement.option import DECISION
 from planner.lowering import make_split_plan
 from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
@@ -37,7 +37,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "SplitPlacementImpro
 class SplitPlacementImprover(DecisionImprover):
     """Candidates with split placement, better with every step."""
 
-    name = PART
+    name = DECISION.part
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

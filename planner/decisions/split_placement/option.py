@@ -1,25 +1,16 @@
-"""What split placement excludes."""
+"""What split placement excludes, and who knows of it."""
 
-from typing import Protocol
+from planner.decisions.decision import Decision, Excluded, Switch
 
-
-class _Options(Protocol):
-    @property
-    def keep_workspace(self) -> bool:
-        """Whether I keeps its workspace until its W has ended."""
-
-
-PART = "split placement"
-"""The name of its part of the search."""
-
-ONE_SIZE_ONLY = True
-"""It is only for microbatches of one size."""
-
-
-def refuse(options: _Options) -> None:
-    """ValueError if another option excludes it."""
-    if options.keep_workspace:
-        raise ValueError(
-            "options: keep_workspace = true and split_placement = true exclude each other, since no device then "
-            "has both gradients; drop one of the two"
-        )
+DECISION = Decision(
+    bounds=frozenset({"work"}),
+    one_size_only=True,
+    has_one_clock=True,
+    excludes=(Excluded("keep_workspace", True, False, ", since no device then has both gradients"),),
+    use=lambda stage: "places its I or W on other devices" if stage.is_split else "",
+    part="split placement",
+    switch=Switch(
+        help="Weight gradients, or half of the input gradients, of a stage may be computed on another device.",
+        says="gradients may be computed on other devices",
+    ),
+)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from planner.actions import Action, Kind
-from planner.decisions.unequal_shares.option import PART
+from planner.decisions.unequal_shares.option import DECISION
 from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLayouts
 from planner.decisions.unequal_shares.share_layouts import with_samples
 from planner.errors import PlanError
@@ -42,7 +42,7 @@ def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
 class ShareImprover(DecisionImprover):
     """Plans with unequal shares, made from plans with equal ones."""
 
-    name, finds_alone = PART, True
+    name, finds_alone = DECISION.part, True
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search

@@ -1,25 +1,18 @@
-"""What unequal shares exclude."""
+"""What unequal shares exclude, and who knows of them."""
 
-from typing import Protocol
+from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
+_LOOPED = Excluded("order", "looped", "any", "; programs that run stages in a loop cut every microbatch evenly")
 
-class _Options(Protocol):
-    @property
-    def order(self) -> str:
-        """`looped` or any."""
-
-
-PART = "unequal shares"
-"""The name of its part of the search."""
-
-ONE_SIZE_ONLY = True
-"""They are only for microbatches of one size."""
-
-
-def refuse(options: _Options) -> None:
-    """ValueError if another option excludes them."""
-    if options.order == "looped":
-        raise ValueError(
-            "options: order = looped with unequal_shares = true; programs that run stages in a loop cut every "
-            "microbatch evenly: set unequal_shares to false"
-        )
+DECISION = Decision(
+    bounds=QUICK_BOUNDS,
+    is_refined=True,
+    one_size_only=True,
+    excludes=(_LOOPED,),
+    use=lambda stage: f"has samples = {list(stage.samples)}" if stage.samples else "",
+    part="unequal shares",
+    switch=Switch(
+        help="Replicas of a stage may take unequal shares of whole samples.",
+        says="replicas may take different shares",
+    ),
+)

@@ -81,7 +81,7 @@ def recompute_microbatches_wrong(case: Case) -> Findings:
     """A stage that lists the microbatches that recompute does recompute; they ascend, and the problem has them."""
     for number, stage in enumerate(case.plan.stages):
         listed, count = stage.recompute_microbatches, case.problem.num_microbatches
-        ascends = all(a < b for a, b in pairwise(listed)) and all(m < count for m in listed)
+        ascends = all(a < b for a, b in pairwise(listed)) and all(0 <= m < count for m in listed)
         if listed and not (stage.recompute and ascends):
             message = f"Stage {number} lists {shown(list(listed), 80)} as those that recompute, which cannot be."
             yield Finding(f"stage {number}", f"some of 0 to {count - 1}, ascending", list(listed), message)

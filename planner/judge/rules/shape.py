@@ -1,13 +1,17 @@
 """Rules: the plan is made of what it should be made of."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from functools import cache
+from itertools import repeat
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from planner.actions import Offload
+from planner.actions import Action
 from planner.documents.plan_values import DEGREES
 from planner.judge.case import Case, Finding, Findings, shown
 from planner.judge.device_orders import are_actions
-from planner.plan import SHARDS, Evidence, ProblemReference, RentalResult, Share, Stage
+from planner.plan import Evidence, Plan, ProblemReference, RentalResult, Stage
 from profiles.field_rules import MAX_SAMPLES
 
 
@@ -27,10 +31,9 @@ def _type_errors(plan: Any) -> Iterator[str]:
         yield "the sizes of the microbatches"
     elif plan.evidence is not None and not _is_rental(plan.evidence.rental):
         yield "the cost in the evidence"
-    if type(plan.max_active_stages) not in (int, type(None)):
-        yield "the number of active stages"
-    if not isinstance(plan.dealing, tuple) or not all(map(_are_numbers, plan.dealing)):
-        yield "the dealing"
+    for name, hint in _hints(Plan).items():
+        if name not in ("problem", "stages", "schedule", "evidence") and not _fits(getattr(plan, name), hint):
+            yield f"the field {name}"
     if not isinstance(plan.stages, tuple) or not isinstance(plan.schedule, Mapping):
         yield "the list of stages or the schedule"
         return
@@ -57,45 +60,36 @@ def _is_rental(value: object) -> bool:
 
 
 def _is_stage(stage: Stage) -> bool:
-    return (
-        _is_names(stage.layers)
-        and isinstance(stage.replicas, tuple)
-        and all(_is_names(group) for group in stage.replicas)
-        and (isinstance(stage.recompute, bool) or _is_map(stage.recompute))
-        and _are_numbers(stage.recompute_microbatches)
-        and isinstance(stage.offload, tuple)
-        and all(map(_is_offload, stage.offload))
-        and stage.shard in SHARDS
-        and isinstance(stage.degrees, tuple)
-        and all(name in DEGREES and type(count) is int for name, count in stage.degrees)
-        and all(map(_is_shares, (stage.input_grad_replicas, stage.weight_grad_replicas)))
-        and isinstance(stage.samples, tuple)
-        and all(type(count) is int and abs(count) <= MAX_SAMPLES for count in stage.samples)
-    )
+    """Fields have their types, no layer says twice how it recomputes, and degrees have known names."""
+    if not all(_fits(getattr(stage, name), hint) for name, hint in _hints(Stage).items()):
+        return False
+    layers = [] if isinstance(stage.recompute, bool) else [layer for layer, _ in stage.recompute]
+    return len(set(layers)) == len(layers) and all(name in DEGREES for name, _ in stage.degrees)
 
 
-def _is_offload(value: object) -> bool:
-    return (
-        isinstance(value, Offload)
-        and _are_numbers((value.microbatch,))
-        and are_actions((value.freed_before, value.fetched_before))
-    )
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value has the type that a field has, exactly, and numbers are those of microbatches and samples."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin is tuple:
+        many = parts[-1] is ...
+        is_long = isinstance(value, tuple) and (many or len(value) == len(parts))
+        return is_long and all(map(_fits, cast("Any", value), repeat(parts[0]) if many else parts))
+    if hint is Action:
+        return are_actions((value,))
+    if is_dataclass(hint):
+        return isinstance(value, cast("type", hint)) and all(
+            _fits(getattr(value, name), own) for name, own in _hints(cast("Any", hint)).items()
+        )
+    return type(value) is hint and (not isinstance(value, int) or abs(value) <= MAX_SAMPLES)
 
 
-def _is_map(value: object) -> bool:
-    """Layers and kinds of recomputation, no layer twice."""
-    pairs = isinstance(value, tuple) and all(_is_names(pair) and len(pair) == 2 for pair in value)
-    return pairs and isinstance(value, tuple) and len({layer for layer, _ in value}) == len(value)
-
-
-def _is_shares(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(share, Share)
-        and _is_names(share.group)
-        and type(share.numerator) is int
-        and type(share.denominator) is int
-        for share in value
-    )
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _is_names(value: object) -> bool:

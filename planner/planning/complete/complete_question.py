@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import permutations, product
 from math import perm
 
+from planner import decisions
 from planner.layout.costs import CostModel, overlap, stage_traffic
 from planner.plan import Stage
 from planner.problem import Problem
@@ -63,19 +64,6 @@ def require_covered(problem: Problem) -> None:
     options, cluster = problem.options, problem.cluster
     refused = (
         (problem.microbatches is not None, "problem: a list of microbatches", "give num_microbatches"),
-        (options.max_width > 1, f"options: max_width = {options.max_width}", "set it to 1"),
-        (options.split_placement, "options: split_placement = true", "set it to false"),
-        (options.unequal_shares, "options: unequal_shares = true", "set it to false"),
-        (
-            options.max_active_stages is not None,
-            f"options: max_active_stages = {options.max_active_stages}",
-            "leave it out",
-        ),
-        (options.fully_shard, "options: fully_shard = true", "set it to false"),
-        (options.recompute_layers, "options: recompute_layers = true", "set it to false"),
-        (options.recompute_microbatches, "options: recompute_microbatches = true", "set it to false"),
-        (options.recompute_in_turn, "options: recompute_in_turn = true", "set it to false"),
-        (options.offload, "options: offload = true", "set it to false"),
         (
             options.synchronisation != "after",
             f"options: synchronisation = {options.synchronisation}",
@@ -84,7 +72,11 @@ def require_covered(problem: Problem) -> None:
         (options.objective != "makespan", f"options: objective = {options.objective}", "set it to makespan"),
         (not cluster.overlap, "cluster: overlap = false", "set it to true"),
         (problem.profile.has_host_times, "profile: host times", "leave them out"),
-        (problem.may_shard, f"options: shard_optimizer = {options.shard_optimizer}", "set it to never"),
+        *(
+            (True, f"options: {each.stated}", each.remedy)
+            for each in decisions.asked(options)
+            if not each.decision.in_complete_model and each.decision.matters(problem)
+        ),
     )
     for is_refused, what, remedy in refused:
         if is_refused:

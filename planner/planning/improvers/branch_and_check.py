@@ -149,9 +149,7 @@ class ExactSearch:
         has_all_groups = not list_groups(problem) or (
             lists_every_group(problem) and problem.options.max_stages_per_device == 1
         )
-        options = problem.options
-        has_all_stages = options.decides_whole_stages and not (options.recompute_in_turn or options.has_other_plans)
-        self.covers_all_plans = has_all_groups and has_all_stages
+        self.covers_all_plans = has_all_groups and problem.options.is_enumerated
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
         one plan only such as are equal or disjoint; stages recompute all of their layers or none, and replicas take
         equal shares with whole weights."""

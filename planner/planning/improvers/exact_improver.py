@@ -86,7 +86,7 @@ class ExactImprover:
             plan = next(self.steps)
         except StopIteration:
             self.is_done = True
-            if self.exact.is_closed and not self.run.problem.options.has_other_plans:
+            if self.exact.is_closed and self.run.problem.options.is_enumerated:
                 self.run.stopped_by = COMPLETE
         self.used_nodes += nodes * self.exact.is_listing
         seconds = time.monotonic() - begin

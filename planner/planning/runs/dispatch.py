@@ -36,7 +36,7 @@ def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[Plann
         raise TypeError(f"make_plans() got an unexpected keyword argument {min(unknown)!r}")
     require_possible(problem, how.get("target"))
     require_consistent(problem)
-    makers = [each.make_driver for each in decisions.drivers(problem.options)]
+    makers = [each.make_driver for each in decisions.modules("driver", problem.options)]
     make = makers[0] if makers else Driver
     with ExitStack() as stack:
         return make(problem, stack, top=top, **how).plans()

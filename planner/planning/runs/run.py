@@ -6,8 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
+from planner import decisions
 from planner.baselines.registry import make_baselines, play_baseline
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
 from planner.errors import PipeplanError
@@ -287,11 +288,10 @@ def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> No
     The search begins with these, of which more is known: that bound is no bound here, but shows where to begin.
     """
     costs, bound = run.costs, run.lower_bound
-    if run.problem.options.has_other_plans:
-        options = replace(
-            run.problem.options, unequal_shares=False, max_active_stages=None, fully_shard=False, offload=False
-        )
-        equal = replace(run.problem, options=options)
+    refined = [each for each in decisions.asked(run.problem.options) if each.decision.is_refined]
+    if refined:
+        plain: dict[str, Any] = {each.option: each.closed for each in refined}
+        equal = replace(run.problem, options=replace(run.problem.options, **plain))
         costs, has_time = CostModel(equal), run.time_until(_BOUND_SHARE)
         bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
     if bound is not None:

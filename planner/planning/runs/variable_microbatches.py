@@ -220,11 +220,10 @@ def _stages_for(run: SearchState, pipelines: int) -> Iterator[tuple[Stage, ...]]
 
 def _variants(run: SearchState, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
     """With and without recomputation and shards, as the options allow."""
-    options, several = run.problem.options, len(stages[0].replicas) > 1
-    shards = {"never": ("none",), "always": ("optimizer",)}.get(options.shard_optimizer, ("none", "optimizer"))
+    options = run.problem.options
     for recompute in (False, True) if options.recompute else (False,):
-        for shard in shards if several else ("none",):
-            yield tuple(replace(stage, recompute=recompute, shard=shard) for stage in stages)  # type: ignore[arg-type]
+        for shard in options.shards(len(stages[0].replicas)):
+            yield tuple(replace(stage, recompute=recompute, shard=shard) for stage in stages)
 
 
 def _balanced(run: SearchState, stages: tuple[Stage, ...]) -> list[_BalancedLayout]:

@@ -45,7 +45,8 @@ def class_layouts(
     layers are decided.
     """
     least, options = Least(problem, costs), problem.options
-    if options.pinned or options.partition is not None or not applies_to(least):
+    is_decided = options.pinned or options.partition is not None
+    if is_decided or options.has_few_bounds or not applies_to(least):
         return []
     trunk, rng = Trunk(least), Random(seed)
     if not trunk.is_everything:

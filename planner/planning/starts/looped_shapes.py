@@ -18,7 +18,7 @@ from planner.export.model_parts import is_block
 from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
 from planner.layout.device_groups import listed_blocks
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, RecomputeMap, Shard, Stage
-from planner.problem import Problem, ShardChoice
+from planner.problem import Problem
 from profiles.model_profile import Layer, WidthBytes
 from solver_models.instance import Integers
 from solver_models.starts.looped_construction import Loop, promise_cut
@@ -154,7 +154,7 @@ class LoopedShapes:
             if not num_ranks or is_idle is not leaves_idle:
                 continue
             ranks = tuple(groups[k * replicas : (k + 1) * replicas] for k in range(num_ranks))
-            for recomputation, shard in product(self.recomputations, _shards(options.shard_optimizer, replicas)):
+            for recomputation, shard in product(self.recomputations, options.shards(replicas)):
                 loop = self._loop(ranks, recomputation=recomputation, shard=shard)
                 if loop is not None:
                     yield from self._shapes_of(ranks, loop, recomputation=recomputation, shard=shard)
@@ -308,13 +308,6 @@ def proportional_cut(loop: Loop, stages: int) -> Integers:
 def _extra(works: list[LayerWork], kinds: list[str | None]) -> list[int]:
     """Per layer: what recomputation adds to B where the layer recomputes."""
     return [0 if kind is None else work.recomputation_ns(kind) for work, kind in zip(works, kinds, strict=True)]
-
-
-def _shards(choice: ShardChoice, replicas: int) -> tuple[Shard, ...]:
-    """What stages with so many replicas may do with the optimizer's state."""
-    if replicas == 1 or choice == "never":
-        return ("none",)
-    return ("optimizer",) if choice == "always" else ("none", "optimizer")
 
 
 def _share(value: int, replicas: int) -> int:

@@ -33,6 +33,7 @@ from planner.judge.synchronisation import NO_RING, Ring
 from planner.judge.times import _Check
 from planner.judge.traffic import Channel, Reduction, Tensor
 from planner.judge.transfer_queue import TransferQueue, Transfers
+from planner.problem import Options
 from tests.planner.judge.core_faults import Fault, Patch, put, wrap
 
 READING = planner.judge.reading
@@ -215,12 +216,21 @@ class NoOverhead:
         return found._replace(message_overhead_ns=0)
 
 
-def second_workspace(original: Any, *args: Any, size: Any, keeps_workspace: bool, **rest: Any) -> tuple[Step, ...]:
+def second_workspace(original: Any, *args: Any, size: Any, options: Options, **rest: Any) -> tuple[Step, ...]:
     """W takes a workspace of its own beside the one that its I has kept."""
-    forward, input_grad, weight_grad, fused = original(*args, size=size, keeps_workspace=keeps_workspace, **rest)
-    if keeps_workspace:
+    forward, input_grad, weight_grad, fused = original(*args, size=size, options=options, **rest)
+    if options.keep_workspace and rest["has_weight_grad"]:
         weight_grad = weight_grad._replace(during=size.workspace)
     return forward, input_grad, weight_grad, fused
+
+
+def without_rule(name: str) -> Any:
+    """A rule of memory is not looked at."""
+
+    def steps(original: Any, *args: Any, options: Options, **rest: Any) -> Any:
+        return original(*args, options=replace(options, **{name: False}), **rest)
+
+    return steps
 
 
 JUDGE_FAULTS: dict[str, Fault] = {
@@ -236,13 +246,9 @@ JUDGE_FAULTS: dict[str, Fault] = {
     "the weight stash is forgotten": sizes(weight_stash=lambda s: 0),
     "the checkpoint is a byte too large": sizes(held=lambda s: s.held + (s.held < s.stash)),
     "the workspace is forgotten": sizes(workspace=lambda s: 0),
-    "I gives back the workspace that it keeps": put(
-        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"keeps_workspace": False})
-    ),
+    "I gives back the workspace that it keeps": put(READING, "steps", without_rule("keep_workspace")),
     "W has a workspace beside the one kept": put(READING, "steps", second_workspace),
-    "layers recompute at once": put(
-        READING, "steps", lambda original, *args, **kw: original(*args, **kw | {"one_by_one": False})
-    ),
+    "layers recompute at once": put(READING, "steps", without_rule("recompute_in_turn")),
     "a turn is forgotten": sizes(rebuilt=lambda s: 0),
     "a byte of state is dropped": sizes(state=lambda s: s.state - 1),
     "gradients are half as large": sizes(gradients=lambda s: s.gradients // 2),

@@ -22,8 +22,8 @@ def test_documents_say_how_many_stages_are_active():
     [
         ({"shard_optimizer": "never"}, "whoever shards weights shards the optimizer's state: set shard_optimizer"),
         ({"synchronisation": "bucketed"}, "synchronisation = bucketed"),
-        ({"split_placement": True}, "split_placement or unequal_shares"),
-        ({"unequal_shares": True}, "split_placement or unequal_shares"),
+        ({"split_placement": True}, "split_placement = true"),
+        ({"unequal_shares": True}, "unequal_shares = true"),
         ({"order": "looped", "split_backward": False}, "order = looped"),
     ],
 )

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from planner.document import parse_plan, render_plan
 from planner.errors import PlanError
 from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
-from planner.export import deepspeed, megatron
+from planner.export import deepspeed
+from planner.export.samples import require_told
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Options, Problem
@@ -96,7 +97,7 @@ def test_lists_are_read_alike(rng: Random):
         ({"recompute": True, "recompute_microbatches": (1, 1)}, "recompute-microbatches-wrong"),
         ({"recompute": True, "recompute_microbatches": (2, 1)}, "recompute-microbatches-wrong"),
         ({"recompute": True, "recompute_microbatches": (0, 3)}, "recompute-microbatches-wrong"),
-        ({"recompute": True, "recompute_microbatches": (-1,)}, "malformed"),
+        ({"recompute": True, "recompute_microbatches": (-1,)}, "recompute-microbatches-wrong"),
         ({"recompute": True, "recompute_microbatches": [1]}, "malformed"),
     ],
 )
@@ -118,10 +119,10 @@ def test_the_option_forbids_lists():
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"recompute_microbatches": True}, "recompute_microbatches = true, but recompute = false"),
+        ({"recompute_microbatches": True}, "recompute_microbatches = true with recompute = false"),
         (
             {"recompute": True, "recompute_microbatches": True, "order": "looped", "split_backward": False},
-            "set recompute_microbatches to false",
+            "set order to any, or leave recompute_microbatches out",
         ),
     ],
 )
@@ -141,15 +142,16 @@ def test_documents_do_not_mention_what_is_not_used():
         parse_plan(wrong)
 
 
-def test_megatron_refuses_it():
-    """Tests that Megatron, whose flags hold for all microbatches, is given a remedy."""
-    problem = recomputed_chain(2, num_microbatches=3, kept=3)
-    with pytest.raises(ValueError, match="plan with recompute_microbatches = false"):
-        megatron._recomputation(chosen(drawn(problem), (1,), (1,)))
+@pytest.mark.parametrize("what", ["DeepSpeed", "Megatron-LM", "torch's runtime", "zero-bubble's runtime"])
+def test_programs_refuse_it(what: str):
+    """Tests that programs, whose settings hold for all microbatches, are given a remedy."""
+    plan = chosen(drawn(recomputed_chain(2, num_microbatches=3, kept=3)), (1,), (1,))
+    with pytest.raises(ValueError, match=f"stage 0 recomputes only some .*, which {what} .* recompute_microbatches = "):
+        require_told(plan, what=what)
 
 
 def test_deepspeed_refuses_it():
-    """Tests that DeepSpeed, whose interval holds for all microbatches, refuses it as well."""
+    """Tests that an exporter refuses it by itself."""
     problem = recomputed_chain(2, num_microbatches=3, kept=3, split_backward=False)
     problem = replace(problem, profile=replace(problem.profile, microbatch_size=1))
     with pytest.raises(ValueError, match="plan with recompute_microbatches = false"):

@@ -156,7 +156,7 @@ def test_whoever_cannot_run_them_refuses():
     for name in ("megatron", "deepspeed"):
         with pytest.raises(ValueError, match=r"samples = \[3, 1\]|no letter|letter"):
             TARGETS[name].fit(problem, whole)
-    with pytest.raises(ValueError, match=r"order = looped with unequal_shares = true"):
+    with pytest.raises(ValueError, match=r"unequal_shares = true with order = looped"):
         Options(order="looped", split_backward=False, unequal_shares=True)
 
 
@@ -296,10 +296,10 @@ def test_bounds_of_equal_shares_are_not_used():
     assert bound.value_ns <= best
     assert list(raise_bound(CostModel(free), bound, make_covering=Covering, reached=lambda: None)) == []
     if known.kind not in ("work", "layer", "path"):
-        with pytest.raises(ValueError, match="does not hold where replicas may take unequal shares"):
+        with pytest.raises(ValueError, match="does not hold where unequal_shares is allowed"):
             check_certificate(free, known.certificate)
     certificate = {"kind": "counting", "value_ns": 1, "ways": []}
-    with pytest.raises(ValueError, match=r"unequal shares|fields missing"):
+    with pytest.raises(ValueError, match=r"unequal_shares is allowed|fields missing"):
         check_certificate(free, certificate)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from planner.decisions.max_active_stages.plans import gathering_plans, possible_ranks, with_gathered
 from planner.errors import PlanError
-from planner.evidence.certificate import check_certificate, make_bound
+from planner.evidence.certificate import check_certificate, make_bound, raise_bound
 from planner.export.trace import render_trace
 from planner.judge.rules import gathered
 from planner.layout.costs import CostModel
@@ -20,6 +20,7 @@ from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer
+from solver_models.covering import Covering
 from tests.long_runs import shortened
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem, make_stage
 from tests.planner.judge.broken_plans import of_module, require_alone
@@ -140,6 +141,7 @@ def test_only_work_layer_and_path_bounds_hold():
         bound = make_bound(problem, CostModel(problem))
         assert bound.kind in ("work", "layer", "path")
         assert check_certificate(problem, bound.certificate) == bound.value_ns
+        assert list(raise_bound(CostModel(problem), bound, make_covering=Covering, reached=lambda: None)) == []
         for gathering in gathering_plans(plan, most=4):
             assert bound.value_ns <= simulate(problem, gathering).makespan_ns
     with pytest.raises(ValueError, match="'pipeline' does not hold where max_active_stages is allowed"):

@@ -13,5 +13,5 @@ def test_complete_searches_refuse_maps():
     problem = tight_chain(recompute=True, recompute_layers=True)
     with pytest.raises(ValueError, match="recompute_layers = true is not in the complete model"):
         require_covered(problem)
-    with pytest.raises(TooManyCasesError, match="a whole stage recomputes at once, or nothing"):
+    with pytest.raises(TooManyCasesError, match="does not hold with recompute_layers = true"):
         CaseTables(problem, CostModel(problem))
