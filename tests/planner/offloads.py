@@ -7,6 +7,7 @@ from planner.actions import Action, Offload, parse_action
 from planner.plan import Plan
 from planner.problem import Problem
 from profiles.cluster import Cluster, Host, HostLink, Link
+from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 
 ROOM = 10**6
 """Of every host."""
@@ -82,3 +83,17 @@ def random_offload(rng: Random, stage: int, microbatch: int, *, orders: list[tup
         return None
     freed, fetched = rng.choice(pairs)
     return Offload(microbatch=microbatch, freed_before=freed, fetched_before=fetched)
+
+
+ORDERS = {"d0": "0F0 0F1 0F2 0B0 0B1 0B2", "d1": "1F0 1B0 1F1 1B1 1F2 1B2"}
+
+
+def chain(*offloads: str, speed: int = 10**9, **link: object) -> tuple[Problem, Plan]:
+    """Two stages of three microbatches, F 10 and B 20, a stash of 10; two devices of one host."""
+    layers = [make_layer(f"l{n}", (10, 10, 10), stash_bytes=10) for n in range(2)]
+    problem = make_problem(layers, [make_link("d0 d1")], num_microbatches=3, receive_buffers=0, memory_bytes=30)
+    problem = with_host_links(problem, bandwidth=speed, shared=2, **link)
+    plan = make_plan(problem, ["l0 @ d0", "l1 @ d1"], ORDERS)
+    lists = [tuple(map(make_offload, text.split(", ") if text else ())) for text in offloads]
+    stages = tuple(replace(stage, offload=moved) for stage, moved in zip(plan.stages, lists, strict=True))
+    return problem, replace(plan, stages=stages)

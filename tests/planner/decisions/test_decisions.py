@@ -4,22 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from planner import decisions
-from planner.decisions import choices
-from planner.decisions.decision import Decision, Excluded, Switch
-from planner.evidence import certificate
-from planner.export.targets import TARGETS, restrict
 from planner.problem import Options
 from profiles.cluster import Cluster, Device
 
 REST = ("api", "profiles", "solver_models")
-OPTIONS = {each.name for each in fields(Options)}
-KINDS = {*certificate._KINDS, *certificate._LISTED}
 
 
 @pytest.fixture
@@ -41,53 +34,6 @@ def test_every_decision_says_what_it_is():
     assert all(hasattr(module, "make_improver") for module in decisions.modules("move"))
     asked = Options(objective="cost")
     assert [hasattr(module, "make_driver") for module in decisions.modules("driver", asked)] == [True]
-
-
-@pytest.mark.parametrize(("option", "decision"), decisions.installed().items())
-def test_what_a_decision_names_exists(option: str, decision: Decision):
-    """Tests that a decision excludes values of options that there are, and names bounds that there are."""
-    assert {option, *(each.option for each in decision.excludes)} <= OPTIONS
-    assert all(getattr(Options(), each.option) in (each.value, each.instead) for each in decision.excludes)
-    assert decision.bounds is None or decision.bounds <= KINDS
-
-
-def test_programs_name_decisions_that_exist():
-    """Tests that what programs know of are options of decisions, and that none is limited and closed at once."""
-    for target in TARGETS.values():
-        assert target.decisions <= {option for option, _ in decisions.KNOWN.values()}
-        assert not choices.closed_but(target.decisions).keys() & target.limits.keys() - {"max_replicas"}
-
-
-@pytest.mark.parametrize("target", ["torch", "torchtitan"])
-def test_choices_of_recomputation_are_closed_together(target: str):
-    """Tests that a program that recomputes nothing gets a question without any choice of what recomputes."""
-    freedoms = {"recompute_layers": True, "recompute_microbatches": True, "recompute_in_turn": True}
-    assert restrict(Options(recompute=True, **freedoms), TARGETS[target]) == restrict(Options(), TARGETS[target])
-
-
-def test_a_new_decision_is_known_to_nobody(monkeypatch: pytest.MonkeyPatch):
-    """Tests that what a decision does not say of itself is refused: by programs, exact searches, and most bounds."""
-    new = Decision(bounds=frozenset({"work"}), switch=Switch(help="h", says="s"))
-    for module in (decisions, choices):
-        monkeypatch.setattr(module, "installed", lambda: {"skip_edges": new})
-        monkeypatch.setattr(module, "KNOWN", {"skipping": ("skip_edges", (False,))})
-    options = Options()
-    assert not options.is_enumerated
-    assert decisions.holding_bounds(options) == {"work"}
-    assert [each.stated for each in decisions.asked(options) if not each.decision.in_complete_model] == [
-        "skip_edges = true"
-    ]
-    assert not restrict(options, TARGETS["executor"]).skip_edges
-
-
-def test_what_is_asked_for_implies_what_it_needs(monkeypatch: pytest.MonkeyPatch):
-    """Tests that the command line sets what a decision needs unless it is stated, and no more."""
-    needs = Excluded("recompute", False, True, "", is_implied=True)
-    other = Excluded("order", "looped", "any", "")
-    monkeypatch.setattr(choices, "installed", lambda: {"new": Decision(bounds=None, excludes=(needs, other))})
-    assert choices.implied({"new": True}) == {"recompute": True}
-    assert choices.implied({"new": True, "recompute": False}) == {}
-    assert choices.implied({"order": "looped"}) == {}
 
 
 @pytest.mark.slow

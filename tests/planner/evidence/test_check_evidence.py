@@ -356,7 +356,12 @@ def test_every_field_is_derived_or_history(document: str):
         "assumed_divisible",
         "timings",
     }
-    assert set(json.loads(document)["evidence"]) | {"proved_by", "search_params", "workers", "worker_tasks"} == checked | set(HISTORY)
+    assert set(json.loads(document)["evidence"]) | {
+        "proved_by",
+        "search_params",
+        "workers",
+        "worker_tasks",
+    } == checked | set(HISTORY)
 
 
 @pytest.mark.usefixtures("_played_once")
