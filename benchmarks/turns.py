@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -86,7 +87,11 @@ def main(about: str) -> None:
     folder, rank = Path(about).parent, int(os.environ["RANK"])
     sys.path.insert(0, os.getcwd())
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
+        "gloo",
+        init_method=f"file://{folder}/rendezvous",
+        timeout=timedelta(seconds=60),
+        rank=rank,
+        world_size=int(os.environ["WORLD_SIZE"]),
     )
     meter = MemoryMeter(torch.device("cpu"))
     contenders, failures = make_all(work["model"], work["contenders"])
