@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from planner.decisions.decision import Decision, OpenDecision, text_of
 
@@ -72,9 +73,14 @@ def refuse(options: object) -> None:
         each.refuse(options)
 
 
-def require(options: object, cluster: object) -> None:
+def require(options: object, cluster: Any) -> None:
     """ValueError if a cluster lacks what is asked for needs."""
     for each in asked(options):
+        if each.decision.sent_beside and not cluster.overlap:
+            raise ValueError(
+                f"problem: overlap = false with {each.option}, under which {each.decision.sent_beside}; set overlap to "
+                f"true, or leave {each.option} out"
+            )
         if each.decision.require is not None:
             each.decision.require(cluster)
 

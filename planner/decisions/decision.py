@@ -68,8 +68,10 @@ class Decision(NamedTuple):
     """Whether it has no rule for hosts that take time to ask."""
     excludes: tuple[Excluded, ...] = ()
     """What cannot be asked for beside it."""
+    sent_beside: str = ""
+    """What happens while others compute, where devices have to compute while they send."""
     require: Callable[[Any], None] | None = None
-    """Raises ValueError if a cluster lacks what it needs."""
+    """Raises ValueError if a cluster lacks what else it needs."""
     use: Callable[[Any], str] | None = None
     """What a stage of a plan does that makes use of it, as messages have it after `stage 3`; empty where it does not.
     Programs refuse such a plan. None: each program says for itself what it knows of it."""

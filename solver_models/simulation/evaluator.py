@@ -1275,8 +1275,7 @@ def play(
                     _depart_recorded(net, recording, transit, index, m)
                 continue
             if code == ARRIVAL:
-                n = net.transfer_target[index]
-                d = _arrive(policy.preference, net, n, direction, m, missing, now)
+                d = _arrive(policy.preference, net, net.transfer_target[index], direction, m, missing, now)
             elif recording is not None and code == RESUME:
                 d, recording.resumed[index] = index, 0 if busy[index] else 1
             else:

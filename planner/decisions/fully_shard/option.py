@@ -1,18 +1,6 @@
 """What fully sharded plans exclude; a baseline makes them (`planner.baselines.fully_sharded`)."""
 
-from typing import Any
-
 from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
-
-
-def require(cluster: Any) -> None:
-    """ValueError where devices do not compute while they send."""
-    if not cluster.overlap:
-        raise ValueError(
-            "problem: overlap = false with fully_shard, under which layers are gathered beside others' actions; set "
-            "overlap to true, or leave fully_shard out"
-        )
-
 
 DECISION = Decision(
     bounds=QUICK_BOUNDS | {"host"},
@@ -28,7 +16,7 @@ DECISION = Decision(
             is_implied=True,
         ),
     ),
-    require=require,
+    sent_beside="layers are gathered beside others' actions",
     use=lambda stage: "shards weights and gradients (FSDP2)" if stage.is_fully_sharded else "",
     switch=Switch(
         help="A plan may also be one stage whose replicas shard weights, gradients and optimizer state (FSDP2).",

@@ -1,19 +1,8 @@
 """What gathered stages exclude, and who knows of them."""
 
-from typing import Any
-
 from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
 _UNLIKE = ", under which devices of a rank differ"
-
-
-def require(cluster: Any) -> None:
-    """ValueError where devices do not compute while they send."""
-    if not cluster.overlap:
-        raise ValueError(
-            "problem: overlap = false with max_active_stages, under which weights are gathered beside actions; set "
-            "overlap to true, or leave max_active_stages out"
-        )
 
 
 DECISION = Decision(
@@ -36,7 +25,7 @@ DECISION = Decision(
         Excluded("unequal_shares", True, False, _UNLIKE),
         Excluded("offload", True, False, ", where no rule says how gathers and stashes wait for each other"),
     ),
-    require=require,
+    sent_beside="weights are gathered beside actions",
     use=lambda stage: "gathers its weights" if stage.is_gathered else "",
     part="max active stages",
     switch=Switch(

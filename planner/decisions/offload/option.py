@@ -6,16 +6,11 @@ from planner.decisions.decision import QUICK_BOUNDS, Decision, Excluded, Switch
 
 
 def require(cluster: Any) -> None:
-    """ValueError where no device has a host link, or devices do not compute while they send."""
+    """ValueError where no device has a host link."""
     if not cluster.host_routes:
         raise ValueError(
             f"problem: offload = true, but no device of cluster {cluster.name!r} has a host_link; add host_links and "
             "hosts to the cluster, or set offload to false"
-        )
-    if not cluster.overlap:
-        raise ValueError(
-            "problem: overlap = false with offload = true, under which stashes travel beside actions; set overlap to "
-            "true, or set offload to false"
         )
 
 
@@ -28,6 +23,7 @@ DECISION = Decision(
         Excluded("order", "looped", "any", "; programs that run stages in a loop choose what they offload by layer"),
         Excluded("split_placement", True, False, ", under which stashes travel between devices"),
     ),
+    sent_beside="stashes travel beside actions",
     require=require,
     use=lambda stage: "offloads only some microbatches" if stage.offload else "",
     part="offload",
