@@ -10,31 +10,27 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 from math import ceil, floor, inf
 from typing import NamedTuple, Protocol
 
 import numpy
 
 from planner.bounds.listed.packed_sequences import Table, bound_packs, fewest_packs
-from planner.dealing import play_1f1b
+from planner.packing.pack_shapes import Packs, fill_shapes, play_shapes, shape_pipelines
+from planner.packing.play_packs import play_packs
 
 _NUMBERS_OF_PACKS = 5
-"""That are tried. Measured on lengths as Megatron-LM mocks them: 14 bring 0.1 to 0.4 %."""
-_IDLE = 0.6
-"""A pipeline is taken to be idle for so much of its longest pack's work on each stage but one. Measured where sequences
-are up to eight times the mean: pipelines that differ take 5 % less than equal ones; 0.4 is as good, 0.8 4 % worse."""
-
-_DIFFERENT = 1.1
-"""Pipelines are taken to differ if one has so many times another's work."""
-
-_REGROUPINGS = 3
-"""Of pipelines that differ, by when they end. Measured on such lengths: more bring nothing."""
+"""That are tried with about as much to do each."""
+_PARTS = (0.5, 0.6, 0.7, 0.8)
+"""Of the most packs that there may be: numbers that are tried with shapes."""
+_POWERS = (1.0, 1.5)
+"""How much more long packs are worth in a shape."""
+_ROUNDS = 3
+"""A shape is filled, each time with less to do for pipelines that ended late."""
+_DAMPING = 0.9
 
 _LONGEST_NS = 2.0**60
 """Nothing is said of longer times: 64 bits would not hold their sums."""
-
-Packs = list[list[int]]
 
 
 class SequenceTimes(Protocol):
@@ -88,20 +84,15 @@ class _Sequences(NamedTuple):
     cap: int
     transfer_ns: int
 
-    def slowest(self, pipelines: Sequence[Packs], *, below: float = inf) -> int | None:
-        """When the last of them ends; None as soon as one does not end before `below`."""
-        latest = 0
-        for assignment in sorted(pipelines, key=lambda each: -sum(map(self.work, each))):
-            begins = numpy.cumsum([0, *map(len, assignment)])[:-1]
-            order = numpy.array([number for each in assignment for number in each], dtype=numpy.int64)
-            forward, backward = (
-                (numpy.add.reduceat(row[order], begins, axis=0) + own).tolist()
-                for row, own in zip((self.forward, self.backward), self.own, strict=True)
-            )
-            latest = max(latest, play_1f1b(forward, backward, transfer_ns=self.transfer_ns))
-            if latest >= below:
-                return None
-        return latest
+    def ends(self, pipelines: Sequence[Packs]) -> Table:
+        """[R] when each of them ends; they have equally many packs."""
+        order = numpy.array([number for each in pipelines for pack in each for number in pack], dtype=numpy.int64)
+        begins = numpy.cumsum([0, *(len(pack) for each in pipelines for pack in each)])[:-1]
+        forward, backward = (
+            (numpy.add.reduceat(row[order], begins, axis=0) + own).reshape(len(pipelines), -1, row.shape[1])
+            for row, own in zip((self.forward, self.backward), self.own, strict=True)
+        )
+        return play_packs(forward, backward, transfer_ns=self.transfer_ns)
 
     def work(self, pack: Sequence[int]) -> int:
         """Of its sequences, on the stage with most to do."""
@@ -129,19 +120,13 @@ def pack(
     fewest = fewest_packs(lengths, cap)
     filled = fill_in_order(lengths, pipelines * (number or multiple), cap=cap)
     in_order = None if filled is None else [filled[rank::pipelines] for rank in range(pipelines)]
-    in_order_ns = None if in_order is None else given.slowest(in_order)
+    in_order_ns = None if in_order is None else int(given.ends(in_order).max())
     best, largest = None, inf
     if in_order is not None and in_order_ns is not None and number in (None, len(in_order[0])):
         best, largest = in_order, in_order_ns
-    for assignments in _candidates(given, pipelines, fewest=fewest, multiple=multiple, number=number):
-        time = given.slowest(assignments, below=largest)
-        if time is not None:
-            best, largest = assignments, time
-    if best is not None:
-        for assignments in _regrouped(given, best):
-            time = given.slowest(assignments, below=largest)
-            if time is not None:
-                best, largest = assignments, time
+    for assignments, ends in _candidates(given, pipelines, fewest=fewest, multiple=multiple, number=number):
+        if ends.max() < largest:
+            best, largest = assignments, int(ends.max())
     if best is None:
         raise ValueError(
             f"{len(lengths)} sequences make {fewest} packs of cap = {cap:,} tokens or more, and none are found of "
@@ -259,8 +244,8 @@ def _read(
 
 def _candidates(
     given: _Sequences, pipelines: int, *, fewest: int, multiple: int, number: int | None
-) -> Iterator[list[Packs]]:
-    """Of several numbers of packs who runs which, in order."""
+) -> Iterator[tuple[list[Packs], Table]]:
+    """Of several numbers of packs who runs which, in order, and when each ends."""
     unit = pipelines * (number or multiple)
     least, most = -(-fewest // unit), 1 if number else len(given.lengths) // unit
     if most < least:
@@ -273,8 +258,35 @@ def _candidates(
     for packs in several:
         if packs is None or number not in (None, len(packs) // pipelines):
             continue
-        for assign in (_balance_work, _group_long):
-            yield [_short_at_ends(each) for each in assign(given, packs, pipelines=pipelines)]
+        dealt = [_short_at_ends(each) for each in _balance_work(given, packs, pipelines=pipelines)]
+        yield dealt, given.ends(dealt)
+    parts = {min(most, max(least, round(most * part))) for part in _PARTS}
+    for count in sorted(parts) if given.forward.shape[1] > 1 else ():
+        yield from _shaped(given, pipelines, count=count * unit // pipelines)
+
+
+def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[list[Packs], Table]]:
+    """Pipelines whose packs rise to the longest one and fall behind it, first as shapes, then of sequences."""
+    order = sorted(range(len(given.load)), key=lambda each: -given.load[each])
+    work, lengths = [given.load[each] for each in order], [given.lengths[each] for each in order]
+    total = sum(work)
+    if not work[-1]:
+        return
+    forward, backward = ((row.sum(axis=0) / total).tolist() for row in (given.forward, given.backward))
+    shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
+    if shapes is None:
+        return
+    for power in _POWERS:
+        sizes = shape_pipelines(work, pipelines, shapes=shapes, power=power)
+        for _ in range(_ROUNDS):
+            packs = fill_shapes(lengths, work, sizes, cap=given.cap)
+            if packs is None:
+                break
+            assignments = [[[order[each] for each in pack] for pack in each] for each in packs]
+            ends = given.ends(assignments)
+            yield assignments, ends
+            sizes = sizes * (1 + _DAMPING * (ends.mean() - ends) / ends)[:, None]
+            sizes *= total / sizes.sum()
 
 
 def _short_at_ends(falling: Packs) -> Packs:
@@ -313,38 +325,3 @@ def _balance_work(given: _Sequences, packs: Packs, *, pipelines: int) -> list[Pa
         if len(found[rank]) < count:
             heapq.heappush(heap, (before - work, rank))
     return found
-
-
-def _group_long(given: _Sequences, packs: Packs, *, pipelines: int) -> list[Packs]:
-    """The longest packs together, with the shortest: few pipelines wait for long ones, and so they get less to do."""
-    count, idle = len(packs) // pipelines, _IDLE * (given.forward.shape[1] - 1)
-    left, found = sorted(packs, key=lambda each: -given.work(each)), []
-    for wanting in range(pipelines, 0, -1):
-        total = sum(map(given.work, left))
-        share = total / wanting - idle * (given.work(left[0]) - total / len(left))
-        mine, left = _taken(given, left, count=count, work=round(share))
-        found.append(mine)
-    return found
-
-
-def _regrouped(given: _Sequences, assignments: list[Packs]) -> Iterator[list[Packs]]:
-    """Pipelines that differ, from long packs to short ones, once more by how long each was idle: all end at once."""
-    works = [sum(map(given.work, each)) for each in assignments]
-    if max(works) < _DIFFERENT * min(works):
-        return
-    falling = sorted((pack for each in assignments for pack in each), key=lambda pack: -given.work(pack))
-    for _ in range(_REGROUPINGS):
-        ends = [given.slowest([each]) or 0 for each in assignments]
-        idle = [end - sum(map(given.work, each)) for end, each in zip(ends, assignments, strict=True)]
-        left, assignments = falling, []
-        for wait in idle:
-            mine, left = _taken(given, left, count=len(falling) // len(idle), work=sum(ends) // len(ends) - wait)
-            assignments.append(_short_at_ends(mine))
-        yield assignments
-
-
-def _taken(given: _Sequences, left: Packs, *, count: int, work: int) -> tuple[Packs, Packs]:
-    """So many of these: the longest together with the shortest, of about so much work; and the others."""
-    sums, behind = [0, *accumulate(map(given.work, left))], len(left) - count
-    long = min(range(count + 1), key=lambda each: abs(sums[each] + sums[-1] - sums[behind + each] - work))
-    return left[:long] + left[behind + long :], left[long : behind + long]

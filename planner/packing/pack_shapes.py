@@ -1,0 +1,171 @@
+"""Shapes of pipelines: how much each of its packs has to do, so that stages rarely wait for each other.
+
+A pipeline fills behind its first pack and drains behind its last one, and waits while its longest pack passes all
+stages. So packs rise to the longest one, as fast as what runs before them hides them, and fall behind it. Shapes that
+rise and fall in several ways are played; for a time and a longest pack, the one that does most work is taken.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+
+from planner.packing.play_packs import play_packs
+
+_FALLS = (0.5, 1, 1.5, 2, 3, 4, 5)
+"""Packs behind the longest ones, as a multiple of the stages behind the first."""
+_BENDS = (1.2, 1.7, 2.3, 3.0)
+"""What is left falls with this power of the place."""
+_FLATS = (0, 0.5, 1, 2, 4)
+"""Packs as long as the longest one beside it, as such a multiple."""
+_LEVELS = (0.0, 0.15, 0.3, 0.45, 0.6)
+"""Of the longest pack: where one stands out, equal ones behind it."""
+_UNIT = 1 << 24
+_SLACK = 1.02
+"""A pack may have so much more to do than its shape says."""
+_STEPS = 3
+"""Of a secant to the time in which all pipelines do all work. More bring nothing on lengths as Megatron-LM's."""
+
+Packs = list[list[int]]
+Reals = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+
+class Shapes(NamedTuple):
+    """C shapes of K packs, whose longest pack does a work of 1."""
+
+    sizes: Reals
+    """[C, K]"""
+    work: Reals
+    """[C]"""
+    time: Reals
+    """[C] until the pipeline ends."""
+
+
+def play_shapes(count: int, *, forward: Sequence[float], backward: Sequence[float], least: float) -> Shapes | None:
+    """Shapes of so many packs on stages that take so much of a work of 1; None where no shape has so few.
+
+    `least`: the work of the shortest pack, where that of the longest is 1.
+    """
+    ahead, back = sum(forward), sum(backward)
+    sizes = list(_sizes(count, stages=len(forward), ratio=max(ahead, back) / max(min(ahead, back), 1e-9), least=least))
+    if not sizes:
+        return None
+    rows = numpy.array(sizes if back >= ahead else [row[::-1] for row in sizes])
+    units = (rows[:, :, None] * _UNIT * numpy.array([forward, backward])[:, None, None, :]).astype(numpy.int64)
+    return Shapes(rows, rows.sum(axis=1), play_packs(units[0], units[1]) / _UNIT)
+
+
+def _sizes(count: int, *, stages: int, ratio: float, least: float) -> Iterator[Reals]:
+    """Shapes that rise by a factor from pack to pack, stay, and fall; packs that are left are at both ends, with 0."""
+    others = stages - 1
+    factor = _rise(others, ratio)
+    longest_rise = max(1, int(numpy.log(1 / max(least, 1e-3)) / numpy.log(factor)))
+    for rise in sorted({min(longest_rise, max(1, round(part * others))) for part in (1.2, 1.7)} | {longest_rise}):
+        up = factor ** -numpy.arange(rise, 0, -1.0)
+        behind = [numpy.linspace(1.15 * level, 0.75 * level, others) for level in _LEVELS]
+        for fall in sorted({max(1, round(part * others)) for part in _FALLS}):
+            left = [1 - (numpy.arange(1, fall + 1) / (fall + 1)) ** bend for bend in _BENDS]
+            for flat in sorted({int(part * others) for part in _FLATS}):
+                behind += [numpy.concatenate([numpy.ones(flat), each]) for each in left]
+        for each in behind:
+            free = count - rise - 1 - len(each)
+            if free >= 0:
+                yield numpy.concatenate([numpy.zeros(free - free // 2), up, [1.0], each, numpy.zeros(free // 2)])
+
+
+def _rise(others: int, ratio: float) -> float:
+    """By which factor packs may rise: the backwards of so many before a pack take as long as its own way up."""
+    low, high = 1.1, 1.1 + ratio
+    for _ in range(30):
+        middle = (low + high) / 2
+        hidden = ratio * (1 - middle**-others) / (middle - 1)
+        low, high = (middle, high) if hidden > others else (low, middle)
+    return low
+
+
+def shape_pipelines(work: Sequence[int], pipelines: int, *, shapes: Shapes, power: float) -> Reals:
+    """[R, K] what the packs of each pipeline shall have to do, all pipelines together as much as there is.
+
+    `work`: of the sequences, falling. Each pipeline takes the longest sequences that are left and fit its shape.
+    `power`: with which long packs are worth more than as much work in short ones.
+    """
+    total = sum(work)
+    worth = (shapes.sizes**power).sum(axis=1)
+    time, found = float(total / pipelines + work[0] * (shapes.time - shapes.work).min()), numpy.zeros((0, 0))
+    for _ in range(_STEPS):
+        found = _shape_in(work, pipelines, shapes=shapes, time=time, worth=worth, power=power)
+        time += 0.8 * (total - found.sum()) / pipelines
+    return numpy.asarray(found * (total / found.sum()))
+
+
+def _shape_in(work: Sequence[int], pipelines: int, *, shapes: Shapes, time: float, worth: Reals, power: float) -> Reals:
+    """The same in so much time; what is left then is not done."""
+    peaks = time / shapes.time
+    left, found = list(work), list[Reals]()
+    for wanting in range(pipelines, 0, -1):
+        fitting = peaks >= left[0]
+        if fitting.any():
+            chosen = int(numpy.where(fitting, worth * peaks**power, -1).argmax())
+            found.append(shapes.sizes[chosen] * peaks[chosen])
+        else:
+            found.append(shapes.sizes[int(shapes.time.argmin())] * left[0])
+        if wanting > 1:
+            left = _left_over(left, found[-1]) or left[-1:]
+    return numpy.array(found)
+
+
+def _left_over(work: Sequence[int], sizes: Reals) -> list[int]:
+    """What does not fit beside longer ones, each into the pack with most room."""
+    rooms = (-sizes[sizes > 0]).tolist()
+    heapq.heapify(rooms)
+    left = []
+    for each in work:
+        if each > -rooms[0] * _SLACK:
+            left.append(each)
+        else:
+            heapq.heapreplace(rooms, rooms[0] + each)
+    return left
+
+
+def fill_shapes(lengths: Sequence[int], work: Sequence[int], sizes: Reals, *, cap: int) -> list[Packs] | None:
+    """Packs of such sizes, longest sequence first into the pack with most room; None where a sequence finds no room.
+
+    Sequences come with falling work. Packs that have nothing to do in a shape get one of the shortest each.
+    """
+    wanted, count, end = sizes.ravel(), sizes.shape[1], len(work)
+    packs: Packs = [[] for _ in wanted]
+    tokens = [cap] * len(packs)
+    heap: list[tuple[float, int]] = []
+    for place in numpy.argsort(wanted, kind="stable").tolist():
+        if wanted[place] < work[-1]:
+            end -= 1
+            packs[place].append(end)
+            tokens[place] -= lengths[end]
+        else:
+            heap.append((-float(wanted[place]), place))
+    heapq.heapify(heap)
+    empty = len(heap)
+    if end < empty:
+        return None
+    for number in range(end):
+        full = []
+        if end - number == empty:
+            heap = [each for each in heap if not packs[each[1]]]
+            heapq.heapify(heap)
+            empty = -1
+        while heap and tokens[heap[0][1]] < lengths[number]:
+            full.append(heapq.heappop(heap))
+        if not heap:
+            return None
+        room, place = heap[0]
+        empty -= not packs[place]
+        packs[place].append(number)
+        tokens[place] -= lengths[number]
+        if empty < 0:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (room + work[number], place))
+        for each in full:
+            heapq.heappush(heap, each)
+    return [packs[begin : begin + count] for begin in range(0, len(packs), count)]
