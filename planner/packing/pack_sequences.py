@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy
 
+from planner.bounds.listed.pack_prices import bound_by_prices
 from planner.bounds.listed.packed_sequences import Table, bound_packs, fewest_packs
 from planner.packing.pack_shapes import Packs, fill_shapes, play_shapes, shape_pipelines
 from planner.packing.play_packs import play_packs
@@ -140,13 +141,29 @@ def pack(
         pipelines=tuple(tuple(range(rank * count, (rank + 1) * count)) for rank in range(pipelines)),
         largest_ns=int(largest),
         in_order_ns=in_order_ns,
-        lower_bound_ns=bound_packs(
-            *least,
-            own=given.own,
-            num_packs=max(fewest, pipelines * (number or multiple)),
-            pipelines=pipelines,
-            transfer_ns=transfer_ns,
-        ),
+        lower_bound_ns=_bound(given, least, pipelines=pipelines, fewest=fewest, multiple=multiple, number=number),
+    )
+
+
+def _bound(
+    given: _Sequences,
+    least: tuple[Table, Table],
+    *,
+    pipelines: int,
+    fewest: int,
+    multiple: int,
+    number: int | None,
+) -> int:
+    """By times that are rounded down."""
+    fewest = max(fewest, pipelines * (number or multiple))
+    time = bound_packs(*least, own=given.own, num_packs=fewest, pipelines=pipelines, transfer_ns=given.transfer_ns)
+    return bound_by_prices(
+        *least,
+        own=given.own,
+        packs=(-(-fewest // pipelines), number or len(given.lengths) // pipelines),
+        pipelines=pipelines,
+        hop=2 * given.transfer_ns,
+        time=time,
     )
 
 
