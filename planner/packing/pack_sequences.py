@@ -17,15 +17,15 @@ import numpy
 
 from planner.bounds.listed.pack_prices import bound_by_prices
 from planner.bounds.listed.packed_sequences import Table, bound_packs, fewest_packs
-from planner.packing.pack_shapes import Packs, fill_shapes, play_shapes, shape_pipelines
+from planner.packing.pack_shapes import Packs, fill_shapes, play_shapes, shape_pipelines, shift_work
 from planner.packing.play_packs import play_packs
 
 _NUMBERS_OF_PACKS = 5
 """That are tried with about as much to do each."""
 _PARTS = (0.5, 0.6, 0.7, 0.8)
 """Of the most packs that there may be: numbers that are tried with shapes."""
-_POWERS = (1.0, 1.5)
-"""How much more long packs are worth in a shape."""
+_BONUSES = (0.0, 2.0)
+"""By how much more the longest sequences count where a shape is chosen: with it few pipelines take many of them."""
 _ROUNDS = 3
 """A shape is filled, each time with less to do for pipelines that ended late."""
 _DAMPING = 0.9
@@ -293,8 +293,8 @@ def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[
     shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
     if shapes is None:
         return
-    for power in _POWERS:
-        sizes = shape_pipelines(work, pipelines, shapes=shapes, power=power)
+    for bonus in _BONUSES:
+        sizes = shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus)
         for _ in range(_ROUNDS):
             packs = fill_shapes(lengths, work, sizes, cap=given.cap)
             if packs is None:
@@ -302,7 +302,7 @@ def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[
             assignments = [[[order[each] for each in pack] for pack in each] for each in packs]
             ends = given.ends(assignments)
             yield assignments, ends
-            sizes = sizes * (1 + _DAMPING * (ends.mean() - ends) / ends)[:, None]
+            sizes = shift_work(sizes, _DAMPING * (ends.mean() - ends) / ends * sizes.sum(axis=1))
             sizes *= total / sizes.sum()
 
 

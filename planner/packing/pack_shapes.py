@@ -6,7 +6,9 @@ rise and fall in several ways are played; for a time and a longest pack, the one
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import neg
 from typing import Any, NamedTuple
 
 import numpy
@@ -24,6 +26,9 @@ _LEVELS = (0.0, 0.15, 0.3, 0.45, 0.6)
 _UNIT = 1 << 24
 _SLACK = 1.02
 """A pack may have so much more to do than its shape says."""
+_LONG = 0.9
+"""Sequences are among the longest with so much of the work of the longest one."""
+_STAYING = 0.9
 _STEPS = 3
 """Of a secant to the time in which all pipelines do all work. More bring nothing on lengths as Megatron-LM's."""
 
@@ -61,6 +66,9 @@ def _sizes(count: int, *, stages: int, ratio: float, least: float) -> Iterator[R
     others = stages - 1
     factor = _rise(others, ratio)
     longest_rise = max(1, int(numpy.log(1 / max(least, 1e-3)) / numpy.log(factor)))
+    for alone in range(1, min(count, 2 * others) + 1):
+        free = count - alone
+        yield numpy.concatenate([numpy.zeros(free - free // 2), numpy.ones(alone), numpy.zeros(free // 2)])
     for rise in sorted({min(longest_rise, max(1, round(part * others))) for part in (1.2, 1.7)} | {longest_rise}):
         up = factor ** -numpy.arange(rise, 0, -1.0)
         behind = [numpy.linspace(1.15 * level, 0.75 * level, others) for level in _LEVELS]
@@ -84,35 +92,44 @@ def _rise(others: int, ratio: float) -> float:
     return low
 
 
-def shape_pipelines(work: Sequence[int], pipelines: int, *, shapes: Shapes, power: float) -> Reals:
+def shape_pipelines(work: Sequence[int], pipelines: int, *, shapes: Shapes, bonus: float) -> Reals:
     """[R, K] what the packs of each pipeline shall have to do, all pipelines together as much as there is.
 
     `work`: of the sequences, falling. Each pipeline takes the longest sequences that are left and fit its shape.
-    `power`: with which long packs are worth more than as much work in short ones.
+    `bonus`: how much more work in the longest sequences that are left counts than work in others.
     """
     total = sum(work)
-    worth = (shapes.sizes**power).sum(axis=1)
     time, found = float(total / pipelines + work[0] * (shapes.time - shapes.work).min()), numpy.zeros((0, 0))
     for _ in range(_STEPS):
-        found = _shape_in(work, pipelines, shapes=shapes, time=time, worth=worth, power=power)
+        found = _shape_in(work, pipelines, shapes=shapes, time=time, bonus=bonus)
         time += 0.8 * (total - found.sum()) / pipelines
     return numpy.asarray(found * (total / found.sum()))
 
 
-def _shape_in(work: Sequence[int], pipelines: int, *, shapes: Shapes, time: float, worth: Reals, power: float) -> Reals:
+def _shape_in(work: Sequence[int], pipelines: int, *, shapes: Shapes, time: float, bonus: float) -> Reals:
     """The same in so much time; what is left then is not done."""
     peaks = time / shapes.time
     left, found = list(work), list[Reals]()
     for wanting in range(pipelines, 0, -1):
         fitting = peaks >= left[0]
         if fitting.any():
-            chosen = int(numpy.where(fitting, worth * peaks**power, -1).argmax())
+            long = _LONG * left[0]
+            places = (shapes.sizes >= (long / peaks)[:, None]).sum(axis=1)
+            places = numpy.minimum(places, bisect_right(left, -long, key=neg))
+            worth = shapes.work * peaks + bonus * left[0] * places
+            chosen = int(numpy.where(fitting, worth, -1).argmax())
             found.append(shapes.sizes[chosen] * peaks[chosen])
         else:
             found.append(shapes.sizes[int(shapes.time.argmin())] * left[0])
         if wanting > 1:
             left = _left_over(left, found[-1]) or left[-1:]
     return numpy.array(found)
+
+
+def shift_work(sizes: Reals, more: Reals) -> Reals:
+    """[R, K] with so much more work in each pipeline, less of it in long packs: these stay where they are."""
+    part = sizes * (1 - _STAYING * (sizes / sizes.max(axis=1, keepdims=True)) ** 2)
+    return numpy.asarray(sizes + part * numpy.maximum(more / part.sum(axis=1), -0.5)[:, None])
 
 
 def _left_over(work: Sequence[int], sizes: Reals) -> list[int]:

@@ -21,6 +21,7 @@ _IDLES = 100
 _SUMS = 14
 _TRIALS = 60
 _RAISE = 1.002
+_HALVINGS = 20
 _SAFE = 1e-9
 """Of rounding."""
 
@@ -38,7 +39,28 @@ class _Levels(NamedTuple):
     """[L, G] work of shorter sequences in a pipeline with one that is not shorter, at least."""
     slope: Reals
     """[L, G] of it, over idle."""
+    longest: Reals
+    """[N + 1] work of so many sequences at most."""
     pipelines: int
+
+
+class _Losses(NamedTuple):
+    """Of a pipeline's time in G - 1 ranges of idle times: what it does not spend on sequences as long as a level."""
+
+    left: Reals
+    """[L, G - 1] at the least idle time."""
+    right: Reals
+    """[L, G - 1] at the largest one."""
+    falls: Reals
+    """[L, G - 1] the slope at the least one."""
+    rises: Reals
+    """[L, G - 1] the slope at the largest one: losses are convex."""
+    widths: Reals
+    """[G - 1]"""
+    fits: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]
+    """[L, G - 1] whether there is room for one sequence at least."""
+    tops: Whole
+    """Per pipeline: its longest sequence is not shorter than this level."""
 
 
 def bound_by_prices(
@@ -91,6 +113,7 @@ def _levels(first: Whole, work: Whole, *, pipelines: int, ways: Ways, most: int,
         shortest=numpy.minimum.accumulate(work[order])[held].astype(float),
         idle=idle,
         short=numpy.maximum(best, 0) / per_work,
+        longest=numpy.concatenate([[0], numpy.sort(work)[::-1].cumsum()]).astype(float),
         slope=numpy.where(best > 0, -sums[lines.argmax(axis=2)], 0) / per_work,
         pipelines=pipelines,
     )
@@ -101,11 +124,12 @@ def _raise(levels: _Levels, *, time: float) -> float:
     count = len(levels.work)
     shares = numpy.full(count, 0.1 / count)
     shares[-1] = 0.9
-    prices, refuting, begin = shares / levels.work, None, time
+    prices, refuting, begin, loss = shares / levels.work, None, time, _losses(levels, time=time)
     for trial in range(_TRIALS):
-        held = _held(levels, prices, time=time)
+        held = None if loss is None else _held(loss, prices, time=time)
         if held is None or (prices * (levels.work - held)).sum() > 0:
             refuting, time = prices, time * _RAISE
+            loss = _losses(levels, time=time)
             continue
         step = 1.5 / (1 + trial / 10)
         prices = prices * numpy.exp(step * numpy.clip(1 - held / levels.work, -1, 1))
@@ -113,67 +137,65 @@ def _raise(levels: _Levels, *, time: float) -> float:
     if refuting is None:
         return begin
     low, high = begin, time
-    for _ in range(24):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if _is_refuted(levels, refuting, time=middle) else (low, middle)
     return low
 
 
-def _holding(levels: _Levels, *, time: float) -> tuple[Reals, Whole] | None:
-    """[L, G - 1] which idle times leave room for the longest sequence; per pipeline the last level that is its longest.
-
-    None where there is no such time.
-    """
-    count = len(levels.work)
-    room = time - levels.idle[:-1] - levels.short[:, 1:]
+def _losses(levels: _Levels, *, time: float) -> _Losses | None:
+    """None where there is no room for the longest sequence."""
+    idle, count = levels.idle, len(levels.work)
+    left, right = idle[:-1] + levels.short[:, :-1], idle[1:] + levels.short[:, 1:]
+    falls, rises = 1 + levels.slope[:, :-1], 1 + levels.slope[:, 1:]
+    room = time - idle[:-1] - levels.short[:, 1:]
     fits = room >= levels.shortest[:, None]
+    whole = numpy.clip(numpy.floor(room * (1 + _SAFE) / levels.shortest[:, None]), 0, len(levels.longest) - 1)
+    whole = levels.longest[whole.astype(int)]
+    few = whole <= time - numpy.maximum(left, right)
+    left, right = numpy.where(few, time - whole, left), numpy.where(few, time - whole, right)
+    falls, rises = numpy.where(few, 0, falls), numpy.where(few, 0, rises)
+    room = numpy.minimum(room, whole)
     most = numpy.where(fits[:, None, :], room[None, :, :], -1).max(axis=2)
     most[numpy.tril_indices(count, -1)] = 0
     if most[0, 0] < 0:
         return None
     most = numpy.maximum.accumulate(numpy.maximum(most, 0), axis=0)
-    held, longest = numpy.zeros(count), []
+    held, tops = numpy.zeros(count), []
     for _ in range(levels.pipelines):
         missing = numpy.nonzero(held < levels.work * (1 - _SAFE))[0]
-        longest.append(int(missing[0]) if len(missing) else count - 1)
-        held = held + most[longest[-1]]
-    return fits, numpy.array(longest)
+        tops.append(int(missing[0]) if len(missing) else count - 1)
+        held = held + most[tops[-1]]
+    return _Losses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops))
 
 
-def _held(levels: _Levels, prices: Reals, *, time: float) -> Reals | None:
-    """[L] what pipelines hold that hold most worth, not shorter than each level; None where nothing fits."""
-    holding = _holding(levels, time=time)
-    if holding is None:
-        return None
-    fits, longest = holding
+def _held(loss: _Losses, prices: Reals, *, time: float) -> Reals:
+    """[L] what pipelines hold that hold most worth, not shorter than each level."""
     worth = prices[::-1].cumsum()[::-1]
-    lost = worth[:, None] * levels.idle[1:] + (prices[:, None] * levels.short[:, 1:])[::-1].cumsum(axis=0)[::-1]
-    lost[~fits] = numpy.inf
-    idle, most = lost.argmin(axis=1), worth * time - lost.min(axis=1)
-    held, best = numpy.zeros(len(prices)), 0
-    chosen = [best := max(best, level, key=most.__getitem__) for level in range(len(prices))]
-    for level in (chosen[place] for place in longest):
-        held[level:] += time - levels.idle[1 + idle[level]] - levels.short[level:, 1 + idle[level]]
+    lost = (prices[:, None] * loss.right)[::-1].cumsum(axis=0)[::-1]
+    lost[~loss.fits] = numpy.inf
+    idle, most = lost.argmin(axis=1), (worth * time - lost.min(axis=1)).tolist()
+    held, best, chosen = numpy.zeros(len(prices)), 0, []
+    for level, value in enumerate(most):
+        best = level if value > most[best] else best
+        chosen.append(best)
+    for level in (chosen[top] for top in loss.tops):
+        held[level:] += time - loss.right[level:, idle[level]]
     return held
 
 
 def _is_refuted(levels: _Levels, prices: Reals, *, time: float) -> bool:
     """Whether pipelines hold less worth than there is: between two idle times the tangents are below what is lost."""
-    holding = _holding(levels, time=time)
-    if holding is None:
+    loss = _losses(levels, time=time)
+    if loss is None:
         return True
-    fits, longest = holding
-    worth = prices[::-1].cumsum()[::-1]
-    lost, slope = (
-        each + (prices[:, None] * rows)[::-1].cumsum(axis=0)[::-1]
-        for each, rows in ((worth[:, None] * levels.idle, levels.short), (worth[:, None], levels.slope))
+    left, right, falls, rises = (
+        (prices[:, None] * rows)[::-1].cumsum(axis=0)[::-1] for rows in (loss.left, loss.right, loss.falls, loss.rises)
     )
-    left, right, falls, rises = lost[:, :-1], lost[:, 1:], slope[:, :-1], slope[:, 1:]
     bend = numpy.where(rises > falls, rises - falls, 1)
-    meet = left + falls * (right - left - rises * numpy.diff(levels.idle)) / bend
-    least = numpy.where(
-        falls >= 0, left, numpy.where(rises <= 0, right, numpy.minimum(meet, numpy.minimum(left, right)))
-    )
-    least[~fits] = numpy.inf
-    most = numpy.maximum.accumulate(worth * time - least.min(axis=1))
-    return bool(most[longest].sum() < (prices * levels.work).sum() * (1 - _SAFE))
+    meet = left + falls * (right - left - rises * loss.widths) / bend
+    ends = numpy.minimum(left, right)
+    least = numpy.where(falls >= 0, left, numpy.where(rises <= 0, right, numpy.minimum(meet, ends)))
+    least[~loss.fits] = numpy.inf
+    most = numpy.maximum.accumulate(prices[::-1].cumsum()[::-1] * time - least.min(axis=1))
+    return bool(most[loss.tops].sum() < (prices * levels.work).sum() * (1 - _SAFE))
