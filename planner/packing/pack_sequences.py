@@ -22,7 +22,7 @@ from planner.packing.play_packs import play_packs
 
 _NUMBERS_OF_PACKS = 5
 """That are tried with about as much to do each."""
-_PARTS = (0.5, 0.6, 0.7, 0.8)
+_PARTS = (0.5, 0.6, 0.7)
 """Of the most packs that there may be: numbers that are tried with shapes."""
 _BONUSES = (0.0, 2.0)
 """By how much more the longest sequences count where a shape is chosen: with it few pipelines take many of them."""
@@ -236,12 +236,14 @@ def _read(
     most = max(float(time) for times in known.values() for both in times.values() for time in both)
     if most * len(lengths) * len(stages) > _LONGEST_NS:
         raise ValueError(f"a sequence takes {most:.3g} ns: {len(lengths)} of them are too much; shorten it")
+    place = {length: number for number, length in enumerate(known[stages[0]])}
+    rows = numpy.array([place[length] for length in lengths])
     up, down = (
         [
-            numpy.array(
-                [[to_int(known[stage][length][direction]) for stage in stages] for length in lengths], numpy.int64
+            numpy.stack(
+                [numpy.array([to_int(both[way]) for both in known[stage].values()])[rows] for stage in stages], 1
             )
-            for direction in (0, 1)
+            for way in (0, 1)
         ]
         for to_int in (ceil, floor)
     )

@@ -17,18 +17,20 @@ from planner.packing.play_packs import play_packs
 
 _FALLS = (0.5, 1, 1.5, 2, 3, 4, 5)
 """Packs behind the longest ones, as a multiple of the stages behind the first."""
-_BENDS = (1.2, 1.7, 2.3, 3.0)
-"""What is left falls with this power of the place."""
 _FLATS = (0, 0.5, 1, 2, 4)
 """Packs as long as the longest one beside it, as such a multiple."""
 _LEVELS = (0.0, 0.15, 0.3, 0.45, 0.6)
 """Of the longest pack: where one stands out, equal ones behind it."""
+_RISES = (1.2, 1.7)
+"""Packs before the longest one, as such a multiple, beside as many as there are until the shortest."""
+_LEAST = 1e-3
 _UNIT = 1 << 24
 _SLACK = 1.02
 """A pack may have so much more to do than its shape says."""
 _LONG = 0.9
 """Sequences are among the longest with so much of the work of the longest one."""
 _STAYING = 0.9
+"""How much less of a change goes to the longest pack than to short ones."""
 _STEPS = 3
 """Of a secant to the time in which all pipelines do all work. More bring nothing on lengths as Megatron-LM's."""
 
@@ -50,10 +52,11 @@ class Shapes(NamedTuple):
 def play_shapes(count: int, *, forward: Sequence[float], backward: Sequence[float], least: float) -> Shapes | None:
     """Shapes of so many packs on stages that take so much of a work of 1; None where no shape has so few.
 
-    `least`: the work of the shortest pack, where that of the longest is 1.
+    `least`: the work of the shortest pack, where that of the longest is 1. Only with operations that IEEE 754 rounds
+    in one way, so that all ranks find the same: no power, no logarithm.
     """
     ahead, back = sum(forward), sum(backward)
-    sizes = list(_sizes(count, stages=len(forward), ratio=max(ahead, back) / max(min(ahead, back), 1e-9), least=least))
+    sizes = list(_sizes(count, others=len(forward) - 1, ratio=max(ahead, back) / (min(ahead, back) or 1), least=least))
     if not sizes:
         return None
     rows = numpy.array(sizes if back >= ahead else [row[::-1] for row in sizes])
@@ -61,25 +64,25 @@ def play_shapes(count: int, *, forward: Sequence[float], backward: Sequence[floa
     return Shapes(rows, rows.sum(axis=1), play_packs(units[0], units[1]) / _UNIT)
 
 
-def _sizes(count: int, *, stages: int, ratio: float, least: float) -> Iterator[Reals]:
+def _sizes(count: int, *, others: int, ratio: float, least: float) -> Iterator[list[float]]:
     """Shapes that rise by a factor from pack to pack, stay, and fall; packs that are left are at both ends, with 0."""
-    others = stages - 1
-    factor = _rise(others, ratio)
-    longest_rise = max(1, int(numpy.log(1 / max(least, 1e-3)) / numpy.log(factor)))
-    for alone in range(1, min(count, 2 * others) + 1):
-        free = count - alone
-        yield numpy.concatenate([numpy.zeros(free - free // 2), numpy.ones(alone), numpy.zeros(free // 2)])
-    for rise in sorted({min(longest_rise, max(1, round(part * others))) for part in (1.2, 1.7)} | {longest_rise}):
-        up = factor ** -numpy.arange(rise, 0, -1.0)
-        behind = [numpy.linspace(1.15 * level, 0.75 * level, others) for level in _LEVELS]
-        for fall in sorted({max(1, round(part * others)) for part in _FALLS}):
-            left = [1 - (numpy.arange(1, fall + 1) / (fall + 1)) ** bend for bend in _BENDS]
-            for flat in sorted({int(part * others) for part in _FLATS}):
-                behind += [numpy.concatenate([numpy.ones(flat), each]) for each in left]
-        for each in behind:
-            free = count - rise - 1 - len(each)
-            if free >= 0:
-                yield numpy.concatenate([numpy.zeros(free - free // 2), up, [1.0], each, numpy.zeros(free // 2)])
+    factor, up = _rise(others, ratio), [1.0]
+    while up[0] > max(least, _LEAST) * factor:
+        up.insert(0, up[0] / factor)
+    behind = [[level * (1.15 - 0.4 * place / others) for place in range(others)] for level in _LEVELS]
+    for fall in sorted({max(1, round(part * others)) for part in _FALLS}):
+        parts = [place / (fall + 1) for place in range(1, fall + 1)]
+        bends = [[(part + part * part) / 2 for part in parts], [part * part for part in parts]]
+        bends += [[part * bent for part, bent in zip(parts, each, strict=True)] for each in bends]
+        for flat in sorted({int(part * others) for part in _FLATS}):
+            behind += [[1.0] * flat + [1 - bent for bent in each] for each in bends]
+    rises = {min(len(up), max(1, round(part * others)) + 1) for part in _RISES} | {len(up)}
+    shapes = [up[-rise:] + each for rise in sorted(rises) for each in behind]
+    shapes += [[1.0] * alone for alone in range(1, 2 * others + 1)]
+    for shape in shapes:
+        free = count - len(shape)
+        if free >= 0:
+            yield [0.0] * (free - free // 2) + shape + [0.0] * (free // 2)
 
 
 def _rise(others: int, ratio: float) -> float:
@@ -87,7 +90,10 @@ def _rise(others: int, ratio: float) -> float:
     low, high = 1.1, 1.1 + ratio
     for _ in range(30):
         middle = (low + high) / 2
-        hidden = ratio * (1 - middle**-others) / (middle - 1)
+        hidden, size = 0.0, 1.0
+        for _ in range(others):
+            size /= middle
+            hidden += ratio * size
         low, high = (middle, high) if hidden > others else (low, middle)
     return low
 
@@ -150,39 +156,36 @@ def fill_shapes(lengths: Sequence[int], work: Sequence[int], sizes: Reals, *, ca
 
     Sequences come with falling work. Packs that have nothing to do in a shape get one of the shortest each.
     """
-    wanted, count, end = sizes.ravel(), sizes.shape[1], len(work)
+    wanted, count, end = sizes.ravel().tolist(), sizes.shape[1], len(work)
     packs: Packs = [[] for _ in wanted]
     tokens = [cap] * len(packs)
-    heap: list[tuple[float, int]] = []
-    for place in numpy.argsort(wanted, kind="stable").tolist():
-        if wanted[place] < work[-1]:
-            end -= 1
-            packs[place].append(end)
-            tokens[place] -= lengths[end]
-        else:
-            heap.append((-float(wanted[place]), place))
+    for place in sorted(range(len(wanted)), key=wanted.__getitem__):
+        if wanted[place] >= work[-1]:
+            break
+        end -= 1
+        packs[place].append(end)
+        tokens[place] -= lengths[end]
+    heap = [(-size, place) for place, size in enumerate(wanted) if not packs[place]]
     heapq.heapify(heap)
-    empty = len(heap)
-    if end < empty:
-        return None
+    waiting: list[tuple[int, float, int]] = []
+    empty, is_last = len(heap), False
     for number in range(end):
-        full = []
-        if end - number == empty:
-            heap = [each for each in heap if not packs[each[1]]]
+        length = lengths[number]
+        while waiting and -waiting[0][0] >= length:
+            _, room, place = heapq.heappop(waiting)
+            heapq.heappush(heap, (room, place))
+        if end - number == empty and not is_last:
+            heap, waiting, is_last = [each for each in heap if not packs[each[1]]], [], True
             heapq.heapify(heap)
-            empty = -1
-        while heap and tokens[heap[0][1]] < lengths[number]:
-            full.append(heapq.heappop(heap))
+        while heap and tokens[heap[0][1]] < length:
+            room, place = heapq.heappop(heap)
+            heapq.heappush(waiting, (-tokens[place], room, place))
         if not heap:
             return None
-        room, place = heap[0]
+        room, place = heapq.heappop(heap)
         empty -= not packs[place]
         packs[place].append(number)
-        tokens[place] -= lengths[number]
-        if empty < 0:
-            heapq.heappop(heap)
-        else:
-            heapq.heapreplace(heap, (room + work[number], place))
-        for each in full:
-            heapq.heappush(heap, each)
-    return [packs[begin : begin + count] for begin in range(0, len(packs), count)]
+        tokens[place] -= length
+        if not is_last:
+            heapq.heappush(heap, (room + work[number], place))
+    return [packs[begin : begin + count] for begin in range(0, len(packs), count)] if not empty else None
