@@ -22,13 +22,15 @@ from planner.packing.play_packs import play_packs
 
 _NUMBERS_OF_PACKS = 5
 """That are tried with about as much to do each."""
-_PARTS = (0.5, 0.6, 0.7)
+_PARTS = (0.5, 0.65)
 """Of the most packs that there may be: numbers that are tried with shapes."""
 _BONUSES = (0.0, 2.0)
 """By how much more the longest sequences count where a shape is chosen: with it few pipelines take many of them."""
 _ROUNDS = 3
 """A shape is filled, each time with less to do for pipelines that ended late."""
 _DAMPING = 0.9
+_EVEN = 1.002
+"""Pipelines end together if none ends later than so many times the mean."""
 
 _LONGEST_NS = 2.0**60
 """Nothing is said of longer times: 64 bits would not hold their sums."""
@@ -295,8 +297,8 @@ def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[
     shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
     if shapes is None:
         return
-    for bonus in _BONUSES:
-        sizes = shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus)
+    several = [shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus) for bonus in _BONUSES]
+    for sizes in several[:1] if (several[0] == several[-1]).all() else several:
         for _ in range(_ROUNDS):
             packs = fill_shapes(lengths, work, sizes, cap=given.cap)
             if packs is None:
@@ -304,6 +306,8 @@ def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[
             assignments = [[[order[each] for each in pack] for pack in each] for each in packs]
             ends = given.ends(assignments)
             yield assignments, ends
+            if ends.max() < _EVEN * ends.mean():
+                break
             sizes = shift_work(sizes, _DAMPING * (ends.mean() - ends) / ends * sizes.sum(axis=1))
             sizes *= total / sizes.sum()
 

@@ -15,7 +15,7 @@ import numpy
 
 from planner.packing.play_packs import play_packs
 
-_FALLS = (0.5, 1, 1.5, 2, 3, 4, 5)
+_FALLS = (0.5, 1, 2, 3, 4)
 """Packs behind the longest ones, as a multiple of the stages behind the first."""
 _FLATS = (0, 0.5, 1, 2, 4)
 """Packs as long as the longest one beside it, as such a multiple."""

@@ -8,11 +8,11 @@ down f <= the backwards of a pack on all stages but the last one, and b <= hidde
 
     idle >= A(i) + B(j),  A(i) = up f(i) - hidden (f(i - 1) + ... + f(i - n)),  B(j) = down f(j) - (f(j + 1) + ...)
 
-So idle = a + c with A <= a for all packs until some pack and B <= c from it on. Let the first and the last pack that
-are not shorter than z be chosen. For t >= 0 add t times A <= a of the first one to as many times A <= a of those
-before it that none of them has a factor above one: what is before it has a work in forwards of at least t up z - s a,
-where s is the sum of all multiples (`_multiples`). Behind the last one it is the same with B and c. Together, as no pack
-is shorter than the shortest sequence and so a >= up f and c >= down f of it:
+So idle = a + c with A <= a until some pack and B <= c from it on: let it be the first one that is not shorter than z.
+For t >= 0, add t times A <= a of this one to as many times A <= a of those before it that none of them has a factor
+above one. So what is before it has forwards of at least t up z - s a, where s sums the multiples (`_multiples`). Behind
+the last pack that is not shorter than z it is the same with B and c. No pack is shorter than the shortest sequence, so
+a >= up f and c >= down f of that one. Together:
 
     s idle + (forwards of packs shorter than z) >= P(z, s)
 

@@ -1,10 +1,13 @@
 """A lower bound on all packings by prices: what a pipeline can hold of long sequences while it waits for few of them.
 
-In a time T a pipeline that is idle for I does work of T - I. At least q(z, I) of it is in sequences shorter than z, if it
-has one that is not (`pack_order`: the largest (P(z, s) - s I) over all s, as work). Let a sequence of z or longer be
-worth the sum of prices of all levels of at most z, per work. If pipelines cannot hold as much worth as there is, no
-packing ends by T; whatever the prices. Pipelines are sorted by their longest sequence: of the next one it is at least as
-long as all levels that those before cannot hold. Prices are found by trial: more of those of which too little is held.
+In a time T a pipeline that is idle for I works for T - I. At least q(z, I) of that is in sequences shorter than z, if
+it has one that is not (`pack_order`: the largest P(z, s) - s I over all s, as work). The rest holds whole sequences
+only. So many packs as there are at most have so much work only if I is long enough (`forwards_per_idle`).
+
+Let a sequence be worth the sum of prices of all levels z that it is not shorter than, per work. If all pipelines
+together cannot hold as much worth as there is, no packing ends by T, whatever the prices. Pipelines are sorted by their
+longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Prices are
+found by trial: more for levels of which too little is held.
 """
 
 from math import ceil

@@ -27,8 +27,8 @@ def mocked(count: int, *, least: int, most: int, mean: int, sigma: float, seed: 
         (4, 4096, {"least": 2048, "most": 4096, "mean": 3072}, 0.84, 0.03),
         (8, 4096, {"least": 2048, "most": 4096, "mean": 3072}, 0.82, 0.04),
         (4, 16384, {"least": 1024, "most": 16384, "mean": 8192}, 0.76, 0.04),
-        (8, 16384, {"least": 1024, "most": 16384, "mean": 8192}, 0.74, 0.08),
-        (8, 32768, {"least": 1024, "most": 16384, "mean": 8192}, 0.71, 0.08),
+        (8, 16384, {"least": 1024, "most": 16384, "mean": 8192}, 0.69, 0.045),
+        (8, 32768, {"least": 1024, "most": 16384, "mean": 8192}, 0.69, 0.045),
     ],
 )
 def test_faster_than_packs_in_input_order(
@@ -58,8 +58,8 @@ def test_long_sequences_stay_together():
     longest = sorted(max(lengths[i] for each in found.of_pipeline(rank) for i in each) for rank in range(8))
     assert longest[3] < longest[-1] / 2
     assert found.in_order_ns is not None
-    assert found.largest_ns < 0.8 * found.in_order_ns
-    assert found.gap < 0.1
+    assert found.largest_ns < 0.77 * found.in_order_ns
+    assert found.gap < 0.06
 
 
 def test_pipelines_that_differ_end_at_once():
@@ -72,9 +72,9 @@ def test_pipelines_that_differ_end_at_once():
         forward, backward = ([[ceil(time)] * 8 for time in row] for row in times)
         ends.append(play_1f1b(forward, backward))
         works.append(sum(map(sum, times)))
-    assert min(works) < 0.6 * max(works)
+    assert min(works) < 0.65 * max(works)
     assert min(ends) > 0.9 * max(ends)
-    assert found.gap < 0.2
+    assert found.gap < 0.11
 
 
 def test_the_same_on_every_rank_and_with_a_given_number():

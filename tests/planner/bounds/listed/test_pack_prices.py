@@ -1,0 +1,73 @@
+"""Tests of planner/bounds/listed/pack_prices.py."""
+
+import random
+
+import numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.bounds.listed.pack_prices import bound_by_prices
+from planner.bounds.listed.packed_sequences import bound_packs, fewest_packs
+from tests.long_runs import examples
+from tests.planner.packing.every_packing import ListedTimes, best_packing
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int, list[ListedTimes], int]:
+    """Few sequences, some equal, on stages that are alike or not."""
+    pipelines, cap = draw(st.integers(1, 3)), draw(st.integers(4, 8))
+    lengths = tuple(draw(st.lists(st.integers(1, cap), min_size=pipelines, max_size=5)))
+    stages = []
+    alike = draw(st.booleans())
+    times = [(draw(st.integers(1, 12)), draw(st.integers(1, 24))) for _ in range(8)]
+    for _ in range(draw(st.integers(2, 4))):
+        own = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+        factor = draw(st.integers(1, 3))
+        other = [(draw(st.integers(1, 12)), draw(st.integers(1, 24))) for _ in range(8)]
+        listed = [(factor * ahead, factor * back) for ahead, back in times] if alike else other
+        stages.append(ListedTimes(times=tuple(listed), own=own))
+    return lengths, pipelines, cap, stages, draw(st.integers(0, 2))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(asked=questions(), part=st.sampled_from([0.9, 1.0]))
+def test_no_packing_ends_before(asked: tuple[tuple[int, ...], int, int, list[ListedTimes], int], part: float):
+    """Tests that the bound is at most the best of all packings, from whatever it starts."""
+    lengths, pipelines, cap, stages, transfer_ns = asked
+    best, _ = best_packing(lengths, pipelines, cap=cap, stages=stages, transfer_ns=transfer_ns)
+    if best is None:
+        return
+    forward, backward = (
+        numpy.array([[stage.times[length - 1][way] for stage in stages] for length in lengths]) for way in (0, 1)
+    )
+    own = numpy.array([stage.of_pack for stage in stages]).T
+    packs = max(pipelines, fewest_packs(lengths, cap))
+    known = bound_packs(forward, backward, own=own, num_packs=packs, pipelines=pipelines, transfer_ns=transfer_ns)
+    bound = bound_by_prices(
+        forward,
+        backward,
+        own=own,
+        packs=(-(-packs // pipelines), len(lengths) // pipelines),
+        pipelines=pipelines,
+        hop=2 * transfer_ns,
+        time=int(part * known),
+    )
+    assert part * known - 1 <= bound <= best
+
+
+def test_prices_see_that_several_long_sequences_wait():
+    """Tests that where long sequences are several, the bound is higher than without prices."""
+    rng = random.Random(8)
+    first = numpy.array([int(100 * rng.lognormvariate(0, 1)) + 10 for _ in range(300)])
+    forward = numpy.repeat(numpy.minimum(first, 400)[:, None], 8, axis=1)
+    own = numpy.zeros((2, 8), dtype=numpy.int64)
+    known = bound_packs(forward, 2 * forward, own=own, num_packs=40, pipelines=5)
+    bound = bound_by_prices(forward, 2 * forward, own=own, packs=(8, 60), pipelines=5, hop=0, time=known)
+    assert bound > 1.003 * known
+
+
+def test_without_a_stage_behind_or_without_times_what_is_known_stays():
+    """Tests that one stage, and sequences that take no time, leave the known bound."""
+    for forward in (numpy.array([[3], [4]]), numpy.array([[0, 1], [2, 2]])):
+        own = numpy.zeros((2, forward.shape[1]), dtype=numpy.int64)
+        assert bound_by_prices(forward, forward, own=own, packs=(1, 2), pipelines=1, hop=0, time=7) == 7

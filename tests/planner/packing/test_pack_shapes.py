@@ -1,0 +1,78 @@
+"""Tests of planner/packing/pack_shapes.py."""
+
+import itertools
+import random
+
+import numpy
+import pytest
+
+from planner.packing.pack_shapes import fill_shapes, play_shapes, shape_pipelines, shift_work
+
+THIRDS = {"forward": [1 / 3] * 4, "backward": [2 / 3] * 4}
+
+
+def test_shapes_have_the_longest_pack_once_at_least_and_wait_for_it():
+    """Tests that no shape ends before its work and the longest pack's way, and that good ones wait for little more."""
+    shapes = play_shapes(24, **THIRDS, least=0.02)
+    assert shapes is not None
+    assert shapes.sizes.shape[1] == 24
+    assert (shapes.sizes.max(axis=1) == 1).all()
+    idle = shapes.time - shapes.work
+    assert idle.min() >= 1
+    assert idle[shapes.work > 10].min() < 1.4
+
+
+def test_backwards_that_are_shorter_turn_shapes_round():
+    """Tests that what is quick with long backwards is quick the other way round with long forwards."""
+    ahead, back = (
+        play_shapes(16, **THIRDS, least=0.1),
+        play_shapes(16, forward=THIRDS["backward"], backward=THIRDS["forward"], least=0.1),
+    )
+    assert ahead is not None
+    assert back is not None
+    assert numpy.allclose(ahead.sizes, back.sizes[:, ::-1])
+    assert numpy.allclose(ahead.time, back.time, atol=1e-4)
+
+
+def test_too_few_packs_have_no_shape_that_rises():
+    """Tests that with one pack there is only the one that stands alone."""
+    shapes = play_shapes(1, **THIRDS, least=0.5)
+    assert shapes is not None
+    assert shapes.sizes.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("bonus", [0.0, 2.0])
+def test_pipelines_share_all_work(bonus: float):
+    """Tests that shapes hold all work, and that with a bonus the first pipeline takes several of the longest."""
+    shapes = play_shapes(12, **THIRDS, least=0.01)
+    assert shapes is not None
+    work = [900] * 3 + [100] * 30 + [20] * 40
+    sizes = shape_pipelines(work, 3, shapes=shapes, bonus=bonus)
+    assert sizes.shape == (3, 12)
+    assert sizes.sum() == pytest.approx(sum(work))
+    assert (sizes[0] > 0.9 * sizes[0].max()).sum() == (2 if bonus else 1)
+
+
+def test_work_is_shifted_from_short_packs():
+    """Tests that a pipeline gets so much more or less, long packs nearly none of it."""
+    sizes = numpy.array([[10.0, 100.0, 10.0], [50.0, 50.0, 50.0]])
+    moved = shift_work(sizes, numpy.array([-6.0, 6.0]))
+    assert moved.sum(axis=1).tolist() == pytest.approx([114, 156])
+    assert 96 < moved[0, 1] < 100
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_filled_packs_hold_every_sequence_once(seed: int):
+    """Tests that packs hold all sequences, each has one, none has more tokens than the cap, or that none are found."""
+    rng = random.Random(seed)
+    pipelines, count, cap = rng.randint(1, 3), rng.randint(1, 5), 20
+    lengths = sorted((rng.randint(1, cap) for _ in range(rng.randint(1, 40))), reverse=True)
+    sizes = numpy.array([[rng.choice([0.0, 30.0, 200.0]) for _ in range(count)] for _ in range(pipelines)])
+    found = fill_shapes(lengths, [length**2 for length in lengths], sizes, cap=cap)
+    if found is None:
+        assert len(lengths) < pipelines * count or sum(lengths) > 0.5 * cap * pipelines * count
+        return
+    packs = [pack for each in found for pack in each]
+    assert [len(each) for each in found] == [count] * pipelines
+    assert sorted(itertools.chain(*packs)) == list(range(len(lengths)))
+    assert all(pack and sum(lengths[i] for i in pack) <= cap for pack in packs)
