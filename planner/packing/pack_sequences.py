@@ -2,8 +2,8 @@
 
 A pack is a microbatch: at most so many tokens, and the times of its sequences added up. Every pipeline runs equally
 many packs under 1F1B, as trainers want it. Few packs leave pipelines empty at both ends; many leave long sequences
-among short ones. So several numbers are tried: sequences, longest first, go into the pack with least to do, packs to
-the pipeline with least to do, and short ones to the ends of its order. No clock is asked: all ranks find the same.
+among short ones. So several numbers are tried, with equal packs and with shapes that rise to the longest pack and fall
+behind it (`pack_shapes`). No clock is asked: all ranks find the same.
 """
 
 import heapq

@@ -90,7 +90,8 @@ def bound_by_prices(
     beside -= max(0, last * int(own[:, 0].sum()) - int(own[:, :last].sum()))
     room = max(time - beside, 0)
     levels = _levels(first, work, pipelines=pipelines, ways=ways, most=packs[1], time=room)
-    return max(time, ceil(_raise(levels, time=float(room)) * (1 - _SAFE) + beside - 1e-6))
+    raised: int = ceil(_raise(levels, time=float(room)) * (1 - _SAFE) + beside - 1e-6)
+    return max(time, raised)
 
 
 def _levels(first: Whole, work: Whole, *, pipelines: int, ways: Ways, most: int, time: int) -> _Levels:
@@ -196,7 +197,7 @@ def _is_refuted(levels: _Levels, prices: Reals, *, time: float) -> bool:
         (prices[:, None] * rows)[::-1].cumsum(axis=0)[::-1] for rows in (loss.left, loss.right, loss.falls, loss.rises)
     )
     bend = numpy.where(rises > falls, rises - falls, 1)
-    meet = left + falls * (right - left - rises * loss.widths) / bend
+    meet = left + falls * (left - right + rises * loss.widths) / bend
     ends = numpy.minimum(left, right)
     least = numpy.where(falls >= 0, left, numpy.where(rises <= 0, right, numpy.minimum(meet, ends)))
     least[~loss.fits] = numpy.inf
