@@ -321,17 +321,17 @@ def _even_packs(given: _Sequences, number: int) -> Packs | None:
     """So many packs with about as much to do each; None where a sequence finds no room."""
     packs: Packs = [[] for _ in range(number)]
     room = [given.cap] * number
-    heap = [(0, place) for place in range(number)]
+    heap = [(0, 0, place) for place in range(number)]
     for sequence in sorted(range(len(given.lengths)), key=lambda each: (-given.load[each], each)):
         length, full = given.lengths[sequence], []
-        while heap and room[heap[0][1]] < length:
+        while heap and room[heap[0][2]] < length:
             full.append(heapq.heappop(heap))
         if not heap:
             return None
-        work, place = heap[0]
+        work, held, place = heap[0]
         packs[place].append(sequence)
         room[place] -= length
-        heapq.heapreplace(heap, (work + given.load[sequence], place))
+        heapq.heapreplace(heap, (work + given.load[sequence], held + 1, place))
         for each in full:
             heapq.heappush(heap, each)
     return packs

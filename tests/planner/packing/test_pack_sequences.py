@@ -93,6 +93,12 @@ def test_a_measured_table_will_do():
     assert found.largest_ns == found.lower_bound_ns == 180
 
 
+def test_sequences_that_take_no_time_are_shared_too():
+    """Tests that no pack is left empty where sequences are free."""
+    free = PackTimes(forward_token_ns=0.0, backward_token_ns=0.0)
+    assert pack([1, 1], 2, cap=4, stages=[free]).packs == ((0,), (1,))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

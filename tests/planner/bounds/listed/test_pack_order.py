@@ -25,7 +25,7 @@ def shaped(rng: random.Random, count: int) -> list[int]:
 @settings(max_examples=examples(200), deadline=None)
 @given(seed=st.integers(0, 10**9), others=st.integers(1, 7), count=st.integers(1, 40))
 def test_pipelines_wait_as_long_as_is_proved(seed: int, others: int, count: int):
-    """Tests s idle + shorter packs >= P for every level, and forwards <= idle x `forwards_per_idle`."""
+    """Tests that s idle + shorter packs >= P for every level, and that forwards are at most as many as idle allows."""
     rng = random.Random(seed)
     hidden = rng.choice([1, 2, 3])
     sizes = shaped(rng, count)
