@@ -243,9 +243,9 @@ def _read(
     up, down = (
         [
             numpy.stack(
-                [numpy.array([to_int(both[way]) for both in known[stage].values()])[rows] for stage in stages], 1
+                [numpy.array([to_int(both[direction]) for both in known[stage].values()])[rows] for stage in stages], 1
             )
-            for way in (0, 1)
+            for direction in (0, 1)
         ]
         for to_int in (ceil, floor)
     )
@@ -279,8 +279,8 @@ def _candidates(
     for packs in several:
         if packs is None or number not in (None, len(packs) // pipelines):
             continue
-        dealt = [_short_at_ends(each) for each in _balance_work(given, packs, pipelines=pipelines)]
-        yield dealt, given.ends(dealt)
+        assignments = [_short_at_ends(each) for each in _balance_work(given, packs, pipelines=pipelines)]
+        yield assignments, given.ends(assignments)
     parts = {min(most, max(least, round(most * part))) for part in _PARTS}
     for count in sorted(parts) if given.forward.shape[1] > 1 else ():
         yield from _shaped(given, pipelines, count=count * unit // pipelines)
@@ -300,7 +300,7 @@ def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[
     several = [shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus) for bonus in _BONUSES]
     for sizes in several[:1] if (several[0] == several[-1]).all() else several:
         for _ in range(_ROUNDS):
-            packs = fill_shapes(lengths, work, sizes, cap=given.cap)
+            packs = fill_shapes(lengths, work, sizes=sizes, cap=given.cap)
             if packs is None:
                 break
             assignments = [[[order[each] for each in pack] for pack in each] for each in packs]

@@ -122,8 +122,8 @@ def _shape_in(work: Sequence[int], pipelines: int, *, shapes: Shapes, time: floa
             long = _LONG * left[0]
             places = (shapes.sizes >= (long / peaks)[:, None]).sum(axis=1)
             places = numpy.minimum(places, bisect_right(left, -long, key=neg))
-            worth = shapes.work * peaks + bonus * left[0] * places
-            chosen = int(numpy.where(fitting, worth, -1).argmax())
+            value = shapes.work * peaks + bonus * left[0] * places
+            chosen = int(numpy.where(fitting, value, -1).argmax())
             found.append(shapes.sizes[chosen] * peaks[chosen])
         else:
             found.append(shapes.sizes[int(shapes.time.argmin())] * left[0])
@@ -151,7 +151,7 @@ def _left_over(work: Sequence[int], sizes: Reals) -> list[int]:
     return left
 
 
-def fill_shapes(lengths: Sequence[int], work: Sequence[int], sizes: Reals, *, cap: int) -> list[Packs] | None:
+def fill_shapes(lengths: Sequence[int], work: Sequence[int], *, sizes: Reals, cap: int) -> list[Packs] | None:
     """Packs of such sizes, longest sequence first into the pack with most room; None where a sequence finds no room.
 
     Sequences come with falling work. Packs that have nothing to do in a shape get one of the shortest each.

@@ -34,7 +34,7 @@ _LONGEST = 40
 """Multiples beyond so many times n would be no bound worth having."""
 
 
-class Ways(NamedTuple):
+class Factors(NamedTuple):
     """Factors of a pack's forward on the first stage."""
 
     up: float
@@ -47,45 +47,45 @@ class Ways(NamedTuple):
     """Stages behind the first one."""
 
 
-def forwards_per_idle(count: int, ways: Ways) -> float:
+def forwards_per_idle(count: int, factors: Factors) -> float:
     """Forwards that `count` packs have at most, as a multiple of how long the pipeline is idle."""
     left, right = (
-        [0.0, *accumulate(_growth(count, per=per, way=way, others=ways.others))]
-        for per, way in ((ways.hidden, ways.up), (1.0, ways.down))
+        [0.0, *accumulate(_growth(count, per=per, factor=factor, others=factors.others))]
+        for per, factor in ((factors.hidden, factors.up), (1.0, factors.down))
     )
     return min(max(left[place], right[count - place]) for place in range(count + 1))
 
 
-def _growth(count: int, *, per: float, way: float, others: int) -> list[float]:
+def _growth(count: int, *, per: float, factor: float, others: int) -> list[float]:
     found: list[float] = []
     for _ in range(count):
-        found.append((1 + per * sum(found[-others:])) / way)
+        found.append((1 + per * sum(found[-others:])) / factor)
     return found
 
 
-def least_sums(longer: Sequence[float], *, shortest: float, ways: Ways, steps: int) -> tuple[Reals, Reals]:
+def least_sums(longer: Sequence[float], *, shortest: float, factors: Factors, steps: int) -> tuple[Reals, Reals]:
     """s, and P(z, s) for every z of `longer`: [X] and [Z, X]."""
     both = [
-        (way, _multiples(per=per, way=way, others=ways.others))
-        for per, way in ((ways.hidden, ways.up), (1.0, ways.down))
+        (factor, _multiples(per=per, factor=factor, others=factors.others))
+        for per, factor in ((factors.hidden, factors.up), (1.0, factors.down))
     ]
     every = numpy.unique(numpy.concatenate([pairs[1:, 1] for _, pairs in both]))
     sums = every[numpy.unique(numpy.linspace(0, len(every) - 1, steps).astype(int))]
     least = numpy.zeros((len(longer), len(sums)))
-    for way, pairs in both:
-        own = numpy.multiply.outer(numpy.asarray(longer, dtype=float), way * pairs[:, 0])[:, None, :]
-        rest = (sums[:, None] - pairs[:, 1]) * way * shortest
+    for factor, pairs in both:
+        own = numpy.multiply.outer(numpy.asarray(longer, dtype=float), factor * pairs[:, 0])[:, None, :]
+        rest = (sums[:, None] - pairs[:, 1]) * factor * shortest
         least += numpy.where(rest >= 0, own + rest, -numpy.inf).max(axis=2)
     return sums, least
 
 
-def _multiples(*, per: float, way: float, others: int) -> Reals:
+def _multiples(*, per: float, factor: float, others: int) -> Reals:
     """[Y, 2] t, and the sum of t and of the multiples of the packs beyond, each as small as allowed."""
     found = [(0.0, 0.0), (1 / per, 1 / per)]
     for above in numpy.geomspace(1e-3, 8, _STEEPNESS).tolist():
         several = [(1 + above) / per]
         while len(several) <= others or any(several[-others:]):
-            several.append(max(0.0, (per * sum(several[-others:]) - 1) / way))
+            several.append(max(0.0, (per * sum(several[-others:]) - 1) / factor))
             if len(several) > _LONGEST * others:
                 return numpy.array(found)
         found.append((several[0], sum(several)))

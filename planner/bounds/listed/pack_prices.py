@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from planner.bounds.listed.pack_order import Reals, Ways, forwards_per_idle, least_sums
+from planner.bounds.listed.pack_order import Factors, Reals, forwards_per_idle, least_sums
 
 Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
@@ -47,7 +47,7 @@ class _Levels(NamedTuple):
     pipelines: int
 
 
-class _Losses(NamedTuple):
+class _IdleLosses(NamedTuple):
     """Of a pipeline's time in G - 1 ranges of idle times: what it does not spend on sequences as long as a level."""
 
     left: Reals
@@ -78,23 +78,23 @@ def bound_by_prices(
     work = numpy.minimum(loads[:, 0], loads[:, last])
     if last < 1 or not first.min() or not work.min():
         return time
-    ways = Ways(
+    factors = Factors(
         up=float((forward[:, :last].sum(axis=1) / first).min()),
         down=float((backward[:, :last].sum(axis=1) / first).min()),
         hidden=float((backward[:, 0] / first).max()),
         others=last,
     )
-    if not (ways.up and ways.down and ways.hidden):
+    if not (factors.up and factors.down and factors.hidden):
         return time
     beside = packs[0] * int(min(own[:, 0].sum(), own[:, last].sum())) + last * hop
     beside -= max(0, last * int(own[:, 0].sum()) - int(own[:, :last].sum()))
     room = max(time - beside, 0)
-    levels = _levels(first, work, pipelines=pipelines, ways=ways, most=packs[1], time=room)
+    levels = _levels(first, work, pipelines=pipelines, factors=factors, most=packs[1], time=room)
     raised: int = ceil(_raise(levels, time=float(room)) * (1 - _SAFE) + beside - 1e-6)
     return max(time, raised)
 
 
-def _levels(first: Whole, work: Whole, *, pipelines: int, ways: Ways, most: int, time: int) -> _Levels:
+def _levels(first: Whole, work: Whole, *, pipelines: int, factors: Factors, most: int, time: int) -> _Levels:
     order = numpy.argsort(-first, kind="stable")
     falling, done, count = first[order].astype(float), work[order].cumsum().astype(float), len(order)
     places = numpy.concatenate(
@@ -102,11 +102,11 @@ def _levels(first: Whole, work: Whole, *, pipelines: int, ways: Ways, most: int,
     )
     longer = numpy.unique(falling[places])[::-1]
     held = numpy.searchsorted(-falling, -longer, side="right") - 1
-    sums, least = least_sums(longer.tolist(), shortest=float(falling[-1]), ways=ways, steps=_SUMS)
+    sums, least = least_sums(longer.tolist(), shortest=float(falling[-1]), factors=factors, steps=_SUMS)
     per_work = float((first / work).max())
-    limit = float((first / work).min()) / forwards_per_idle(most, ways)
+    limit = float((first / work).min()) / forwards_per_idle(most, factors)
     begin = time * limit / (1 + limit)
-    end = max(2 * begin, (ways.up + ways.down) * float(longer[0]))
+    end = max(2 * begin, (factors.up + factors.down) * float(longer[0]))
     idle = numpy.unique(
         [begin, *numpy.geomspace(max(begin, 1e-3 * end), end, _IDLES // 3), *numpy.linspace(begin, end, _IDLES)]
     )
@@ -147,7 +147,7 @@ def _raise(levels: _Levels, *, time: float) -> float:
     return low
 
 
-def _losses(levels: _Levels, *, time: float) -> _Losses | None:
+def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
     """None where there is no room for the longest sequence."""
     idle, count = levels.idle, len(levels.work)
     left, right = idle[:-1] + levels.short[:, :-1], idle[1:] + levels.short[:, 1:]
@@ -170,15 +170,15 @@ def _losses(levels: _Levels, *, time: float) -> _Losses | None:
         missing = numpy.nonzero(held < levels.work * (1 - _SAFE))[0]
         tops.append(int(missing[0]) if len(missing) else count - 1)
         held = held + most[tops[-1]]
-    return _Losses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops))
+    return _IdleLosses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops))
 
 
-def _held(loss: _Losses, prices: Reals, *, time: float) -> Reals:
+def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> Reals:
     """[L] what pipelines hold that hold most worth, not shorter than each level."""
-    worth = prices[::-1].cumsum()[::-1]
+    value = prices[::-1].cumsum()[::-1]
     lost = (prices[:, None] * loss.right)[::-1].cumsum(axis=0)[::-1]
     lost[~loss.fits] = numpy.inf
-    idle, most = lost.argmin(axis=1), (worth * time - lost.min(axis=1)).tolist()
+    idle, most = lost.argmin(axis=1), (value * time - lost.min(axis=1)).tolist()
     held, best, chosen = numpy.zeros(len(prices)), 0, []
     for level, value in enumerate(most):
         best = level if value > most[best] else best

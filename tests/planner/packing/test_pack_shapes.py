@@ -68,7 +68,7 @@ def test_filled_packs_hold_every_sequence_once(seed: int):
     pipelines, count, cap = rng.randint(1, 3), rng.randint(1, 5), 20
     lengths = sorted((rng.randint(1, cap) for _ in range(rng.randint(1, 40))), reverse=True)
     sizes = numpy.array([[rng.choice([0.0, 30.0, 200.0]) for _ in range(count)] for _ in range(pipelines)])
-    found = fill_shapes(lengths, [length**2 for length in lengths], sizes, cap=cap)
+    found = fill_shapes(lengths, [length**2 for length in lengths], sizes=sizes, cap=cap)
     if found is None:
         assert len(lengths) < pipelines * count or sum(lengths) > 0.5 * cap * pipelines * count
         return

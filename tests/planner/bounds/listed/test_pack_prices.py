@@ -38,7 +38,8 @@ def test_no_packing_ends_before(asked: tuple[tuple[int, ...], int, int, list[Lis
     if best is None:
         return
     forward, backward = (
-        numpy.array([[stage.times[length - 1][way] for stage in stages] for length in lengths]) for way in (0, 1)
+        numpy.array([[stage.times[length - 1][direction] for stage in stages] for length in lengths])
+        for direction in (0, 1)
     )
     own = numpy.array([stage.of_pack for stage in stages]).T
     packs = max(pipelines, fewest_packs(lengths, cap))
