@@ -34,8 +34,8 @@ _LONGEST = 40
 """Multiples beyond so many times n would be no bound worth having."""
 
 
-class Factors(NamedTuple):
-    """Factors of a pack's forward on the first stage."""
+class PackFactors(NamedTuple):
+    """PackFactors of a pack's forward on the first stage."""
 
     up: float
     """Its forwards on all stages but the last one take so much of it at least."""
@@ -47,7 +47,7 @@ class Factors(NamedTuple):
     """Stages behind the first one."""
 
 
-def forwards_per_idle(count: int, factors: Factors) -> float:
+def forwards_per_idle(count: int, factors: PackFactors) -> float:
     """Forwards that `count` packs have at most, as a multiple of how long the pipeline is idle."""
     left, right = (
         [0.0, *accumulate(_growth(count, per=per, factor=factor, others=factors.others))]
@@ -63,7 +63,7 @@ def _growth(count: int, *, per: float, factor: float, others: int) -> list[float
     return found
 
 
-def least_sums(longer: Sequence[float], *, shortest: float, factors: Factors, steps: int) -> tuple[Reals, Reals]:
+def least_sums(longer: Sequence[float], *, shortest: float, factors: PackFactors, steps: int) -> tuple[Reals, Reals]:
     """s, and P(z, s) for every z of `longer`: [X] and [Z, X]."""
     both = [
         (factor, _multiples(per=per, factor=factor, others=factors.others))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from planner.bounds.listed.pack_order import Factors, Reals, forwards_per_idle, least_sums
+from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_sums
 
 Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
@@ -78,7 +78,7 @@ def bound_by_prices(
     work = numpy.minimum(loads[:, 0], loads[:, last])
     if last < 1 or not first.min() or not work.min():
         return time
-    factors = Factors(
+    factors = PackFactors(
         up=float((forward[:, :last].sum(axis=1) / first).min()),
         down=float((backward[:, :last].sum(axis=1) / first).min()),
         hidden=float((backward[:, 0] / first).max()),
@@ -94,7 +94,7 @@ def bound_by_prices(
     return max(time, raised)
 
 
-def _levels(first: Whole, work: Whole, *, pipelines: int, factors: Factors, most: int, time: int) -> _Levels:
+def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, most: int, time: int) -> _Levels:
     order = numpy.argsort(-first, kind="stable")
     falling, done, count = first[order].astype(float), work[order].cumsum().astype(float), len(order)
     places = numpy.concatenate(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.listed.pack_order import Factors, forwards_per_idle, least_sums
+from planner.bounds.listed.pack_order import PackFactors, forwards_per_idle, least_sums
 from planner.dealing import play_1f1b
 from tests.long_runs import examples
 
@@ -29,7 +29,7 @@ def test_pipelines_wait_as_long_as_is_proved(seed: int, others: int, count: int)
     rng = random.Random(seed)
     hidden = rng.choice([1, 2, 3])
     sizes = shaped(rng, count)
-    factors = Factors(up=float(others), down=float(hidden * others), hidden=float(hidden), others=others)
+    factors = PackFactors(up=float(others), down=float(hidden * others), hidden=float(hidden), others=others)
     forward, backward = ([[factor * size] * (others + 1) for size in sizes] for factor in (1, hidden))
     idle = play_1f1b(forward, backward) - (1 + hidden) * sum(sizes)
     assert sum(sizes) <= idle * forwards_per_idle(count, factors) * (1 + 1e-9)
@@ -42,7 +42,7 @@ def test_pipelines_wait_as_long_as_is_proved(seed: int, others: int, count: int)
 
 def test_one_pack_waits_for_its_way():
     """Tests that the bound is exact for a single pack, and for equal ones."""
-    factors = Factors(up=3.0, down=6.0, hidden=2.0, others=3)
+    factors = PackFactors(up=3.0, down=6.0, hidden=2.0, others=3)
     sums, least = least_sums([10.0], shortest=10.0, factors=factors, steps=20)
     assert max(least[0] / sums) == pytest.approx(90)
     assert forwards_per_idle(1, factors) == pytest.approx(1 / 6)
