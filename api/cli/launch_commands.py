@@ -366,17 +366,11 @@ def _heal_pods(
 
 
 @commands.command(
-    "sky",
-    epilog="Example: pipeplan launch sky plan.json --accelerators H100:8 --workdir . --dry-run -- train.py",
+    "sky", epilog="Example: pipeplan launch sky plan.json --accelerators H100:8 --workdir . --dry-run -- train.py"
 )
 @takes_groups
 def launch_sky_command(
-    *,
-    plan: arg.PlanFile,
-    program: arg.Program,
-    dry_run: arg.DryRun = False,
-    sky: _SkyOptions,
-    job: _JobOptions,
+    *, plan: arg.PlanFile, program: arg.Program, dry_run: arg.DryRun = False, sky: _SkyOptions, job: _JobOptions
 ) -> None:
     """A managed job of SkyPilot whose n-th node is the plan's n-th host; prints the job's folder."""
     from api.running.launching import render_sky_task
@@ -395,17 +389,11 @@ def launch_sky_command(
 
 
 @commands.command(
-    "ray",
-    epilog="Example: pipeplan launch ray plan.json --address http://head:8265 --gpus --dry-run -- train.py",
+    "ray", epilog="Example: pipeplan launch ray plan.json --address http://head:8265 --gpus --dry-run -- train.py"
 )
 @takes_groups
 def launch_ray_command(
-    *,
-    plan: arg.PlanFile,
-    program: arg.Program,
-    dry_run: arg.DryRun = False,
-    ray: _RayOptions,
-    job: _JobOptions,
+    *, plan: arg.PlanFile, program: arg.Program, dry_run: arg.DryRun = False, ray: _RayOptions, job: _JobOptions
 ) -> None:
     """A Ray job that runs one Ray Train worker per host, pinned to its node; prints the job's folder."""
     from api.running.launching import render_ray_job

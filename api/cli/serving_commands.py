@@ -3,10 +3,9 @@
 import sys
 from typing import Annotated, NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_summary
@@ -26,14 +25,7 @@ class _AddressOptions(NamedTuple):
 
 _Scheduler = Annotated[
     str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
-        envvar="PIPEPLAN_SCHEDULER",
-        show_envvar=False,
-        show_default=False,
-        help="A Dask scheduler whose workers do tasks of every job.",
-    ),
+    option("--scheduler ADDRESS", "A Dask scheduler whose workers do tasks of every job.", envvar="PIPEPLAN_SCHEDULER"),
 ]
 
 
@@ -79,8 +71,7 @@ class _KeyOptions(NamedTuple):
 
 
 @commands.command(
-    "serve",
-    epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4",
+    "serve", epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4"
 )
 @takes_groups
 def serve_command(

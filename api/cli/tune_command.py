@@ -35,12 +35,7 @@ class _TunedWorkload(NamedTuple):
 )
 @takes_groups
 def tune_command(
-    *,
-    model: arg.Model,
-    wanted: _TunedWorkload,
-    effort: _TuningEffort,
-    output: arg.Output = None,
-    reporting: Reporting,
+    *, model: arg.Model, wanted: _TunedWorkload, effort: _TuningEffort, output: arg.Output = None, reporting: Reporting
 ) -> None:
     """Profile, plan, run the best plans, and repeat: the fastest here.
 

@@ -1,0 +1,24 @@
+"""Options and arguments, declared as the help shows them: `option("--output -o FILE", "Where it goes.")`."""
+
+from typing import Any
+
+import typer
+
+
+def option(usage: str, text: str, *, panel: str | None = None, envvar: str | None = None, **rest: Any) -> Any:
+    """An option; its help names neither the variable that stands in for it nor that it has no default."""
+    words = usage.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(names) :]) or None
+    shown = {} if envvar is None else {"envvar": envvar, "show_envvar": False}
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **shown, **rest)
+
+
+def argument(usage: str, text: str) -> Any:
+    """What stands behind a command without a name."""
+    return typer.Argument(metavar=usage, help=text, show_default=False)
+
+
+def count(usage: str, text: str, *, panel: str) -> Any:
+    """An option that takes a positive whole number."""
+    return option(f"{usage} N", text, panel=panel, show_default=False, min=1, max=10**7)
