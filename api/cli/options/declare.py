@@ -6,10 +6,10 @@ import typer
 
 
 def option(usage: str, text: str, *, panel: str | None = None, envvar: str | None = None, **rest: Any) -> Any:
-    """An option; its help names neither the variable that stands in for it nor that it has no default."""
-    words = usage.split()
-    names = [word for word in words if word.startswith("-")]
-    metavar = " ".join(words[len(names) :]) or None
+    """An option whose help does not name the variable that may stand in for it."""
+    parts = usage.split()
+    names = [part for part in parts if part.startswith("-")]
+    metavar = " ".join(parts[len(names) :]) or None
     shown = {} if envvar is None else {"envvar": envvar, "show_envvar": False}
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **shown, **rest)
 
