@@ -10,7 +10,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.decision_switches import DecisionSwitches
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import Reporting, takes_groups
+from api.cli.options.option_groups import Reporting
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
 
@@ -112,7 +112,6 @@ _PlanHelp = folded(
     "pipeplan plan workload.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
     "pipeplan plan workload.json --decide-all --target megatron -o plan.json",
 )
-@takes_groups
 def plan_command(
     *,
     source: _WorkloadSource,

@@ -7,7 +7,6 @@ from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_summary
 from api.failures import InputError
 
@@ -73,7 +72,6 @@ class _KeyOptions(NamedTuple):
 @commands.command(
     "serve", epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4"
 )
-@takes_groups
 def serve_command(
     *,
     address: _AddressOptions,
@@ -112,7 +110,6 @@ class _WorkerOptions(NamedTuple):
 @commands.command(
     "worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4"
 )
-@takes_groups
 def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None, says: _WorkerOptions) -> None:
     """Solve jobs that wait in PostgreSQL, on any number of machines."""
     from api import service_commands
@@ -124,7 +121,6 @@ def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None
 
 
 @keys.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
-@takes_groups
 def create_key_command(
     *, wanted: _KeyOptions, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
 ) -> None:

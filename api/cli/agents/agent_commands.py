@@ -9,7 +9,6 @@ import typer
 from api.cli.options import serving_arguments as serving
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import takes_groups
 from api.failures import InputError
 
 commands = Commands()
@@ -55,7 +54,6 @@ class _HttpOptions(NamedTuple):
     epilog="Examples:\n\npipeplan mcp\n\npipeplan mcp --data plans\n\n"
     "pipeplan mcp --http --host 0.0.0.0 --data /var/lib/pipeplan",
 )
-@takes_groups
 def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _HttpOptions) -> None:
     """Give agents tools (Model Context Protocol).
 
