@@ -10,8 +10,8 @@ def option(usage: str, text: str, *, panel: str | None = None, envvar: str | Non
     parts = usage.split()
     names = [part for part in parts if part.startswith("-")]
     metavar = " ".join(parts[len(names) :]) or None
-    shown: dict[str, Any] = {} if envvar is None else {"envvar": envvar, "show_envvar": False}
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **shown, **rest)
+    rest |= {"metavar": metavar, "help": text, "rich_help_panel": panel, "envvar": envvar, "show_envvar": False}
+    return typer.Option(names[0], *names[1:], **rest)
 
 
 def argument(usage: str, text: str) -> Any:
