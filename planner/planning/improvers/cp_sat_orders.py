@@ -1,6 +1,6 @@
 """Small open orders for CP-SAT, between the rounds of the search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from planner.evidence.certificate import schedule_bound
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
@@ -15,6 +15,8 @@ from solver_models.result import ScheduleResult
 
 _EVERY_ROUNDS = 2
 """Rounds of the search between two orders that CP-SAT is given."""
+_SHARE = 0.2
+"""Part of the search's time that it gets at most, where rounds are not counted."""
 MAX_ACTIONS = 300
 """The largest number of actions that CP-SAT is given."""
 _LIMIT_S = 5.0
@@ -36,10 +38,16 @@ class SingleOrders:
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
         self.ordered: set[Key] = set()
+        self.used_s, self.begin_s = 0.0, run.elapsed_s
 
     def is_due(self, rounds: int) -> bool:
-        """Once in a while."""
-        return rounds % _EVERY_ROUNDS == 0 and self.search.best is not None
+        """Once in a while, as long as it has used no more than its share of the time."""
+        is_paid = self.run.limits.max_rounds is not None or self.used_s <= _SHARE * self._search_s
+        return is_paid and rounds % _EVERY_ROUNDS == 0 and self.search.best is not None
+
+    @property
+    def _search_s(self) -> float:
+        return self.run.elapsed_s - self.begin_s
 
     def take_step(self) -> Iterator[None]:
         """A better order of the next partition and mapping that is small enough for CP-SAT and open."""
@@ -67,7 +75,10 @@ class SingleOrders:
         """Have CP-SAT look for an order better than the incumbent."""
         device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S)
+        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S, took=self._count)
+
+    def _count(self, seconds: float) -> None:
+        self.used_s += seconds
 
 
 def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
@@ -98,8 +109,9 @@ def _start(
     source: str,
     work: float,
     most_s: float | None = None,
+    took: Callable[[float], None] = lambda _: None,
 ) -> None:
-    """Give the orders of stages to CP-SAT; what it finds is proposed."""
+    """Give the orders of stages to CP-SAT; what it finds is proposed, and `took` is told the seconds."""
     below = run.incumbent_ns
     assert below is not None
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
@@ -120,9 +132,10 @@ def _start(
         )
         return solve_order(instance, hint=hint, upper_bound=below - 1, effort=effort)
 
-    def propose(result: ScheduleResult) -> None:
+    def propose(result: ScheduleResult, seconds: float) -> None:
+        took(seconds)
         run.solvers["ortools"] = result.solver
         if result.device_orders is not None:
             run.propose(make_plan_from_orders(run.problem, stages, device_orders=result.device_orders), source=source)
 
-    run.window.start([solve], lambda result, _: propose(result))
+    run.window.start([solve], propose)
