@@ -7,7 +7,7 @@ from planner.lowering import make_orders, make_plan_from_orders, make_schedule_i
 from planner.plan import Plan, Stage
 from planner.planning.improvers.order_sessions import Key, key_of
 from planner.planning.search_state import SearchState
-from planner.planning.starts.conversions import stages_of
+from planner.planning.starts.conversions import candidate_of, stages_of
 from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
@@ -75,10 +75,13 @@ class SingleOrders:
         """Have CP-SAT look for an order better than the incumbent."""
         device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S, took=self._count)
+        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S, take=self._take)
 
-    def _count(self, seconds: float) -> None:
+    def _take(self, plan: Plan | None, seconds: float) -> None:
+        """The search continues from what was found."""
         self.used_s += seconds
+        if plan is not None:
+            self.search.keep(candidate_of(self.run.problem, self.search.searcher, plan=plan))
 
 
 def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
@@ -109,9 +112,9 @@ def _start(
     source: str,
     work: float,
     most_s: float | None = None,
-    took: Callable[[float], None] = lambda _: None,
+    take: Callable[[Plan | None, float], None] | None = None,
 ) -> None:
-    """Give the orders of stages to CP-SAT; what it finds is proposed, and `took` is told the seconds."""
+    """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds."""
     below = run.incumbent_ns
     assert below is not None
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
@@ -133,9 +136,12 @@ def _start(
         return solve_order(instance, hint=hint, upper_bound=below - 1, effort=effort)
 
     def propose(result: ScheduleResult, seconds: float) -> None:
-        took(seconds)
         run.solvers["ortools"] = result.solver
-        if result.device_orders is not None:
-            run.propose(make_plan_from_orders(run.problem, stages, device_orders=result.device_orders), source=source)
+        found = result.device_orders
+        plan = None if found is None else make_plan_from_orders(run.problem, stages, device_orders=found)
+        if plan is not None:
+            run.propose(plan, source=source)
+        if take is not None:
+            take(plan, seconds)
 
     run.window.start([solve], propose)

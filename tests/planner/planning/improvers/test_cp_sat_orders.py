@@ -10,7 +10,7 @@ from planner.planning.improvers.improver import Leader
 from planner.planning.improvers.order_sessions import key_of
 from planner.planning.runs.run import bound
 from planner.planning.search_state import SearchState
-from planner.planning.starts.conversions import rate
+from planner.planning.starts.conversions import plan_of, rate
 from planner.progress import Limits
 from profiles.load import load_workload
 from solver_models.local_search.multistart import JointSearch
@@ -57,6 +57,8 @@ def test_whole_backwards_for_a_part_of_the_microbatches():
     assert run.plan is not None
     kinds = {(action.stage, action.kind) for order in run.plan.schedule.values() for action in order}
     assert {(1, "B"), (1, "I"), (1, "W")} <= kinds
+    (known,) = search.polished  # from which the search continues
+    assert plan_of(run.problem, search.searcher, candidate=known).schedule == run.plan.schedule
 
 
 def test_nothing_is_asked_where_no_order_could_be_better():
