@@ -8,7 +8,7 @@ from planner import decisions
 from planner.clock import while_time
 from planner.planning.complete.complete_search import is_complete
 from planner.planning.improvers.bound_improver import BoundImprover
-from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
+from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
@@ -234,9 +234,10 @@ class SearchLoop:
         if not orders.order.pool:
             yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
-        is_small = orders.order.num_actions <= MAX_ACTIONS
-        is_exact = is_small and self.run.limits.method == "auto"
-        others = (*self.decisions, *((FinalExactImprover(self.exact),) if is_exact else ()))
+        is_small, is_auto = orders.order.num_actions <= MAX_ACTIONS, self.run.limits.method == "auto"
+        given = (GivenOrder(self.run, orders.order),) if is_auto else ()
+        exact = (FinalExactImprover(self.exact),) if is_auto and is_small else ()
+        others = (*self.decisions, *given, *exact)
         yield from self._take_steps(orders, others)
 
     def _take_steps(

@@ -10,19 +10,28 @@ from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import candidate_of, stages_of
 from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
 
-_EVERY_ROUNDS = 2
-"""Rounds of the search between two orders that CP-SAT is given."""
+_AFTER_ROUNDS, _EVERY_ROUNDS = 12, 2
+"""Rounds of the joint search before the first order that CP-SAT is given, for most small questions are closed by then;
+and between two of them."""
+_FIRST_GIVEN_ROUNDS = 2
+"""Rounds of order search before CP-SAT is given an order of stages that are given."""
 _SHARE = 0.2
 """Part of the search's time that it gets at most, where rounds are not counted."""
 MAX_ACTIONS = 300
 """The largest number of actions that CP-SAT is given."""
+MAX_GIVEN_ACTIONS = 1000
+"""The same where stages and devices are given."""
 _LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order, where rounds are not counted."""
 _WORK = 5.0
 """CP-SAT's deterministic limit."""
+
+Take = Callable[[Plan | None, float], None]
+"""Is handed what was found, and the seconds that it took."""
 
 
 class SingleOrders:
@@ -43,7 +52,7 @@ class SingleOrders:
     def is_due(self, rounds: int) -> bool:
         """Once in a while, as long as it has used no more than its share of the time."""
         is_paid = self.run.limits.max_rounds is not None or self.used_s <= _SHARE * self._search_s
-        return is_paid and rounds % _EVERY_ROUNDS == 0 and self.search.best is not None
+        return is_paid and rounds >= _AFTER_ROUNDS and rounds % _EVERY_ROUNDS == 0
 
     @property
     def _search_s(self) -> float:
@@ -84,24 +93,67 @@ class SingleOrders:
             self.search.keep(candidate_of(self.run.problem, self.search.searcher, plan=plan))
 
 
-def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
-    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are too large or closed.
+class GivenOrder:
+    """Gives the order of stages that are given to CP-SAT, again and again for twice as long.
+
+    Where a transfer takes no time at all, F and I of neighbours mesh without a gap; a short one delays each of them a
+    little more than the one before. The best order then runs some W in between, on several devices at once.
+    """
+
+    name = SingleOrders.name
+
+    def __init__(self, run: SearchState, order: OrderSearch) -> None:
+        self.run, self.order, self.turns = run, order, 0
+
+    def is_due(self, rounds: int) -> bool:
+        """After 2, 4, 8, 16 rounds and so on."""
+        return rounds == _FIRST_GIVEN_ROUNDS << self.turns
+
+    def take_step(self) -> Iterator[None]:
+        """A better order, if they are few enough actions for CP-SAT and open."""
+        if self.run.plan is not None:
+            order_by_cp_sat(
+                self.run,
+                self.run.plan,
+                source=self.name,
+                work=_WORK * 2**self.turns,
+                take=self._take,
+                most=MAX_GIVEN_ACTIONS,
+            )
+        self.turns += 1
+        yield
+
+    def _take(self, plan: Plan | None, seconds: float) -> None:
+        """The search continues from what was found."""
+        del seconds
+        if plan is not None:
+            self.order.add([make_orders(self.run.problem, plan)])
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+
+def order_by_cp_sat(
+    run: SearchState, plan: Plan, *, source: str, work: float, take: Take | None = None, most: int = MAX_ACTIONS
+) -> bool:
+    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are closed or have more
+    than `most` actions.
 
     `work`: CP-SAT's deterministic limit, and seconds at most. Returns whether it was asked.
     """
-    if not _is_small(run, [stage.replicas for stage in plan.stages]) or run.incumbent_ns is None:
+    if not _is_small(run, [stage.replicas for stage in plan.stages], most=most) or run.incumbent_ns is None:
         return False
     if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
         return False
     run.window.make_room(1)
-    _start(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work)
+    _start(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work, take=take)
     return True
 
 
-def _is_small(run: SearchState, groups: Sequence[Sequence[object]]) -> bool:
+def _is_small(run: SearchState, groups: Sequence[Sequence[object]], *, most: int = MAX_ACTIONS) -> bool:
     """Whether CP-SAT is given so many actions."""
     num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in groups)
-    return num_actions <= MAX_ACTIONS
+    return num_actions <= most
 
 
 def _start(
@@ -112,7 +164,7 @@ def _start(
     source: str,
     work: float,
     most_s: float | None = None,
-    take: Callable[[Plan | None, float], None] | None = None,
+    take: Take | None = None,
 ) -> None:
     """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds."""
     below = run.incumbent_ns

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 from api.inputs import make_problem
+from benchmarks.capped_uniform import make_uniform
+from benchmarks.neighbours import with_transfers
 from planner.plan import Stage
+from planner.planning import make_plan
 from planner.planning.improvers.cp_sat_orders import SingleOrders
 from planner.planning.improvers.improver import Leader
 from planner.planning.improvers.order_sessions import key_of
@@ -76,8 +80,19 @@ def test_it_has_a_share_of_the_time():
     """Tests that it pauses after it has used more than its share, unless rounds are counted."""
     run, search = begin((5,), num_microbatches=4)
     single = SingleOrders(run, search)
-    assert [single.is_due(rounds) for rounds in (1, 2)] == [False, True]
+    assert [rounds for rounds in range(16) if single.is_due(rounds)] == [12, 14]
     single.used_s = 1000.0
-    assert single.is_due(2)
+    assert single.is_due(12)
     run.limits = replace(run.limits, max_rounds=None)
-    assert not single.is_due(2)
+    assert not single.is_due(12)
+
+
+def test_short_transfers_in_little_memory():
+    """Tests that the order of stages that are given is optimal where short transfers break the greedy orders."""
+    base = make_uniform(6, num_microbatches=9, room=5)
+    for share, best in ((0.01, 331_000_000), (0.05, 335_000_000)):
+        problem = with_transfers(share)(base, Random(0))
+        evidence = make_plan(problem, limits=Limits(time_limit_s=600, max_rounds=4, threads=2)).evidence
+        assert evidence is not None
+        assert evidence.lower_bound_ns == best
+        assert evidence.makespan_ns == best
