@@ -7,6 +7,7 @@ planned are kept, so that a run that `--minutes` broke off is continued. `-o` ge
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -286,23 +287,30 @@ def main() -> None:
     records = continue_records(given.records, until=until, most=2 if given.quick else None)
     print("\n".join(summary(records)))
     if given.output is not None:
-        given.output.write_text(json.dumps(page(records), indent=1) + "\n", encoding="utf-8")
+        given.output.write_text(page(records), encoding="utf-8")
 
 
-def page(records: list[Record]) -> dict[str, object]:
-    """The table as the site reads it."""
-    cells = (
-        (each.table, each.row, each.change, ms(each.ours_ns), "" if each.played_ns is None else ms(each.played_ns),
-         ms(each.bound_ns), percent(each.gap))
-        for each in records
-    )  # fmt: skip
-    return {
-        "title": "Neighbours of the rows of other tables",
-        "about": "Rows with a small change, planned anew in 10 s, as `python -m benchmarks.neighbours` makes them. "
-        "Beside ours stands what the row's own plan takes on the changed problem; empty where it does not fit.",
-        "columns": ["table", "row", "change", "ours ms", "row's plan ms", "bound ms", "gap"],
-        "rows": [list(each) for each in cells],
-    }
+def page(records: list[Record]) -> str:
+    """The table as the site reads it, a row a line."""
+    about = (
+        "Rows with a small change, planned anew in 10 s, as `python -m benchmarks.neighbours` makes them. Beside ours "
+        "stands what the row's own plan takes on the changed problem; empty where it does not fit."
+    )
+    columns = ["table", "row", "change", "ours ms", "row's plan ms", "bound ms", "gap"]
+    head = {"title": "Neighbours of the rows of other tables", "about": about, "columns": columns}
+    rows = ",\n  ".join(json.dumps(_cells(each)) for each in sorted(records, key=_place))
+    return json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}\n'
+
+
+def _cells(record: Record) -> list[str]:
+    played = "" if record.played_ns is None else ms(record.played_ns)
+    times = ms(record.ours_ns), played, ms(record.bound_ns)
+    return [record.table, record.row, record.change, *times, percent(record.gap)]
+
+
+def _place(record: Record) -> tuple[str, list[int], str]:
+    """By table, then by the numbers in the row's name."""
+    return record.table, [int(number) for number in re.findall(r"\d+", record.row)], record.change
 
 
 if __name__ == "__main__":
