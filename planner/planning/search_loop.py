@@ -235,7 +235,7 @@ class SearchLoop:
             yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
         is_small, is_auto = orders.order.num_actions <= MAX_ACTIONS, self.run.limits.method == "auto"
-        given = (GivenOrder(self.run, orders.order),) if is_auto else ()
+        given = (GivenOrder(self.run, orders.order),) if self._is_complete else ()
         exact = (FinalExactImprover(self.exact),) if is_auto and is_small else ()
         others = (*self.decisions, *given, *exact)
         yield from self._take_steps(orders, others)
