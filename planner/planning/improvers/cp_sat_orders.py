@@ -23,7 +23,7 @@ _SHARE = 0.2
 """Part of the search's time that it gets at most, where rounds are not counted."""
 MAX_ACTIONS = 300
 """The largest number of actions that CP-SAT is given."""
-MAX_GIVEN_ACTIONS = 1000
+MAX_GIVEN_ACTIONS = 400
 """The same where stages and devices are given."""
 _LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order, where rounds are not counted."""
