@@ -15,7 +15,7 @@ from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
 
 _AFTER_ROUNDS, _EVERY_ROUNDS = 12, 2
-"""Rounds of the joint search before the first order that CP-SAT is given, for most small questions are closed by then;
+"""Rounds before the first order that CP-SAT is given, where the exact search closes most small questions until then;
 and between two of them."""
 _FIRST_GIVEN_ROUNDS = 2
 """Rounds of order search before CP-SAT is given an order of stages that are given."""
@@ -52,7 +52,8 @@ class SingleOrders:
     def is_due(self, rounds: int) -> bool:
         """Once in a while, as long as it has used no more than its share of the time."""
         is_paid = self.run.limits.max_rounds is not None or self.used_s <= _SHARE * self._search_s
-        return is_paid and rounds >= _AFTER_ROUNDS and rounds % _EVERY_ROUNDS == 0
+        after = _AFTER_ROUNDS if self.run.limits.method == "auto" else 0
+        return is_paid and rounds >= max(1, after) and rounds % _EVERY_ROUNDS == 0
 
     @property
     def _search_s(self) -> float:

@@ -81,6 +81,8 @@ def test_it_has_a_share_of_the_time():
     run, search = begin((5,), num_microbatches=4)
     single = SingleOrders(run, search)
     assert [rounds for rounds in range(16) if single.is_due(rounds)] == [12, 14]
+    run.limits = replace(run.limits, method="ilp")
+    assert [rounds for rounds in range(6) if single.is_due(rounds)] == [2, 4]
     single.used_s = 1000.0
     assert single.is_due(12)
     run.limits = replace(run.limits, max_rounds=None)
