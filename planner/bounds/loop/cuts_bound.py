@@ -47,7 +47,8 @@ class _KindCuts:
     def is_out_of_reach(self, deadline: int, *, effort: ActionsLeft) -> bool:
         """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
         shapes = shapes_of(self.least, self.layers.kind)
-        return all(self._is_out(each, deadline, effort=effort) for shape in shapes for each in self._questions(shape, deadline))
+        questions = (each for shape in shapes for each in self._questions(shape, deadline))
+        return all(self._is_out(question, effort=effort) for question in questions)
 
     def _questions(self, shape: LoopShape, deadline: int) -> Iterator[LoopCuts]:
         """One for every number of stages per rank."""
@@ -65,17 +66,18 @@ class _KindCuts:
                 total=self.total,
                 extra=self._extra(shape),
                 rooms=time - chunks * int(self.overhead.sum()),
+                deadline=replicas * deadline,
+                all_return=self.all_return,
                 overhead=self.overhead,
                 hops=(replicas * hops[0], replicas * hops[1]),
             )
 
-    def _is_out(self, question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> bool:
+    def _is_out(self, question: LoopCuts, *, effort: ActionsLeft) -> bool:
         fillings = question.fillings()
-        if fillings is not None and not all(fillings):
-            return True
-        if fillings is None or not self.all_return or question.num_actions > effort.left:
-            return False
-        return is_refuted(question, self.layers.kind.replicas * deadline, effort=effort)
+        if fillings is None or all(fillings):
+            is_short = fillings is None or not self.all_return or question.num_actions > effort.left
+            return not is_short and is_refuted(question, question.deadline, effort=effort)
+        return True
 
 
 class _AllCuts:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy
 
 from planner.bounds.loop.loop_cases import MOST_FILLINGS
+from planner.bounds.loop.loop_layers import NOT_ENOUGH
 from planner.bounds.loop.loop_order import LoopOrder, order_of
 from planner.bounds.minimum_costs import Integers
 
@@ -83,6 +84,10 @@ class LoopCuts:
     """[ranks, layers] what recomputation adds for so many layers on a rank at least."""
     rooms: Integers
     """[ranks] time per microbatch that the layers of a rank have."""
+    deadline: int
+    """All replicas together."""
+    all_return: bool
+    """Whether gradients flow back over all edges."""
     overhead: Integers
     """[2] of an F and of a backward pass, all replicas together."""
     hops: tuple[int, int]
@@ -129,6 +134,8 @@ class LoopCuts:
     @cached_property
     def _fillings(self) -> list[list[tuple[int, ...]]] | None:
         found = list[list[tuple[int, ...]]]()
+        if self.chunks == 1 and self.all_return:
+            return self._in_a_row()
         if not all(map(len, self._totals)):
             return [[] for _ in range(self.ranks)]
         for rank, totals in enumerate(self._totals):
@@ -145,6 +152,42 @@ class LoopCuts:
     def fillings(self) -> list[list[tuple[int, ...]]] | None:
         """Per rank: the layers of its stages, for every way to fill them in time; None where these are too many."""
         return self._fillings
+
+    def _in_a_row(self) -> list[list[tuple[int, ...]]]:
+        """The same for one stage per rank, by the boundaries that can be reached from both ends of the chain."""
+        size, last = self.units, self.ranks - 1
+        allowed = [self._in_time(rank) for rank in range(self.ranks)]
+        ahead, behind = [numpy.arange(size + 1) == 0], [numpy.arange(size + 1) == size]
+        for rank in range(last):
+            ahead.append((allowed[rank] & ahead[-1][:, None]).any(axis=0))
+            behind.append((allowed[last - rank] & behind[-1]).any(axis=1))
+        pairs = (numpy.nonzero(a[:, None] & b & c) for a, b, c in zip(ahead, allowed, behind[::-1], strict=True))
+        return [[(number,) for number in numpy.unique(end - begin).tolist()] for begin, end in pairs]
+
+    def _in_time(self, rank: int) -> Integers:
+        """[boundaries, boundaries] whether the stage of a rank may be from one to the other, the only one there.
+
+        Three paths end in time: its first F waits for those before, and what it runs is followed by their B; its first
+        B waits for all F and the B behind, and what is left to run is followed by the B before; the same turned round.
+        """
+        count, last, (there, back) = self.count, self.ranks - 1, self.hops
+        number = numpy.subtract.outer(*[numpy.arange(self.units + 1)] * 2).T
+        extra = self.extra[rank, numpy.maximum(number, 0)]
+        own, before, behind = list[Integers](), 0, 0
+        for sums, overhead in zip(self.tables.sums, self.overhead.tolist(), strict=True):
+            own.append(sums[None, :] - sums[:, None] + overhead)
+            before = before + sums[:, None] + rank * overhead
+            behind = behind + sums[-1] - sums[None, :] + (last - rank) * overhead
+        forward, backward = own[0], own[1] + numpy.where(extra < NOT_ENOUGH, extra, 0)
+        later = count - min(self.ranks - rank, count)
+        through = before + behind + forward + backward + last * (there + back)
+        ends = [
+            before + count * (forward + backward) + rank * (there + back),
+            through + later * forward + (count - 1) * backward,
+            through + (count - 1) * forward + later * backward,
+        ]
+        fits: Integers = (number > 0) & (extra < NOT_ENOUGH) & (numpy.max(ends, axis=0) <= self.deadline)
+        return fits
 
     def times(self, lower: Integers, upper: Integers) -> Integers:
         """[2, stages, cases] what stages take at least that hold from `lower` to `upper` layers, [cases, stages]."""

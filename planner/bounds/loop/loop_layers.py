@@ -23,6 +23,9 @@ from profiles.model_profile import Layer, WidthBytes
 _BEYOND = 1 << 62
 """Sums beyond it are not compared: then memory is left out."""
 
+NOT_ENOUGH = 1 << 52
+"""What recomputation adds where it cannot make room."""
+
 SHARES = 1 << 10
 """Parts in which the share of the forwards in the work is counted."""
 
@@ -107,14 +110,14 @@ class LoopLayers:
         found = numpy.zeros((len(flying), len(self.state) + 1), dtype=numpy.int64)
         if not self.counts_memory:
             return found
-        quickest = numpy.concatenate(([0], numpy.cumsum(numpy.sort(numpy.minimum(self.extra, _BEYOND >> 10)))))
+        quickest = numpy.concatenate(([0], numpy.cumsum(numpy.sort(numpy.minimum(self.extra, NOT_ENOUGH)))))
         most = int((self.stash - self.held).max())
         for row, each in zip(found, flying.tolist(), strict=True):
             need = numpy.sort(self.kind.replicas * self.state + each * self.stash)
             missing = numpy.maximum(numpy.cumsum(need) - self.kind.replicas * self.usable, 0)
             freeing = -(-missing // (each * most)) if most else (missing > 0) * (len(need) + 1)
             is_enough = freeing <= numpy.arange(1, len(need) + 1)
-            row[1:] = numpy.where(is_enough, quickest[numpy.minimum(freeing, len(need))], _BEYOND >> 10)
+            row[1:] = numpy.where(is_enough, quickest[numpy.minimum(freeing, len(need))], NOT_ENOUGH)
         return found
 
     @cached_property
