@@ -88,7 +88,7 @@ class _AllCuts:
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan at all ends within `deadline` (without the optimizer)."""
-        effort = ActionsLeft(self.effort)
+        effort = ActionsLeft(self.effort, cases_per_step=1_024, cases_at_once=16_384)
         return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=effort) for kind in self.kinds)
 
 

@@ -19,11 +19,8 @@ from planner.bounds.minimum_costs import Integers
 MOST_FILLINGS = 20_000
 """Fillings of the stages of ranks, over all ranks, of one question."""
 
-_CASES_AT_ONCE = 4_096
-"""Cases that are played together."""
-
-_CASES_PER_STEP = 256
-"""Cases that take about as long as what every action of a play takes once."""
+_PLAYED_AT_ONCE = 4_096
+"""Plays that are done together."""
 
 NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 """Less, and more, units than any rank holds."""
@@ -32,12 +29,16 @@ NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 class ActionsLeft:
     """Actions that may be played yet; a play of many cases counts for several."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, left: int, *, cases_per_step: int = 256, cases_at_once: int = 4_096) -> None:
+        """`cases_per_step`: as many take about as long as what every action of a play takes once.
+
+        `cases_at_once`: for as many ways of a case all are looked at together.
+        """
+        self.left, self.cases_at_once, self._cases_per_step = left, cases_at_once, cases_per_step
 
     def take(self, actions: int, *, cases: int) -> bool:
         """Whether a play of so many cases is still paid for."""
-        self.left -= actions * (1 + cases // _CASES_PER_STEP)
+        self.left -= actions * (1 + cases // self._cases_per_step)
         return self.left >= 0
 
 
@@ -57,6 +58,11 @@ class LoopQuestion(Protocol):
     @property
     def hops(self) -> tuple[int, int]:
         """What an activation takes to the next stage, and a gradient to the one before."""
+        ...
+
+    @property
+    def num_actions(self) -> int:
+        """What a play is counted as."""
         ...
 
     def fillings(self) -> list[list[tuple[int, ...]]] | None:
@@ -88,6 +94,11 @@ class LoopFilling:
     """[ranks] units that all stages of a rank have at most."""
     units: int
     hops: tuple[int, int]
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of all ranks."""
+        return len(self.order.steps)
 
     def fillings(self) -> list[list[tuple[int, ...]]] | None:
         """Per rank: numbers within the limits of its stages that fit into its room, and leave none too many."""
@@ -126,7 +137,7 @@ def is_refuted(question: LoopQuestion, deadline: int, *, effort: ActionsLeft) ->
         return True
     search = _OpenCases(question, fillings, deadline=deadline, effort=effort)
     cases = [numpy.ones(search.num_fillings, dtype=bool)]
-    at_once = max(1, _CASES_AT_ONCE // search.num_fillings)
+    at_once = max(1, effort.cases_at_once // search.num_fillings)
     while cases:
         batch, cases = numpy.array(cases[-at_once:]), cases[:-at_once]
         left = search.cross_out(batch)
@@ -220,9 +231,9 @@ class _OpenCases:
         has_choice, order = self._num_left(cases) > 1, self.question.order
         chosen = cases & (has_choice | (numpy.arange(self.ranks) == 0))[:, self.rank]
         owners, fillings = numpy.nonzero(chosen)
-        for begin in range(0, len(owners), _CASES_AT_ONCE):
-            owner, filling = owners[begin : begin + _CASES_AT_ONCE], fillings[begin : begin + _CASES_AT_ONCE]
-            if not self.effort.take(len(order.steps), cases=len(filling)):
+        for begin in range(0, len(owners), _PLAYED_AT_ONCE):
+            owner, filling = owners[begin : begin + _PLAYED_AT_ONCE], fillings[begin : begin + _PLAYED_AT_ONCE]
+            if not self.effort.take(self.question.num_actions, cases=len(filling)):
                 return False
             limits = [each[owner] for each in sizes]
             for each in limits:

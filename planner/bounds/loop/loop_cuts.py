@@ -15,6 +15,10 @@ NEVER = 1 << 60
 """More than any time."""
 
 
+_LOOKED_UP = 32
+"""Actions that are played while the times of a stage are looked up, about."""
+
+
 class WindowTables:
     """The least time of so many neighbouring layers, of those that begin within a window of the chain."""
 
@@ -99,8 +103,8 @@ class LoopCuts:
 
     @property
     def num_actions(self) -> int:
-        """Of the order."""
-        return 2 * self.count * self.ranks * self.chunks
+        """Of the order, with what it takes to look up the times of all stages."""
+        return (2 * self.count + _LOOKED_UP) * self.ranks * self.chunks
 
     @property
     def units(self) -> int:
