@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from planner.bounds.counting import lost_at_ends
-from planner.bounds.loop import loop_shapes
+from planner.bounds.loop import loop_bound
 from planner.bounds.loop.loop_bound import MAX_EFFORT
 from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
 from planner.bounds.loop.loop_cuts import LoopCuts, WindowTables
@@ -94,7 +94,7 @@ class _AllCuts:
 
 def applies_to(least: Least) -> bool:
     """Stages stand in a loop, and there are neither too many layers nor too many loops."""
-    if not loop_shapes.applies_to(least) or len(least.layers) > MAX_LAYERS:
+    if not loop_bound.applies_to(least) or len(least.layers) > MAX_LAYERS:
         return False
     shapes = [shape for layers in open_kinds(least) for shape in shapes_of(least, layers.kind)]
     return 0 < sum(shape.ranks * sum(shape.numbers_of_chunks(least)) for shape in shapes) <= _MAX_STAGES

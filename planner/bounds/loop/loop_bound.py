@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from typing import Any
 
 import numpy
@@ -12,7 +12,7 @@ from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals,
 from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
 from planner.bounds.loop.loop_fillings import RankRooms, StageFillings
 from planner.bounds.loop.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld
-from planner.bounds.loop.loop_shapes import MAX_RANKS, LoopShape, applies_to, hops_ns, num_ranks, open_kinds, shapes_of
+from planner.bounds.loop.loop_shapes import MAX_RANKS, LoopShape, hops_ns, num_ranks, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Integers, Least
 
 MAX_CELLS = 400_000
@@ -143,6 +143,17 @@ class _AllKinds:
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan at all ends within `deadline` (without the optimizer)."""
         return all(count.is_out_of_reach(deadline) for count in self.counts)
+
+
+def applies_to(least: Least) -> bool:
+    """Stages stand in a loop, the layers are a chain, and the makespan is minimised."""
+    options = least.problem.options
+    edges = {(edge.producer, edge.consumer) for edge in least.problem.profile.edges}
+    return (
+        options.order == "looped"
+        and options.objective == "makespan"
+        and all((a.name, b.name) in edges for a, b in pairwise(least.layers))
+    )
 
 
 def open_ranks(num_layers: int, special: Sequence[int], *, ranks: int) -> list[range]:

@@ -1,6 +1,5 @@
 """Whether a chain can be cut into the stages of a loop in time, by how many layers every stage holds."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +24,7 @@ class WindowTables:
     def __init__(self, times: Integers) -> None:
         """`times`: [ways, layers]."""
         ways, size = times.shape
-        self.size = size
+        self.size: int = size
         """Layers of the chain."""
         self.sums = numpy.concatenate((numpy.zeros((ways, 1), numpy.int64), numpy.cumsum(times, axis=1)), axis=1)
         """[ways, boundaries] of all layers before."""

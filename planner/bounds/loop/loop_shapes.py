@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy
 
@@ -33,17 +32,6 @@ class LoopShape:
         """How many stages its ranks may have."""
         most = min(least.problem.options.max_stages_per_device, len(least.layers) // self.ranks)
         return range(2, most + 1) if self.is_interleaved else range(1, 2)
-
-
-def applies_to(least: Least) -> bool:
-    """Stages stand in a loop, the layers are a chain, and the makespan is minimised."""
-    options = least.problem.options
-    edges = {(edge.producer, edge.consumer) for edge in least.problem.profile.edges}
-    return (
-        options.order == "looped"
-        and options.objective == "makespan"
-        and all((a.name, b.name) in edges for a, b in pairwise(least.layers))
-    )
 
 
 def shapes_of(least: Least, kind: LoopKind) -> list[LoopShape]:
