@@ -22,12 +22,12 @@ class WindowTables:
     """The least time of so many neighbouring layers, of those that begin within a window of the chain."""
 
     def __init__(self, times: Integers) -> None:
-        """`times`: [ways, layers]."""
-        ways, size = times.shape
+        """`times`: [kinds, layers], such as those of F and of the backward pass."""
+        kinds, size = times.shape
         self.size: int = size
         """Layers of the chain."""
-        self.sums = numpy.concatenate((numpy.zeros((ways, 1), numpy.int64), numpy.cumsum(times, axis=1)), axis=1)
-        """[ways, boundaries] of all layers before."""
+        self.sums = numpy.concatenate((numpy.zeros((kinds, 1), numpy.int64), numpy.cumsum(times, axis=1)), axis=1)
+        """[kinds, boundaries] of all layers before."""
         number, begin = numpy.indices((size + 1, size + 1))
         end = number + begin
         rows = [numpy.where(end <= size, self.sums[:, numpy.minimum(end, size)] - self.sums[:, begin], NEVER)]
@@ -35,25 +35,25 @@ class WindowTables:
             later = numpy.full_like(rows[0], NEVER)
             later[:, :, :-step] = rows[-1][:, :, step:]
             rows.append(numpy.minimum(rows[-1], later))
-        self._least = numpy.stack(rows, axis=1).reshape(ways, -1)
+        self._least = numpy.stack(rows, axis=1).reshape(kinds, -1)
         self._level = numpy.array([max(width.bit_length() - 1, 0) for width in range(size + 2)])
 
-    def least(self, number: Integers, first: Integers, last: Integers) -> Integers:
-        """[ways, ...] what `number` layers take that begin at any of the boundaries from `first` to `last`."""
+    def least(self, number: Integers, *, first: Integers, last: Integers) -> Integers:
+        """[kinds, ...] what `number` layers take that begin at any of the boundaries from `first` to `last`."""
         level = self._level[last - first + 1]
         row = (level * (self.size + 1) + number) * (self.size + 1)
         found: Integers = numpy.minimum(self._least[:, row + first], self._least[:, row + last + 1 - (1 << level)])
         return found
 
     def alone(self, stages: int) -> Integers:
-        """[stages, layers] what so many layers take in a stage, by the first way, if no stage is empty."""
+        """[stages, layers] what so many layers take in a stage, by the first kind of times, if no stage is empty."""
         stage, number = numpy.indices((stages, self.size + 1))
         behind = stages - 1 - stage
         first = numpy.where(behind > 0, stage, self.size - number)
         last = numpy.where(stage > 0, self.size - number - behind, 0)
         fits = (number > 0) & (first >= stage) & (first <= last)
         found = numpy.full(stage.shape, NEVER, dtype=numpy.int64)
-        found[fits] = self.least(number[fits], first[fits], last[fits])[0]
+        found[fits] = self.least(number[fits], first=first[fits], last=last[fits])[0]
         return found
 
 
@@ -88,7 +88,7 @@ class LoopCuts:
     rooms: Integers
     """[ranks] time per microbatch that the layers of a rank have."""
     deadline: int
-    """All replicas together."""
+    """Time of an iteration, times the replicas."""
     all_return: bool
     """Whether gradients flow back over all edges."""
     overhead: Integers
@@ -145,7 +145,7 @@ class LoopCuts:
             rows = list[tuple[int, ...]]()
             for total in totals.tolist():
                 room = int(self.rooms[rank] - self.extra[rank, total])
-                few = _ways(self.alone[rank :: self.ranks], self._least[rank], total, room=room)
+                few = _fillings_of(self.alone[rank :: self.ranks], self._least[rank], total=total, room=room)
                 if few is None or sum(map(len, found)) + len(rows) + len(few) > MOST_FILLINGS:
                     return None
                 rows += few
@@ -200,7 +200,7 @@ class LoopCuts:
         number = numpy.maximum(lower, end - latest)
         latest = numpy.maximum(numpy.minimum(latest, last[:, 1:] - number), begin)
         begin = numpy.minimum(numpy.maximum(begin, end - number), latest)
-        found = numpy.minimum(self.tables.least(number, begin, latest), self.tables.sums[:, -1:, None])
+        found = numpy.minimum(self.tables.least(number, first=begin, last=latest), self.tables.sums[:, -1:, None])
         times: Integers = found.transpose(0, 2, 1) + self.overhead[:, None, None]
         return times
 
@@ -241,7 +241,7 @@ def _least_from_chunk(times: Integers) -> Integers:
     return found
 
 
-def _ways(times: Integers, least: Integers, total: int, *, room: int) -> list[tuple[int, ...]] | None:
+def _fillings_of(times: Integers, least: Integers, *, total: int, room: int) -> list[tuple[int, ...]] | None:
     """Numbers of layers of a rank's stages, so many in all, that fit into its room; None where these are too many."""
     found: list[tuple[tuple[int, ...], int, int]] = [((), 0, 0)]
     for chunk, own in enumerate(times.tolist()):

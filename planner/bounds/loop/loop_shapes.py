@@ -59,10 +59,10 @@ def hops_ns(least: Least, replicas: int) -> tuple[int, int]:
 
 
 def num_ranks(least: Least, kinds: Sequence[LoopLayers]) -> int:
-    """Ranks of all loops of these kinds."""
+    """How large the loops are together, which is what bounds take time by."""
     return sum(shape.ranks for layers in kinds for shape in shapes_of(least, layers.kind))
 
 
 def open_kinds(least: Least) -> list[LoopLayers]:
-    """The layers of every kind of which there is a loop."""
+    """Widths and replicas without a loop are left out: too few devices, or none has all layers."""
     return [layers for layers in layers_of_kinds(least) if shapes_of(least, layers.kind)]

@@ -95,7 +95,7 @@ def test_windows_hold_the_least():
             first = rng.randint(0, size - number)
             last = rng.randint(first, size - number)
             wanted = min(times[0, begin : begin + number].sum() for begin in range(first, last + 1))
-            found = tables.least(*(numpy.array([each]) for each in (number, first, last)))
+            found = tables.least(numpy.array([number]), first=numpy.array([first]), last=numpy.array([last]))
             assert found[0, 0] == wanted
 
 

@@ -9,7 +9,7 @@ from planner.layout.costs import CostModel
 
 
 def test_which_loops_there_are():
-    """Tests the loops of most ranks, what each may have in flight, and that there are no others where all are used."""
+    """Tests that loops on most ranks come first, what each has in flight, and that there are no others if all are used."""
     problem = read_problem("deepseek-v3", ranks=16)
     least = Least(problem, CostModel(problem))
     (layers,) = loop_shapes.open_kinds(least)
