@@ -9,7 +9,7 @@ from planner.layout.costs import CostModel
 
 
 def test_which_loops_there_are():
-    """Tests that loops on most ranks come first, what each has in flight, and that there are no others if all are used."""
+    """Tests that loops on most ranks come first, with what is in flight, and are the only ones if all are used."""
     problem = read_problem("deepseek-v3", ranks=16)
     least = Least(problem, CostModel(problem))
     (layers,) = loop_shapes.open_kinds(least)
