@@ -1,6 +1,6 @@
 """Layers that take nearly equal times: the bound of the same problem where they take equal ones, none longer.
 
-Certificates of release 0.3 name it; `planner.bounds.loop.cuts_bound` is stronger.
+Certificates of earlier releases name it; `planner.bounds.loop.cuts_bound` is stronger.
 """
 
 from dataclasses import replace

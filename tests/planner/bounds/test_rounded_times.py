@@ -36,7 +36,7 @@ def nearly(problem: Problem, rng: Random, *, share: float = 0.05, scale: int = 1
 
 
 def rounded_bound(problem: Problem, *, tolerance: int = 120) -> dict[str, Any] | None:
-    """A certificate of the rounded problem, as release 0.3 made them; None where it shows nothing."""
+    """A certificate of the rounded problem, as earlier releases made them; None where it shows nothing."""
     rounded = rounded_times.rounded_problem(problem, tolerance)
     least = Least(rounded, CostModel(rounded))
     found = loop_bound.raise_bound(least, 0) if loop_bound.applies_to(least) else None
