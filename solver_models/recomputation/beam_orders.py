@@ -20,10 +20,11 @@ _STAYS, _WAITS = 4, 5
 MOST_MICROBATCHES = 60
 """Which of those in flight recompute are bits of an integer."""
 
-_FORWARDS, _RETURNED, _FINISHED, _FREE, _SENT, _RETURNS, _HELD, _FLAGS = range(8)
-"""Columns of a stage in a node: F, I and W begun; when it is free, when its last activation and gradient arrive;
-units held once what runs has ended; and a bit per microbatch in flight that recomputes, the oldest first."""
-_COLUMNS = 8
+_FORWARDS, _RETURNED, _FINISHED, _FREE, _ENDS, _SENT, _RETURNS, _HELD, _FLAGS = range(9)
+"""Columns of a stage in a node: F, I and W begun; until when it works or waits, and when its last action ends; when its
+last activation and gradient arrive; units held once what runs has ended; and a bit per microbatch in flight that
+recomputes, the oldest first."""
+_COLUMNS = 9
 
 _TICKS, _DURING, _AFTER = range(3)
 _BUDGET, _HAS_WEIGHT, _FORWARD_LAG, _RETURN_LAG = range(4)
@@ -126,7 +127,7 @@ def _apply(chain: BeamChain, node: Integers, place: tuple[int, int], kind: int) 
     else:
         own[_FINISHED] += 1
     end = t + table[variant, column, _TICKS]
-    own[_FREE] = end
+    own[_FREE] = own[_ENDS] = end
     own[_HELD] += table[variant, column, _AFTER]
     if kind <= F_RECOMPUTED:
         own[_SENT] = end + limits[_FORWARD_LAG]
@@ -169,8 +170,7 @@ def _is_done(chain: BeamChain, node: Integers, t: int) -> int:
     for s in range(node.shape[0]):
         ended = node[s, _FINISHED] if chain.limits[s, _HAS_WEIGHT] else node[s, _RETURNED]
         done = done and ended == chain.count
-        later = max(node[s, _SENT], node[s, _RETURNS])
-        runs = runs or node[s, _FREE] > t + 1 or later > t
+        runs = runs or max(node[s, _ENDS], node[s, _SENT], node[s, _RETURNS]) > t
     return 1 if done else 0 if runs else -1
 
 
