@@ -132,9 +132,13 @@ def _add_paths(model: highspy.HighsLp, paths: Paths) -> None:
     is_start = count >= 0
     columns = np.array([list(paths.columns[move.kind]) for move in graph.moves]).ravel()
     later = np.flatnonzero(np.arange(len(columns)) % (cells + 1))
-    row = np.concatenate([tail, head, num_nodes + count[is_start], num_nodes + np.arange(len(columns)), num_nodes + later])
+    row = np.concatenate(
+        [tail, head, num_nodes + count[is_start], num_nodes + np.arange(len(columns)), num_nodes + later]
+    )
     column = np.concatenate([arcs, arcs, arcs[is_start], columns, columns[later - 1]])
-    value = np.repeat([-1.0, 1.0, 1.0, -1.0, 1.0], [len(arcs), len(arcs), int(is_start.sum()), len(columns), len(later)])
+    value = np.repeat(
+        [-1.0, 1.0, 1.0, -1.0, 1.0], [len(arcs), len(arcs), int(is_start.sum()), len(columns), len(later)]
+    )
     order = np.argsort(row, kind="stable")
     lengths = np.bincount(row, minlength=num_nodes + len(columns))
     balance = np.zeros(num_nodes + len(columns))

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.instance import Integers, ShortIntegers
+from solver_models.instance import Floats, Integers, ShortIntegers
 
-F_KEPT, F_RECOMPUTED, I, W = range(4)
-"""What may begin; I as the F of its microbatch was."""
+F_KEPT, F_RECOMPUTED, RETURN, REST = range(4)
+"""What may begin: F, I as the F of its microbatch was, and W."""
 _STAYS, _WAITS = 4, 5
 """A stage that is busy or done, and one that waits a cell."""
 
@@ -37,7 +37,7 @@ class BeamChain(NamedTuple):
     """[P, 2, 3, 3] by variant and kind (F, I, W): cells, units that it adds while it runs, and from its end on."""
     limits: Integers
     """[P, 4] units of memory, whether there is a W, and cells until its activation and its gradient arrive."""
-    count: int
+    num_microbatches: int
     """M."""
 
 
@@ -59,7 +59,7 @@ class BeamGuide(NamedTuple):
 @kernel
 def _estimate(chain: BeamChain, node: Integers, s: int, guide: BeamGuide) -> float:
     """What a stage adds to the worth of a node: when it ends at the earliest, less its progress."""
-    table, own, count = chain.table[s], node[s], chain.count
+    table, own, count = chain.table[s], node[s], chain.num_microbatches
     end = own[_FREE] + (count - own[_FORWARDS]) * table[0, 0, _TICKS]
     end += (count - own[_RETURNED]) * table[0, 1, _TICKS] + (count - own[_FINISHED]) * table[0, 2, _TICKS]
     flags = own[_FLAGS]
@@ -87,21 +87,21 @@ def _list_options(chain: BeamChain, node: Integers, s: int, t: int) -> int:
     """Bits of what a stage may do at t."""
     own, table, limits = node[s], chain.table[s], chain.limits[s]
     done = own[_FINISHED] if limits[_HAS_WEIGHT] else own[_RETURNED]
-    if own[_FREE] > t or done == chain.count:
+    if own[_FREE] > t or done == chain.num_microbatches:
         return 1 << _STAYS
     options, room = 1 << _WAITS, limits[_BUDGET] - own[_HELD]
     forwards, returned, flags = own[_FORWARDS], own[_RETURNED], own[_FLAGS]
     has_gradient = s == len(node) - 1 or node[s + 1, _RETURNED] - (node[s + 1, _RETURNS] > t) > returned
     if returned < forwards and has_gradient and table[flags & 1, 1, _DURING] <= room:
-        options |= 1 << I
+        options |= 1 << RETURN
     has_input = s == 0 or node[s - 1, _FORWARDS] - (node[s - 1, _SENT] > t) > forwards
-    if forwards < chain.count and has_input:
+    if forwards < chain.num_microbatches and has_input:
         if table[1, 0, _DURING] <= room:
             options |= 1 << F_RECOMPUTED
         if table[0, 0, _DURING] <= room and _leaves_room(chain, own, s):
             options |= 1 << F_KEPT
     if limits[_HAS_WEIGHT] and own[_FINISHED] < returned and table[0, 2, _DURING] <= room:
-        options |= 1 << W
+        options |= 1 << REST
     return int64(options)
 
 
@@ -120,7 +120,7 @@ def _apply(chain: BeamChain, node: Integers, place: tuple[int, int], kind: int) 
         variant, column = int64(kind), int64(0)
         own[_FLAGS] |= variant << (own[_FORWARDS] - own[_RETURNED])
         own[_FORWARDS] += 1
-    elif kind == I:
+    elif kind == RETURN:
         variant = own[_FLAGS] & 1
         own[_FLAGS] >>= 1
         own[_RETURNED] += 1
@@ -131,7 +131,7 @@ def _apply(chain: BeamChain, node: Integers, place: tuple[int, int], kind: int) 
     own[_HELD] += table[variant, column, _AFTER]
     if kind <= F_RECOMPUTED:
         own[_SENT] = end + limits[_FORWARD_LAG]
-    elif kind == I:
+    elif kind == RETURN:
         own[_RETURNS] = end + limits[_RETURN_LAG]
 
 
@@ -150,7 +150,7 @@ def _hash(node: Integers, t: int) -> int:
 
 
 @kernel
-def _choose(worth: Integers, hashes: Integers, width: int) -> Integers:
+def _choose(worth: Floats, hashes: Integers, width: int) -> Integers:
     """Numbers of the best candidates, of each that are alike the first."""
     chosen, seen, found = np.empty(width, np.int64), {int64(0)}, 0
     for x in np.argsort(worth):
@@ -169,7 +169,7 @@ def _is_done(chain: BeamChain, node: Integers, t: int) -> int:
     done, runs = True, False
     for s in range(node.shape[0]):
         ended = node[s, _FINISHED] if chain.limits[s, _HAS_WEIGHT] else node[s, _RETURNED]
-        done = done and ended == chain.count
+        done = done and ended == chain.num_microbatches
         runs = runs or max(node[s, _ENDS], node[s, _SENT], node[s, _RETURNS]) > t
     return 1 if done else 0 if runs else -1
 
@@ -237,7 +237,7 @@ def search_beam(chain: BeamChain, guide: BeamGuide, seed: int) -> ShortIntegers:
         for x in range(size):
             state = _is_done(chain, nodes[x], t)
             if state == 1:
-                return _orders_of(history, step, x, (stages, 3 * chain.count))
+                return _orders_of(history, step, x, (stages, 3 * chain.num_microbatches))
             alive[x] = state == 0
         left = np.flatnonzero(alive)
         if len(left) < size:

@@ -94,7 +94,8 @@ def _take(values: Integers, order: list[int], columns: Integers) -> Integers:
 
 def make_beams(search: MicrobatchRecomputation) -> list[BeamStarts]:
     """Those of the stages if they are a chain with a device each, with I and W split where they can be and whole where
-    that saves time; none otherwise."""
+    that saves time; none otherwise.
+    """
     order = _chain_of(search.tables)
     if order is None or search.num_microbatches > MOST_MICROBATCHES:
         return []

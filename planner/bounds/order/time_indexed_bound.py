@@ -27,6 +27,10 @@ _KINDS = 5
 
 MOST_TERMS = 3_000_000
 """Terms of all rows, at most: more take too long to check."""
+MOST_PLACES = 4_000_000
+"""States times cells of all paths, at most; certificates rely on it, and longer ones take too long to check."""
+_MOST_SOUGHT = 60_000
+"""The same of paths that multipliers are sought with."""
 _MOST_UNITS = 1 << 10
 """Memory is counted in at most so many units per device."""
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
@@ -191,13 +195,19 @@ class TimeIndexed:
         return make_graph(memory, own.cells, count=self.count)
 
     def paths(self, cells: int) -> list[Paths]:
-        """Those of all stage replicas that have some."""
-        found = []
+        """Those of all stage replicas that have some; none where they are too long."""
+        found: list[Paths] = []
+        if self.places(cells) > MOST_PLACES:
+            return found
         for n, graph in enumerate(self.graphs):
             first = [(n * _KINDS + kind) * (cells + 1) for kind in range(_KINDS)]
             columns = tuple(range(begin, begin + cells + 1) for begin in first)
             found += [] if graph is None else [Paths(graph=graph, columns=columns, owner=n)]
         return found
+
+    def places(self, cells: int) -> int:
+        """States times cells of all paths."""
+        return sum(graph.num_states for graph in self.graphs if graph is not None) * (cells + 1)
 
     def cells(self, value_ns: int) -> int:
         """Whole cells until the last action of a plan that takes `value_ns` may end; negative if there is no time."""
@@ -395,7 +405,8 @@ def raise_bound(
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
 
-    `has_paths`: whether multipliers are sought that say most together with paths, which takes longer. Missed ends fall about evenly with time, so that a secant leads to the last time at which some are missed.
+    `has_paths`: whether multipliers are sought that say most together with paths, which takes longer. Missed ends fall
+    about evenly with time, so that a secant leads to the last time at which some are missed.
     """
     lengths = choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)
     if not lengths:
@@ -405,7 +416,7 @@ def raise_bound(
     best: tuple[int, dict[str, object]] | None = None
     known: list[tuple[int, float]] = []
     at = max(low + 1, 0)
-    while low < at <= high and model.size(at) <= MOST_TERMS:
+    while low < at <= high and model.size(at) <= MOST_TERMS and (not has_paths or model.places(at) <= _MOST_SOUGHT):
         rows, paths = model.rows(at), model.paths(at)
         found = solve(rows, (model.num_columns(at), model.count), paths if has_paths else ())
         if found is None:

@@ -98,9 +98,7 @@ class TimeIndexedImprover:
     def _model(self, incumbent_ns: int) -> tuple[TimeIndexed, int] | None:
         """The rows of plans that are better than the incumbent, and their cells."""
         run = self.run
-        lengths = time_indexed_bound.choose_cells(
-            run.problem, run.costs, value_ns=incumbent_ns, most_cells=_MOST_CELLS
-        )
+        lengths = time_indexed_bound.choose_cells(run.problem, run.costs, value_ns=incumbent_ns, most_cells=_MOST_CELLS)
         if not lengths:
             return None
         model = TimeIndexed(run.problem, run.costs, cell_ns=lengths[0])

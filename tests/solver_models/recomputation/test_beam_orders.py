@@ -5,7 +5,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from solver_models.recomputation.beam_orders import F_KEPT, F_RECOMPUTED, BeamChain, BeamGuide, I, W, search_beam
+from solver_models.recomputation.beam_orders import (
+    F_KEPT,
+    F_RECOMPUTED,
+    REST,
+    RETURN,
+    BeamChain,
+    BeamGuide,
+    search_beam,
+)
 
 GUIDE = BeamGuide(width=40, scale=60.0, power=2.0, progress=0.1, noise=0.0)
 
@@ -20,16 +28,20 @@ def equal_chain(stages: int, *, count: int, room: int) -> BeamChain:
 def require_order(chain: BeamChain, begun: list[int], *, stage: int) -> None:
     """A stage runs every F, I and W once, in that order per microbatch, and stays within its memory."""
     table, (room, has_weight, *_) = chain.table[stage], chain.limits[stage].tolist()
-    kinds, held, number = [kind for kind in begun if kind >= 0], 0, {I: 0, W: 0}
+    kinds, held, number = [kind for kind in begun if kind >= 0], 0, {RETURN: 0, REST: 0}
     flags = [kind for kind in kinds if kind in (F_KEPT, F_RECOMPUTED)]
-    assert [len(flags), kinds.count(I), kinds.count(W)] == [chain.count, chain.count, has_weight * chain.count]
+    assert [len(flags), kinds.count(RETURN), kinds.count(REST)] == [
+        chain.num_microbatches,
+        chain.num_microbatches,
+        has_weight * chain.num_microbatches,
+    ]
     for place, kind in enumerate(kinds):
         variant, column = (kind, 0) if kind <= F_RECOMPUTED else (0, 2)
-        if kind == I:
-            variant, column = flags[number[I]], 1
-            assert sum(each <= F_RECOMPUTED for each in kinds[:place]) > number[I]
-        if kind == W:
-            assert number[W] < number[I]
+        if kind == RETURN:
+            variant, column = flags[number[RETURN]], 1
+            assert sum(each <= F_RECOMPUTED for each in kinds[:place]) > number[RETURN]
+        if kind == REST:
+            assert number[REST] < number[RETURN]
         if kind in number:
             number[kind] += 1
         assert held + table[variant, column, 1] <= room

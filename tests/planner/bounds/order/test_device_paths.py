@@ -5,7 +5,16 @@ from random import Random
 
 import pytest
 
-from planner.bounds.order.device_paths import F_KEPT, F_RECOMPUTED, I_KEPT, I_RECOMPUTED, MOST_STATES, Memory, W, make_graph
+from planner.bounds.order.device_paths import (
+    F_KEPT,
+    F_RECOMPUTED,
+    I_KEPT,
+    I_RECOMPUTED,
+    MOST_STATES,
+    Memory,
+    W,
+    make_graph,
+)
 from tests.long_runs import shortened
 
 State = tuple[int, int, int]
