@@ -88,8 +88,8 @@ class Paths(Protocol):
 def find_multipliers(
     rows: Sequence[CountRow],
     shape: tuple[int, int],
-    paths: Sequence[Paths] = (),
     *,
+    paths: Sequence[Paths] = (),
     time_limit_s: float,
     should_stop: Callable[[], bool] | None = None,
 ) -> tuple[float, list[tuple[int, int]]] | None:

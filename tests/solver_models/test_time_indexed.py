@@ -61,7 +61,7 @@ def test_no_plan_is_below_it():
             model = TimeIndexed(problem, costs, cell_ns=cell)
             cells = model.cells(best)
             for paths in ([], model.paths(cells)):
-                missed, _ = solve(model.rows(cells), (model.num_columns(cells), model.count), paths) or (0.0, [])
+                missed, _ = solve(model.rows(cells), (model.num_columns(cells), model.count), paths=paths) or (0.0, [])
                 assert missed < 1e-6, f"seed {seed}"
         for has_paths in (False, True):
             bound = bound_of(problem, most=best, has_paths=has_paths)

@@ -68,8 +68,8 @@ class Paths:
     """The stage replica."""
 
 
-_Solve = Callable[[Sequence[CellRow], tuple[int, int], Sequence[Paths]], "tuple[float, _Multipliers] | None"]
-"""(rows, (columns, most of a column), paths) to (by how many microbatches the ends are missed, multipliers); None: no
+_Solve = Callable[..., "tuple[float, _Multipliers] | None"]
+"""(rows, (columns, most of a column), paths=paths) to (by how many microbatches the ends are missed, multipliers); None: no
 time."""
 
 
@@ -418,7 +418,7 @@ def raise_bound(
     at = max(low + 1, 0)
     while low < at <= high and model.size(at) <= MOST_TERMS and (not has_paths or model.places(at) <= _MOST_SOUGHT):
         rows, paths = model.rows(at), model.paths(at)
-        found = solve(rows, (model.num_columns(at), model.count), paths if has_paths else ())
+        found = solve(rows, (model.num_columns(at), model.count), paths=paths if has_paths else ())
         if found is None:
             break
         missed, multipliers = found

@@ -71,12 +71,12 @@ class TimeIndexedImprover:
         assert run.incumbent_ns is not None
 
         def solve(
-            rows: Sequence[CellRow], shape: tuple[int, int], paths: Sequence[Paths]
+            rows: Sequence[CellRow], shape: tuple[int, int], *, paths: Sequence[Paths]
         ) -> tuple[float, list[tuple[int, int]]] | None:
             left = until - run.elapsed_s
             if left <= 0:
                 return None
-            return find_multipliers(rows, shape, paths, time_limit_s=left, should_stop=run.should_stop)
+            return find_multipliers(rows, shape, paths=paths, time_limit_s=left, should_stop=run.should_stop)
 
         best, start_ns = None, run.lower_bound.value_ns
         for most_cells, has_paths in _LOOKS:
