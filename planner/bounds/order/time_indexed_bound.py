@@ -69,8 +69,10 @@ class Paths:
 
 
 _Solve = Callable[..., "tuple[float, _Multipliers] | None"]
-"""(rows, (columns, most of a column), paths=paths) to (by how many microbatches the ends are missed, multipliers); None: no
-time."""
+"""(rows, (columns, most of a column), paths=...) to (by how many microbatches the ends are missed, multipliers).
+
+None: there was no time.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
