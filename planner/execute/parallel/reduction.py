@@ -47,6 +47,8 @@ class StageReduction:
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self.num_carried = 0
         """Values that may travel with the gradients."""
+        self.flats: list[torch.Tensor] = []
+        """All gradients of the present iteration, where they lie in buckets that were added up."""
         self._buckets: list[GradientBucket] = []
         self._running: list[tuple[GradientBucket, Any]] = []
         self._early = EarlySending(self._buckets, self._send)
@@ -124,11 +126,11 @@ class StageReduction:
                 bucket.drop_unused()
             for part in self.parts:
                 part.add_up()
-            grads = [bucket.flat for bucket, _ in self._running]
+            self.flats = [bucket.flat for bucket, _ in self._running]
             self._running.clear()
             if divisor == 1:
                 return
-            for grad in grads or [each.grad for each in self.parameters if each.grad is not None]:
+            for grad in self.flats or [each.grad for each in self.parameters if each.grad is not None]:
                 grad.div_(divisor)
 
     def finish_buckets(self) -> None:
@@ -210,16 +212,19 @@ def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Ten
     """Whether all numbers of all are: by one call, as torch.amp.GradScaler does it, but where it cannot take them.
 
     A sum is finite only if all that it adds up is: on a host it takes four fifths of that call, which also writes.
-    `found`: a float to write to, on their device; `one`: 1 there.
+    `found`: a float to write to, on their device, 0 as it is left; `one`: 1 there.
     """
     if found.device.type == "cpu" and _have_finite_sums(grads):
         return True
-    found.zero_()
     try:
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
     except RuntimeError:
+        found.zero_()
         return all(bool(grad.isfinite().all()) for grad in gradients_in(grads))
-    return not found.item()
+    if not found.item():
+        return True
+    found.zero_()
+    return False
 
 
 def _have_finite_sums(grads: list[torch.Tensor]) -> bool:

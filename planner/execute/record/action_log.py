@@ -145,6 +145,14 @@ class ActionLog:
         self._last_note = self.clock.mark()
         self.current, self.is_computing, self.since = cell, False, time.monotonic()
 
+    def take_up(self, cell: str) -> Any:
+        """`note` and `begin` at once, of a cell that has nothing to wait for."""
+        if self.on_note is not None:
+            self.on_note(cell)
+        self._last_note = mark = self.clock.mark()
+        self.current, self.is_computing, self.since = cell, True, time.monotonic()
+        return mark
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Everything the cell needs is there."""

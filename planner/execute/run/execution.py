@@ -12,6 +12,7 @@ from torch import distributed, nn
 
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, BatchShare
+from planner.execute.model.cut.hooks import describe_gradient_hook
 from planner.execute.model.layer_run import Moment
 from planner.execute.model.listed_microbatches import are_listed
 from planner.execute.model.loss_totals import LossSums, LossTotals
@@ -49,6 +50,10 @@ from planner.execute.training import Batch, Microbatches, Tensors
 
 CHECK_EVERY = 100
 """Iterations between two comparisons of contents, unless another number is given."""
+
+
+_ROOMY = (torch.float32, torch.float64)
+"""Types in which gradients that are smaller by the number of microbatches are as exact."""
 
 
 class Iteration(NamedTuple):
@@ -127,6 +132,11 @@ class Execution:
         """Whether all processes have the same gradients, added up."""
         self.totals = LossTotals(self.training, weight=self._loss_weight, group=groups.stages[-1], device=device)
         self._forward_pass: ForwardPass | None = None
+        self._reductions = self.model.reductions
+        self._can_leave_alone = any(stage.wanting for stage in self.stages)
+        """Whether an input of a stage here may end without a gradient."""
+        self._root_factor = self._find_root_factor()
+        """What losses are multiplied by in place of dividing gradients afterwards."""
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
         first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
@@ -245,14 +255,16 @@ class Execution:
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
         self.log.note("the reduction of its gradients")
-        tokens = self.totals.count_tokens(share.targets)
-        self.update.num_tokens += self.totals.add_up_tokens(tokens)
-        self.update.num_means += self._num_means(share.layout)
+        tokens = dict[int, float]()
+        if self.training.num_tokens is not None:
+            tokens = self.totals.count_tokens(share.targets)
+            self.update.num_tokens += self.totals.add_up_tokens(tokens)
+        self.update.num_means += self._num_means(share.layout) * self._root_factor
         sums, self._carried = self._carried, None
         if sums is None:
             sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
         if is_due:
-            self.update.add_up(self.model.reductions, self.model.ties)
+            self.update.add_up(self._reductions, self.model.ties)
         reduced = self.log.clock.mark()
         values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)
@@ -292,9 +304,11 @@ class Execution:
 
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
+        runtime = self.runtime
+        is_plain = isinstance(runtime, DirectRuntime) and not runtime.module.may_draw
         for stage in self.stages:
             number = stage.stage_index
-            stage.moment = Moment(self.training.seed, self.number, 0, self._parts[number])
+            stage.moment = None if is_plain else Moment(self.training.seed, self.number, 0, self._parts[number])
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
@@ -303,15 +317,18 @@ class Execution:
         if share.row is not None and isinstance(self.runtime, RoutedRuntime):
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
-        self.runtime.loss_factor = self.update.scale
+        runtime.loss_factor = self.update.scale * self._root_factor
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
-            self.runtime.loss_factor *= self._loss_weight
+            runtime.loss_factor *= self._loss_weight
         self.log.on_note = None if self.active is None else self.active.take
         if self.stashes is not None:
             self.stashes.begin()
             self.log.on_note = self.stashes.take
-        with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
+        if is_plain and self.active is None:
             losses = self._run_actions(share)
+        else:
+            with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
+                losses = self._run_actions(share)
         self.log.on_note = None
         if self.weight_stream is not None:
             self.weight_stream.settle()
@@ -341,7 +358,7 @@ class Execution:
         are_losses_good = not is_checked or all(map(math.isfinite, losses))
         is_norm_good = norm is not None and math.isfinite(norm)  # of everything: then all that it adds up is, too
         are_grads_good = not (is_checked and is_due) or is_norm_good or self.update.has_finite_gradients()
-        leaves_alone = is_due and any(stage.leaves_alone for stage in self.stages)
+        leaves_alone = is_due and self._can_leave_alone and any(stage.leaves_alone for stage in self.stages)
         has_bad_loss, has_bad_grad, has_unused = self._on_any(not are_losses_good, not are_grads_good, leaves_alone)
         is_good = not (has_bad_loss or has_bad_grad)
         is_expected = self.training.loss_scale is not None and not has_bad_loss
@@ -352,10 +369,10 @@ class Execution:
         self.update.is_spoiled |= not is_good
         if has_unused:
             forget_unused_stages(self.model, self.update)
-        for stage in self.stages if is_due else ():
+        for stage in self.stages if is_due and self._can_leave_alone else ():
             stage.used_inputs.clear()
         is_updated = is_due and self.update.finish(is_good=is_good)
-        for reduction in self.model.reductions if is_updated else ():
+        for reduction in self._reductions if is_updated else ():
             reduction.share()
         return UpdateOutcome(norm, is_updated)
 
@@ -374,6 +391,18 @@ class Execution:
             return 1
         replicas = 1 if layout.samples or layout.dealing else layout.num_replicas_of(-1)
         return layout.num_microbatches * replicas
+
+    def _find_root_factor(self) -> float:
+        """One over the number of means, where gradients are the same bits so: a power of two, and types with room."""
+        count = self._num_means(self.layout)
+        parameters = self.parameters()
+        is_exact = not count & (count - 1) and all(each.dtype in _ROOMY for each in parameters)
+        is_seen = any(describe_gradient_hook(layer) for layer in self._layers())
+        return 1 / count if isinstance(self.runtime, DirectRuntime) and is_exact and not is_seen else 1.0
+
+    def _layers(self) -> Iterator[nn.Module]:
+        for stage in self.stages:
+            yield from cast(StageModule, stage.submod).layers
 
     @property
     def _loss_weight(self) -> float:
