@@ -76,7 +76,9 @@ class BatchCutter:
             return BatchShare(self.layout, {}, None)
         inputs, target = given
         tensors = as_tuple(inputs)
-        if self._is_whole and all(tensor.dim() and len(tensor) and tensor.is_cpu for tensor in (*tensors, target)):
+        if self._is_whole and len(tensors) == 1 and tensors[0].is_cpu and target.is_cpu:
+            _require_parts(tensors[0], self.layout, parts=1)
+            _require_parts(target, self.layout, parts=1)
             return BatchShare(self.layout, {number: {0: tensors} for number in self.takers}, {0: target})
         batches = {number: self._microbatches(tensors, number) for number in self.takers}
         if not self.is_last:

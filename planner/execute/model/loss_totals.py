@@ -55,7 +55,7 @@ class LossTotals:
     def weighted(self, losses: Mapping[int, torch.Tensor], *, count: int) -> torch.Tensor:
         """Per microbatch what is to be added up over the replicas; zeros for those that are not among `losses`."""
         held = list(losses.values())
-        values = (held[0].reshape(1) if len(held) == 1 else torch.stack(held)).detach()
+        values = held[0].detach().reshape(1) if len(held) == 1 else torch.stack(held).detach()
         if len(losses) < count:
             values = values.new_zeros(count).index_put_((torch.tensor(list(losses), device=values.device),), values)
         return values * self.weight if self.group and not self.training.loss_is_sum else values

@@ -204,17 +204,18 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
-_MANY_BYTES = 2**20
+MANY_BYTES = 2**20
 """Gradients of a host of which reading them takes longer than a call for each."""
 
 
-def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Tensor) -> bool:
+def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Tensor, are_few: bool) -> bool:
     """Whether all numbers of all are: by one call, as torch.amp.GradScaler does it, but where it cannot take them.
 
     A sum is finite only if all that it adds up is: on a host it takes four fifths of that call, which also writes.
-    `found`: a float to write to, on their device, 0 as it is left; `one`: 1 there.
+    `found`: a float to write to, on their device, 0 as it is left; `one`: 1 there;
+    `are_few`: that they have fewer than `MANY_BYTES`.
     """
-    if found.device.type == "cpu" and _have_finite_sums(grads):
+    if not are_few and found.device.type == "cpu" and _have_finite_sums(grads):
         return True
     try:
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
@@ -228,10 +229,10 @@ def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Ten
 
 
 def _have_finite_sums(grads: list[torch.Tensor]) -> bool:
-    """False says nothing: sums of finite numbers may overflow, and few or other kinds of numbers are not added up."""
+    """False says nothing: sums of finite numbers may overflow, and other kinds of numbers are not added up."""
     if any(type(grad) is not torch.Tensor or grad.is_sparse or not grad.is_floating_point() for grad in grads):
         return False
-    return sum(grad.nbytes for grad in grads) >= _MANY_BYTES and all(math.isfinite(grad.sum().item()) for grad in grads)
+    return all(math.isfinite(grad.sum().item()) for grad in grads)
 
 
 def gradients_of(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:

@@ -11,7 +11,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.partial_steps import OptimizerStep
-from planner.execute.parallel.reduction import StageReduction, Tie, are_finite, clip_gradients, gradients_of
+from planner.execute.parallel.reduction import (
+    MANY_BYTES,
+    StageReduction,
+    Tie,
+    are_finite,
+    clip_gradients,
+    gradients_of,
+)
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
 
@@ -61,6 +68,7 @@ class Update:
         self.num_good = 0
         """Iterations since the loss scale was changed."""
         self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        self._are_few = sum(each.nbytes for each in self.stepped) < MANY_BYTES
         self._together: list[torch.Tensor] = []
         """All gradients here, where they lie side by side."""
         self.is_spoiled = False
@@ -95,8 +103,8 @@ class Update:
             tie.share_grad()
         for reduction in reductions:
             reduction.finish_buckets()
-        is_flat = not ties and all(reduction.flats for reduction in reductions)
-        self._together = [flat for reduction in reductions for flat in reduction.flats] if is_flat else []
+        flats = [flat for reduction in reductions for flat in reduction.flats]
+        self._together = flats if flats and not ties and all(each.flats for each in reductions) else []
 
     def clip(self) -> float | None:
         """Scale all gradients to the norm allowed; a collective call. Gives the norm before, if there is a limit."""
@@ -107,7 +115,7 @@ class Update:
     def has_finite_gradients(self) -> bool:
         """Whether all here are; asked once per step, so it costs no more than reading them once."""
         grads = self._together or [grad for each in self.stepped if (grad := each.grad) is not None]
-        return not grads or are_finite(grads, found=self._found, one=self._one)
+        return not grads or are_finite(grads, found=self._found, one=self._one, are_few=self._are_few)
 
     def nonfinite_gradients(self) -> list[str]:
         """Names of the parameters here whose gradients are not finite."""

@@ -153,6 +153,17 @@ class ActionLog:
         self.current, self.is_computing, self.since = cell, True, time.monotonic()
         return mark
 
+    def turn(self, start: Any, cell: str) -> Any:
+        """`end` of one cell and `take_up` of the next in one moment."""
+        mark = self.clock.mark()
+        self._taken_up.append(self._last_note)
+        self._spans.append((self.current, start, mark))
+        self.clock.keep_pace(mark)
+        if self.on_note is not None:
+            self.on_note(cell)
+        self.current, self.since, self._last_note = cell, time.monotonic(), mark
+        return mark
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Everything the cell needs is there."""

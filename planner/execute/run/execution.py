@@ -135,6 +135,9 @@ class Execution:
         self._reductions = self.model.reductions
         self._can_leave_alone = any(stage.wanting for stage in self.stages)
         """Whether an input of a stage here may end without a gradient."""
+        self._means = 0
+        self._means = self._num_means(self.layout)
+        """Of a step of the whole plan."""
         self._root_factor = self._find_root_factor()
         """What losses are multiplied by in place of dividing gradients afterwards."""
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
@@ -269,8 +272,7 @@ class Execution:
         values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
-        taken_up = tuple(self.log.taken_up())
-        actions = tuple(self.log.end_iteration())
+        taken_up, actions = tuple(self.log.taken_up()), tuple(self.log.end_iteration())
         times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
         if is_checking:
             require_same_replicas(self.model, number=self.number)
@@ -389,6 +391,8 @@ class Execution:
         """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
         if self.training.loss_is_sum:
             return 1
+        if layout is self.layout and self._means:
+            return self._means
         replicas = 1 if layout.samples or layout.dealing else layout.num_replicas_of(-1)
         return layout.num_microbatches * replicas
 

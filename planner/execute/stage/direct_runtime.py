@@ -41,20 +41,22 @@ class DirectRuntime:
         stage, log = self.stage, self.stage.log
         losses, pending = dict[int, torch.Tensor](), dict[int, torch.Tensor]()
         is_reduced = stage.reduction is not None and stage.reduction.group is not None
-        last = self._cells[-1]
+        last, start = self._cells[-1], log.take_up(self._cells[0][0])
         for cell in self._cells:
             name, is_forward, microbatch = cell
+            if cell is not self._cells[0]:
+                start = log.turn(start, name)
             if cell is last and is_reduced:
                 self._expect_last(dict(sorted(losses.items())))
-            start = log.take_up(name)
             if is_forward:
                 loss = self._forward(microbatch, batches[microbatch], target=targets[microbatch])
                 losses[microbatch], pending[microbatch] = loss.detach(), loss
             else:
                 loss = pending.pop(microbatch)
                 loss.backward(None if self.loss_factor == 1 else self._find_root(loss))  # type: ignore[no-untyped-call]
-            log.end(start)
-        log.note(self._reduce)
+        log.end(start)
+        if is_reduced:
+            log.note(self._reduce)
         stage.perform_reduce_grad(1)
         return losses if len(losses) == 1 else dict(sorted(losses.items()))
 
