@@ -67,6 +67,11 @@ class StageReduction:
                 bucket.take_in()
 
     @property
+    def is_alone(self) -> bool:
+        """Whether nobody has other gradients of its weights, or a part of one."""
+        return self.group is None and not self.parts
+
+    @property
     def carries(self) -> bool:
         """Whether something travels in this iteration."""
         return self.is_due and bool(self._buckets)

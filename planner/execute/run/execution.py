@@ -140,6 +140,8 @@ class Execution:
         """Of a step of the whole plan."""
         self._root_factor = self._find_root_factor()
         """What losses are multiplied by in place of dividing gradients afterwards."""
+        self._is_alone = self._finds_all_alone()
+        """Whether gradients and losses are whole once the actions are over: nobody has others, or divides them."""
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
         first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
@@ -257,17 +259,7 @@ class Execution:
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
-        self.log.note("the reduction of its gradients")
-        tokens = dict[int, float]()
-        if self.training.num_tokens is not None:
-            tokens = self.totals.count_tokens(share.targets)
-            self.update.num_tokens += self.totals.add_up_tokens(tokens)
-        self.update.num_means += self._num_means(share.layout) * self._root_factor
-        sums, self._carried = self._carried, None
-        if sums is None:
-            sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
-        if is_due:
-            self.update.add_up(self._reductions, self.model.ties)
+        sums = LossSums(*losses.values(), None, ()) if self._is_alone else self._add_up(share, losses, is_due=is_due)
         reduced = self.log.clock.mark()
         values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)
@@ -286,6 +278,21 @@ class Execution:
             loss=loss,
             is_updated=outcome.is_updated,
         )
+
+    def _add_up(self, share: BatchShare, losses: Mapping[int, torch.Tensor], *, is_due: bool) -> LossSums:
+        """Gradients over all processes that have some of one weight; losses are on their way afterwards."""
+        self.log.note("the reduction of its gradients")
+        tokens = dict[int, float]()
+        if self.training.num_tokens is not None:
+            tokens = self.totals.count_tokens(share.targets)
+            self.update.num_tokens += self.totals.add_up_tokens(tokens)
+        self.update.num_means += self._num_means(share.layout) * self._root_factor
+        sums, self._carried = self._carried, None
+        if sums is None:
+            sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
+        if is_due:
+            self.update.add_up(self._reductions, self.model.ties)
+        return sums
 
     def _take(self, given: Batch | Microbatches | None, *, is_checking: bool) -> BatchShare:
         """This process's share of what it was given, which is compared with that of others where it is time to."""
@@ -307,10 +314,12 @@ class Execution:
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         runtime = self.runtime
-        is_plain = isinstance(runtime, DirectRuntime) and not runtime.module.may_draw
+        is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu" and self.weight_stream is None
+        if is_host_alone and self.active is None and self.stashes is None:
+            return self._run_directly(share, is_due=is_due)
         for stage in self.stages:
             number = stage.stage_index
-            stage.moment = None if is_plain else Moment(self.training.seed, self.number, 0, self._parts[number])
+            stage.moment = Moment(self.training.seed, self.number, 0, self._parts[number])
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
@@ -326,15 +335,39 @@ class Execution:
         if self.stashes is not None:
             self.stashes.begin()
             self.log.on_note = self.stashes.take
-        if is_plain and self.active is None:
+        with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
             losses = self._run_actions(share)
-        else:
-            with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
-                losses = self._run_actions(share)
         self.log.on_note = None
         if self.weight_stream is not None:
             self.weight_stream.settle()
         return losses
+
+    def _run_directly(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
+        """The same of one stage on a host, with as little around its actions as that allows."""
+        runtime, stage = cast(DirectRuntime, self.runtime), self.stages[0]
+        assert share.targets is not None
+        if (reduction := stage.reduction) is not None:
+            reduction.is_due = is_due
+            reduction.prepare()
+        runtime.loss_factor = self.update.scale * self._root_factor
+        if self.layout.samples and not self.training.loss_is_sum:
+            runtime.loss_factor *= self._loss_weight
+        stage.moment = None
+        if not runtime.module.may_draw:
+            return runtime.run(share.batches[0], share.targets)
+        stage.moment = Moment(self.training.seed, self.number, 0, self._parts[stage.stage_index])
+        state = torch.default_generator.get_state()
+        try:
+            return runtime.run(share.batches[0], share.targets)
+        finally:
+            torch.default_generator.set_state(state)
+
+    def _finds_all_alone(self) -> bool:
+        training = self.training
+        is_whole = self._num_means(self.layout) * self._root_factor == 1 and training.accumulate == 1
+        is_plain = training.num_tokens is None and training.loss_scale is None and not self.model.ties
+        is_one = isinstance(self.runtime, DirectRuntime) and self.layout.num_microbatches == 1
+        return is_one and is_whole and is_plain and all(each.is_alone for each in self._reductions)
 
     def _carry(self, losses: Mapping[int, torch.Tensor]) -> None:
         """Let gradients take the losses along, where there are no tokens to be counted first."""

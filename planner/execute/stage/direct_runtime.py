@@ -40,7 +40,7 @@ class DirectRuntime:
         """One iteration of samples and targets by microbatch; returns the loss of every microbatch."""
         stage, log = self.stage, self.stage.log
         losses, pending = dict[int, torch.Tensor](), dict[int, torch.Tensor]()
-        is_reduced = stage.reduction is not None and stage.reduction.group is not None
+        is_reduced = stage.reduction is not None and not stage.reduction.is_alone
         last, start = self._cells[-1], log.take_up(self._cells[0][0])
         for cell in self._cells:
             name, is_forward, microbatch = cell
@@ -57,7 +57,7 @@ class DirectRuntime:
         log.end(start)
         if is_reduced:
             log.note(self._reduce)
-        stage.perform_reduce_grad(1)
+            stage.perform_reduce_grad(1)
         return losses if len(losses) == 1 else dict(sorted(losses.items()))
 
     def _find_root(self, loss: torch.Tensor) -> torch.Tensor:
