@@ -259,7 +259,7 @@ class Execution:
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
-        sums = LossSums(*losses.values(), None, ()) if self._is_alone else self._add_up(share, losses, is_due=is_due)
+        sums = LossSums(losses[0], None, ()) if self._is_alone else self._add_up(share, losses, is_due=is_due)
         reduced = self.log.clock.mark()
         values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)

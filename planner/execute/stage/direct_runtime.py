@@ -61,8 +61,8 @@ class DirectRuntime:
         return losses if len(losses) == 1 else dict(sorted(losses.items()))
 
     def _find_root(self, loss: torch.Tensor) -> torch.Tensor:
-        root = self._root
-        if root is None or self._root_factor != self.loss_factor or (root.shape, root.dtype) != (loss.shape, loss.dtype):
+        root, kind = self._root, (loss.shape, loss.dtype)
+        if root is None or self._root_factor != self.loss_factor or (root.shape, root.dtype) != kind:
             self._root = root = torch.full_like(loss, self.loss_factor, requires_grad=False)
             self._root_factor = self.loss_factor
         return root

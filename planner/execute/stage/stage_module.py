@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 from planner.execute.model.batch_norms import Exchange, TraitFinder, Traits
 from planner.execute.model.cut.cut_layer import CutLayer
-from planner.execute.model.cut.trees import tensors_of
 from planner.execute.model.deferred import WeightGradStore, is_compiled
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
 from planner.execute.model.random_layers import may_draw
@@ -70,8 +69,8 @@ class StageModule(nn.Module):
         """Layers that are given random numbers of their own: those that may take some, and the last, for the loss."""
         self.is_loss_known = False
         """Whether the loss is known to take none."""
-        self._row_calls: tuple[tuple[str, nn.Module, Callable[[torch.Tensor], Any] | None], ...] = ()
-        """Of a row the layers, and of those that are just called what does the same with less around it."""
+        self._row_calls: tuple[tuple[str, nn.Module, nn.Module | None], ...] = ()
+        """Of a row the layers, and of those that are just called the modules that do so."""
 
     def layer(self, name: str) -> nn.Module:
         """The module of a layer, by its name in the plan."""
@@ -113,17 +112,18 @@ class StageModule(nn.Module):
         self._drawing = frozenset(each for each, own in self._rows if may_draw(own))
         self._drawing |= frozenset() if self.is_loss_known else {self.wiring.layers[-1]}
         decided = self._drawing | self.recompute
-        is_plain = self.exchange is None
-        self._row_calls = tuple(
-            (name, layer, _call_of(layer) if is_plain and name not in decided else None) for name, layer in self._rows
-        )
+        calls = []
+        for name, layer in self._rows:
+            module = (layer.only if isinstance(layer, CutLayer) else None) or layer
+            calls.append((name, layer, module if self.exchange is None and name not in decided else None))
+        self._row_calls = tuple(calls)
 
     def _run_row(self, tensor: torch.Tensor) -> torch.Tensor | Tensors:
         """Each layer takes what the one before it gives: no value needs a name."""
         given: torch.Tensor | Tensors = tensor
-        for name, layer, call in self._row_calls:
-            if call is not None and isinstance(given, torch.Tensor):
-                given = layer(given) if layer._forward_hooks else call(given)
+        for name, layer, module in self._row_calls:
+            if module is not None and isinstance(given, torch.Tensor):
+                given = layer(given) if layer._forward_hooks else module(given)
             else:
                 given = self._call(name, layer, arguments=as_tuple(given))
             if not isinstance(given, torch.Tensor):
@@ -166,21 +166,6 @@ class StageModule(nn.Module):
         """Torch sends dense tensors only, and its native split fails on the view that a layer may give."""
         dense = tensor.contiguous()
         return dense.clone() if self.clones_views and dense._is_view() else dense
-
-
-def _call_of(layer: nn.Module) -> Callable[[torch.Tensor], Any]:
-    row = (layer.row if isinstance(layer, CutLayer) else ()) or (layer,)
-    return row[0] if len(row) == 1 else partial(_call_row, row)
-
-
-def _call_row(row: Sequence[nn.Module], given: Any) -> Any:
-    """What the last module gives; one before it may give its tensor in a tuple."""
-    *before, last = row
-    for module in before:
-        given = module(given)
-        if not isinstance(given, torch.Tensor):
-            (given,) = tensors_of(given)
-    return last(given)
 
 
 def _is_row(wiring: StageWiring, counts: Mapping[str, int]) -> bool:

@@ -84,7 +84,8 @@ def test_no_plan_splits_where_that_does_not_pay(what: str, num_microbatches: int
     plan = plan_hastily(problem, limits=limits)
     whole = plan_hastily(replace(problem, options=replace(problem.options, split_backward=False)), limits=limits)
     splits = any(action.kind == "W" for order in plan.schedule.values() for action in order)
-    assert plan.evidence is not None and whole.evidence is not None
+    assert plan.evidence is not None
+    assert whole.evidence is not None
     assert not splits or plan.evidence.makespan_ns < whole.evidence.makespan_ns
     assert splits is (what == "the card does, and the host is in time")
 

@@ -64,7 +64,7 @@ class CutLayer(nn.Module):
         self.kept_only: tuple[str, ...] = ()
         """Paths of what it only keeps: no call of the model uses it, so that no update may change it."""
         self._last_use = self._find_last_uses()
-        self._row = self._find_row()
+        self._only = self._find_only()
         self.cut_text = "\n".join(self._render())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CutLayer":
@@ -92,9 +92,9 @@ class CutLayer(nn.Module):
             return self._as_told(arrived)
 
     @property
-    def row(self) -> tuple[nn.Module, ...]:
-        """The modules that are all there is, if so: each takes what the one before it gives. Empty otherwise."""
-        return () if self.changed else tuple(map(self._submodule, self._row))
+    def only(self) -> nn.Module | None:
+        """The module that is all there is, if one is: what arrives goes in, what it gives leaves."""
+        return self._submodule(self._only) if self._only and not self.changed else None
 
     @property
     def steps(self) -> tuple[RecordedCall, ...]:
@@ -226,19 +226,14 @@ class CutLayer(nn.Module):
         made = [result] if isinstance(result, torch.Tensor) else tensors_of(result)
         values.update(zip(step.gives, made, strict=True))
 
-    def _find_row(self) -> tuple[tuple[str, ...], ...]:
-        """The paths of the modules of `row`."""
-        if self._num_constant or self._attributes or len(self._leaves) != 1 or self._leaves[0] in self._arrives:
+    def _find_only(self) -> tuple[str, ...]:
+        """The path of the module that is all there is."""
+        if len(self._steps) != 1 or self._num_constant or self._attributes or self._plain[0] is None:
             return ()
-        row, given = [], self._arrives
-        for step, plain in zip(self._steps, self._plain, strict=True):
-            path, args, named = plain or ((), (), ())
-            takes = tuple(each.number if type(each) is Ref else None for each in args)
-            if not path or named or takes != given or len(step.gives) != 1:
-                return ()
-            row.append(path)
-            given = step.gives
-        return tuple(row) if given == self._leaves else ()
+        path, args, named = self._plain[0]
+        takes = tuple(each.number if type(each) is Ref else None for each in args)
+        is_all = not named and takes == self._arrives and self._steps[0].gives == self._leaves
+        return path if is_all and len(self._leaves) == 1 and self._leaves[0] not in self._arrives else ()
 
     def _find_last_uses(self) -> dict[int, list[int]]:
         last: dict[int, int] = {}

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn, optim
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from planner.execute.torch_versions.bare_step import find_bare_step, is_step_watched
+from torch import nn, optim  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_pre_hook  # noqa: E402
+
+from planner.execute.torch_versions.bare_step import find_bare_step, is_step_watched  # noqa: E402
 
 
 class Own(optim.SGD):
