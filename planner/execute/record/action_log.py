@@ -155,13 +155,10 @@ class ActionLog:
 
     def turn(self, start: Any, cell: str) -> Any:
         """`end` of one cell and `take_up` of the next in one moment."""
-        mark = self.clock.mark()
-        self._taken_up.append(self._last_note)
-        self._spans.append((self.current, start, mark))
-        self.clock.keep_pace(mark)
+        mark = self.end(start)
         if self.on_note is not None:
             self.on_note(cell)
-        self.current, self.since, self._last_note = cell, time.monotonic(), mark
+        self.current, self.is_computing, self._last_note = cell, True, mark
         return mark
 
     @contextmanager
@@ -176,13 +173,14 @@ class ActionLog:
         self.is_computing, self.since = True, time.monotonic()
         return self.clock.mark()
 
-    def end(self, start: Any) -> None:
-        """It is computed, as far as the host knows."""
+    def end(self, start: Any) -> Any:
+        """It is computed, as far as the host knows; gives the mark."""
         end = self.clock.mark()
         self._taken_up.append(self._last_note)
         self._spans.append((self.current, start, end))
         self.clock.keep_pace(end)
         self.is_computing, self.since = False, time.monotonic()
+        return end
 
     def prolong(self) -> None:
         """What was computed since the last action ended belongs to it."""
