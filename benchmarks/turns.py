@@ -5,6 +5,7 @@ one contender tells what that takes and holds by itself. `python -m benchmarks.t
 the executor takes beside a loop by hand: of one process, or DistributedDataParallel on several.
 """
 
+import copy
 import gc
 import json
 import os
@@ -18,9 +19,11 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from unittest import mock
 
 import torch
-from torch import distributed
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.real_torch import FullyShardedData, TorchSchedule, WholeModelData
 from planner.document import parse_plan, render_plan
@@ -28,7 +31,7 @@ from planner.execute.record.memory_use import MemoryMeter
 from planner.execute.run.execution import Execution
 from planner.execute.run.host_process import settle_on_host
 from planner.execute.run.preparation import prepare
-from planner.execute.training import load_training
+from planner.execute.training import Training, as_tuple, load_training
 from tests.planner.execute.orders import make_random_plan
 
 WARM_UP = 2
@@ -40,6 +43,51 @@ RACE_S, BLOCK_S = 8.0, 0.02
 _RUNNERS = {"DDP": WholeModelData, "FSDP2": FullyShardedData}
 
 
+class LoopByHand:
+    """What people write: the model as it is, within DistributedDataParallel on several processes."""
+
+    def __init__(self, factory: str) -> None:
+        given: list[tuple[nn.Module, dict[str, Any]]] = []
+        make = Training.from_module
+
+        def noting(module: nn.Module, **more: Any) -> Training:
+            given.append((copy.deepcopy(module), more))
+            return make(module, **more)
+
+        with mock.patch.object(Training, "from_module", noting):
+            training = load_training(factory)
+        layers = nn.Sequential(*(layer() for layer in training.layers.values()))
+        own = {"batch": training.batch, "loss": training.loss, "optimizer": training.optimizer}
+        self.module, self.more = given[0] if given else (layers, own)
+        self.module.train()
+        self.count, self.rank = distributed.get_world_size(), distributed.get_rank()
+        if self.count > 1:
+            self._loss(0).backward()
+            has_unused = any(each.requires_grad and each.grad is None for each in self.module.parameters())
+            self.module.zero_grad()
+            self.module = DistributedDataParallel(self.module, find_unused_parameters=has_unused)
+        self.optimizer = self.more["optimizer"]([each for each in self.module.parameters() if each.requires_grad])
+
+    def _loss(self, number: int) -> torch.Tensor:
+        inputs, target = self.more["batch"](number)
+        size = len(target) // self.count
+        mine = slice(self.rank * size, (self.rank + 1) * size)
+        if isinstance(inputs, dict):
+            output = self.module(**{name: tensor[mine] for name, tensor in inputs.items()})
+        else:
+            output = self.module(*(tensor[mine] for tensor in as_tuple(inputs)))
+        loss: torch.Tensor = self.more["loss"](output, target[mine])
+        return loss
+
+    def step(self, number: int) -> None:
+        """As a training loop does it."""
+        loss = self._loss(number)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        loss.item()
+
+
 class Contender(Protocol):
     """Trains an iteration at a time."""
 
@@ -48,8 +96,12 @@ class Contender(Protocol):
 
 
 def make_contender(model: str, about: dict[str, Any]) -> Contender:
-    """A plan (`plan`: its file), one of torch's schedules (`schedule`, `stages`, `owners`), or a `wrapper`."""
+    """A `loop` by hand, a plan (`plan`: its file), one of torch's schedules (`schedule`, `stages`, `owners`), or a
+    `wrapper`.
+    """
     about = dict(about)
+    if "loop" in about:
+        return LoopByHand(model)
     if "plan" in about:
         plan = parse_plan(Path(about["plan"]).read_bytes(), source=about["plan"])
         return Execution(prepare(plan, load_training(model)), device=torch.device("cpu"))
@@ -135,7 +187,7 @@ def race(model: str, count: int) -> str:
         folder, first = Path(name), {"rounds": 20, "block": 1}
         whole = replace(plan, stages=(replace(plan.stages[0], layers=names),))
         (folder / "plan.json").write_text(render_plan(whole), encoding="utf-8")
-        about = {"executor": {"plan": str(folder / "plan.json")}, "loop": {"wrapper": "DDP"}}
+        about = {"executor": {"plan": str(folder / "plan.json")}, "loop": {"loop": True}}
         once_s = statistics.median(_race(folder, {"model": model, "contenders": about, **first}, count)[1]["loop"])
         block = max(1, round(BLOCK_S / once_s))
         rounds = max(8, round(RACE_S / (2 * block * once_s)))
