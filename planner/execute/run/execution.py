@@ -132,6 +132,13 @@ class Execution:
         """Whether all processes have the same gradients, added up."""
         self.totals = LossTotals(self.training, weight=self._loss_weight, group=groups.stages[-1], device=device)
         self._forward_pass: ForwardPass | None = None
+        self._settle()
+        teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
+        first = min((rank for team in teams for rank in team), default=self.rank)
+        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
+
+    def _settle(self) -> None:
+        """What is the same in every iteration."""
         self._reductions = self.model.reductions
         self._can_leave_alone = any(stage.wanting for stage in self.stages)
         """Whether an input of a stage here may end without a gradient."""
@@ -142,9 +149,6 @@ class Execution:
         """What losses are multiplied by in place of dividing gradients afterwards."""
         self._is_alone = self._finds_all_alone()
         """Whether gradients and losses are whole once the actions are over: nobody has others, or divides them."""
-        teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
-        first = min((rank for team in teams for rank in team), default=self.rank)
-        torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
 
     def _find_active(self) -> ActiveStages | None:
         """Stages here whose weights come and go with the actions."""
