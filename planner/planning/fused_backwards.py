@@ -54,11 +54,11 @@ def _is_shorter(run: SearchState, plan: Plan, *, number: int) -> bool:
 
 def _is_fusing_shorter(cost: StageCost) -> bool:
     """Whether B is shorter than I and W on the card, or for the host that asks for it, and longer for neither."""
-    gains = [cost.input_grad_ns + cost.weight_grad_ns - cost.backward_ns]
+    saved_ns = [cost.input_grad_ns + cost.weight_grad_ns - cost.backward_ns]
     if cost.clocks:
         _, first, second, whole = (each.host_ns for each in cost.clocks)
-        gains.append(first + second - whole)
-    return min(gains) >= 0 and max(gains) > 0
+        saved_ns.append(first + second - whole)
+    return min(saved_ns) >= 0 and max(saved_ns) > 0
 
 
 def _fused(plan: Plan, stage: int, *, microbatches: Collection[int]) -> Plan:

@@ -153,7 +153,7 @@ class ActionLog:
         self.current, self.is_computing, self.since = cell, True, time.monotonic()
         return mark
 
-    def turn(self, start: Any, cell: str) -> Any:
+    def follow(self, start: Any, cell: str) -> Any:
         """`end` of one cell and `take_up` of the next in one moment."""
         mark = self.end(start)
         if self.on_note is not None:

@@ -45,7 +45,7 @@ class DirectRuntime:
         for cell in self._cells:
             name, is_forward, microbatch = cell
             if cell is not self._cells[0]:
-                start = log.turn(start, name)
+                start = log.follow(start, name)
             if cell is last and is_reduced:
                 self._expect_last(dict(sorted(losses.items())))
             if is_forward:

@@ -101,7 +101,7 @@ def test_one_moment_ends_an_action_and_takes_up_the_next():
     log.on_note = noted.append
     start = log.take_up("0F0")
     assert log.state() == ("0F0", True)
-    start = log.turn(start, "0B0")
+    start = log.follow(start, "0B0")
     assert log.state() == ("0B0", True)
     log.end(start)
     assert log.state() == ("0B0", False)
