@@ -218,6 +218,7 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
 def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
     """Order a stage on a device, of which both microbatches may recompute."""
     from solver_models.instance import ScheduleInstance, StageReplica
+    from solver_models.recomputation.beam_starts import make_beams
     from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation
 
     del searcher, candidate
@@ -231,6 +232,8 @@ def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
     )  # fmt: skip
     search = MicrobatchRecomputation(instance, instance)
     search.anneal(next(search.greedy()), iterations=5, seed=0, temperature=0.1)
+    for beams in make_beams(search):
+        next(beams.search_all(width=2, seed=0, has_time=lambda: False), None)
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:

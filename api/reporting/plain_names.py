@@ -62,6 +62,7 @@ _BOUNDS = {
     "packing": "whole stages on whole devices",
     "counting": "layers counted per device",
     "loop": "layers counted per device",
+    "cuts": "every cut into looped stages",
     "refutation": "every case ruled out",
     "shared": "shared layers",
     "rounded": "layers counted per device",

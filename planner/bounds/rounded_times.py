@@ -1,16 +1,15 @@
-"""Layers that take nearly equal times: the bound of the same problem where they take equal ones, none longer."""
+"""Layers that take nearly equal times: the bound of the same problem where they take equal ones, none longer.
 
-from collections.abc import Iterator
+Certificates of earlier releases name it; `planner.bounds.loop.cuts_bound` is stronger.
+"""
+
 from dataclasses import replace
 
 from planner.problem import Problem
 from profiles.model_profile import LayerCost
 
-TOLERANCES = (50, 120)
-"""Of a time, the thousandths by which others of its class may be longer: measured times differ by 2 %, or by 5 %."""
-
 MAX_TOLERANCE = 1_000
-"""Of a certificate."""
+"""Of a time, the thousandths by which others of its class may be longer, at most."""
 
 _BACKWARD = ("input_grad_ns", "weight_grad_ns")
 _TIMES = ("forward_ns", *_BACKWARD)
@@ -35,16 +34,6 @@ def rounded_problem(problem: Problem, tolerance: int) -> Problem:
         replace(layer, costs=tuple(_rounded(cost, least) for cost in layer.costs)) for layer in problem.profile.layers
     )
     return replace(problem, profile=replace(problem.profile, layers=layers))
-
-
-def rounded_problems(problem: Problem) -> Iterator[tuple[int, Problem]]:
-    """By tolerance, every rounded problem that differs from those before it, and from the problem."""
-    seen = [problem]
-    for tolerance in TOLERANCES:
-        rounded = rounded_problem(problem, tolerance)
-        if rounded not in seen:
-            seen.append(rounded)
-            yield tolerance, rounded
 
 
 def _least_of_classes(times: set[int], tolerance: int) -> dict[int, int]:

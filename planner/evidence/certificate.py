@@ -31,7 +31,7 @@ from planner.bounds.device_packing.packing_effort import MuchToCheckError
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.host_room import with_host_room
 from planner.bounds.listed import listed_bound
-from planner.bounds.loop import loop_bound
+from planner.bounds.loop import cuts_bound, loop_bound
 from planner.bounds.minimum_costs import Least
 from planner.bounds.order import schedule_bound as schedule
 from planner.bounds.order import time_indexed_bound as time_indexed
@@ -154,8 +154,7 @@ def make_bound(
         best = _count(least, best, kind=kind, reached=reached)
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
-    best = _count_cases(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
-    best = _round(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
+    best = _cut(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
@@ -281,36 +280,19 @@ def _count(least: Least, best: Bound, *, kind: str, reached: int | None) -> Boun
     return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **found[1]})
 
 
-def _count_cases(
+def _cut(
     least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None, params: BoundParams
 ) -> Bound:
-    """The bound of a loop with cases of how its stages are filled, if it is above the best so far."""
+    """The bound of a loop by cases of its cuts, if it is above the best so far."""
     optimizer, effort = least.optimizer_ns, int(seconds * params.loop_actions_per_s)
-    if not effort or not loop_bound.applies_to(least):
+    if not effort or not cuts_bound.applies_to(least) or (reached is not None and best.value_ns >= reached):
         return best
     limit, start = None if reached is None else reached - optimizer, max(best.value_ns - optimizer, 0)
-    found = loop_bound.raise_by_cases(least, start, reached=limit, effort=effort, has_time=has_time)
+    found = cuts_bound.raise_bound(least, start, reached=limit, effort=effort, has_time=has_time)
     if found is None:
         return best
     value = found[0] + optimizer
-    return Bound(kind="loop", value_ns=value, certificate={"kind": "loop", "value_ns": value, **found[1]})
-
-
-def _round(
-    least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None, params: BoundParams
-) -> Bound:
-    """The bound of a loop whose nearly equal layers are taken as equal ones, if it is above the best so far."""
-    for tolerance, problem in rounded_times.rounded_problems(least.problem) if loop_bound.applies_to(least) else ():
-        if not has_time() or (reached is not None and best.value_ns >= reached):
-            break
-        rest, found = Least(problem, CostModel(problem)), best
-        for kind in _COUNTED:
-            found = _count(rest, found, kind=kind, reached=reached)
-        found = _count_cases(rest, found, seconds=seconds, has_time=has_time, reached=reached, params=params)
-        if found is not best:
-            fields = {"value_ns": found.value_ns, "tolerance": tolerance, "rest": found.certificate}
-            best = Bound(kind="rounded", value_ns=found.value_ns, certificate={"kind": "rounded", **fields})
-    return best
+    return Bound(kind="cuts", value_ns=value, certificate={"kind": "cuts", "value_ns": value, **found[1]})
 
 
 def _pack(
@@ -792,7 +774,7 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
 def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if devices, or the ranks of a loop, cannot hold all layers and end before it."""
     stated, kind = _positive(certificate), str(certificate["kind"])
-    method = _COUNTED[kind]
+    method = _COUNTED.get(kind, cuts_bound)
     if not method.applies_to(least):
         raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
     deadline = stated - 1 - least.optimizer_ns
@@ -902,6 +884,7 @@ _KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
     "packing": _packing,
     "counting": _counting,
     "loop": _counting,
+    "cuts": _counting,
     "refutation": _refutation,
     "shared": _shared,
     "rounded": _rounded,
@@ -925,6 +908,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "packing": ("cases",),
     "counting": ("unit", "special"),
     "loop": ("ways",),
+    "cuts": ("effort",),
     "refutation": refutation.FIELDS,
     "shared": ("rest",),
     "rounded": ("tolerance", "rest"),

@@ -1,7 +1,7 @@
 """The loop bound: filling, whole layers in time and memory, and draining where stages stand in a loop."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from itertools import islice, pairwise, product
 from typing import Any
@@ -11,9 +11,9 @@ import numpy
 from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals, read_counted
 from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
 from planner.bounds.loop.loop_fillings import RankRooms, StageFillings
-from planner.bounds.loop.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld, layers_of_kinds, num_groups
+from planner.bounds.loop.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld
+from planner.bounds.loop.loop_shapes import MAX_RANKS, LoopShape, hops_ns, num_ranks, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Integers, Least
-from planner.clock import HasTime, always
 
 MAX_CELLS = 400_000
 """Ways to put special layers on ranks, times the ranks, over all loops that there are."""
@@ -21,39 +21,11 @@ MAX_CELLS = 400_000
 MANY_KINDS, MANY_RANKS = 8, 5_000
 """Of more kinds, and of more ranks of all loops, so many times fewer ways to count are tried for each kind."""
 
-MAX_RANKS = 10_000
-"""Ranks of all loops that there are; with more the bound is left out, which would take minutes."""
-
 MAX_EFFORT = 10**8
 """Actions that may be played to refute cases, of one width and number of replicas."""
 
-_FINEST = 400
-"""Values that differ by less than such a part of them are not distinguished by cases."""
-
 MOST_NS = 1 << 53
 """No plan takes as long; a bound that reaches it says that none fits into memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LoopShape:
-    """What a plan in a loop has of devices."""
-
-    kind: LoopKind
-    """Width and replicas."""
-    ranks: int
-    """P, each with a stage at least."""
-    is_interleaved: bool
-    """Whether a rank has more stages than one."""
-
-    def flying(self, count: int) -> Integers:
-        """Per rank: microbatches of each of its stages that it has run forwards of when its first backward begins."""
-        after = self.ranks - numpy.arange(self.ranks)
-        return numpy.minimum(2 * after - 1, self.ranks) if self.is_interleaved else numpy.minimum(after, count)
-
-    def numbers_of_chunks(self, least: Least) -> range:
-        """How many stages its ranks may have."""
-        most = min(least.problem.options.max_stages_per_device, len(least.layers) // self.ranks)
-        return range(2, most + 1) if self.is_interleaved else range(1, 2)
 
 
 class _LoopCounting:
@@ -97,10 +69,10 @@ class _LoopCounting:
         self.all_return = all(edge.has_gradient for edge in edges)
         self.lost = lost_at_ends(self.least, layers.time)
         self.overhead = sum(self.least.overhead)
-        self.shapes, self._looked_at = _shapes_of(self.least, layers.kind), cache(self._look_at)
+        self.shapes, self._looked_at = shapes_of(self.least, layers.kind), cache(self._look_at)
         self.fillings = StageFillings(layers, unit=unit, special=special)
 
-    def _look_at(self, shape: _LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
+    def _look_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
         """What a rank holds; what special layers take of time and memory on every rank; the ways to put them there."""
         layers, count = self.layers, self.least.problem.num_microbatches
         flying = shape.flying(count)
@@ -117,9 +89,9 @@ class _LoopCounting:
         effort = ActionsLeft(self.effort)
         return deadline < 0 or all(self._is_shape_out(shape, deadline, effort=effort) for shape in self.shapes)
 
-    def _is_shape_out(self, shape: _LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
+    def _is_shape_out(self, shape: LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
-        travel = replicas * sum(_hops_ns(self.least, replicas)) * numpy.arange(shape.ranks)
+        travel = replicas * sum(hops_ns(self.least, replicas)) * numpy.arange(shape.ranks)
         lost = self.lost[: shape.ranks] + travel
         time = (replicas * deadline - lost) // count - replicas * self.overhead
         if not shape.is_interleaved and self.all_return:
@@ -134,10 +106,10 @@ class _LoopCounting:
         rooms = RankRooms(room=room, special=special, held=held)
         return self.all_return and shape.ranks > 1 and self._is_played_out(shape, deadline, rooms=rooms, effort=effort)
 
-    def _is_played_out(self, shape: _LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
+    def _is_played_out(self, shape: LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
         """Whether the order ends too late however many units the stages hold, for every number of chunks."""
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
-        there, back = _hops_ns(self.least, replicas)
+        there, back = hops_ns(self.least, replicas)
         for chunks in shape.numbers_of_chunks(self.least):
             if 2 * count * chunks * shape.ranks > effort.left:
                 return False
@@ -149,10 +121,10 @@ class _LoopCounting:
                 return False
         return True
 
-    def _time_between(self, shape: _LoopShape, deadline: int) -> Integers:
+    def _time_between(self, shape: LoopShape, deadline: int) -> Integers:
         """Per rank, with one stage on each: time per microbatch for its layers, by what lies around its backwards."""
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
-        path = self.work + replicas * (shape.ranks - 1) * sum(_hops_ns(self.least, replicas))
+        path = self.work + replicas * (shape.ranks - 1) * sum(hops_ns(self.least, replicas))
         left = replicas * deadline - path
         room = list[int]()
         for ahead in shape.flying(count).tolist():
@@ -184,30 +156,6 @@ def applies_to(least: Least) -> bool:
     )
 
 
-def _shapes_of(least: Least, kind: LoopKind) -> list[_LoopShape]:
-    """Every loop of a kind that the devices and the layers allow, those on most devices first."""
-    problem = least.problem
-    most = min(num_groups(least, kind.width) // kind.replicas, len(least.layers))
-    return [
-        _LoopShape(kind=kind, ranks=ranks, is_interleaved=is_interleaved)
-        for ranks in range(most, 0, -1)
-        for is_interleaved in (False, True)
-        if (problem.options.idle_devices or ranks * kind.replicas * kind.width == least.num_devices)
-        and not (is_interleaved and (problem.num_microbatches % ranks or 2 * ranks > len(least.layers)))
-        and not (is_interleaved and problem.options.max_stages_per_device == 1)
-    ]
-
-
-def _hops_ns(least: Least, replicas: int) -> tuple[int, int]:
-    """What an activation takes to the next stage, and a gradient back if there always is one, at the least."""
-    edges = least.problem.profile.edges
-    there = min((edge.bytes for edge in edges), default=0)
-    back = min((edge.backward_bytes for edge in edges), default=0)
-    has_gradients = all(edge.has_gradient for edge in edges)
-    returning = least.transfer_ns(back // replicas) if has_gradients else 0
-    return least.transfer_ns(there // replicas), returning
-
-
 def open_ranks(num_layers: int, special: Sequence[int], *, ranks: int) -> list[range]:
     """Per special layer: the ranks that may hold it."""
     found = []
@@ -224,7 +172,7 @@ def _cells(least: Least, kind: LoopKind, *, special: Sequence[int]) -> int:
     size = len(least.layers)
     return sum(
         shape.ranks * int(numpy.prod([len(each) for each in open_ranks(size, special, ranks=shape.ranks)], initial=1.0))
-        for shape in _shapes_of(least, kind)
+        for shape in shapes_of(least, kind)
     )
 
 
@@ -233,8 +181,8 @@ def raise_bound(least: Least, start: int, *, reached: int | None = None) -> tupl
 
     `reached`: what a plan takes. It is the least over the kinds, so of each only what is below that is looked at.
     """
-    value, kinds, counts = reached, _open_kinds(least), dict[LoopKind, dict[str, Any]]()
-    if _num_ranks(least, kinds) > MAX_RANKS:
+    value, kinds, counts = reached, open_kinds(least), dict[LoopKind, dict[str, Any]]()
+    if num_ranks(least, kinds) > MAX_RANKS:
         return None
     stride = _stride(least, kinds)
     for layers in sorted(kinds, key=lambda each: each.kind.width * int(each.time.total.sum())):
@@ -246,35 +194,6 @@ def raise_bound(least: Least, start: int, *, reached: int | None = None) -> tupl
     return None if value is None or not rows else (value, {"ways": rows})
 
 
-def raise_by_cases(
-    least: Least, start: int, *, reached: int | None = None, effort: int, has_time: HasTime = always
-) -> tuple[int, dict[str, Any]] | None:
-    """A value above `start`, which is no plan's, by cases that take up to so much effort for each deadline; or None.
-
-    Units are those that show most without cases, with as many special layers as there may be.
-    """
-    kinds, rows = _open_kinds(least), list[dict[str, Any]]()
-    low, high = start, 2 * start if reached is None else reached
-    most = max((shape.ranks for layers in kinds for shape in _shapes_of(least, layers.kind)), default=0)
-    is_short = effort < 2 * most * least.problem.num_microbatches  # for one play of the longest loop
-    if is_short or not kinds or high <= low or _num_ranks(least, kinds) > MAX_RANKS:
-        return None
-    for layers in kinds:
-        most_cells = MAX_CELLS // len(kinds)
-        found = _raise_kind(layers, 0, reached=high, most_cells=most_cells, stride=_stride(least, kinds))
-        if found is None or not has_time():
-            return None
-        few = _few_proposals(layers, most_cells=most_cells)
-        special = max((chosen for unit, chosen in few if unit == found[1]["unit"]), key=len)
-        named = {"special": [least.layers[number].name for number in special], "effort": effort}
-        rows.append({**asdict(layers.kind), **found[1], **named})
-    refutes = read(least, {"ways": rows})
-    while high - low > max(1, low // _FINEST) and has_time():
-        middle = (low + high) // 2
-        low, high = (middle, high) if refutes.is_out_of_reach(middle) else (low, middle)
-    return (low + 1, {"ways": rows}) if low > start else None
-
-
 def _few_proposals(layers: LoopLayers, *, most_cells: int, stride: int = 1) -> list[tuple[int, tuple[int, ...]]]:
     """Units and special layers to count by; of so many evenly chosen ones that do not take too many cells."""
     chosen = islice(proposals(layers.time.total), 0, None, stride)
@@ -283,15 +202,7 @@ def _few_proposals(layers: LoopLayers, *, most_cells: int, stride: int = 1) -> l
 
 def _stride(least: Least, kinds: Sequence[LoopLayers]) -> int:
     """Of so many ways to count of a kind one is tried."""
-    return -(-len(kinds) // MANY_KINDS) * -(-_num_ranks(least, kinds) // MANY_RANKS)
-
-
-def _num_ranks(least: Least, kinds: Sequence[LoopLayers]) -> int:
-    return sum(shape.ranks for layers in kinds for shape in _shapes_of(least, layers.kind))
-
-
-def _open_kinds(least: Least) -> list[LoopLayers]:
-    return [layers for layers in layers_of_kinds(least) if _shapes_of(least, layers.kind)]
+    return -(-len(kinds) // MANY_KINDS) * -(-num_ranks(least, kinds) // MANY_RANKS)
 
 
 def _raise_kind(
@@ -312,7 +223,7 @@ def _raise_kind(
 
 def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
     """The ways to count that a certificate names, one of every kind; raises ValueError if it does not."""
-    kinds, rows = _open_kinds(least), certificate["ways"]
+    kinds, rows = open_kinds(least), certificate["ways"]
     is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and _has_fields(row) for row in rows)
     wanted = [(layers.kind.width, layers.kind.replicas) for layers in kinds]
     if not is_table or not wanted or [(row["width"], row["replicas"]) for row in rows] != wanted:

@@ -9,20 +9,18 @@ rank is closed; other cases split.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 import numpy
 
 from planner.bounds.loop.loop_order import LoopOrder
 from planner.bounds.minimum_costs import Integers
 
-_MOST_FILLINGS = 20_000
+MOST_FILLINGS = 20_000
 """Fillings of the stages of ranks, over all ranks, of one question."""
 
-_CASES_AT_ONCE = 4_096
-"""Cases that are played together."""
-
-_CASES_PER_STEP = 256
-"""Cases that take about as long as what every action of a play takes once."""
+_PLAYED_AT_ONCE = 4_096
+"""Plays that are done together."""
 
 NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 """Less, and more, units than any rank holds."""
@@ -31,24 +29,59 @@ NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 class ActionsLeft:
     """Actions that may be played yet; a play of many cases counts for several."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, left: int, *, cases_per_step: int = 256, cases_at_once: int = 4_096) -> None:
+        """`cases_per_step`: as many take about as long as what every action of a play takes once.
+
+        `cases_at_once`: for as many ways of a case all are looked at together.
+        """
+        self.left, self.cases_at_once, self._cases_per_step = left, cases_at_once, cases_per_step
 
     def take(self, actions: int, *, cases: int) -> bool:
         """Whether a play of so many cases is still paid for."""
-        self.left -= actions * (1 + cases // _CASES_PER_STEP)
+        self.left -= actions * (1 + cases // self._cases_per_step)
         return self.left >= 0
+
+
+class LoopQuestion(Protocol):
+    """Whether the stages of a loop can hold all units of layers and end in time."""
+
+    @property
+    def order(self) -> LoopOrder:
+        """Order of the actions of all ranks."""
+        ...
+
+    @property
+    def units(self) -> int:
+        """Units of all layers."""
+        ...
+
+    @property
+    def hops(self) -> tuple[int, int]:
+        """What an activation takes to the next stage, and a gradient to the one before."""
+        ...
+
+    @property
+    def num_actions(self) -> int:
+        """What a play is counted as."""
+        ...
+
+    def fillings(self) -> list[list[tuple[int, ...]]] | None:
+        """Per rank: the units of its stages, for every way to fill them; None where these are too many."""
+        ...
+
+    def times(self, lower: Integers, upper: Integers) -> Integers:
+        """[2, stages, cases] what stages take at least that hold from `lower` to `upper` units, [cases, stages]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFilling:
-    """A question: whether the stages of a loop can hold so many units of layers and end in time.
+    """Stages that hold units of layers, wherever these are.
 
     Stage s with n units takes at least `base[:, s] + n x unit` for an F and for a backward pass.
     """
 
     order: LoopOrder
-    """Order of the actions of all ranks."""
     base: Integers
     """[2, stages] what special layers and overheads take in every stage."""
     unit: Integers
@@ -60,12 +93,33 @@ class LoopFilling:
     rooms: Integers
     """[ranks] units that all stages of a rank have at most."""
     units: int
-    """Units of all layers."""
     hops: tuple[int, int]
-    """What an activation takes to the next stage, and a gradient to the one before."""
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of all ranks."""
+        return len(self.order.steps)
+
+    def fillings(self) -> list[list[tuple[int, ...]]] | None:
+        """Per rank: numbers within the limits of its stages that fit into its room, and leave none too many."""
+        ranks, found = len(self.rooms), list[list[tuple[int, ...]]]()
+        slack = int(self.rooms.sum()) - self.units
+        for rank, most in enumerate(self.rooms.tolist()):
+            limits = [(int(self.lower[s]), int(self.upper[s])) for s in range(rank, len(self.lower), ranks)]
+            left = MOST_FILLINGS - sum(map(len, found))
+            found.append(list(islice(_fillings(limits, least=most - slack, most=most), left + 1)))
+            if len(found[-1]) > left:
+                return None
+        return found
+
+    def times(self, lower: Integers, upper: Integers) -> Integers:
+        """[2, stages, cases] by the least units alone."""
+        del upper
+        times: Integers = self.base[:, :, None] + self.unit[:, None, None] * lower.T
+        return times
 
 
-def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> bool:
+def is_refuted(question: LoopQuestion, deadline: int, *, effort: ActionsLeft) -> bool:
     """Whether no stages of so many units end within the deadline; False also where the effort does not suffice.
 
     Proof. The order is fixed, so that when all has ended is a longest path, which no stage shortens by taking longer. A
@@ -76,14 +130,14 @@ def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> b
     rank to which nothing is left is refuted; another is split by the fillings of one rank; one that has a single way
     for every rank, and ends in time, is not refuted.
     """
-    fillings = _all_fillings(filling)
+    fillings = question.fillings()
     if fillings is None or not effort.take(sum(map(len, fillings)), cases=0):
         return False
     if not all(fillings):
         return True
-    search = _OpenCases(filling, fillings, deadline=deadline, effort=effort)
+    search = _OpenCases(question, fillings, deadline=deadline, effort=effort)
     cases = [numpy.ones(search.num_fillings, dtype=bool)]
-    at_once = max(1, _CASES_AT_ONCE // search.num_fillings)
+    at_once = max(1, effort.cases_at_once // search.num_fillings)
     while cases:
         batch, cases = numpy.array(cases[-at_once:]), cases[:-at_once]
         left = search.cross_out(batch)
@@ -95,19 +149,6 @@ def is_refuted(filling: LoopFilling, deadline: int, *, effort: ActionsLeft) -> b
                 return False
             cases += parts
     return True
-
-
-def _all_fillings(filling: LoopFilling) -> list[list[tuple[int, ...]]] | None:
-    """Per rank: the units of its stages, for every way to fill them; None where these are too many."""
-    ranks, found = len(filling.rooms), list[list[tuple[int, ...]]]()
-    slack = int(filling.rooms.sum()) - filling.units
-    for rank, most in enumerate(filling.rooms.tolist()):
-        limits = [(int(filling.lower[s]), int(filling.upper[s])) for s in range(rank, len(filling.lower), ranks)]
-        left = _MOST_FILLINGS - sum(map(len, found))
-        found.append(list(islice(_fillings(limits, least=most - slack, most=most), left + 1)))
-        if len(found[-1]) > left:
-            return None
-    return found
 
 
 def _fillings(limits: Sequence[tuple[int, int]], *, least: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -126,9 +167,14 @@ class _OpenCases:
     """Cases of a question, each a row that says which fillings of ranks are left; those of a rank stand together."""
 
     def __init__(
-        self, filling: LoopFilling, fillings: Sequence[Sequence[tuple[int, ...]]], *, deadline: int, effort: ActionsLeft
+        self,
+        question: LoopQuestion,
+        fillings: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        deadline: int,
+        effort: ActionsLeft,
     ) -> None:
-        self.filling, self.deadline, self.effort = filling, deadline, effort
+        self.question, self.deadline, self.effort = question, deadline, effort
         self.ranks, self.num_fillings = len(fillings), sum(map(len, fillings))
         self.sizes = numpy.array([row for rows in fillings for row in rows], dtype=numpy.int64)
         """[ways, chunks] units of the rank's stages."""
@@ -142,14 +188,15 @@ class _OpenCases:
     def cross_out(self, cases: Integers) -> Integers | None:
         """The cases that are not refuted, without the ways that are in no plan; None where the effort is used up."""
         done, changed = list[Integers](), cases
-        least = numpy.full((len(cases), len(self.filling.lower)), -1, dtype=numpy.int64)
+        times = numpy.full((2, self.question.order.stages, len(cases)), -1, dtype=numpy.int64)
         while len(changed):
             changed, kept = self._count(changed)
-            sizes = self._least_sizes(changed)
-            is_new = (sizes > least[kept]).any(axis=1)
+            sizes = self._sizes(changed)
+            now = self.question.times(*sizes)
+            is_new = (now > times[:, :, kept]).any(axis=(0, 1))
             done.append(changed[~is_new])
-            changed, least = changed[is_new], sizes[is_new]
-            if not self._play(changed, least):
+            changed, times = changed[is_new], now[:, :, is_new]
+            if not self._play(changed, [each[is_new] for each in sizes]):
                 return None
         return numpy.concatenate(done)
 
@@ -166,29 +213,32 @@ class _OpenCases:
             cases, kept, most, least = cases[is_open], kept[is_open], most[is_open], least[is_open]
             others = most.sum(axis=1, keepdims=True) - most, least.sum(axis=1, keepdims=True) - least
             high, low = (self.totals + each[:, self.rank] for each in others)
-            cases = cases & (high >= self.filling.units) & (low <= self.filling.units)
+            cases = cases & (high >= self.question.units) & (low <= self.question.units)
         return cases, kept
 
-    def _least_sizes(self, cases: Integers) -> Integers:
-        """[cases, stages] the least units of every stage."""
-        found = numpy.empty((len(cases), self.sizes.shape[1], self.ranks), dtype=numpy.int64)
-        for chunk, sizes in enumerate(self.sizes.T):
-            found[:, chunk] = numpy.minimum.reduceat(numpy.where(cases, sizes, ALL_LEFT), self.first, axis=1)
-        return found.reshape(len(cases), self.sizes.shape[1] * self.ranks)
+    def _sizes(self, cases: Integers) -> list[Integers]:
+        """[cases, stages] the least units of every stage, and the most."""
+        found = []
+        for edge, none in ((numpy.minimum, ALL_LEFT), (numpy.maximum, NONE_LEFT)):
+            rows = numpy.empty((len(cases), self.sizes.shape[1], self.ranks), dtype=numpy.int64)
+            for chunk, sizes in enumerate(self.sizes.T):
+                rows[:, chunk] = edge.reduceat(numpy.where(cases, sizes, none), self.first, axis=1)
+            found.append(rows.reshape(len(cases), self.sizes.shape[1] * self.ranks))
+        return found
 
-    def _play(self, cases: Integers, least: Integers) -> bool:
+    def _play(self, cases: Integers, sizes: Sequence[Integers]) -> bool:
         """Take out of the cases the ways that end too late; whether the effort sufficed."""
-        has_choice = self._num_left(cases) > 1
+        has_choice, order = self._num_left(cases) > 1, self.question.order
         chosen = cases & (has_choice | (numpy.arange(self.ranks) == 0))[:, self.rank]
         owners, fillings = numpy.nonzero(chosen)
-        for begin in range(0, len(owners), _CASES_AT_ONCE):
-            owner, filling = owners[begin : begin + _CASES_AT_ONCE], fillings[begin : begin + _CASES_AT_ONCE]
-            if not self.effort.take(len(self.filling.order.steps), cases=len(filling)):
+        for begin in range(0, len(owners), _PLAYED_AT_ONCE):
+            owner, filling = owners[begin : begin + _PLAYED_AT_ONCE], fillings[begin : begin + _PLAYED_AT_ONCE]
+            if not self.effort.take(self.question.num_actions, cases=len(filling)):
                 return False
-            sizes = least[owner]
-            numpy.put_along_axis(sizes, self.stages[filling], self.sizes[filling], axis=1)
-            times = self.filling.base[:, :, None] + self.filling.unit[:, None, None] * sizes.T
-            is_late = self.filling.order.play(times, hops=self.filling.hops) > self.deadline
+            limits = [each[owner] for each in sizes]
+            for each in limits:
+                numpy.put_along_axis(each, self.stages[filling], self.sizes[filling], axis=1)
+            is_late = order.play(self.question.times(*limits), hops=self.question.hops) > self.deadline
             cases[owner[is_late], filling[is_late]] = False
         return True
 

@@ -23,6 +23,9 @@ from profiles.model_profile import Layer, WidthBytes
 _BEYOND = 1 << 62
 """Sums beyond it are not compared: then memory is left out."""
 
+NOT_ENOUGH = 1 << 52
+"""What recomputation adds where it cannot make room."""
+
 SHARES = 1 << 10
 """Parts in which the share of the forwards in the work is counted."""
 
@@ -97,6 +100,25 @@ class LoopLayers:
     def longest_ns(self) -> int:
         """What a rank with all layers has to do of a microbatch at most, if it recomputes by the quickest ways."""
         return int(self.time.total.sum() + self.extra[self.extra < _BEYOND].sum())
+
+    def least_extra(self, flying: Integers) -> Integers:
+        """[ranks, layers] what recomputation adds on a rank for so many layers; beyond any time where none fit.
+
+        Layers need no less memory than as many of those that need least. Each that recomputes frees no more than the
+        layer that frees most, and takes no less time than as many of those that recompute soonest.
+        """
+        found = numpy.zeros((len(flying), len(self.state) + 1), dtype=numpy.int64)
+        if not self.counts_memory:
+            return found
+        quickest = numpy.concatenate(([0], numpy.cumsum(numpy.sort(numpy.minimum(self.extra, NOT_ENOUGH)))))
+        most = int((self.stash - self.held).max())
+        for row, each in zip(found, flying.tolist(), strict=True):
+            need = numpy.sort(self.kind.replicas * self.state + each * self.stash)
+            missing = numpy.maximum(numpy.cumsum(need) - self.kind.replicas * self.usable, 0)
+            freeing = -(-missing // (each * most)) if most else (missing > 0) * (len(need) + 1)
+            is_enough = freeing <= numpy.arange(1, len(need) + 1)
+            row[1:] = numpy.where(is_enough, quickest[numpy.minimum(freeing, len(need))], NOT_ENOUGH)
+        return found
 
     @cached_property
     def _entries(self) -> list[Layer | WidthBytes]:

@@ -2,12 +2,18 @@
 
 Stages and devices are given, any order is allowed. Time is cut into cells, and durations are rounded down to whole
 cells. The rows are inequalities between counts; multipliers of the rows show that they contradict each other.
+
+Proof. Multiplied by integers from 0 and added up, the rows say that counts at some prices add up to at most a number.
+A count lies between 0 and all microbatches, and those of a stage replica that has its devices to itself are a path
+(`device_paths`): where the least sum is above that number, no counts fulfil the rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import gcd
 
+from planner.bounds.order.device_paths import Memory, StateGraph, make_graph
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
 from planner.plan import Stage
@@ -21,6 +27,10 @@ _KINDS = 5
 
 MOST_TERMS = 3_000_000
 """Terms of all rows, at most: more take too long to check."""
+MOST_PLACES = 4_000_000
+"""States times cells of all paths, at most; certificates rely on it, and longer ones take too long to check."""
+_MOST_SOUGHT = 60_000
+"""The same of paths that multipliers are sought with."""
 _MOST_UNITS = 1 << 10
 """Memory is counted in at most so many units per device."""
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
@@ -43,10 +53,26 @@ class CellRow:
     most: int
     is_end: bool = False
     """Whether it says that everything is done in the end."""
+    owner: int = -1
+    """The stage replica whose paths fulfil it in any case; -1 for none."""
 
 
-_Solve = Callable[[Sequence[CellRow], tuple[int, int]], "tuple[float, _Multipliers] | None"]
-"""(rows, (columns, most of a column)) to (by how many microbatches the ends are missed, multipliers); None: no time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """What a stage replica alone on its devices can do until the last cell."""
+
+    graph: StateGraph
+    columns: tuple[range, ...]
+    """Counts of each kind, one per cell."""
+    owner: int
+    """The stage replica."""
+
+
+_Solve = Callable[..., "tuple[float, _Multipliers] | None"]
+"""(rows, (columns, most of a column), paths=...) to (by how many microbatches the ends are missed, multipliers).
+
+None: there was no time.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +90,11 @@ class _Replica:
     kept: int
     """From I to the end of W."""
     closing: int
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """What each kind takes."""
+        return (self.forward, self.forward, *self.returning, self.rest)
 
 
 def applies_to(problem: Problem) -> bool:
@@ -125,6 +156,8 @@ class TimeIndexed:
         self.tail_ns = min(laid_out.tail_ns for laid_out in both)
         self.room, self.units = _room(problem, both)
         self.replicas = [self._replica(both, number) for number in range(len(both[0].replicas))]
+        self.graphs = [self._graph(n) for n in range(len(self.replicas))]
+        """Of those alone on their devices."""
         transfers = both[_KEPT].transfers
         self.forwards = sorted(
             (each.sender, each.receiver, each.ticks // cell_ns) for each in transfers if not each.is_backward
@@ -154,6 +187,29 @@ class TimeIndexed:
             kept=min(min(cost.weight_stash_bytes, cost.whole_backward_bytes) for cost in costs) // unit,
             closing=closing // self.cell_ns,
         )
+
+    def _graph(self, number: int) -> StateGraph | None:
+        own = self.replicas[number]
+        if any(other is not own and set(other.devices) & set(own.devices) for other in self.replicas):
+            return None
+        room = min(self.room[device] for device in own.devices)
+        memory = Memory(room=room, held=own.held, during=own.during, waiting=own.kept)
+        return make_graph(memory, own.cells, count=self.count)
+
+    def paths(self, cells: int) -> list[Paths]:
+        """Those of all stage replicas that have some; none where they are too long."""
+        found: list[Paths] = []
+        if self.places(cells) > MOST_PLACES:
+            return found
+        for n, graph in enumerate(self.graphs):
+            first = [(n * _KINDS + kind) * (cells + 1) for kind in range(_KINDS)]
+            columns = tuple(range(begin, begin + cells + 1) for begin in first)
+            found += [] if graph is None else [Paths(graph=graph, columns=columns, owner=n)]
+        return found
+
+    def places(self, cells: int) -> int:
+        """States times cells of all paths."""
+        return sum(graph.num_states for graph in self.graphs if graph is not None) * (cells + 1)
 
     def cells(self, value_ns: int) -> int:
         """Whole cells until the last action of a plan that takes `value_ns` may end; negative if there is no time."""
@@ -194,12 +250,12 @@ class _CellRows:
             column = (n * _KINDS + kind) * (self.cells + 1) + min(t, self.cells)
             terms[column] = terms.get(column, 0) + factor
 
-    def row(self, *entries: _Entry, most: int = 0, is_end: bool = False) -> CellRow:
+    def row(self, *entries: _Entry, most: int = 0, is_end: bool = False, owner: int = -1) -> CellRow:
         """Of what has begun."""
         terms: dict[int, int] = {}
         for entry in entries:
             self.begun(terms, entry)
-        return CellRow({column: factor for column, factor in terms.items() if factor}, most, is_end)
+        return CellRow({column: factor for column, factor in terms.items() if factor}, most, is_end, owner)
 
     def forwards(self, n: int, t: int, *, factor: int) -> list[_Entry]:
         """F that have begun by t."""
@@ -237,7 +293,7 @@ class _CellRows:
         for t in range(last + 1):
             for kind in range(_KINDS):
                 if t:
-                    yield self.row((n, kind, t - 1, 1), (n, kind, t, -1))
+                    yield self.row((n, kind, t - 1, 1), (n, kind, t, -1), owner=n)
             for variant in (_KEPT, _RECOMPUTED):
                 yield self.row((n, _I + variant, t, 1), (n, _F + variant, t - lag, -1))
             yield self.row((n, _W, t, 1), *self.returned(n, t, factor=-1))
@@ -264,10 +320,9 @@ class _CellRows:
         entries: list[_Entry] = []
         for n in numbers:
             own = self.model.replicas[n]
-            times = (own.forward, own.forward, *own.returning, own.rest)
-            for kind, time in enumerate(times):
+            for kind, time in enumerate(own.cells):
                 entries += [(n, kind, t, 1), (n, kind, t - time, -1)] if time else []
-        return self.row(*entries, most=1)
+        return self.row(*entries, most=1, owner=numbers[0])
 
     def _memory(self, device: str, numbers: Sequence[int], *, t: int) -> CellRow:
         """What a device holds once all is done that ends by t, and what is running has begun."""
@@ -280,7 +335,7 @@ class _CellRows:
                 entries += [(n, _I + variant, t, during), (n, _I + variant, ended, -during)]
                 entries += [(n, _I + variant, ended, own.kept)]
             entries.append((n, _W, t - own.rest, -own.kept))
-        return self.row(*entries, most=self.model.room[device])
+        return self.row(*entries, most=self.model.room[device], owner=numbers[0])
 
 
 def _room(problem: Problem, both: tuple[LaidOut, LaidOut]) -> tuple[dict[str, int], dict[str, int]]:
@@ -312,23 +367,48 @@ def _common_divisor(both: tuple[LaidOut, LaidOut], unit: int) -> int:
     return common if common >= unit else unit
 
 
-def is_contradiction(rows: Sequence[CellRow], multipliers: _Multipliers, *, most: int) -> bool:
-    """Whether the rows, each multiplied by an integer from 0, add up to what no counts from 0 to `most` fulfil."""
+def is_contradiction(
+    rows: Sequence[CellRow], multipliers: _Multipliers, *, most: int, paths: Sequence[Paths] = ()
+) -> bool:
+    """Whether the rows, each multiplied by an integer from 0, add up to what no counts from 0 to `most` fulfil.
+
+    `paths`: of stage replicas whose counts are one of them each.
+    """
     total, bound = dict[int, int](), 0
     for number, factor in multipliers:
         row = rows[number]
         bound += factor * row.most
         for column, coefficient in row.terms.items():
             total[column] = total.get(column, 0) + factor * coefficient
-    return most * sum(value for value in total.values() if value < 0) > bound
+    least = most * sum(value for value in total.values() if value < 0)
+    return least > bound or least + sum(_gain(own, total, most=most) for own in paths) > bound
+
+
+def _gain(paths: Paths, total: dict[int, int], *, most: int) -> int:
+    """By how much the least sum of a stage replica is larger since it is that of a path, 0 at least."""
+    kinds = {move.kind for move in paths.graph.moves}
+    begun = [[total.get(column, 0) for column in columns] for columns in paths.columns]
+    alone = most * sum(value for kind in kinds for value in begun[kind] if value < 0)
+    # a start counts from its cell to the last
+    prices = [list(accumulate(reversed(own)))[::-1] for own in begun]
+    least = paths.graph.least_price(prices, cells=len(paths.columns[0]) - 1)
+    return 0 if least is None else max(0, least - alone)
 
 
 def raise_bound(
-    problem: Problem, costs: CostModel, *, start_ns: int, most_ns: int, solve: _Solve, most_cells: int
+    problem: Problem,
+    costs: CostModel,
+    *,
+    start_ns: int,
+    most_ns: int,
+    solve: _Solve,
+    most_cells: int,
+    has_paths: bool = False,
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
 
-    Missed ends fall about evenly with time, so that a secant leads to the last time at which some are missed.
+    `has_paths`: whether multipliers are sought that say most together with paths, which takes longer. Missed ends fall
+    about evenly with time, so that a secant leads to the last time at which some are missed.
     """
     lengths = choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)
     if not lengths:
@@ -338,13 +418,13 @@ def raise_bound(
     best: tuple[int, dict[str, object]] | None = None
     known: list[tuple[int, float]] = []
     at = max(low + 1, 0)
-    while low < at <= high and model.size(at) <= MOST_TERMS:
-        rows = model.rows(at)
-        found = solve(rows, (model.num_columns(at), model.count))
+    while low < at <= high and model.size(at) <= MOST_TERMS and (not has_paths or model.places(at) <= _MOST_SOUGHT):
+        rows, paths = model.rows(at), model.paths(at)
+        found = solve(rows, (model.num_columns(at), model.count), paths=paths if has_paths else ())
         if found is None:
             break
         missed, multipliers = found
-        if is_contradiction(rows, multipliers, most=model.count):
+        if is_contradiction(rows, multipliers, most=model.count, paths=paths):
             low = at
             fields: dict[str, object] = {"cell_ns": model.cell_ns, "multipliers": [list(pair) for pair in multipliers]}
             best = model.value_ns(at), fields
@@ -383,4 +463,4 @@ def is_out_of_reach(
     rows = model.rows(cells)
     if any(number >= len(rows) for number, _ in multipliers):
         raise ValueError("certificate: multipliers name rows that are not there; make the bound again")
-    return is_contradiction(rows, multipliers, most=model.count)
+    return is_contradiction(rows, multipliers, most=model.count, paths=model.paths(cells))

@@ -20,6 +20,7 @@ from planner.planning.starts.conversions import stages_of
 from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
+from solver_models.recomputation.beam_starts import BeamStarts, make_beams
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 
 _FIRST_WORK, _MOST_WORK = 32_000_000, 256_000_000
@@ -50,6 +51,8 @@ _WINDOWS_EVERY = 3
 """Steps of the same stages of which one is windows."""
 _COUNTED_WINDOWS = 4
 """Windows of a step where rounds are counted."""
+_BEAM_WIDTH, _MOST_WIDTH = 64, 4_096
+"""Nodes of a first beam; of the next four times as many, up to a limit."""
 _KEPT = 4
 """Orders that are kept of the same stages."""
 _PATIENCE = 3
@@ -68,6 +71,10 @@ class _Ordered:
     pool: list[RecomputedOrders] = field(default_factory=list)
     starts: list[RecomputedOrders]
     """Of which CP-SAT says first what recomputes."""
+    beams: list[BeamStarts]
+    """Of stages that are a chain."""
+    width: int = _BEAM_WIDTH
+    """Of the next beams."""
     is_exact: bool = False
     """Whether CP-SAT was given them whole."""
     is_closed: bool = False
@@ -81,11 +88,6 @@ class _Ordered:
         """Keep the best of what is new; of orders that end together the latest."""
         ends = {each.end: each for each in (*self.pool, *found)}
         self.pool = [ends[end] for end in sorted(ends)][:_KEPT]
-
-
-def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecomputeImprover":
-    """The part of the search."""
-    return MicrobatchRecomputeImprover(run, search)
 
 
 class MicrobatchRecomputeImprover(DecisionImprover):
@@ -143,7 +145,9 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         start, number = chosen.pool[chosen.steps % len(chosen.pool)], chosen.steps
         chosen.steps += 1
         actions = chosen.search.num_actions
-        if chosen.starts:
+        if chosen.beams and number % 2 == 0 and chosen.width <= self._most_width():
+            self._start_beams(chosen)
+        elif chosen.starts:
             self._start_cp_sat(chosen, chosen.starts.pop(), windows=False)
         elif actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
             chosen.is_exact = True
@@ -152,6 +156,26 @@ class MicrobatchRecomputeImprover(DecisionImprover):
             self._start_cp_sat(chosen, chosen.pool[0], windows=True)
         else:
             self._start_annealing(chosen, start, temperature=_TEMPERATURES[number % len(_TEMPERATURES)])
+
+    def _most_width(self) -> int:
+        """Of beams; where rounds are counted, of the first ones."""
+        return _MOST_WIDTH if self.run.limits.max_rounds is None else _BEAM_WIDTH
+
+    def _start_beams(self, chosen: _Ordered) -> None:
+        """Search beams, each time wider."""
+        width, seed = chosen.width, (self.run.limits.seed * 1_000_003 + self.step) % 2**31
+        chosen.width *= 4
+
+        def search() -> RecomputedOrders:
+            found = (
+                each
+                for beams in chosen.beams
+                for each in beams.search_all(width=width, seed=seed, has_time=self._has_time)
+            )
+            return min(found, key=lambda each: each.end, default=chosen.pool[0])
+
+        most_s = _MOST_SHARE * self.run.limits.time_limit_s
+        self.run.window.start([search], partial(self._take_in, chosen=chosen), expected_s=most_s)
 
     def _start_annealing(self, chosen: _Ordered, start: RecomputedOrders, *, temperature: float) -> None:
         work = chosen.work
@@ -251,7 +275,8 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         starts = [min(found, key=lambda each: each.end) for found in map(list, kinds) if found]
         is_small = search.num_actions <= _WINDOWS_ACTIONS
         worst_first = sorted(starts, key=lambda each: -each.end) if is_small else []
-        found = _Ordered(stages=stages, search=search, work=self._work(_FIRST_WORK), starts=worst_first)
+        beams, work = make_beams(search), self._work(_FIRST_WORK)
+        found = _Ordered(stages=stages, search=search, work=work, starts=worst_first, beams=beams)
         found.keep(starts)
         return found
 
@@ -281,6 +306,9 @@ class MicrobatchRecomputeImprover(DecisionImprover):
             _recomputing(stage, row) for stage, row in zip(chosen.stages, found.recomputed.tolist(), strict=True)
         )
         self.run.propose(make_plan_from_orders(self.run.problem, stages, device_orders=device_orders), source=self.name)
+
+
+make_improver = MicrobatchRecomputeImprover
 
 
 def _key(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

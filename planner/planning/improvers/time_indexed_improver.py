@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from planner.bounds.order import time_indexed_bound
-from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, TimeIndexed
+from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, Paths, TimeIndexed
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
-_MOST_CELLS = (100, 1_000)
-"""Of a first look, and of a finer one."""
+_LOOKS = ((100, False), (1_000, False), (100, True), (1_000, True))
+"""Most cells of a first look and of a finer one, each without paths and with them, which takes longer."""
+_MOST_CELLS = 1_000
 _SHARE = 0.4
 """Of the time left, what the bound takes at most, and then the claim."""
 _CLAIMED_COLUMNS = 1_500
@@ -69,17 +70,20 @@ class TimeIndexedImprover:
         assert run.lower_bound is not None
         assert run.incumbent_ns is not None
 
-        def solve(rows: Sequence[CellRow], shape: tuple[int, int]) -> tuple[float, list[tuple[int, int]]] | None:
+        def solve(
+            rows: Sequence[CellRow], shape: tuple[int, int], *, paths: Sequence[Paths]
+        ) -> tuple[float, list[tuple[int, int]]] | None:
             left = until - run.elapsed_s
             if left <= 0:
                 return None
-            return find_multipliers(rows, shape, time_limit_s=left, should_stop=run.should_stop)
+            return find_multipliers(rows, shape, paths=paths, time_limit_s=left, should_stop=run.should_stop)
 
         best, start_ns = None, run.lower_bound.value_ns
-        for most_cells in _MOST_CELLS:
+        for most_cells, has_paths in _LOOKS:
             found = time_indexed_bound.raise_bound(
-                run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells
-            )
+                run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells,
+                has_paths=has_paths,
+            )  # fmt: skip
             if found is not None:
                 best, start_ns = found, found[0]
         return best
@@ -94,9 +98,7 @@ class TimeIndexedImprover:
     def _model(self, incumbent_ns: int) -> tuple[TimeIndexed, int] | None:
         """The rows of plans that are better than the incumbent, and their cells."""
         run = self.run
-        lengths = time_indexed_bound.choose_cells(
-            run.problem, run.costs, value_ns=incumbent_ns, most_cells=_MOST_CELLS[-1]
-        )
+        lengths = time_indexed_bound.choose_cells(run.problem, run.costs, value_ns=incumbent_ns, most_cells=_MOST_CELLS)
         if not lengths:
             return None
         model = TimeIndexed(run.problem, run.costs, cell_ns=lengths[0])

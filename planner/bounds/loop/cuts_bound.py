@@ -1,0 +1,124 @@
+"""The cuts bound: no cut of a chain into the stages of a loop ends in time, by cases of how many layers they hold."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import numpy
+
+from planner.bounds.counting import lost_at_ends
+from planner.bounds.loop import loop_bound
+from planner.bounds.loop.loop_bound import MAX_EFFORT
+from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
+from planner.bounds.loop.loop_cuts import LoopCuts, WindowTables
+from planner.bounds.loop.loop_layers import LoopLayers
+from planner.bounds.loop.loop_shapes import LoopShape, hops_ns, open_kinds, shapes_of
+from planner.bounds.minimum_costs import Integers, Least
+from planner.clock import HasTime, always
+
+MAX_LAYERS = 256
+"""Of longer chains no tables are made."""
+
+_MAX_STAGES = 5_000
+"""Stages of all loops that there are, of all widths and replicas."""
+
+_FINEST = 400
+"""Values that differ by less than such a part of them are not distinguished."""
+
+
+class _KindCuts:
+    """The cuts of one width and number of replicas."""
+
+    def __init__(self, layers: LoopLayers) -> None:
+        self.layers, self.least = layers, layers.least
+        time, edges = layers.time, self.least.problem.profile.edges
+        self.tables = WindowTables(numpy.stack([time.forward, time.backward]))
+        self.total = numpy.sort(time.total)[::-1]
+        self.lost = lost_at_ends(self.least, time)
+        self.all_return = all(edge.has_gradient for edge in edges)
+        self.overhead = layers.kind.replicas * numpy.array(self.least.overhead)
+        self._alone = cache(WindowTables(time.total[None]).alone)
+        self._extra = cache(self._extra_of)
+
+    def _extra_of(self, shape: LoopShape) -> Integers:
+        """[ranks, layers] what recomputation adds for so many layers on a rank."""
+        return self.layers.least_extra(shape.flying(self.least.problem.num_microbatches))
+
+    def is_out_of_reach(self, deadline: int, *, effort: ActionsLeft) -> bool:
+        """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
+        shapes = shapes_of(self.least, self.layers.kind)
+        questions = (each for shape in shapes for each in self._questions(shape, deadline))
+        return all(self._is_out(question, effort=effort) for question in questions)
+
+    def _questions(self, shape: LoopShape, deadline: int) -> Iterator[LoopCuts]:
+        """One for every number of stages per rank."""
+        least, replicas, count = self.least, shape.kind.replicas, self.least.problem.num_microbatches
+        hops = (0, 0) if shape.ranks == 1 else hops_ns(least, replicas)
+        travel = replicas * sum(hops) * numpy.arange(shape.ranks)
+        time = (replicas * deadline - self.lost[: shape.ranks] - travel) // count
+        for chunks in shape.numbers_of_chunks(least):
+            yield LoopCuts(
+                ranks=shape.ranks,
+                chunks=chunks,
+                count=count,
+                tables=self.tables,
+                alone=self._alone(shape.ranks * chunks),
+                total=self.total,
+                extra=self._extra(shape),
+                rooms=time - chunks * int(self.overhead.sum()),
+                deadline=replicas * deadline,
+                all_return=self.all_return,
+                overhead=self.overhead,
+                hops=(replicas * hops[0], replicas * hops[1]),
+            )
+
+    def _is_out(self, question: LoopCuts, *, effort: ActionsLeft) -> bool:
+        fillings = question.fillings()
+        if fillings is None or all(fillings):
+            is_short = fillings is None or not self.all_return or question.num_actions > effort.left
+            return not is_short and is_refuted(question, question.deadline, effort=effort)
+        return True
+
+
+class _AllCuts:
+    """The cuts of every width and number of replicas."""
+
+    def __init__(self, kinds: list[LoopLayers], *, effort: int) -> None:
+        self.kinds, self.effort = [_KindCuts(layers) for layers in kinds], effort
+
+    def is_out_of_reach(self, deadline: int) -> bool:
+        """Whether no plan at all ends within `deadline` (without the optimizer)."""
+        effort = ActionsLeft(self.effort, cases_per_step=1_024, cases_at_once=16_384)
+        return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=effort) for kind in self.kinds)
+
+
+def applies_to(least: Least) -> bool:
+    """Stages stand in a loop, and there are neither too many layers nor too many loops."""
+    if not loop_bound.applies_to(least) or len(least.layers) > MAX_LAYERS:
+        return False
+    shapes = [shape for layers in open_kinds(least) for shape in shapes_of(least, layers.kind)]
+    return 0 < sum(shape.ranks * sum(shape.numbers_of_chunks(least)) for shape in shapes) <= _MAX_STAGES
+
+
+def raise_bound(
+    least: Least, start: int, *, reached: int | None = None, effort: int, has_time: HasTime = always
+) -> tuple[int, dict[str, Any]] | None:
+    """A value above `start` that is no plan's, by cases that take up to so much effort for each deadline; or None.
+
+    `reached`: what a plan takes; None: twice the start. Optimizer not counted.
+    """
+    cuts = _AllCuts(open_kinds(least), effort=effort)
+    low, high = start, 2 * start if reached is None else reached
+    while high - low > max(1, low // _FINEST) and has_time():
+        middle = (low + high) // 2
+        low, high = (middle, high) if cuts.is_out_of_reach(middle) else (low, middle)
+    return (low + 1, {"effort": effort}) if low > start else None
+
+
+def read(least: Least, certificate: Mapping[str, Any]) -> _AllCuts:
+    """The cuts with the effort that a certificate names; raises ValueError if it is none."""
+    effort = certificate["effort"]
+    if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
+        shown = f"certificate: effort = {str(effort)[:60]!r}"
+        raise ValueError(f"{shown} is not an integer from 0 to {MAX_EFFORT}; make the bound again")
+    return _AllCuts(open_kinds(least), effort=effort)

@@ -1,0 +1,113 @@
+"""What a stage replica alone on its devices can do: paths from one state of its memory to the next, and their prices.
+
+Proof. Let whole counts fulfil the rows of a stage replica that has its devices to itself. At most one of its actions
+runs at a time, so that its starts are a sequence. Between two of them it has so many kept microbatches whose I has not
+ended, recomputing ones whose I has not, and W to run. A start changes one number after its duration, and the row of
+memory at that moment says whether it is allowed. In the end none is left. So the counts are those of one path, and
+what they add up to at any prices of starts is at least the price of the cheapest path.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from planner.bounds.minimum_costs import Integers
+
+F_KEPT, F_RECOMPUTED, I_KEPT, I_RECOMPUTED, W = range(5)
+"""Kinds of starts, as columns of the time-indexed bound are numbered."""
+
+MOST_STATES = 2_000
+"""Of a graph, at most; certificates rely on it."""
+_LARGEST = 1 << 62
+"""Half of it stands for no path; no price comes near a quarter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What a stage replica holds of a microbatch, in units; pairs are of what is kept and of what recomputes."""
+
+    room: int
+    held: tuple[int, int]
+    """From F to the end of I."""
+    during: tuple[int, int]
+    """More of it while I runs."""
+    waiting: int
+    """From I to the end of W."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Starts of one kind: from which states to which, after so many cells."""
+
+    kind: int
+    cells: int
+    source: Integers
+    target: Integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateGraph:
+    """States of a stage replica, of which the first has nothing in flight, and moves between them."""
+
+    num_states: int
+    moves: tuple[Move, ...]
+
+    def least_price(self, prices: Sequence[Sequence[int]], *, cells: int) -> int | None:
+        """The cheapest path from cell 0 to the last, in integers; None if sums may exceed 64 bits.
+
+        `prices`: [kind][cell] of a start.
+        """
+        largest = max((abs(price) for own in prices for price in own), default=0)
+        if (largest + 1) * (cells + 2) >= _LARGEST // 4:
+            return None
+        table = np.array(prices, dtype=np.int64)
+        least = np.full((cells + 1, self.num_states), _LARGEST // 2)
+        least[0, 0] = 0
+        for t in range(cells):
+            here = least[t]
+            np.minimum(least[t + 1], here, out=least[t + 1])
+            for move in self.moves:
+                end = t + move.cells
+                if end <= cells:
+                    row = least[end]
+                    row[move.target] = np.minimum(row[move.target], here[move.source] + table[move.kind, t])
+        return int(least[cells, 0])
+
+
+def make_graph(memory: Memory, durations: Sequence[int], *, count: int) -> StateGraph | None:
+    """States of at most `count` microbatches. `durations`: of each kind, in cells; no W if that of W is 0.
+
+    What takes no memory is not counted. None if an F or an I takes no time, or there are too many states.
+    """
+    if min(durations[:W]) < 1 or memory.room < 0:
+        return None
+    waiting = memory.waiting if durations[W] else 0
+    sizes = (*memory.held, waiting)
+    limits = [min(count, memory.room // size) if size else 0 for size in sizes]
+    if (limits[0] + 1) * (limits[1] + 1) * (limits[2] + 1) > 8 * MOST_STATES:
+        return None
+
+    def used(state: tuple[int, ...]) -> int:
+        return sum(number * size for number, size in zip(state, sizes, strict=True))
+
+    states = [state for state in product(*(range(most + 1) for most in limits)) if used(state) <= memory.room]
+    if len(states) > MOST_STATES:
+        return None
+    numbers = {state: number for number, state in enumerate(states)}
+    moves = []
+    for kind in range(5 if durations[W] else 4):
+        change, more = _change(kind), memory.during[kind - I_KEPT] if kind in (I_KEPT, I_RECOMPUTED) else 0
+        by = tuple(each if size else 0 for each, size in zip(change, sizes, strict=True))
+        after = {number: tuple(a + b for a, b in zip(state, by, strict=True)) for state, number in numbers.items()}
+        source = [number for number in after if after[number] in numbers and used(states[number]) + more <= memory.room]
+        target = [numbers[after[number]] for number in source]
+        if source:
+            moves.append(Move(kind=kind, cells=durations[kind], source=np.array(source), target=np.array(target)))
+    return StateGraph(num_states=len(states), moves=tuple(moves))
+
+
+def _change(kind: int) -> tuple[int, int, int]:
+    """What an action of a kind adds to the kept ones in flight, to those that recompute, and to the W to run."""
+    return ((1, 0, 0), (0, 1, 0), (-1, 0, 1), (0, -1, 1), (0, 0, -1))[kind]
