@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from planner.actions import Action
 from planner.errors import OutOfRangeError, PlanError
+from planner.layout.costs import StageCost
 from planner.plan import Plan
 from planner.planning.search_state import SearchState
 from planner.simulation.simulate import simulate
@@ -48,7 +49,16 @@ def _candidates(run: SearchState, plan: Plan) -> Iterator[tuple[int, frozenset[i
 def _is_shorter(run: SearchState, plan: Plan, *, number: int) -> bool:
     stage = plan.stages[number]
     costs = [run.costs.stage_cost(stage, replica) for replica in range(len(stage.replicas))]
-    return not stage.is_split and all(cost.backward_ns < cost.input_grad_ns + cost.weight_grad_ns for cost in costs)
+    return not stage.is_split and all(map(_is_fusing_shorter, costs))
+
+
+def _is_fusing_shorter(cost: StageCost) -> bool:
+    """Whether B is shorter than I and W on the card, or for the host that asks for it, and longer for neither."""
+    saved_ns = [cost.input_grad_ns + cost.weight_grad_ns - cost.backward_ns]
+    if cost.clocks:
+        _, first, second, whole = (each.host_ns for each in cost.clocks)
+        saved_ns.append(first + second - whole)
+    return min(saved_ns) >= 0 and max(saved_ns) > 0
 
 
 def _fused(plan: Plan, stage: int, *, microbatches: Collection[int]) -> Plan:

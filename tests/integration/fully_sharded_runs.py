@@ -106,12 +106,13 @@ def held(folder: Path) -> Any:
         seen = []
         end = execution.log.end
 
-        def looking(begun: Any, end: Any = end, seen: list[int] = seen, *, is_fully: bool = name in "fw") -> None:
-            end(begun)
+        def looking(begun: Any, end: Any = end, seen: list[int] = seen, *, is_fully: bool = name in "fw") -> Any:
+            ended = end(begun)
             until = time.monotonic() + (5 if is_fully else 0)
             while num_large() and time.monotonic() < until:  # gloo's thread may still hold what was sent
                 time.sleep(0.001)
             seen.append(num_large())
+            return ended
 
         with mock.patch.object(execution.log, "end", looking):
             for number in range(2):

@@ -55,7 +55,7 @@ class LossTotals:
     def weighted(self, losses: Mapping[int, torch.Tensor], *, count: int) -> torch.Tensor:
         """Per microbatch what is to be added up over the replicas; zeros for those that are not among `losses`."""
         held = list(losses.values())
-        values = (held[0].reshape(1) if len(held) == 1 else torch.stack(held)).detach()
+        values = held[0].detach().reshape(1) if len(held) == 1 else torch.stack(held).detach()
         if len(losses) < count:
             values = values.new_zeros(count).index_put_((torch.tensor(list(losses), device=values.device),), values)
         return values * self.weight if self.group and not self.training.loss_is_sum else values
@@ -66,7 +66,7 @@ class LossTotals:
             work.wait()
         if sums.values is None:
             return (), None
-        told = tuple(sums.values.tolist())
+        told = (sums.values.item(),) if sums.values.dim() == 0 else tuple(sums.values.tolist())
         if sums.counts is not None:
             pairs = zip(told, sums.counts.tolist(), strict=True)
             return tuple(value / n if n else 0.0 for value, n in pairs), sum(told) / max(float(sums.counts.sum()), 1.0)
@@ -77,7 +77,7 @@ class LossSums(NamedTuple):
     """Losses, and tokens if they count, on their way to be added up."""
 
     values: torch.Tensor | None
-    """Per microbatch; None where the last stage is not."""
+    """Per microbatch, or the only one's; None where the last stage is not."""
     counts: torch.Tensor | None
     """Tokens per microbatch."""
     works: Sequence[Any]

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn, optim
 
+from planner.execute.torch_versions.bare_step import find_bare_step, is_step_watched
+
 PARTS = 8
 """So many steps in place of one, or up to twice as many: a call takes the host some 0.2 ms."""
 
@@ -38,6 +40,7 @@ class OptimizerStep:
         self.optimizer, self.is_accelerated = optimizer, is_accelerated
         self._small: list[bool] = []
         """Per group whether its weights are few."""
+        self._bare = find_bare_step(type(optimizer)) if type(optimizer) in _BY_PARAMETER else None
 
     def take(self) -> None:
         """Update all weights from their gradients, as `optimizer.step` does."""
@@ -59,10 +62,18 @@ class OptimizerStep:
         for group in groups:
             group["foreach"] = True
         try:
-            self.optimizer.step()
+            self._step()
         finally:
             for group in groups:
                 group["foreach"] = None
+
+    def _step(self) -> None:
+        optimizer = self.optimizer
+        if self._bare is None or optimizer.defaults.get("differentiable") or is_step_watched(optimizer):
+            optimizer.step()
+            return
+        with torch.no_grad():
+            self._bare(optimizer)
 
 
 def _is_small(parameters: Sequence[nn.Parameter]) -> bool:
@@ -73,7 +84,7 @@ def _is_small(parameters: Sequence[nn.Parameter]) -> bool:
 def _is_open(group: dict[str, Any]) -> bool:
     """Whether nobody asked for anything else; a rate that is a tensor is not taken together."""
     is_asked = group.get("foreach", True) is not None or group.get("fused") or group.get("differentiable")
-    return not is_asked and not any(isinstance(value, torch.Tensor) for value in group.values())
+    return not is_asked and not isinstance(group.get("lr"), torch.Tensor)
 
 
 def _steps_together(group: dict[str, Any], *, is_accelerated: bool) -> bool:

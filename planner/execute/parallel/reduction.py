@@ -47,6 +47,8 @@ class StageReduction:
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self.num_carried = 0
         """Values that may travel with the gradients."""
+        self.flats: list[torch.Tensor] = []
+        """All gradients of the present iteration, where they lie in buckets that were added up."""
         self._buckets: list[GradientBucket] = []
         self._running: list[tuple[GradientBucket, Any]] = []
         self._early = EarlySending(self._buckets, self._send)
@@ -63,6 +65,11 @@ class StageReduction:
                 self._buckets += self._make_buckets()
             for bucket in self._buckets:
                 bucket.take_in()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody has other gradients of its weights, or a part of one."""
+        return self.group is None and not self.parts
 
     @property
     def carries(self) -> bool:
@@ -124,11 +131,11 @@ class StageReduction:
                 bucket.drop_unused()
             for part in self.parts:
                 part.add_up()
-            grads = [bucket.flat for bucket, _ in self._running]
+            self.flats = [bucket.flat for bucket, _ in self._running]
             self._running.clear()
             if divisor == 1:
                 return
-            for grad in grads or [each.grad for each in self.parameters if each.grad is not None]:
+            for grad in self.flats or [each.grad for each in self.parameters if each.grad is not None]:
                 grad.div_(divisor)
 
     def finish_buckets(self) -> None:
@@ -202,31 +209,35 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
 
 
-_MANY_BYTES = 2**20
+MANY_BYTES = 2**20
 """Gradients of a host of which reading them takes longer than a call for each."""
 
 
-def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Tensor) -> bool:
+def are_finite(grads: list[torch.Tensor], *, found: torch.Tensor, one: torch.Tensor, are_few: bool) -> bool:
     """Whether all numbers of all are: by one call, as torch.amp.GradScaler does it, but where it cannot take them.
 
     A sum is finite only if all that it adds up is: on a host it takes four fifths of that call, which also writes.
-    `found`: a float to write to, on their device; `one`: 1 there.
+    `found`: a float to write to, on their device, 0 as it is left; `one`: 1 there;
+    `are_few`: that they have fewer than `MANY_BYTES`.
     """
-    if found.device.type == "cpu" and _have_finite_sums(grads):
+    if not are_few and found.device.type == "cpu" and _have_finite_sums(grads):
         return True
-    found.zero_()
     try:
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
     except RuntimeError:
+        found.zero_()
         return all(bool(grad.isfinite().all()) for grad in gradients_in(grads))
-    return not found.item()
+    if not found.item():
+        return True
+    found.zero_()
+    return False
 
 
 def _have_finite_sums(grads: list[torch.Tensor]) -> bool:
-    """False says nothing: sums of finite numbers may overflow, and few or other kinds of numbers are not added up."""
+    """False says nothing: sums of finite numbers may overflow, and other kinds of numbers are not added up."""
     if any(type(grad) is not torch.Tensor or grad.is_sparse or not grad.is_floating_point() for grad in grads):
         return False
-    return sum(grad.nbytes for grad in grads) >= _MANY_BYTES and all(math.isfinite(grad.sum().item()) for grad in grads)
+    return all(math.isfinite(grad.sum().item()) for grad in grads)
 
 
 def gradients_of(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:

@@ -11,7 +11,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.partial_steps import OptimizerStep
-from planner.execute.parallel.reduction import StageReduction, Tie, are_finite, clip_gradients, gradients_of
+from planner.execute.parallel.reduction import (
+    MANY_BYTES,
+    StageReduction,
+    Tie,
+    are_finite,
+    clip_gradients,
+    gradients_of,
+)
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
 
@@ -61,13 +68,17 @@ class Update:
         self.num_good = 0
         """Iterations since the loss scale was changed."""
         self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        self._are_few = sum(each.nbytes for each in self.stepped) < MANY_BYTES
+        self._together: list[torch.Tensor] = []
+        """All gradients here, where they lie side by side."""
         self.is_spoiled = False
         """Something was not finite since the last step."""
         self.num_tokens = 0.0
         """Since the last step."""
-        self.num_means = 0
+        self.num_means = 0.0
         """Means, of a microbatch and a replica's share of it, that were added up since the last step."""
-        self._use_long_types()
+        if training.float32_gradients:
+            self._use_long_types()
 
     def stepped_for(self, parameter: nn.Parameter) -> nn.Parameter:
         """The parameter itself, or its piece here."""
@@ -78,20 +89,22 @@ class Update:
         """Whether the optimizers take a step after this iteration."""
         return (number + 1) % self.training.accumulate == 0
 
-    def add_up(self, reductions: Sequence[StageReduction], ties: Iterable[Tie]) -> None:
+    def add_up(self, reductions: Sequence[StageReduction], ties: Sequence[Tie]) -> None:
         """Finish the gradients; a collective call."""
         divisor = float(self.num_means)
         if self.training.num_tokens is not None:
             total = torch.tensor(self.num_tokens, dtype=torch.float64, device=self.device)
             distributed.all_reduce(total, distributed.ReduceOp.MAX)
             divisor = float(total)
-        self.num_tokens, self.num_means = 0.0, 0
+        self.num_tokens, self.num_means = 0.0, 0.0
         for reduction in reductions:
             reduction.finish(divisor * self.scale)
         for tie in ties:
             tie.share_grad()
         for reduction in reductions:
             reduction.finish_buckets()
+        flats = [flat for reduction in reductions for flat in reduction.flats]
+        self._together = flats if flats and not ties and all(each.flats for each in reductions) else []
 
     def clip(self) -> float | None:
         """Scale all gradients to the norm allowed; a collective call. Gives the norm before, if there is a limit."""
@@ -101,8 +114,8 @@ class Update:
 
     def has_finite_gradients(self) -> bool:
         """Whether all here are; asked once per step, so it costs no more than reading them once."""
-        grads = [grad for each in self.stepped if (grad := each.grad) is not None]
-        return not grads or are_finite(grads, found=self._found, one=self._one)
+        grads = self._together or [grad for each in self.stepped if (grad := each.grad) is not None]
+        return not grads or are_finite(grads, found=self._found, one=self._one, are_few=self._are_few)
 
     def nonfinite_gradients(self) -> list[str]:
         """Names of the parameters here whose gradients are not finite."""
@@ -112,7 +125,8 @@ class Update:
         """Take a step, or leave it out; forget the gradients. Gives whether a step was taken."""
         is_good, self.is_spoiled = is_good and not self.is_spoiled, False
         if is_good:
-            self._use_own_types()
+            if self.training.float32_gradients:
+                self._use_own_types()
             for optimizer, step in zip(self.optimizers, self._steps, strict=True):
                 with calling(f"the optimizer's step ({type(optimizer).__name__})"):
                     step.take()
@@ -123,16 +137,17 @@ class Update:
         self._rescale(is_good=is_good)
         for parameter in self._held:  # those that no optimizer has among them
             parameter.grad = None
-        self._use_long_types()
+        if self.training.float32_gradients:
+            self._use_long_types()
         return is_good
 
     def _use_long_types(self) -> None:
-        for parameter in _short(self._held) if self.training.float32_gradients else ():
+        for parameter in _short(self._held):
             parameter.grad_dtype = torch.float32
 
     def _use_own_types(self) -> None:
         """Optimizers expect gradients of the parameters' own types."""
-        for parameter in _short(self.stepped) if self.training.float32_gradients else ():
+        for parameter in _short(self.stepped):
             grad, parameter.grad = parameter.grad, None
             parameter.grad_dtype = parameter.dtype
             if grad is not None:

@@ -145,6 +145,22 @@ class ActionLog:
         self._last_note = self.clock.mark()
         self.current, self.is_computing, self.since = cell, False, time.monotonic()
 
+    def take_up(self, cell: str) -> Any:
+        """`note` and `begin` at once, of a cell that has nothing to wait for."""
+        if self.on_note is not None:
+            self.on_note(cell)
+        self._last_note = mark = self.clock.mark()
+        self.current, self.is_computing, self.since = cell, True, time.monotonic()
+        return mark
+
+    def follow(self, start: Any, cell: str) -> Any:
+        """`end` of one cell and `take_up` of the next in one moment."""
+        mark = self.end(start)
+        if self.on_note is not None:
+            self.on_note(cell)
+        self.current, self.is_computing, self._last_note = cell, True, mark
+        return mark
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Everything the cell needs is there."""
@@ -157,13 +173,14 @@ class ActionLog:
         self.is_computing, self.since = True, time.monotonic()
         return self.clock.mark()
 
-    def end(self, start: Any) -> None:
-        """It is computed, as far as the host knows."""
+    def end(self, start: Any) -> Any:
+        """It is computed, as far as the host knows; gives the mark."""
         end = self.clock.mark()
         self._taken_up.append(self._last_note)
         self._spans.append((self.current, start, end))
         self.clock.keep_pace(end)
         self.is_computing, self.since = False, time.monotonic()
+        return end
 
     def prolong(self) -> None:
         """What was computed since the last action ended belongs to it."""

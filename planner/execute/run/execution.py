@@ -12,6 +12,7 @@ from torch import distributed, nn
 
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, BatchShare
+from planner.execute.model.cut.hooks import describe_gradient_hook
 from planner.execute.model.layer_run import Moment
 from planner.execute.model.listed_microbatches import are_listed
 from planner.execute.model.loss_totals import LossSums, LossTotals
@@ -49,6 +50,10 @@ from planner.execute.training import Batch, Microbatches, Tensors
 
 CHECK_EVERY = 100
 """Iterations between two comparisons of contents, unless another number is given."""
+
+
+_ROOMY = (torch.float32, torch.float64)
+"""Types in which gradients that are smaller by the number of microbatches are as exact."""
 
 
 class Iteration(NamedTuple):
@@ -127,9 +132,23 @@ class Execution:
         """Whether all processes have the same gradients, added up."""
         self.totals = LossTotals(self.training, weight=self._loss_weight, group=groups.stages[-1], device=device)
         self._forward_pass: ForwardPass | None = None
+        self._settle()
         teams = [self.layout.team_of(number, self.rank) for number in self.layout.stages_of(self.rank)]
         first = min((rank for team in teams for rank in team), default=self.rank)
         torch.manual_seed(self.training.seed * 1_000_003 + 500_009 + first)  # for what draws outside of layers
+
+    def _settle(self) -> None:
+        """What is the same in every iteration."""
+        self._reductions = self.model.reductions
+        self._can_leave_alone = any(stage.wanting for stage in self.stages)
+        """Whether an input of a stage here may end without a gradient."""
+        self._means = 0
+        self._means = self._num_means(self.layout)
+        """Of a step of the whole plan."""
+        self._root_factor = self._find_root_factor()
+        """What losses are multiplied by in place of dividing gradients afterwards."""
+        self._is_alone = self._finds_all_alone()
+        """Whether gradients and losses are whole once the actions are over: nobody has others, or divides them."""
 
     def _find_active(self) -> ActiveStages | None:
         """Stages here whose weights come and go with the actions."""
@@ -244,21 +263,12 @@ class Execution:
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
-        self.log.note("the reduction of its gradients")
-        tokens = self.totals.count_tokens(share.targets)
-        self.update.num_tokens += self.totals.add_up_tokens(tokens)
-        self.update.num_means += self._num_means(share.layout)
-        sums, self._carried = self._carried, None
-        if sums is None:
-            sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
-        if is_due:
-            self.update.add_up(self.model.reductions, self.model.ties)
+        sums = LossSums(losses[0], None, ()) if self._is_alone else self._add_up(share, losses, is_due=is_due)
         reduced = self.log.clock.mark()
         values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
-        taken_up = tuple(self.log.taken_up())
-        actions = tuple(self.log.end_iteration())
+        taken_up, actions = tuple(self.log.taken_up()), tuple(self.log.end_iteration())
         times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
         if is_checking:
             require_same_replicas(self.model, number=self.number)
@@ -272,6 +282,21 @@ class Execution:
             loss=loss,
             is_updated=outcome.is_updated,
         )
+
+    def _add_up(self, share: BatchShare, losses: Mapping[int, torch.Tensor], *, is_due: bool) -> LossSums:
+        """Gradients over all processes that have some of one weight; losses are on their way afterwards."""
+        self.log.note("the reduction of its gradients")
+        tokens = dict[int, float]()
+        if self.training.num_tokens is not None:
+            tokens = self.totals.count_tokens(share.targets)
+            self.update.num_tokens += self.totals.add_up_tokens(tokens)
+        self.update.num_means += self._num_means(share.layout) * self._root_factor
+        sums, self._carried = self._carried, None
+        if sums is None:
+            sums = self.totals.start(losses, tokens, count=share.layout.num_microbatches)  # on its way beside gradients
+        if is_due:
+            self.update.add_up(self._reductions, self.model.ties)
+        return sums
 
     def _take(self, given: Batch | Microbatches | None, *, is_checking: bool) -> BatchShare:
         """This process's share of what it was given, which is compared with that of others where it is time to."""
@@ -292,6 +317,10 @@ class Execution:
 
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
+        runtime = self.runtime
+        is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu" and self.weight_stream is None
+        if is_host_alone and self.active is None and self.stashes is None:
+            return self._run_directly(share, is_due=is_due)
         for stage in self.stages:
             number = stage.stage_index
             stage.moment = Moment(self.training.seed, self.number, 0, self._parts[number])
@@ -303,9 +332,9 @@ class Execution:
         if share.row is not None and isinstance(self.runtime, RoutedRuntime):
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
-        self.runtime.loss_factor = self.update.scale
+        runtime.loss_factor = self.update.scale * self._root_factor
         if self.layout.samples and self.is_last and not self.training.loss_is_sum:
-            self.runtime.loss_factor *= self._loss_weight
+            runtime.loss_factor *= self._loss_weight
         self.log.on_note = None if self.active is None else self.active.take
         if self.stashes is not None:
             self.stashes.begin()
@@ -316,6 +345,33 @@ class Execution:
         if self.weight_stream is not None:
             self.weight_stream.settle()
         return losses
+
+    def _run_directly(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
+        """The same of one stage on a host, with as little around its actions as that allows."""
+        runtime, stage = cast(DirectRuntime, self.runtime), self.stages[0]
+        assert share.targets is not None
+        if (reduction := stage.reduction) is not None:
+            reduction.is_due = is_due
+            reduction.prepare()
+        runtime.loss_factor = self.update.scale * self._root_factor
+        if self.layout.samples and not self.training.loss_is_sum:
+            runtime.loss_factor *= self._loss_weight
+        stage.moment = None
+        if not runtime.module.may_draw:
+            return runtime.run(share.batches[0], share.targets)
+        stage.moment = Moment(self.training.seed, self.number, 0, self._parts[stage.stage_index])
+        state = torch.default_generator.get_state()
+        try:
+            return runtime.run(share.batches[0], share.targets)
+        finally:
+            torch.default_generator.set_state(state)
+
+    def _finds_all_alone(self) -> bool:
+        training = self.training
+        is_whole = self._num_means(self.layout) * self._root_factor == 1 and training.accumulate == 1
+        is_plain = training.num_tokens is None and training.loss_scale is None and not self.model.ties
+        is_one = isinstance(self.runtime, DirectRuntime) and self.layout.num_microbatches == 1
+        return is_one and is_whole and is_plain and all(each.is_alone for each in self._reductions)
 
     def _carry(self, losses: Mapping[int, torch.Tensor]) -> None:
         """Let gradients take the losses along, where there are no tokens to be counted first."""
@@ -341,7 +397,7 @@ class Execution:
         are_losses_good = not is_checked or all(map(math.isfinite, losses))
         is_norm_good = norm is not None and math.isfinite(norm)  # of everything: then all that it adds up is, too
         are_grads_good = not (is_checked and is_due) or is_norm_good or self.update.has_finite_gradients()
-        leaves_alone = is_due and any(stage.leaves_alone for stage in self.stages)
+        leaves_alone = is_due and self._can_leave_alone and any(stage.leaves_alone for stage in self.stages)
         has_bad_loss, has_bad_grad, has_unused = self._on_any(not are_losses_good, not are_grads_good, leaves_alone)
         is_good = not (has_bad_loss or has_bad_grad)
         is_expected = self.training.loss_scale is not None and not has_bad_loss
@@ -352,10 +408,10 @@ class Execution:
         self.update.is_spoiled |= not is_good
         if has_unused:
             forget_unused_stages(self.model, self.update)
-        for stage in self.stages if is_due else ():
+        for stage in self.stages if is_due and self._can_leave_alone else ():
             stage.used_inputs.clear()
         is_updated = is_due and self.update.finish(is_good=is_good)
-        for reduction in self.model.reductions if is_updated else ():
+        for reduction in self._reductions if is_updated else ():
             reduction.share()
         return UpdateOutcome(norm, is_updated)
 
@@ -372,8 +428,22 @@ class Execution:
         """Losses are means over a microbatch's samples: those of replicas that have equal shares count alike."""
         if self.training.loss_is_sum:
             return 1
+        if layout is self.layout and self._means:
+            return self._means
         replicas = 1 if layout.samples or layout.dealing else layout.num_replicas_of(-1)
         return layout.num_microbatches * replicas
+
+    def _find_root_factor(self) -> float:
+        """One over the number of means, where gradients are the same bits so: a power of two, and types with room."""
+        count = self._num_means(self.layout)
+        parameters = self.parameters()
+        is_exact = not count & (count - 1) and all(each.dtype in _ROOMY for each in parameters)
+        is_seen = any(describe_gradient_hook(layer) for layer in self._layers())
+        return 1 / count if isinstance(self.runtime, DirectRuntime) and is_exact and not is_seen else 1.0
+
+    def _layers(self) -> Iterator[nn.Module]:
+        for stage in self.stages:
+            yield from cast(StageModule, stage.submod).layers
 
     @property
     def _loss_weight(self) -> float:

@@ -10,7 +10,7 @@ from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.runtime import PlanStage
 from planner.execute.stage.stage_module import StageModule
-from planner.execute.training import Tensors, as_tuple
+from planner.execute.training import Tensors
 
 
 class DirectRuntime:
@@ -27,49 +27,61 @@ class DirectRuntime:
         """`take_losses`: called with all losses before the last backward, whose gradients may take them along."""
         self.stage, self.loss, self.take_losses, self.loss_factor = stage, loss, take_losses, 1.0
         """What the loss is multiplied by for the backward."""
+        self.module = cast(StageModule, stage.submod)
         self._cells = [(str(action), action.kind == "F", action.microbatch) for action in actions]
         self._reduce = f"{stage.stage_index}REDUCE_GRAD"
         self._calling_loss = calling("the loss")
+        self._root: torch.Tensor | None = None
+        """What a backward begins with, where it is not 1: it takes no operation of the graph."""
+        self._root_factor = 1.0
         stage.store.is_noting = stage.store.is_deferring = False
 
     def run(self, batches: Mapping[int, Tensors], targets: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """One iteration of samples and targets by microbatch; returns the loss of every microbatch."""
         stage, log = self.stage, self.stage.log
         losses, pending = dict[int, torch.Tensor](), dict[int, torch.Tensor]()
-        last = self._cells[-1]
+        is_reduced = stage.reduction is not None and not stage.reduction.is_alone
+        last, start = self._cells[-1], log.take_up(self._cells[0][0])
         for cell in self._cells:
             name, is_forward, microbatch = cell
-            log.note(name)
+            if cell is not self._cells[0]:
+                start = log.follow(start, name)
+            if cell is last and is_reduced:
+                self._expect_last(dict(sorted(losses.items())))
             if is_forward:
                 loss = self._forward(microbatch, batches[microbatch], target=targets[microbatch])
-                losses[microbatch] = loss.detach()
-                pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
-                continue
-            if cell is last:
-                self._expect_last(dict(sorted(losses.items())))
-            start = log.begin()
-            pending.pop(microbatch).backward()  # type: ignore[no-untyped-call]
-            log.end(start)
-        log.note(self._reduce)
-        stage.perform_reduce_grad(1)
-        return dict(sorted(losses.items()))
+                losses[microbatch], pending[microbatch] = loss.detach(), loss
+            else:
+                loss = pending.pop(microbatch)
+                loss.backward(None if self.loss_factor == 1 else self._find_root(loss))  # type: ignore[no-untyped-call]
+        log.end(start)
+        if is_reduced:
+            log.note(self._reduce)
+            stage.perform_reduce_grad(1)
+        return losses if len(losses) == 1 else dict(sorted(losses.items()))
+
+    def _find_root(self, loss: torch.Tensor) -> torch.Tensor:
+        root, kind = self._root, (loss.shape, loss.dtype)
+        if root is None or self._root_factor != self.loss_factor or (root.shape, root.dtype) != kind:
+            self._root = root = torch.full_like(loss, self.loss_factor, requires_grad=False)
+            self._root_factor = self.loss_factor
+        return root
 
     def _expect_last(self, losses: Mapping[int, torch.Tensor]) -> None:
         self.take_losses(losses)
-        is_alone = cast(StageModule, self.stage.submod).exchange is None  # others use the same queue of messages
+        is_alone = self.module.exchange is None  # others use the same queue of messages
         if is_alone and self.stage.reduction is not None:
             self.stage.reduction.expect_last()
 
     def _forward(self, microbatch: int, samples: Tensors, *, target: torch.Tensor) -> torch.Tensor:
-        stage, module = self.stage, cast(StageModule, self.stage.submod)
+        stage, module = self.stage, self.module
         module.begin(microbatch, moment=stage.moment)
-        given = [to_device(tensor, device=stage.device) for tensor in samples]
-        start = stage.log.begin()
-        output = module(*given)
-        stage.require_planned(as_tuple(output), microbatch=microbatch)
+        if stage.device.type != "cpu":
+            samples = tuple(to_device(tensor, device=stage.device) for tensor in samples)
+        output = module.forward(*samples)
+        stage.require_planned((output,) if isinstance(output, torch.Tensor) else output, microbatch=microbatch)
         with self._calling_loss:
             loss: torch.Tensor = self.loss(output, target)
-        stage.log.end(start)
         return loss
 
 

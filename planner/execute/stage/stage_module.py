@@ -69,8 +69,8 @@ class StageModule(nn.Module):
         """Layers that are given random numbers of their own: those that may take some, and the last, for the loss."""
         self.is_loss_known = False
         """Whether the loss is known to take none."""
-        self._undecided: dict[str, nn.Module] = {}
-        """Of a row those that are just called: the modules that do so."""
+        self._row_calls: tuple[tuple[str, nn.Module, nn.Module | None], ...] = ()
+        """Of a row the layers, and of those that are just called the modules that do so."""
 
     def layer(self, name: str) -> nn.Module:
         """The module of a layer, by its name in the plan."""
@@ -79,7 +79,13 @@ class StageModule(nn.Module):
     def begin(self, microbatch: int, *, moment: Moment | None) -> None:
         """A microbatch begins; `moment`: of any one of its iteration."""
         now = None if moment is None else moment._replace(microbatch=microbatch)
-        self.__dict__.update(microbatch=microbatch, moment=now)  # setting a module's attributes takes 2 us each
+        own = self.__dict__  # setting a module's attributes takes 2 us each
+        own["microbatch"], own["moment"] = microbatch, now
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether its layers, or the loss, may take random numbers; so it is until they have run once."""
+        return self._drawing is None or bool(self._drawing)
 
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
         """Tensors as they arrive, in the order of the wiring; gives those that leave, alone if it is only one."""
@@ -106,18 +112,24 @@ class StageModule(nn.Module):
         self._drawing = frozenset(each for each, own in self._rows if may_draw(own))
         self._drawing |= frozenset() if self.is_loss_known else {self.wiring.layers[-1]}
         decided = self._drawing | self.recompute
-        plain = [(name, layer) for name, layer in self._rows if name not in decided and self.exchange is None]
-        self._undecided = {name: layer.only or layer if isinstance(layer, CutLayer) else layer for name, layer in plain}
+        calls = []
+        for name, layer in self._rows:
+            module = (layer.only if isinstance(layer, CutLayer) else None) or layer
+            calls.append((name, layer, module if self.exchange is None and name not in decided else None))
+        self._row_calls = tuple(calls)
 
     def _run_row(self, tensor: torch.Tensor) -> torch.Tensor | Tensors:
         """Each layer takes what the one before it gives: no value needs a name."""
         given: torch.Tensor | Tensors = tensor
-        for name, layer in self._rows:
-            if isinstance(given, torch.Tensor) and name in self._undecided:
-                given = layer(given) if layer._forward_hooks else self._undecided[name](given)
+        for name, layer, module in self._row_calls:
+            if module is not None and isinstance(given, torch.Tensor):
+                given = layer(given) if layer._forward_hooks else module(given)
             else:
                 given = self._call(name, layer, arguments=as_tuple(given))
-            given = dense(given) if isinstance(given, torch.Tensor) else tuple(map(dense, as_tuple(given)))
+            if not isinstance(given, torch.Tensor):
+                given = tuple(map(dense, as_tuple(given)))
+            elif not given.is_contiguous():
+                given = dense(given)
         if not self.leaving_counts:
             self.leaving_counts = {self.wiring.layers[-1]: 1 if isinstance(given, torch.Tensor) else len(given)}
         if isinstance(given, torch.Tensor):

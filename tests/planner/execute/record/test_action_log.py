@@ -92,3 +92,21 @@ def test_the_host_does_not_run_ahead_of_the_device(device: Device):
         assert sum(not event.query() for event in running) <= AHEAD
         device.behind_ns = max(0, running[-1].at_ns - device.now_ns)
     assert device.waits
+
+
+def test_one_moment_ends_an_action_and_takes_up_the_next():
+    """Tests that actions that wait for nothing touch, that each was taken up when it began, and that all are noted."""
+    log = ActionLog(action_log.HostClock())
+    noted: list[str] = []
+    log.on_note = noted.append
+    start = log.take_up("0F0")
+    assert log.state() == ("0F0", True)
+    start = log.follow(start, "0B0")
+    assert log.state() == ("0B0", True)
+    log.end(start)
+    assert log.state() == ("0B0", False)
+    taken_up = log.taken_up()
+    (first, begin, middle), (second, also_middle, end) = log.end_iteration()
+    assert (first, second, noted) == ("0F0", "0B0", ["0F0", "0B0", ""])
+    assert begin <= middle == also_middle <= end
+    assert taken_up == [begin, middle]
