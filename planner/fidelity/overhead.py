@@ -13,6 +13,15 @@ from planner.fidelity.attribution import Comparison
 from planner.fidelity.calibration import divided, scaled_layer, with_shorter_step
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.fidelity.expected import expected
+from planner.fidelity.whole_batch import (
+    WholeBatchRun,
+    batch_at_once,
+    held_permille,
+    plan_whole_batch,
+    reduction_ns,
+    with_stash,
+    with_whole_batch,
+)
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
@@ -45,6 +54,10 @@ class Overheads:
     """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     reduction_bytes: int
     """What a process of a replicated stage held beyond that, too; 0: nothing, or unknown."""
+    reduction_ns: int | None
+    """What it took to put all gradients together, over `reduced_bytes`; None: nothing was replicated."""
+    reduced_bytes: int
+    """The model's gradients."""
     num_actions: int
     """Actions that were timed."""
     predicted_ns: int
@@ -125,10 +138,13 @@ def find_overheads(
     layers = _as_run(problem, plan, inside=inside, device_type=device_type)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
     direct = _find_direct(problem, ranks=ranks, device_type=device_type, by_wall=by_wall)
-    surplus = dict[str, float]()
     if direct is not None:
         problem = replace(problem, profile=replace(problem.profile, layers=direct.layers))
-        surplus = _surplus(problem, plan, inside=inside)
+    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
+    exchange_ns = _find_exchange(problem, ranks=ranks, exchanges=exchanges)
+    layers = _with_whole_batch(problem, direct, ranks=ranks, device_type=device_type, exchange_ns=exchange_ns)
+    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    surplus = {} if direct is None else _surplus(problem, plan, inside=inside)
     serving = 0.0 if has_idle_cores else expected([each for rank in ranks for each in rank["serving"]])
     pairs = 2 * problem.num_microbatches  # a message per F, and one per I or B
     found = {
@@ -136,7 +152,6 @@ def find_overheads(
         for kind, samples in _between([entry for rank in ranks for entry in rank["thread"]]).items()
     }
     split = found.get("I", 0), found.get("W", 0)
-    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
     message_ns = _find_message(problem, plan, ranks=ranks)
     action = ActionOverhead(
         device_type=device_type,
@@ -144,7 +159,7 @@ def find_overheads(
         input_grad_ns=split[0],
         weight_grad_ns=split[1],
         backward_ns=min(found.get("B", sum(split)), sum(split)),
-        exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
+        exchange_ns=exchange_ns,
     )
     always_ns = iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     if direct is not None:
@@ -161,6 +176,8 @@ def find_overheads(
         stages_iteration_ns=iteration_ns - always_ns,
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
+        reduction_ns=reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks]),
+        reduced_bytes=sum(layer.synchronised_bytes for layer in layers),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
@@ -227,6 +244,8 @@ class _Direct:
     action: ActionOverhead
     """Beyond the layers."""
     iteration_ns: int
+    clock: str
+    """Under which name processes tell of it."""
 
 
 def _find_direct(
@@ -264,7 +283,51 @@ def _find_direct(
             backward_ns=over.get("B", 0),
         ),
         iteration_ns=max(0, around - steps),
+        clock=clock,
     )
+
+
+def _with_whole_batch(
+    problem: Problem,
+    direct: _Direct | None,
+    *,
+    ranks: Sequence[Mapping[str, Any]],
+    device_type: str,
+    exchange_ns: int,
+) -> tuple[Layer, ...]:
+    """The layers as they take, and as much as they hold, where replicas take the whole batch at once, if they did.
+
+    Layers were timed by the clock of `direct`, but replicas that exchange statistics wait for each other within
+    actions: of these the host's clock tells.
+    """
+    small, entries = make_replicated_plan(problem), [entry for rank in ranks for entry in rank["whole"]]
+    whole = plan_whole_batch(problem, small, memory_bytes=None)
+    if small is None or whole is None or not entries:
+        return problem.profile.layers
+    beyond = {kind: sum(each) * exchange_ns for kind, each in _exchange_counts(ranks).items()}
+    if direct is not None:
+        entries = [entry for rank in ranks for entry in rank[direct.clock.replace("replicated", "whole")]]
+        beyond = {kind: direct.action.of(kind, has_stages=False) for kind in "FIB"}
+    runs = [
+        WholeBatchRun(problem=at, plan=plan, entries=entries, peak_bytes=_peaks(ranks, f"{name}_peak_bytes"))
+        for name, at, plan in (("replicated", problem, small), ("whole", batch_at_once(problem), whole))
+    ]
+    least = 2 if direct is not None else 1
+    layers = with_whole_batch(problem, runs[1], device_type=device_type, beyond=beyond, parts=least)
+    permille = held_permille(*runs)
+    return tuple(with_stash(layer, permille) for layer in layers)
+
+
+def _peaks(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    held = {str(rank["device"]): int(rank[name]) for rank in ranks if rank[name] is not None}
+    return held if len(held) == len(ranks) else {}
+
+
+def _exchange_counts(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """How often replicas exchange statistics in F, and on the way back."""
+    pairs = list(ranks[0]["exchanges"].values())
+    back = [backward for _, backward in pairs]
+    return {"F": [forward for forward, _ in pairs], "I": back, "B": back}
 
 
 def _around_reduction(entry: Mapping[str, Any]) -> int:
@@ -367,8 +430,7 @@ def _find_exchange(
     0 where nothing was run on replicas.
     """
     plan = make_replicated_plan(problem)
-    counts = {"F": sum(f for f, _ in exchanges.values()), "B": sum(b for _, b in exchanges.values())}
-    counts["I"] = counts["B"]
+    counts = {kind: sum(each) for kind, each in _exchange_counts(ranks).items()}
     taken = defaultdict[str, list[int]](list)
     for entry in (entry for rank in ranks for entry in rank["replicated"]):
         for name, start, end in entry["actions"]:

@@ -70,6 +70,9 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
                 "replicated": [],
                 "replicated_thread": [],
                 "replicated_peak_bytes": None,
+                "whole": [],
+                "whole_thread": [],
+                "whole_peak_bytes": None,
                 "serving": [6 * 36] * 3,
                 "peak_bytes": played.peak_bytes[device] + (100 if device == DEVICES[0] else 70),
                 **rows,
@@ -234,11 +237,13 @@ def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
     as_run = replace(problem, profile=replace(problem.profile, layers=layers))
     cost = CostModel(as_run).stage_cost(both.stages[0], 0)
     length = {"F": cost.forward_ns + 2 * 40, "B": cost.backward_ns + 40}
-    for rank in ranks:
-        rank["replicated"] = [{"actions": [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]}] * 2
+    actions = [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]
+    for rank, reduced in zip(ranks, (70, 90), strict=True):
+        rank["replicated"] = [{"actions": actions, "times": {"reduced_ns": actions[-1][2] + reduced}}] * 2
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
     assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
     assert found.action.exchange_ns == 40
+    assert (found.reduction_ns, found.reduced_bytes) == (90, 3 * 4)
 
 
 def test_a_stage_that_is_the_whole_model_tells_what_layers_take():
