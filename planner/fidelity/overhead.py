@@ -141,7 +141,7 @@ def find_overheads(
     if direct is not None:
         problem = replace(problem, profile=replace(problem.profile, layers=direct.layers))
     exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
-    exchange_ns = _find_exchange(problem, ranks=ranks, exchanges=exchanges)
+    exchange_ns = _find_exchange(problem, ranks=ranks)
     layers = _with_whole_batch(problem, direct, ranks=ranks, device_type=device_type, exchange_ns=exchange_ns)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
     surplus = {} if direct is None else _surplus(problem, plan, inside=inside)
@@ -419,12 +419,7 @@ def _low(samples: Sequence[int]) -> float:
     return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else _middle(samples)
 
 
-def _find_exchange(
-    problem: Problem,
-    *,
-    ranks: Sequence[Mapping[str, Any]],
-    exchanges: Mapping[str, tuple[int, int]],
-) -> int:
+def _find_exchange(problem: Problem, *, ranks: Sequence[Mapping[str, Any]]) -> int:
     """What one exchange adds to the actions of replicas: all that they take beyond their layers, by the wall.
 
     0 where nothing was run on replicas.

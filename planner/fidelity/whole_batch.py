@@ -22,10 +22,10 @@ from planner.simulation.simulate import simulate
 from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import Layer, LayerCost, RecomputeBytes
 
-LEAST_HELD, MOST_HELD, WHOLE = 500, 1200, 1000
+_LEAST_HELD, _MOST_HELD, _WHOLE = 500, 1200, 1000
 """Permille of the layers' stashes that a run may be found to hold; beyond them it is not the stash that differs."""
 
-ROOM = 0.5
+_ROOM = 0.5
 """The whole batch is not run where more than this part of a device's memory would be held."""
 
 
@@ -65,7 +65,7 @@ def plan_whole_batch(problem: Problem, replicated: Plan | None, *, memory_bytes:
     }
     plan = replace(replicated, problem=whole.reference(), schedule=schedule)
     held = max(simulate(whole, plan).peak_bytes.values())
-    return None if memory_bytes is not None and held > ROOM * memory_bytes else plan
+    return None if memory_bytes is not None and held > _ROOM * memory_bytes else plan
 
 
 def with_whole_batch(
@@ -124,7 +124,7 @@ def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None
 def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
     """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes."""
     if not small.peak_bytes or not large.peak_bytes:
-        return WHOLE
+        return _WHOLE
     grown = max(large.peak_bytes[device] - small.peak_bytes[device] for device in large.peak_bytes)
 
     def grows(permille: int) -> int:
@@ -135,7 +135,7 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
             most.append(simulate(problem, run.plan).peak_bytes)
         return max(most[1][device] - most[0][device] for device in most[0])
 
-    low, high = LEAST_HELD, MOST_HELD
+    low, high = _LEAST_HELD, _MOST_HELD
     while low < high:  # the least at which it grows by as much
         middle = (low + high) // 2
         low, high = (low, middle) if grows(middle) >= grown else (middle + 1, high)
@@ -144,7 +144,7 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
 
 def with_stash(layer: Layer, permille: int) -> Layer:
     """The layer with that much of its stash, rounded up; what recomputation leaves of it stays, if it is no more."""
-    stash = math.ceil(layer.stash_bytes * permille / WHOLE)
+    stash = math.ceil(layer.stash_bytes * permille / _WHOLE)
     kinds = tuple(
         RecomputeBytes(kind=each.kind, checkpoint_bytes=min(stash, each.checkpoint_bytes))
         for each in layer.recompute_kinds
@@ -152,7 +152,7 @@ def with_stash(layer: Layer, permille: int) -> Layer:
     return replace(
         layer,
         stash_bytes=stash,
-        weight_stash_bytes=min(stash, math.ceil(layer.weight_stash_bytes * permille / WHOLE)),
+        weight_stash_bytes=min(stash, math.ceil(layer.weight_stash_bytes * permille / _WHOLE)),
         checkpoint_bytes=min(stash, layer.checkpoint_bytes),
         recompute_kinds=kinds,
     )

@@ -53,7 +53,7 @@ def make_run(
 
 
 def test_the_whole_batch_is_a_plan_where_it_fits():
-    """Tests that it verifies, and that it is none for one microbatch, without replicas, or beyond half of the memory."""
+    """Tests that it verifies, and is none for one microbatch, without replicas, or beyond half of the memory."""
     problem, plan = make_case()
     whole = plan_whole_batch(problem, plan, memory_bytes=None)
     assert whole is not None
