@@ -19,7 +19,7 @@ from planner.fidelity.whole_batch import (
     held_permille,
     plan_whole_batch,
     reduction_ns,
-    with_stash,
+    with_held,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -315,7 +315,7 @@ def _with_whole_batch(
     least = 2 if direct is not None else 1
     layers = with_whole_batch(problem, runs[1], device_type=device_type, beyond=beyond, parts=least)
     permille = held_permille(*runs)
-    return tuple(with_stash(layer, permille) for layer in layers)
+    return tuple(with_held(layer, permille) for layer in layers)
 
 
 def _peaks(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
@@ -373,8 +373,8 @@ def _find_reduction(
 
 
 def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, int]) -> tuple[Layer, ...]:
-    """What one process held beyond that of all is the workspace of its layer that has most: around large blocks that
-    come and go the heap has holes.
+    """What one process held beyond that of all stays with its layer that has the largest workspace: around large blocks
+    that come and go the heap has holes, which do not grow with the samples.
     """
     more = dict[str, int]()
     by_name = {layer.name: layer for layer in layers}
@@ -382,7 +382,7 @@ def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, 
         (device,) = stage.replicas[0]
         heaviest = max(stage.layers, key=lambda name: by_name[name].workspace_bytes)
         more[heaviest] = beyond.get(device, 0) - min(beyond.values(), default=0)
-    return tuple(replace(layer, workspace_bytes=layer.workspace_bytes + more.get(layer.name, 0)) for layer in layers)
+    return tuple(replace(layer, state_bytes=layer.state_bytes + more.get(layer.name, 0)) for layer in layers)
 
 
 def _find_closing(

@@ -122,7 +122,10 @@ def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None
 
 
 def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
-    """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes."""
+    """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes.
+
+    Workspaces go with them: both grow with the samples, and the run tells their sum.
+    """
     if not small.peak_bytes or not large.peak_bytes:
         return _WHOLE
     grown = max(large.peak_bytes[device] - small.peak_bytes[device] for device in large.peak_bytes)
@@ -130,7 +133,7 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
     def grows(permille: int) -> int:
         most = []
         for run in (small, large):
-            layers = tuple(with_stash(layer, permille) for layer in run.problem.profile.layers)
+            layers = tuple(with_held(layer, permille) for layer in run.problem.profile.layers)
             problem = replace(run.problem, profile=replace(run.problem.profile, layers=layers))
             most.append(simulate(problem, run.plan).peak_bytes)
         return max(most[1][device] - most[0][device] for device in most[0])
@@ -142,8 +145,8 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
     return low
 
 
-def with_stash(layer: Layer, permille: int) -> Layer:
-    """The layer with that much of its stash, rounded up; what recomputation leaves of it stays, if it is no more."""
+def with_held(layer: Layer, permille: int) -> Layer:
+    """The layer with that much of its stash and workspace, rounded up; what recomputation leaves is no more."""
     stash = math.ceil(layer.stash_bytes * permille / _WHOLE)
     kinds = tuple(
         RecomputeBytes(kind=each.kind, checkpoint_bytes=min(stash, each.checkpoint_bytes))
@@ -152,6 +155,7 @@ def with_stash(layer: Layer, permille: int) -> Layer:
     return replace(
         layer,
         stash_bytes=stash,
+        workspace_bytes=math.ceil(layer.workspace_bytes * permille / _WHOLE),
         weight_stash_bytes=min(stash, math.ceil(layer.weight_stash_bytes * permille / _WHOLE)),
         checkpoint_bytes=min(stash, layer.checkpoint_bytes),
         recompute_kinds=kinds,

@@ -126,7 +126,7 @@ def test_what_processes_hold_beyond_the_plan_is_reserved():
     assert find_overheads(problem, plan, ranks=unknown, **where).reserved_bytes is None
 
 
-def test_what_one_process_holds_beyond_the_other_is_workspace():
+def test_what_one_process_holds_beyond_the_other_stays_there():
     """Tests that it goes to that stage's layer with the most workspace, so that the plan's peaks are those of the run
     but for what all hold.
     """
@@ -134,7 +134,7 @@ def test_what_one_process_holds_beyond_the_other_is_workspace():
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
     more = {
-        layer.name: layer.workspace_bytes - problem.profile.by_name[layer.name].workspace_bytes
+        layer.name: layer.state_bytes - problem.profile.by_name[layer.name].state_bytes
         for layer in found.layers
     }
     stage = next(stage for stage in plan.stages if stage.replicas == ((DEVICES[0],),))

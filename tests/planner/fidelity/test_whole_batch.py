@@ -12,7 +12,7 @@ from planner.fidelity.whole_batch import (
     held_permille,
     plan_whole_batch,
     reduction_ns,
-    with_stash,
+    with_held,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -106,7 +106,7 @@ def test_the_stash_is_what_larger_microbatches_hold_more(permille: int, found: i
     runs = []
     for at, order in ((problem, plan), (batch_at_once(problem), plan_whole_batch(problem, plan, memory_bytes=None))):
         assert order is not None
-        layers = tuple(with_stash(layer, permille) for layer in at.profile.layers)
+        layers = tuple(with_held(layer, permille) for layer in at.profile.layers)
         peaks = simulate(replace(at, profile=replace(at.profile, layers=layers)), order).peak_bytes
         held = {device: peak + 12_345 for device, peak in peaks.items()}
         runs.append(WholeBatchRun(problem=at, plan=order, entries=(), peak_bytes=held))
