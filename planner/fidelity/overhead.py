@@ -151,8 +151,7 @@ def find_overheads(
         kind: round(expected(samples) + surplus.get(kind, 0) + (serving / pairs if kind != "W" else 0))
         for kind, samples in _between([entry for rank in ranks for entry in rank["thread"]]).items()
     }
-    split = found.get("I", 0), found.get("W", 0)
-    message_ns = _find_message(problem, plan, ranks=ranks)
+    split, message_ns = (found.get("I", 0), found.get("W", 0)), _find_message(problem, plan, ranks=ranks)
     action = ActionOverhead(
         device_type=device_type,
         forward_ns=found.get("F", 0),
