@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from planner.actions import Action, parse_action
 from planner.fidelity.attribution import Comparison
-from planner.fidelity.calibration import divided, scaled_layer, with_shorter_step
+from planner.fidelity.calibration import divided, scaled_layer, with_held, with_shorter_step
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.fidelity.expected import expected
 from planner.fidelity.whole_batch import (
@@ -19,7 +19,6 @@ from planner.fidelity.whole_batch import (
     held_permille,
     plan_whole_batch,
     reduction_ns,
-    with_held,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -312,7 +311,10 @@ def _with_whole_batch(
         for name, at, plan in (("replicated", problem, small), ("whole", batch_at_once(problem), whole))
     ]
     least = 2 if direct is not None else 1
-    layers = with_whole_batch(problem, runs[1], device_type=device_type, beyond=beyond, parts=least)
+    at_once = batch_at_once(replace(problem, profile=replace(problem.profile, action_overhead_ns=())))
+    cost = CostModel(at_once).stage_cost(whole.stages[0], 0)
+    planned = {kind: cost.duration_ns(kind) for kind in "FIB"}
+    layers = with_whole_batch(problem, runs[1], device_type=device_type, planned=planned, beyond=beyond, parts=least)
     permille = held_permille(*runs)
     return tuple(with_held(layer, permille) for layer in layers)
 

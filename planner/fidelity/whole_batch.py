@@ -5,7 +5,6 @@ once per call. So the ratio of small microbatches does not hold for large ones. 
 saves as its output and the next as its input is one tensor, but counts with both.
 """
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.actions import parse_action
-from planner.fidelity.calibration import Ratios, scaled_layer
+from planner.fidelity.calibration import Ratios, scaled_layer, with_held
 from planner.fidelity.expected import expected
-from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.microbatch_sizes import profile_at
-from profiles.model_profile import Layer, LayerCost, RecomputeBytes
+from profiles.model_profile import Layer, LayerCost
 
 _LEAST_HELD, _MOST_HELD, _WHOLE = 500, 1200, 1000
 """Permille of the layers' stashes that a run may be found to hold; beyond them it is not the stash that differs."""
@@ -69,25 +67,30 @@ def plan_whole_batch(problem: Problem, replicated: Plan | None, *, memory_bytes:
 
 
 def with_whole_batch(
-    problem: Problem, run: WholeBatchRun, *, device_type: str, beyond: Mapping[str, int], parts: int
+    problem: Problem,
+    run: WholeBatchRun,
+    *,
+    device_type: str,
+    planned: Mapping[str, int],
+    beyond: Mapping[str, int],
+    parts: int,
 ) -> tuple[Layer, ...]:
     """The layers of a problem, right for one of `parts` of its small microbatches, as they take in the run as well.
 
-    `beyond`: nanoseconds that each kind of action takes besides its layers. What a stage takes less (or more) lies on a
+    `planned`: nanoseconds of each kind of the run's actions by the layers alone; `beyond`: those that each kind takes
+    besides its layers. What a stage takes less (or more) lies on a
     line over the samples: the small part has none of it, the run's all.
     """
     own, count = problem.profile.microbatch_size, len(run.plan.stages[0].replicas)
-    at_once = batch_at_once(replace(problem, profile=replace(problem.profile, action_overhead_ns=())))
     assert own is not None
     small, large = own / parts, own * problem.num_microbatches / count
-    planned = CostModel(at_once).stage_cost(run.plan.stages[0], 0)
     taken = defaultdict[str, list[int]](list)
     for name, start, end in (action for entry in run.entries for action in entry["actions"]):
         taken[parse_action(name).kind].append(end - start)
     found = {
-        kind: (expected(samples) - beyond.get(kind, 0)) / planned.duration_ns(kind)
+        kind: (expected(samples) - beyond.get(kind, 0)) / planned[kind]
         for kind, samples in taken.items()
-        if planned.duration_ns(kind)
+        if planned.get(kind)
     }
     layers = problem.profile.layers
     if large <= small or not found or min(found.values()) <= 0:
@@ -143,20 +146,3 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if grows(middle) >= grown else (middle + 1, high)
     return low
-
-
-def with_held(layer: Layer, permille: int) -> Layer:
-    """The layer with that much of its stash and workspace, rounded up; what recomputation leaves is no more."""
-    stash = math.ceil(layer.stash_bytes * permille / _WHOLE)
-    kinds = tuple(
-        RecomputeBytes(kind=each.kind, checkpoint_bytes=min(stash, each.checkpoint_bytes))
-        for each in layer.recompute_kinds
-    )
-    return replace(
-        layer,
-        stash_bytes=stash,
-        workspace_bytes=math.ceil(layer.workspace_bytes * permille / _WHOLE),
-        weight_stash_bytes=min(stash, math.ceil(layer.weight_stash_bytes * permille / _WHOLE)),
-        checkpoint_bytes=min(stash, layer.checkpoint_bytes),
-        recompute_kinds=kinds,
-    )

@@ -133,10 +133,7 @@ def test_what_one_process_holds_beyond_the_other_stays_there():
     problem, plan = make_case(6)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
-    more = {
-        layer.name: layer.state_bytes - problem.profile.by_name[layer.name].state_bytes
-        for layer in found.layers
-    }
+    more = {layer.name: layer.state_bytes - problem.profile.by_name[layer.name].state_bytes for layer in found.layers}
     stage = next(stage for stage in plan.stages if stage.replicas == ((DEVICES[0],),))
     heaviest = max(stage.layers, key=lambda name: problem.profile.by_name[name].workspace_bytes)
     assert more == {**dict.fromkeys("abc", 0), heaviest: 30}

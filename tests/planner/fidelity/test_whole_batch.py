@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from planner.fidelity.calibration import with_held
 from planner.fidelity.overhead import DEVICES, make_probe, make_replicated_plan
 from planner.fidelity.whole_batch import (
     WholeBatchRun,
@@ -12,7 +13,6 @@ from planner.fidelity.whole_batch import (
     held_permille,
     plan_whole_batch,
     reduction_ns,
-    with_held,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -74,7 +74,9 @@ def test_large_microbatches_take_what_they_took_and_small_ones_what_they_did():
     """
     problem, plan = make_case()
     run = make_run(problem, plan, times={"F": 20_000, "B": 32_000})
-    layers = with_whole_batch(problem, run, device_type="gpu", beyond={"F": 2_000}, parts=2)
+    layers = with_whole_batch(
+        problem, run, device_type="gpu", planned={"F": 16_000, "B": 32_000}, beyond={"F": 2_000}, parts=2
+    )
     made = replace(problem, profile=replace(problem.profile, layers=layers))
     cost = CostModel(batch_at_once(made)).stage_cost(run.plan.stages[0], 0)
     assert cost.duration_ns("F") == pytest.approx(18_000, rel=0.01)
@@ -88,7 +90,12 @@ def test_what_says_nothing_changes_nothing():
     """Tests that layers stay where overheads alone take longer than the run did."""
     problem, plan = make_case()
     run = make_run(problem, plan, times={"F": 20_000, "B": 32_000})
-    assert with_whole_batch(problem, run, device_type="gpu", beyond={"F": 20_000}, parts=2) == problem.profile.layers
+    assert (
+        with_whole_batch(
+            problem, run, device_type="gpu", planned={"F": 16_000, "B": 32_000}, beyond={"F": 20_000}, parts=2
+        )
+        == problem.profile.layers
+    )
 
 
 def test_reductions_end_with_the_last_process():
