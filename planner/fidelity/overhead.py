@@ -175,13 +175,16 @@ def find_overheads(
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
         reduction_ns=reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks]),
-        reduced_bytes=CostModel(problem).gradient_bytes(
-            Stage(layers=tuple(problem.profile.by_name), replicas=((DEVICES[0],),))
-        ),
+        reduced_bytes=_gradient_bytes(problem),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
     )
+
+
+def _gradient_bytes(problem: Problem) -> int:
+    whole = Stage(layers=tuple(problem.profile.by_name), replicas=((DEVICES[0],),))
+    return CostModel(problem).gradient_bytes(whole)
 
 
 def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns: int, iteration_ns: int) -> int:
