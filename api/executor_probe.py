@@ -7,14 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from profiles.cluster import Device
+from profiles.cluster import Device, Link, MessageTime
 from profiles.model_profile import Layer, ProbeRun
 from profiles.workload import Workload
 
 if TYPE_CHECKING:
     from planner.fidelity.overhead import Overheads
+    from planner.plan import Plan
     from profiles.measure.host_processes import HostProcesses
 
 LEAST, MOST, RUN_NS = 10, 60, 3 * 10**9
@@ -26,8 +27,8 @@ TIMEOUT_S = 120.0
 
 def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses") -> "tuple[Overheads | None, str]":
     """Overheads of the executor on this model, or None and why they could not be measured."""
-    from planner.document import render_plan
     from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
+    from planner.fidelity.whole_batch import plan_whole_batch
     from planner.progress import usable_cores
     from planner.simulation.simulate import simulate
 
@@ -38,18 +39,19 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
     link = links[0] if len(links) == 1 else None
     problem = make_probe(profile, device_type=device_type, num_microbatches=workload.num_microbatches, link=link)
     plan, replicated = make_probe_plan(problem), make_replicated_plan(problem)
-    with tempfile.TemporaryDirectory(prefix="pipeplan-probe-") as folder:
-        path = Path(folder, "plan.json")
-        path.write_text(render_plan(plan), encoding="utf-8")
-        other = Path(folder, "replicated.json") if replicated else None
-        if other is not None and replicated is not None:
-            other.write_text(render_plan(replicated), encoding="utf-8")
-        iterations = max(LEAST, min(MOST, RUN_NS // max(1, simulate(problem, plan).makespan_ns)))
-        about = {"model": model, "plan": str(path), "folder": folder, "iterations": iterations}
-        about["replicated_plan"] = str(other or "")
-        if reason := _run("planner.execute.probe", json.dumps(about), folder=Path(folder), host=host):
-            return None, reason
-        ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    memory = None if workload.cluster is None else min(each.memory_bytes for each in workload.cluster.devices)
+    whole = plan_whole_batch(problem, replicated, memory_bytes=memory)
+    iterations = max(LEAST, min(MOST, RUN_NS // max(1, simulate(problem, plan).makespan_ns)))
+    about = {"model": model, "iterations": iterations}
+    ranks, reason = _launch(plan, about, host=host)
+    if reason:
+        return None, reason
+    for name, made in (("replicated", replicated), ("whole", whole)):
+        entries, reason = ([], "") if made is None else _launch(made, about | {"replicas": name}, host=host)
+        if reason and name == "replicated" and any(any(each) for each in ranks[0]["exchanges"].values()):
+            return None, reason  # replicas wait for each other within actions, and nothing else says how long
+        nothing: dict[str, Any] = {name: [], f"{name}_thread": [], f"{name}_peak_bytes": None}
+        ranks = [rank | (entries[number] if entries else nothing) for number, rank in enumerate(ranks)]
     found = find_overheads(
         problem,
         plan,
@@ -59,6 +61,19 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
         has_idle_cores=usable_cores() > (2 if workload.cluster is None else len(workload.cluster.devices)),
     )
     return found, ""
+
+
+def _launch(plan: "Plan", about: Mapping[str, Any], *, host: "HostProcesses") -> tuple[list[dict[str, Any]], str]:
+    """What two fresh processes of a plan wrote, or why they did not: what others left behind is not in their memory."""
+    from planner.document import render_plan
+
+    with tempfile.TemporaryDirectory(prefix="pipeplan-probe-") as folder:
+        path = Path(folder, "plan.json")
+        path.write_text(render_plan(plan), encoding="utf-8")
+        work = {"replicas": "", **about, "plan": str(path), "folder": folder}
+        if reason := _run("planner.execute.probe", json.dumps(work), folder=Path(folder), host=host):
+            return [], reason
+        return [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)], ""
 
 
 def time_group(
@@ -159,7 +174,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
         if cluster is None
         else replace(
             cluster,
-            links=tuple(replace(link, message_overhead_ns=found.message_ns) for link in cluster.links),
+            links=tuple(_with_times(link, found) for link in cluster.links),
             devices=tuple(_with_reserve(device, found.reserved_bytes) for device in cluster.devices),
         ),
     )
@@ -168,6 +183,24 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
 def _with_exchanges(layer: Layer, exchanges: Mapping[str, tuple[int, int]]) -> Layer:
     forward, backward = exchanges.get(layer.name, (0, 0))
     return replace(layer, forward_exchanges=forward, backward_exchanges=backward)
+
+
+def _with_times(link: Link, found: "Overheads") -> Link:
+    """The link with the run's overhead of a message, and with what the two steps of its ring took.
+
+    What rings of other sizes took by themselves is scaled to that; who holds half as much needs no more time.
+    """
+    link = replace(link, message_overhead_ns=found.message_ns)
+    if found.reduction_ns is None or found.reduced_bytes < 2:
+        return link
+    size, time = -(-found.reduced_bytes // 2), -(-found.reduction_ns // 2)
+    alone = link.reduction_ns(size) or time
+    points = {point.bytes: -(-point.time_ns * time // alone) for point in link.reduction_times} | {size: time}
+    stated, least = list[MessageTime](), 0
+    for num_bytes, time_ns in sorted(points.items()):
+        least = max(least, time_ns)
+        stated.append(MessageTime(bytes=num_bytes, time_ns=least))
+    return replace(link, reduction_times=tuple(stated))
 
 
 def _with_reserve(device: Device, reserved_bytes: int | None) -> Device:

@@ -70,7 +70,7 @@ def gpt2() -> Training:
     config = transformers.GPT2Config(
         vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=256, n_head=4, n_layer=6, use_cache=False,
         bos_token_id=None, eos_token_id=None,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, tie_order_embeddings=False,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False,
     )  # fmt: skip
     return Training.from_module(transformers.GPT2LMHeadModel(config), batch=text, loss=word_loss, optimizer=adamw)
 
@@ -89,7 +89,7 @@ def bert() -> Training:
     config = transformers.BertConfig(
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=1024, num_attention_heads=4, num_hidden_layers=6,
         max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        tie_order_embeddings=False,
+        tie_word_embeddings=False,
     )  # fmt: skip
     batch = partial(text, shift=0)
     return Training.from_module(transformers.BertForMaskedLM(config), batch=batch, loss=word_loss, optimizer=adamw)
@@ -99,7 +99,7 @@ def t5() -> Training:
     """T5 with three encoder and three decoder blocks; every decoder block takes what the encoder gives."""
     config = transformers.T5Config(
         vocab_size=VOCABULARY, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_decoder_layers=3, num_heads=4,
-        dropout_rate=0.0, use_cache=False, tie_order_embeddings=False,
+        dropout_rate=0.0, use_cache=False, tie_word_embeddings=False,
     )  # fmt: skip
     model = transformers.T5ForConditionalGeneration(config)
     return Training.from_module(model, batch=pairs, loss=word_loss, optimizer=adamw)

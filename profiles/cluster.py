@@ -109,21 +109,21 @@ class Link:
     message_times: tuple[MessageTime, ...] = ()
     """What messages of some sizes take, in rising order of bytes; others lie on straight lines between them, smaller
     ones towards the latency, larger ones grow by the bandwidth. None may be faster than latency and bandwidth say."""
+    reduction_times: tuple[MessageTime, ...] = ()
+    """What a step of a ring takes in which each replica sends so many bytes, takes in as many and adds them up, in
+    rising order of bytes; others lie on straight lines between them, smaller ones take as long as the smallest, larger
+    ones grow by the bandwidth. No synchronisation takes less than all its steps."""
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"
         require_fields(owner, self)
         if self.a == self.b:
             raise ValueError(f"{owner}: both ends are the same; remove the link")
-        self._require_rising(owner)
+        for name in ("message_times", "reduction_times"):
+            _require_rising(f"{owner}: {name}", getattr(self, name))
+        self._require_no_faster(owner)
 
-    def _require_rising(self, owner: str) -> None:
-        for before, point in pairwise(self.message_times):
-            if point.bytes <= before.bytes or point.time_ns < before.time_ns:
-                raise ValueError(
-                    f"{owner}: message_times: {point.bytes} bytes in {point.time_ns} ns follow {before.bytes} bytes in "
-                    f"{before.time_ns} ns; give them in rising order, no larger message in less time"
-                )
+    def _require_no_faster(self, owner: str) -> None:
         for point in self.message_times:
             if point.time_ns < (least := self.latency_ns + self._at_bandwidth_ns(point.bytes)):
                 raise ValueError(
@@ -148,6 +148,17 @@ class Link:
         """The same, rounded down where the bandwidth alone says it."""
         return self.moving_ns(num_bytes) if self.message_times else num_bytes * 10**9 // self.bandwidth_bytes_per_s
 
+    def reduction_ns(self, num_bytes: int) -> int:
+        """What a step of a ring takes by the times that are stated for it, rounded up; 0 if none are."""
+        if not self.reduction_times or num_bytes <= self.reduction_times[0].bytes:
+            return self.reduction_times[0].time_ns if self.reduction_times else 0
+        for before, point in pairwise(self.reduction_times):
+            if num_bytes <= point.bytes:
+                rise, run = point.time_ns - before.time_ns, point.bytes - before.bytes
+                return before.time_ns - (-(num_bytes - before.bytes) * rise // run)
+        last = self.reduction_times[-1]
+        return last.time_ns + self._at_bandwidth_ns(num_bytes - last.bytes)
+
     def later_by(self, time_ns: int) -> "Link":
         """The link with so much more latency, which may be negative, but not less than none."""
         more = max(-self.latency_ns, time_ns)
@@ -162,12 +173,24 @@ class Link:
             latency_ns=latency_ns,
             bandwidth_bytes_per_s=max(1, round(self.bandwidth_bytes_per_s * factor)),
             message_times=(),
+            reduction_times=tuple(
+                replace(point, time_ns=math.ceil(point.time_ns / factor)) for point in self.reduction_times
+            ),
         )
         points = []
         for point in self.message_times:
             moving = max(math.ceil((point.time_ns - self.latency_ns) / factor), scaled._at_bandwidth_ns(point.bytes))
             points.append(replace(point, time_ns=latency_ns + moving))
         return replace(scaled, message_times=tuple(points))
+
+
+def _require_rising(owner: str, points: tuple[MessageTime, ...]) -> None:
+    for before, point in pairwise(points):
+        if point.bytes <= before.bytes or point.time_ns < before.time_ns:
+            raise ValueError(
+                f"{owner}: {point.bytes} bytes in {point.time_ns} ns follow {before.bytes} bytes in "
+                f"{before.time_ns} ns; give them in rising order, no larger message in less time"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +246,8 @@ class Route:
     """Least bandwidth among its links."""
     sized: tuple[Link, ...] = ()
     """Those of its links that state times by message size."""
+    reducing: tuple[Link, ...] = ()
+    """Those of its links that state what a step of a ring takes."""
 
     def duration_ns(self, num_bytes: int) -> int:
         """Time of a transfer of `num_bytes`, rounded up to a nanosecond (contract, "The question")."""
@@ -439,6 +464,7 @@ class Cluster:
             latency_ns=sum(arc.latency_ns for arc in used) + max(arc.message_overhead_ns for arc in used),
             bandwidth_bytes_per_s=min(arc.bandwidth_bytes_per_s for arc in used),
             sized=tuple(link for arc in used if (link := self.links[arc.resource // 2]).message_times),
+            reducing=tuple(link for arc in used if (link := self.links[arc.resource // 2]).reduction_times),
         )
 
     def route_tables(self, *, num_bytes: int) -> RouteTables | None:

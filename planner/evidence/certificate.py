@@ -475,7 +475,7 @@ def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
     links, count = problem.cluster.links, len(problem.cluster.devices) ** 2
     slowest = min((link.bandwidth_bytes_per_s for link in links), default=1)
     alone = sum(link.latency_ns + (link.message_overhead_ns or 0) for link in links)
-    alone += sum(max((each.time_ns for each in link.message_times), default=0) for link in links)
+    alone += sum(each.time_ns for link in links for each in (*link.message_times[-1:], *link.reduction_times[-1:]))
     moved = [2 * problem.num_microbatches * edge.bytes for edge in problem.profile.edges]
     moved += [4 * max(layer.state_bytes, layer.parameter_bytes or 0) for layer in problem.profile.layers]
     messages = 2 * problem.num_microbatches * len(problem.profile.edges) + 4 * len(problem.profile.layers)

@@ -18,7 +18,6 @@ from torch import distributed
 
 from planner.document import parse_plan
 from planner.execute.record.action_log import ActionLog, HostClock
-from planner.execute.record.memory_use import MemoryMeter
 from planner.execute.run.execution import Execution, Iteration
 from planner.execute.run.preparation import prepare
 from planner.execute.training import Training, load_training
@@ -32,8 +31,8 @@ class _ProbeWork:
     """`module:factory` of a Training."""
     plan: str
     """File of the plan."""
-    replicated_plan: str
-    """File of a plan with one stage on both; empty: there is none."""
+    replicas: str
+    """What is told of a plan with one stage on both begins with this name; empty: it is a pipeline."""
     folder: str
     """Where the processes meet, and where each writes its `rankN.json`."""
     iterations: int
@@ -41,6 +40,7 @@ class _ProbeWork:
 
 
 WARM_UP, REPLICATED = 3, 8
+"""Iterations that do not count, and those of replicas that do."""
 
 Entry = dict[str, Any]
 """Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
@@ -93,6 +93,14 @@ def main(about: str) -> None:
     training: Training = load_training(work.model)
     clock = BothClocks()
     execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
+    run = _run_replicas if work.replicas else _run_pipeline
+    document = run(work, execution, clock=clock) | {"device": execution.layout.devices[rank]}
+    Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     _run(execution, first=0, count=WARM_UP)
     passed, serving = [], []
     for number in range(WARM_UP, WARM_UP + work.iterations):
@@ -101,50 +109,29 @@ def main(about: str) -> None:
         serving.append(_served_ns() - before)
     memory = execution.memory.read()
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
-    document = {
-        "device": execution.layout.devices[rank],
+    return {
         "thread": [clock.by_thread(entry) for entry in passed],
         "wall": passed,
         "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
-        "replicated": [],
-        "replicated_thread": [],
-        "replicated_peak_bytes": None,
         "serving": serving,
         "peak_bytes": None if memory is None else memory.peak_bytes,
     }
-    if work.replicated_plan:
-        meter, is_needed = execution.memory, any(found.has_batch_norm for found in traits.values())
-        del execution
-        try:
-            document |= _run_replicated(work, training, meter=meter)
-        except (ValueError, RuntimeError):  # every process finds the same, and continues
-            if is_needed:
-                raise
-    Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
-    distributed.barrier()
-    distributed.destroy_process_group()
+
+
+def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
+    """By both clocks: replicas may wait for each other within actions."""
+    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + REPLICATED)[WARM_UP:]]
+    memory = execution.memory.read()
+    return {
+        work.replicas: entries,
+        f"{work.replicas}_thread": [clock.by_thread(entry) for entry in entries],
+        f"{work.replicas}_peak_bytes": None if memory is None else memory.peak_bytes,
+    }
 
 
 def _served_ns() -> int:
     """What the other threads of this process have worked, which send and receive."""
     return time.process_time_ns() - time.thread_time_ns()
-
-
-def _run_replicated(work: _ProbeWork, training: Training, *, meter: MemoryMeter) -> Entry:
-    """By both clocks: replicas wait for each other within actions.
-
-    `meter`: that of the first run; what is held counts from its begin.
-    """
-    plan = parse_plan(Path(work.replicated_plan).read_bytes(), source=work.replicated_plan)
-    clock = BothClocks()
-    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
-    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=1 + REPLICATED)[1:]]
-    memory = meter.read()  # the peak is that of the second run: its own meter has begun it anew
-    return {
-        "replicated": entries,
-        "replicated_thread": [clock.by_thread(entry) for entry in entries],
-        "replicated_peak_bytes": None if memory is None else memory.peak_bytes,
-    }
 
 
 def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:

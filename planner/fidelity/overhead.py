@@ -10,9 +10,17 @@ from typing import Any, Literal
 
 from planner.actions import Action, parse_action
 from planner.fidelity.attribution import Comparison
-from planner.fidelity.calibration import divided, scaled_layer, with_shorter_step
+from planner.fidelity.calibration import divided, scaled_layer, with_held, with_shorter_step
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.fidelity.expected import expected
+from planner.fidelity.whole_batch import (
+    WholeBatchRun,
+    batch_at_once,
+    held_permille,
+    plan_whole_batch,
+    reduction_ns,
+    with_whole_batch,
+)
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
 from planner.problem import Problem
@@ -45,6 +53,10 @@ class Overheads:
     """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     reduction_bytes: int
     """What a process of a replicated stage held beyond that, too; 0: nothing, or unknown."""
+    reduction_ns: int | None
+    """What it took to put all gradients together, over `reduced_bytes`; None: nothing was replicated."""
+    reduced_bytes: int
+    """The model's gradients."""
     num_actions: int
     """Actions that were timed."""
     predicted_ns: int
@@ -125,26 +137,27 @@ def find_overheads(
     layers = _as_run(problem, plan, inside=inside, device_type=device_type)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
     direct = _find_direct(problem, ranks=ranks, device_type=device_type, by_wall=by_wall)
-    surplus = dict[str, float]()
     if direct is not None:
         problem = replace(problem, profile=replace(problem.profile, layers=direct.layers))
-        surplus = _surplus(problem, plan, inside=inside)
+    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
+    exchange_ns = _find_exchange(problem, ranks=ranks)
+    layers = _with_whole_batch(problem, direct, ranks=ranks, device_type=device_type, exchange_ns=exchange_ns)
+    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    surplus = {} if direct is None else _surplus(problem, plan, inside=inside)
     serving = 0.0 if has_idle_cores else expected([each for rank in ranks for each in rank["serving"]])
     pairs = 2 * problem.num_microbatches  # a message per F, and one per I or B
     found = {
         kind: round(expected(samples) + surplus.get(kind, 0) + (serving / pairs if kind != "W" else 0))
         for kind, samples in _between([entry for rank in ranks for entry in rank["thread"]]).items()
     }
-    split = found.get("I", 0), found.get("W", 0)
-    exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
-    message_ns = _find_message(problem, plan, ranks=ranks)
+    split, message_ns = (found.get("I", 0), found.get("W", 0)), _find_message(problem, plan, ranks=ranks)
     action = ActionOverhead(
         device_type=device_type,
         forward_ns=found.get("F", 0),
         input_grad_ns=split[0],
         weight_grad_ns=split[1],
         backward_ns=min(found.get("B", sum(split)), sum(split)),
-        exchange_ns=_find_exchange(problem, ranks=ranks, exchanges=exchanges),
+        exchange_ns=exchange_ns,
     )
     always_ns = iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     if direct is not None:
@@ -161,10 +174,17 @@ def find_overheads(
         stages_iteration_ns=iteration_ns - always_ns,
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
+        reduction_ns=reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks]),
+        reduced_bytes=_gradient_bytes(problem),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
     )
+
+
+def _gradient_bytes(problem: Problem) -> int:
+    whole = Stage(layers=tuple(problem.profile.by_name), replicas=((DEVICES[0],),))
+    return CostModel(problem).gradient_bytes(whole)
 
 
 def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns: int, iteration_ns: int) -> int:
@@ -227,6 +247,8 @@ class _Direct:
     action: ActionOverhead
     """Beyond the layers."""
     iteration_ns: int
+    clock: str
+    """Under which name processes tell of it."""
 
 
 def _find_direct(
@@ -264,7 +286,54 @@ def _find_direct(
             backward_ns=over.get("B", 0),
         ),
         iteration_ns=max(0, around - steps),
+        clock=clock,
     )
+
+
+def _with_whole_batch(
+    problem: Problem,
+    direct: _Direct | None,
+    *,
+    ranks: Sequence[Mapping[str, Any]],
+    device_type: str,
+    exchange_ns: int,
+) -> tuple[Layer, ...]:
+    """The layers as they take, and as much as they hold, where replicas take the whole batch at once, if they did.
+
+    Layers were timed by the clock of `direct`, but replicas that exchange statistics wait for each other within
+    actions: of these the host's clock tells.
+    """
+    small, entries = make_replicated_plan(problem), [entry for rank in ranks for entry in rank["whole"]]
+    whole = plan_whole_batch(problem, small, memory_bytes=None)
+    if small is None or whole is None or not entries:
+        return problem.profile.layers
+    beyond = {kind: sum(each) * exchange_ns for kind, each in _exchange_counts(ranks).items()}
+    if direct is not None:
+        entries = [entry for rank in ranks for entry in rank[direct.clock.replace("replicated", "whole")]]
+        beyond = {kind: direct.action.of(kind, has_stages=False) for kind in "FIB"}
+    runs = [
+        WholeBatchRun(problem=at, plan=plan, entries=entries, peak_bytes=_peaks(ranks, f"{name}_peak_bytes"))
+        for name, at, plan in (("replicated", problem, small), ("whole", batch_at_once(problem), whole))
+    ]
+    least = 2 if direct is not None else 1
+    at_once = batch_at_once(replace(problem, profile=replace(problem.profile, action_overhead_ns=())))
+    cost = CostModel(at_once).stage_cost(whole.stages[0], 0)
+    planned = {kind: cost.duration_ns(kind) for kind in "FIB"}
+    layers = with_whole_batch(problem, runs[1], device_type=device_type, planned=planned, beyond=beyond, parts=least)
+    permille = held_permille(*runs)
+    return tuple(with_held(layer, permille) for layer in layers)
+
+
+def _peaks(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    held = {str(rank["device"]): int(rank[name]) for rank in ranks if rank[name] is not None}
+    return held if len(held) == len(ranks) else {}
+
+
+def _exchange_counts(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """How often replicas exchange statistics in F, and on the way back."""
+    pairs = list(ranks[0]["exchanges"].values())
+    back = [backward for _, backward in pairs]
+    return {"F": [forward for forward, _ in pairs], "I": back, "B": back}
 
 
 def _around_reduction(entry: Mapping[str, Any]) -> int:
@@ -310,8 +379,8 @@ def _find_reduction(
 
 
 def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, int]) -> tuple[Layer, ...]:
-    """What one process held beyond that of all is the workspace of its layer that has most: around large blocks that
-    come and go the heap has holes.
+    """What one process held beyond that of all stays with its layer that has the largest workspace: around large blocks
+    that come and go the heap has holes, which do not grow with the samples.
     """
     more = dict[str, int]()
     by_name = {layer.name: layer for layer in layers}
@@ -319,7 +388,7 @@ def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, 
         (device,) = stage.replicas[0]
         heaviest = max(stage.layers, key=lambda name: by_name[name].workspace_bytes)
         more[heaviest] = beyond.get(device, 0) - min(beyond.values(), default=0)
-    return tuple(replace(layer, workspace_bytes=layer.workspace_bytes + more.get(layer.name, 0)) for layer in layers)
+    return tuple(replace(layer, state_bytes=layer.state_bytes + more.get(layer.name, 0)) for layer in layers)
 
 
 def _find_closing(
@@ -356,19 +425,13 @@ def _low(samples: Sequence[int]) -> float:
     return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else _middle(samples)
 
 
-def _find_exchange(
-    problem: Problem,
-    *,
-    ranks: Sequence[Mapping[str, Any]],
-    exchanges: Mapping[str, tuple[int, int]],
-) -> int:
+def _find_exchange(problem: Problem, *, ranks: Sequence[Mapping[str, Any]]) -> int:
     """What one exchange adds to the actions of replicas: all that they take beyond their layers, by the wall.
 
     0 where nothing was run on replicas.
     """
     plan = make_replicated_plan(problem)
-    counts = {"F": sum(f for f, _ in exchanges.values()), "B": sum(b for _, b in exchanges.values())}
-    counts["I"] = counts["B"]
+    counts = {kind: sum(each) for kind, each in _exchange_counts(ranks).items()}
     taken = defaultdict[str, list[int]](list)
     for entry in (entry for rank in ranks for entry in rank["replicated"]):
         for name, start, end in entry["actions"]:

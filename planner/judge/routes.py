@@ -33,16 +33,25 @@ class Direction(NamedTuple):
     """What a message costs beyond the link; 0 where it was not measured."""
     corners: tuple[tuple[int, int], ...] = ()
     """Bytes, and nanoseconds beyond the latency, of the sizes whose times the link states, from (0, 0) on."""
+    ring_steps: tuple[tuple[int, int], ...] = ()
+    """Bytes and nanoseconds of the steps of a ring whose times the link states, from 0 bytes on."""
 
     def moving_ns(self, num_bytes: int) -> int:
         """What it takes beyond the latency by the times that it states; 0 if it states none."""
-        if not self.corners:
+        return self._on_line(self.corners, num_bytes)
+
+    def ring_step_ns(self, num_bytes: int) -> int:
+        """What a step of a ring takes by the times that it states; 0 if it states none."""
+        return self._on_line(self.ring_steps, num_bytes)
+
+    def _on_line(self, corners: tuple[tuple[int, int], ...], num_bytes: int) -> int:
+        if not corners:
             return 0
-        smaller = [corner for corner in self.corners if corner[0] <= num_bytes]
+        smaller = [corner for corner in corners if corner[0] <= num_bytes]
         size, time = smaller[-1]
-        if len(smaller) == len(self.corners):
+        if len(smaller) == len(corners):
             return time + -(-(num_bytes - size) * SECOND // self.bandwidth_bytes_per_s)
-        next_size, next_time = self.corners[len(smaller)]
+        next_size, next_time = corners[len(smaller)]
         return time + -(-(num_bytes - size) * (next_time - time) // (next_size - size))
 
 
@@ -87,8 +96,8 @@ class Routes:
             there, back = 2 * index, 2 * index + (1 if link.duplex else 0)
             for source, target, resource in ((link.a, link.b, there), (link.b, link.a, back)):
                 beyond = link.message_overhead_ns or 0
-                corners = _corners(link)
-                direction = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, corners)
+                stated = _corners(link), _ring_steps(link)
+                direction = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, *stated)
                 self.leaving.setdefault(source, {})[target] = direction
         self._known: dict[tuple[str, str, int], Route] = {}
         self._weighed: dict[int, dict[str, list[Weighed]]] = {}
@@ -160,6 +169,12 @@ class Routes:
 def _corners(link: Link) -> tuple[tuple[int, int], ...]:
     stated = [(point.bytes, point.time_ns - link.latency_ns) for point in link.message_times]
     return ((0, 0), *stated) if stated else ()
+
+
+def _ring_steps(link: Link) -> tuple[tuple[int, int], ...]:
+    """Smaller ones than the smallest that is stated take as long."""
+    stated = [(point.bytes, point.time_ns) for point in link.reduction_times]
+    return ((0, stated[0][1]), *stated) if stated else ()
 
 
 def _make_route(path: list[Direction]) -> Route:

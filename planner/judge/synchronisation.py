@@ -4,7 +4,8 @@
 
 2 (r - 1) / r x gradient bytes / slowest link + 2 (r - 1) x largest delay over the ring: as many messages in turn, each
 with the latency and the message overhead of its way. Where links state times by message size, the first term is at
-least what these messages, of gradient bytes / r each, take on the slowest of them. Replicas that shard the optimizer's
+least what these messages, of gradient bytes / r each, take on the slowest of them. Where they state what a step of a
+ring takes, nothing ends before so many steps of the slowest. Replicas that shard the optimizer's
 gradients (a reduce-scatter), and once more with the weights when each has stepped its part (an all-gather).
 """
 
@@ -56,4 +57,7 @@ def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int)
     messages = times_round * (replicas - 1)
     moving = -(-messages * num_bytes * SECOND // (replicas * slowest))
     sized = messages * max(route.sized_ns(-(-num_bytes // replicas)) for route in pair_routes)
-    return Ring(max(moving, sized) + messages * delay, frozenset(link for route in pair_routes for link in route.links))
+    part = -(-num_bytes // replicas)
+    steps = messages * max(each.ring_step_ns(part) for route in pair_routes for each in route.directions)
+    duration_ns = max(max(moving, sized) + messages * delay, steps)
+    return Ring(duration_ns, frozenset(link for route in pair_routes for link in route.links))

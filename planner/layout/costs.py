@@ -677,7 +677,8 @@ class CostModel:
         """Ring all-reduce (2 rounds), or either half of it, of so many bytes over groups; 0 for a single one.
 
         Rounds x (r - 1) / r x bytes / slowest link + rounds x (r - 1) x largest latency over the ring, in listed order;
-        where a link states times by size, no less than so many messages of bytes / r take on it.
+        where a link states times by size, no less than so many messages of bytes / r take on it, and where it states
+        what a step of a ring takes, no less than so many steps.
         """
         replicas = len(groups)
         if replicas == 1:
@@ -689,8 +690,10 @@ class CostModel:
         slowest = min(route.bandwidth_bytes_per_s for route in routes)
         latency = max(route.latency_ns for route in routes)
         moving = _ceil(rounds * (replicas - 1) * size * 10**9, replicas * slowest)
-        by_size = [link.moving_ns(_ceil(size, replicas)) for route in routes for link in route.sized]
-        return max(moving, rounds * (replicas - 1) * max(by_size, default=0)) + rounds * (replicas - 1) * latency
+        part, steps = _ceil(size, replicas), rounds * (replicas - 1)
+        by_size = [link.moving_ns(part) for route in routes for link in route.sized]
+        reducing = [link.reduction_ns(part) for route in routes for link in route.reducing]
+        return max(max(moving, steps * max(by_size, default=0)) + steps * latency, steps * max(reducing, default=0))
 
     def steps_ns(self, stages: Sequence[Stage]) -> dict[str, int]:
         """When every device of a plan is done, counted from the last synchronisation.

@@ -243,7 +243,7 @@ class LinkSweep:
         results = []
         for places in choose_counts(self.world):
             group = distributed.new_group(list(range(places)))
-            for size in (self.sizes[0], self.sizes[-1]):
+            for size in self.sizes:
                 distributed.barrier()
                 times = self._repeat(partial(self._all_reduce, group), max(4, size), who=range(places))
                 slowest = max(self._gather(min(times, default=0)))

@@ -291,7 +291,19 @@ class _Inference:
             )
             for place in self.places
         )
-        return Cluster(name=name, devices=devices, links=tuple(self._ports() + self.links))
+        times = self._reduction_times()
+        links = (replace(link, reduction_times=times) for link in self._ports() + self.links)
+        return Cluster(name=name, devices=devices, links=tuple(links))
+
+    def _reduction_times(self) -> tuple[MessageTime, ...]:
+        """Steps of the ring over all places of the one host; of several hosts none says what each link takes."""
+        most = max((each.places for each in self.tables.all_reduce), default=0)
+        points, least = list[MessageTime](), 1
+        for each in sorted(self.tables.all_reduce, key=lambda each: each.num_bytes):
+            if each.places == most and len(self.hosts) == 1:
+                least = max(least, -(-each.duration_ns // (2 * (most - 1))))
+                points.append(MessageTime(bytes=max(1, each.num_bytes // most), time_ns=least))
+        return tuple({point.bytes: point for point in points}.values())
 
     def _members(self, host: str) -> list[int]:
         return [number for number, place in enumerate(self.places) if place.host == host]

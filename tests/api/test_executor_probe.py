@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from api.executor_probe import with_overheads
 from planner.fidelity.overhead import Overheads
+from profiles.cluster import MessageTime
 from profiles.model_profile import ActionOverhead, ProbeRun
 from profiles.workload import Workload
 from tests.planner.builders import make_layer, make_link, make_problem
@@ -26,6 +27,8 @@ def make_case() -> tuple[Workload, Overheads]:
         stages_iteration_ns=12,
         reserved_bytes=11,
         reduction_bytes=13,
+        reduction_ns=401,
+        reduced_bytes=1001,
         num_actions=4,
         predicted_ns=2_000_000,
         measured_ns=2_300_000,
@@ -45,6 +48,7 @@ def test_what_was_found_is_in_the_workload():
     assert made.profile.reduction_bytes == 13
     assert made.cluster is not None
     assert [link.message_overhead_ns for link in made.cluster.links] == [9]
+    assert made.cluster.links[0].reduction_times == (MessageTime(bytes=501, time_ns=201),)
     assert [device.reserved_bytes for device in made.cluster.devices] == [11, 5]
     assert "from 4 actions" in made.profile.provenance
     assert made.profile.probe == ProbeRun(predicted_ns=2_000_000, measured_ns=2_300_000)
@@ -61,3 +65,25 @@ def test_a_reserve_is_no_larger_than_the_memory():
     unknown = with_overheads(workload, replace(found, reserved_bytes=None)).cluster
     assert unknown is not None
     assert unknown.devices[0].reserved_bytes is None
+
+
+def test_rings_of_other_sizes_are_scaled_to_the_run():
+    """Tests that steps timed by themselves keep their ratio to the run's, and that none falls below a smaller one.
+
+    Alone 500 bytes take 110 ns on the line, in the run 220: twice as long, as everything else.
+    """
+    workload, found = make_case()
+    assert workload.cluster is not None
+    times = tuple(MessageTime(bytes=size, time_ns=time) for size, time in ((100, 70), (900, 150)))
+    links = tuple(replace(link, reduction_times=times) for link in workload.cluster.links)
+    workload = replace(workload, cluster=replace(workload.cluster, links=links))
+    made = with_overheads(workload, replace(found, reduction_ns=440, reduced_bytes=1000)).cluster
+    assert made is not None
+    assert [(each.bytes, each.time_ns) for each in made.links[0].reduction_times] == [
+        (100, 140),
+        (500, 220),
+        (900, 300),
+    ]
+    untouched = with_overheads(workload, replace(found, reduction_ns=None)).cluster
+    assert untouched is not None
+    assert untouched.links[0].reduction_times == times

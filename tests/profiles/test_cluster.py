@@ -1,13 +1,14 @@
 """What a cluster refuses, and the routes that its transfers take."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
-from profiles.cluster import Cluster, Device, Host, HostLink, Link
+from profiles.cluster import Cluster, Device, Host, HostLink, Link, MessageTime
 
 
 def make_device(name: str, **changes: Any) -> Device:
@@ -265,3 +266,14 @@ def test_host_links_are_checked(changes: dict, message: str):
     """Tests that a host link, and the memory at its end, are named where they are missing or stated twice."""
     with pytest.raises(ValueError, match=message):
         with_hosts(**changes)
+
+
+def test_steps_of_a_ring_lie_on_lines():
+    """Tests that smaller ones take as long as the smallest, larger ones grow by the bandwidth, all rounded up."""
+    points = tuple(MessageTime(bytes=size, time_ns=time) for size, time in ((10, 100), (13, 110)))
+    link = Link(a="x", b="y", bandwidth_bytes_per_s=10**9, reduction_times=points)
+    assert [link.reduction_ns(size) for size in (0, 10, 11, 12, 13, 20)] == [100, 100, 104, 107, 110, 117]
+    assert replace(link, reduction_times=()).reduction_ns(5) == 0
+    assert [each.time_ns for each in link.at_speed(2.0).reduction_times] == [50, 55]
+    with pytest.raises(ValueError, match=r"reduction_times: 10 bytes .* rising order"):
+        replace(link, reduction_times=points[::-1])

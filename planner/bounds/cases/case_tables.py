@@ -189,7 +189,7 @@ class CaseTables:
         """[symmetries, assignments] where a permutation of the devices that changes nothing takes every assignment.
 
         Devices of a type with equal memory, between all of which there are direct links, whose latencies, bandwidths
-        and times by message size the permutation keeps.
+        and times by size the permutation keeps.
         """
         cluster, count = self.problem.cluster, len(self.devices)
         kinds = [(device.type, device.usable_bytes) for device in cluster.devices]
@@ -198,7 +198,11 @@ class CaseTables:
         if all((self.devices[a], self.devices[b]) in self.linked for a, b in pairs):
             routes = {(a, b): cluster.route(self.devices[a], self.devices[b], num_bytes=0) for a, b in pairs}
             speed = {
-                pair: (route.latency_ns, route.bandwidth_bytes_per_s, [link.message_times for link in route.sized])
+                pair: (
+                    *(route.latency_ns, route.bandwidth_bytes_per_s),
+                    [link.message_times for link in route.sized],
+                    [link.reduction_times for link in route.reducing],
+                )
                 for pair, route in routes.items()
             }
             orders = [

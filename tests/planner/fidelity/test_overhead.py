@@ -70,6 +70,9 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
                 "replicated": [],
                 "replicated_thread": [],
                 "replicated_peak_bytes": None,
+                "whole": [],
+                "whole_thread": [],
+                "whole_peak_bytes": None,
                 "serving": [6 * 36] * 3,
                 "peak_bytes": played.peak_bytes[device] + (100 if device == DEVICES[0] else 70),
                 **rows,
@@ -123,17 +126,14 @@ def test_what_processes_hold_beyond_the_plan_is_reserved():
     assert find_overheads(problem, plan, ranks=unknown, **where).reserved_bytes is None
 
 
-def test_what_one_process_holds_beyond_the_other_is_workspace():
+def test_what_one_process_holds_beyond_the_other_stays_there():
     """Tests that it goes to that stage's layer with the most workspace, so that the plan's peaks are those of the run
     but for what all hold.
     """
     problem, plan = make_case(6)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
-    more = {
-        layer.name: layer.workspace_bytes - problem.profile.by_name[layer.name].workspace_bytes
-        for layer in found.layers
-    }
+    more = {layer.name: layer.state_bytes - problem.profile.by_name[layer.name].state_bytes for layer in found.layers}
     stage = next(stage for stage in plan.stages if stage.replicas == ((DEVICES[0],),))
     heaviest = max(stage.layers, key=lambda name: problem.profile.by_name[name].workspace_bytes)
     assert more == {**dict.fromkeys("abc", 0), heaviest: 30}
@@ -234,11 +234,13 @@ def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
     as_run = replace(problem, profile=replace(problem.profile, layers=layers))
     cost = CostModel(as_run).stage_cost(both.stages[0], 0)
     length = {"F": cost.forward_ns + 2 * 40, "B": cost.backward_ns + 40}
-    for rank in ranks:
-        rank["replicated"] = [{"actions": [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]}] * 2
+    actions = [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]
+    for rank, reduced in zip(ranks, (70, 90), strict=True):
+        rank["replicated"] = [{"actions": actions, "times": {"reduced_ns": actions[-1][2] + reduced}}] * 2
     found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
     assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
     assert found.action.exchange_ns == 40
+    assert (found.reduction_ns, found.reduced_bytes) == (90, 3 * 4)
 
 
 def test_a_stage_that_is_the_whole_model_tells_what_layers_take():

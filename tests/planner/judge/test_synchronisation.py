@@ -15,6 +15,7 @@ from planner.progress import Limits
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from profiles.cluster import Link, MessageTime
 from profiles.model_profile import Layer, WidthBytes
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
@@ -123,6 +124,57 @@ def test_core_and_judge_agree_on_steps():
     for seed in range(shortened(60, whole=1000)):
         rng = Random(seed)
         problem = with_long_steps(random_problem(rng), Random(seed))
+        plan = random_plan(rng, problem)
+        played = judged(problem, plan)
+        assert verify(problem, plan).violations == ()
+        objective = played.span_ns if problem.options.objective == "span" else played.makespan_ns
+        assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= objective
+
+
+def with_ring_steps(problem: Problem, rng: Random) -> Problem:
+    """Most links of the cluster say what a step of a ring takes at one to three sizes."""
+
+    def stated(link: Link) -> Link:
+        times = sorted(rng.choices(range(80), k=rng.randint(0, 3)))
+        sizes = sorted(rng.sample(range(1, 60), k=len(times)))
+        points = (MessageTime(bytes=size, time_ns=time) for size, time in zip(sizes, times, strict=True))
+        return replace(link, reduction_times=tuple(points))
+
+    cluster = problem.cluster
+    return replace(problem, cluster=replace(cluster, links=tuple(map(stated, cluster.links))))
+
+
+def test_rings_take_no_less_than_their_steps():
+    """Tests that both take two steps of half of the gradients where these take longer than the formula says."""
+    points = (MessageTime(bytes=4, time_ns=50), MessageTime(bytes=8, time_ns=70))
+    layers = [make_layer("l", (2, 2, 2), parameter_bytes=12)]
+    problem = make_problem(layers, [replace(make_link("a b"), reduction_times=points)], num_microbatches=1)
+    plan = make_plan(problem, ["l @ a | b"], {"a": "0F0 0B0", "b": "0F0 0B0"})
+    played = judged(problem, plan)
+    assert played.makespan_ns == 1 + 2 + 2 * 60
+    assert Least(problem, CostModel(problem)).synchronisation_ns(12, 2) == 2 * 60
+
+
+@pytest.mark.slow
+def test_no_plan_is_below_bounds_with_ring_steps():
+    """Tests that for tiny problems of every kind whose rings are slow no bound is above the best of all plans."""
+    checked = 0
+    for seed in range(shortened(60, whole=1000)):
+        problem = with_ring_steps(tiny_problem(Random(seed)), Random(seed))
+        best = brute_force(problem)
+        if best is not None:
+            bound = make_bound(problem, CostModel(problem))
+            assert bound.value_ns <= best, seed
+            assert check_certificate(problem, bound.certificate) == bound.value_ns
+            checked += problem.max_replicas > 1
+    assert checked > 10
+
+
+def test_core_and_judge_agree_on_ring_steps():
+    """Tests that random plans on slow rings end when judge and core say, and not below their bounds."""
+    for seed in range(shortened(60, whole=1000)):
+        rng = Random(seed)
+        problem = with_ring_steps(random_problem(rng), Random(seed))
         plan = random_plan(rng, problem)
         played = judged(problem, plan)
         assert verify(problem, plan).violations == ()

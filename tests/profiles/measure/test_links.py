@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.measure.links import (
+    AllReduce,
     Contention,
     LinkTables,
     PairTable,
@@ -200,3 +201,13 @@ def test_pairs_that_were_not_timed_are_like_those_that_were():
     some = replace(whole, pairs=tuple(pair for pair in whole.pairs if (pair.a, pair.b) in chosen))
     assert len(some.pairs) < len(whole.pairs) / 3
     assert infer_cluster(some, name="x") == infer_cluster(whole, name="x")
+
+
+def test_rings_of_one_host_say_what_their_steps_take():
+    """Tests that steps are those of the ring over most places, a larger one no faster, and of several hosts none."""
+    rings = [(2, 8, 100), (4, 8, 240), (4, 80, 180), (4, 800, 600)]
+    measured = tuple(AllReduce(places=n, num_bytes=size, duration_ns=time) for n, size, time in rings)
+    for hosts, steps in (("aaaa", [(2, 40), (20, 40), (200, 100)]), ("aabb", [])):
+        tables = replace(make_tables(hosts), all_reduce=measured)
+        for link in infer_cluster(tables, name="c").links:
+            assert [(each.bytes, each.time_ns) for each in link.reduction_times] == steps
