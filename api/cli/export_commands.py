@@ -127,7 +127,8 @@ def export_megatron_command(*, source: PlanSource, output: arg.Output = None) ->
 def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
     from planner.export.stated_assumptions import unstated_note
-    from planner.export.torchtitan import make_torchtitan_files, titan_ranks
+    from planner.export.torchtitan import make_torchtitan_files
+    from planner.export.torchtitan_copies import titan_ranks
 
     plan, problem = source.read()
     with as_input_errors():

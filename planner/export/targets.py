@@ -10,7 +10,7 @@ from planner.batch_problem import BatchProblem, Question, candidates_of
 from planner.decisions.choices import closed_but
 from planner.errors import InfeasibleProblemError
 from planner.execute.table.layout import make_layout
-from planner.export import deepspeed, megatron, torchtitan
+from planner.export import deepspeed, megatron, torchtitan, torchtitan_copies
 from planner.export.dual_pipe_v import as_dual_pipe_v
 from planner.export.looped_pipelines import as_looped, require_some_loop
 from planner.export.model_parts import Cut, require_contiguous
@@ -64,13 +64,13 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 
 
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
-    torchtitan.require_whole_state(plan)
+    torchtitan_copies.require_whole_state(plan)
     torchtitan.assumed_settings(problem, plan)
     plan = renumbered(plan)
     if torchtitan.is_data_parallel(plan):
         torchtitan.make_data_parallel(problem, plan)
         return plan
-    torchtitan.render_pipeline_table(problem, plan)
+    torchtitan_copies.render_pipeline_table(problem, plan)
     torchtitan.make_parallelism(problem, plan)
     return plan
 

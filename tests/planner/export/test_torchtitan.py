@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.export.torchtitan import make_torchtitan_files, titan_ranks
+from planner.export.torchtitan import make_torchtitan_files
+from planner.export.torchtitan_copies import titan_ranks
 from planner.export.torchtitan_recipe import CONFIG, FOLDER
 from planner.plan import Shard
 from tests.planner.execute.test_enter import environment
