@@ -13,14 +13,21 @@ def next_above(low: int, stride: int) -> int:
     return max(low, min(low + stride, REFUTED_NS))
 
 
-def largest_refuted(is_out: Callable[[int], bool], start: int, *, steps: int, has_time: HasTime = always) -> int:
+def largest_refuted(
+    is_out: Callable[[int], bool], start: int, *, steps: int, has_time: HasTime = always, reached: int | None = None
+) -> int:
     """The largest T + 1 with T found out of reach, at least `start`, in so many steps: doubled strides, then halves.
 
-    It ends before where there is no time for another step, and where T reaches `REFUTED_NS`.
+    It ends before where there is no time for another step, and where T reaches `REFUTED_NS`. Where a plan has
+    `reached`, this is tried first: it is all that is worth proving.
     """
     low, stride, high = start - 1, max(start // 64, 1), None
     if steps < 3 or not has_time() or not is_out(low):
         return start
+    if reached is not None and reached > start:
+        if is_out(reached - 1):
+            return reached
+        high = reached - 1
     for _ in range(steps - 1):
         middle = next_above(low, stride) if high is None else (low + high) // 2
         if middle == low or not has_time():

@@ -5,7 +5,10 @@ Its samples cost what was measured for just its share of a microbatch. Bounds th
 its own miss that 26 layers on 64 devices cannot all have it. docs/proofs/bounds.md has the proof.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy
@@ -13,19 +16,24 @@ from numpy.typing import NDArray
 
 from planner.bounds.bisection import largest_refuted
 from planner.bounds.heaviest_path import NEVER, Trunk
-from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.minimum_costs import SECOND, Integers, Least
+from planner.bounds.typed_links import port_bandwidths, ring_bandwidths
 from planner.clock import HasTime, always
 from profiles.model_profile import Layer, WidthBytes
 
 _STEPS = 14
 """Deadlines that are tried at most."""
-_ROUNDS = 3
-"""Times that heads are raised by the devices that later stages need."""
-_MOST_EFFORT = 20_000_000
+_MOST_EFFORT = 1_000_000_000
 """Entries of tables for one deadline, at most."""
+_QUICK_EFFORT = 150_000_000
+"""The same where nobody waits for more."""
 _MOST_TYPES = 2
+_UNITS = (1, 2, 4, 8, 16)
 _MOST = 1 << 57
 """Sums of times and of bytes stay below this, so that 64 bits hold them."""
+
+Counts = tuple[int, ...]
+"""Of each type one number."""
 
 
 def applies_to(least: Least) -> bool:
@@ -39,19 +47,7 @@ def applies_to(least: Least) -> bool:
         and len(least.types) <= _MOST_TYPES
         and (least.problem.max_replicas > 1 or least.widths != (1,))
     )
-    return holds and _effort(least) <= _MOST_EFFORT and max(_sums(least)) < _MOST
-
-
-def _shapes(least: Least) -> list[tuple[int, int]]:
-    """Replicas and width of a stage."""
-    pairs = ((count, width) for count in least.problem.allowed_replicas for width in least.widths)
-    return [(count, width) for count, width in pairs if count * width <= least.num_devices]
-
-
-def _effort(least: Least) -> int:
-    shapes, length = _shapes(least), len(least.layers)
-    splits = sum(count for count, _ in shapes) if len(least.types) > 1 else 0
-    return length * (len(shapes) * (length + 1) * least.num_devices + splits * (min(least.types.values()) + 1))
+    return holds and max(_sums(least)) < _MOST and _GroupSizes(least).unit(_MOST_EFFORT) is not None
 
 
 def _sums(least: Least) -> tuple[int, int]:
@@ -64,38 +60,92 @@ def _sums(least: Least) -> tuple[int, int]:
     return 2 * least.problem.num_microbatches * (sum(works) + sum(least.overhead)), sum(sizes)
 
 
-class _Shape(NamedTuple):
-    """Stages of some replicas and width on one type: [begin, end] figures, `NEVER` where there is none or no room."""
+class _GroupSizes:
+    """How replicas of a stage may lie on the types, and what they take of these."""
 
-    replicas: int
-    width: int
+    def __init__(self, least: Least) -> None:
+        self.least = least
+        self.types = sorted(least.types, key=lambda name: (least.types[name], name))
+
+    @cached_property
+    def placements(self) -> list[tuple[int, Counts]]:
+        """Width, and replicas of each type."""
+        least = self.least
+        pairs = product(least.problem.allowed_replicas, least.widths)
+        return [(width, split) for count, width in pairs for split in self._splits(count, width=width)]
+
+    def _splits(self, replicas: int, *, width: int) -> Iterator[Counts]:
+        *first, last = (self.least.types[name] // width for name in self.types)
+        for counts in product(*(range(min(most, replicas) + 1) for most in first)):
+            if 0 <= replicas - sum(counts) <= last:
+                yield *counts, replicas - sum(counts)
+
+    def unit(self, effort: int) -> int | None:
+        """Devices that are counted as one, rounded down for every stage; none where no unit makes tables so small."""
+        return next((unit for unit in _UNITS if self._effort(unit) <= effort), None)
+
+    def _effort(self, unit: int) -> int:
+        different = {(width, sum(split), self.taken(split, width=width, unit=unit)) for width, split in self.placements}
+        return len(different) * math.prod(self.states(unit)) * (len(self.least.layers) + 1) ** 2
+
+    def states(self, unit: int) -> Counts:
+        """Numbers of devices of each type that stages may have taken."""
+        return tuple(self.least.types[name] // unit + 1 for name in self.types)
+
+    def taken(self, split: Counts, *, width: int, unit: int) -> Counts:
+        """What a stage takes of each type."""
+        return tuple(count * width // unit for count in split)
+
+
+class _StageFigures(NamedTuple):
+    """Stages that lie in one way: [begin, end] figures in ns, `NEVER` where there is none or no room."""
+
     forward: Integers
-    """F of a replica for one microbatch."""
-    turning: Integers
-    """F and the action that sends the gradient on; F alone where some edge has no gradient."""
+    """Receiving a microbatch, and F of it."""
+    back: Integers
+    """The action that makes its gradient, and sending this; 0 where some edge has no gradient."""
+    closing: Integers
+    """The same action, and the synchronisation after it."""
     work: Integers
-    """All microbatches, and the synchronisation after the last."""
+    """Receiving the first, all microbatches, and the synchronisation after the last."""
     returned: Integers
-    """All microbatches up to the last gradient that is sent on."""
-
-    @property
-    def devices(self) -> int:
-        """Devices of a stage."""
-        return self.replicas * self.width
+    """Receiving the first, and all microbatches up to the last gradient that has been sent."""
 
 
 class GroupCounts:
     """The programme, for any deadline."""
 
-    def __init__(self, least: Least) -> None:
-        self.least, self.trunk = least, Trunk(least)
-        self.types = sorted(least.types, key=lambda name: (least.types[name], name))
-        self.size = self.trunk.num_layers
-        self.shapes = [
-            [self._shape(name, replicas=count, width=width) for count, width in _shapes(least)] for name in self.types
-        ]
+    def __init__(self, least: Least, *, is_quick: bool = False) -> None:
+        self.least, self.trunk, self.groups = least, Trunk(least), _GroupSizes(least)
+        self.size, self.returns = self.trunk.num_layers, all(self.trunk.returns)
+        cluster, types = least.problem.cluster, self.groups.types
+        self.rings, self.ports = ring_bandwidths(cluster, types), port_bandwidths(cluster)
+        self.unit = self.groups.unit(_QUICK_EFFORT if is_quick else _MOST_EFFORT) or _UNITS[-1]
+        self.states = self.groups.states(self.unit)
+        self.stages = list(self._lay_out())
 
-    def _shape(self, device_type: str, *, replicas: int, width: int) -> _Shape:
+    def _lay_out(self) -> Iterator[tuple[set[Counts], _StageFigures]]:
+        """Figures of all stages with as many replicas, as wide and on the same types, and what each takes of these."""
+        alike: dict[tuple[int, int, tuple[str, ...]], list[Counts]] = {}
+        for width, split in self.groups.placements:
+            used = tuple(name for name, count in zip(self.groups.types, split, strict=True) if count)
+            alike.setdefault((sum(split), width, used), []).append(split)
+        for (replicas, width, used), splits in alike.items():
+            alone = [self._on_type(name, replicas=replicas, width=width) for name in used]
+            bandwidth = max(int(self.rings[split]) for split in splits)
+            taken = {self.groups.taken(split, width=width, unit=self.unit) for split in splits}
+            yield taken, self._mixed(alone, self._synchronisation(replicas, bandwidth=bandwidth))
+
+    def _mixed(self, alone: list[_StageFigures], last: Integers) -> _StageFigures:
+        """What meets replicas of some type, which may be the quickest, and what is the work of the slowest type."""
+        forward, back, closing, work, returned = (
+            (numpy.minimum if number < 3 else numpy.maximum).reduce(figures)
+            for number, figures in enumerate(zip(*alone, strict=True))
+        )
+        return _StageFigures(forward, back, closing + last if self.returns else closing, work + last, returned)
+
+    def _on_type(self, device_type: str, *, replicas: int, width: int) -> _StageFigures:
+        """With no synchronisation yet."""
         least, count = self.least, self.least.problem.num_microbatches
         works = [least.work_on(layer, device_type, width=width, replicas=replicas) for layer in self.trunk.path]
         forward, returning, backward = (
@@ -103,27 +153,36 @@ class GroupCounts:
             for figure in (lambda work: work.forward_ns, least.returning, lambda work: work.backward_ns)
         )
         before, after = least.overhead
+        received, sent = (
+            numpy.array([[size * SECOND // (replicas * max(self.ports[device_type], 1))] for size in sizes])
+            for sizes in (self.trunk.forward_bytes, self.trunk.backward_bytes)
+        )
+        returning = returning + after if self.returns else 0 * returning
         is_out = self._lacks_room(device_type, replicas=replicas, width=width) | (
             _intervals([work is None for work in works]) > 0
         )
-        shown = [
-            numpy.where(is_out, NEVER, figure)
-            for figure in (
-                forward + before,
-                forward + before + (returning + after if all(self.trunk.returns) else 0),
-                count * (forward + backward + before + after) + self._synchronisation(replicas),
-                count * (forward + returning + before + after),
-            )
-        ]
-        return _Shape(replicas, width, *shown)
+        figures = (
+            received + forward + before,
+            returning + (sent if self.returns else 0),
+            returning,
+            received + count * (forward + backward + before + after),
+            received + count * (forward + before + returning) + (sent if self.returns else 0),
+        )
+        return _StageFigures(*(numpy.where(is_out, NEVER, figure) for figure in figures))
 
-    def _synchronisation(self, replicas: int) -> Integers:
+    def _synchronisation(self, replicas: int, *, bandwidth: int) -> Integers:
         """[begin, end] after the last action; nothing is counted where buckets leave before it."""
-        if replicas == 1 or self.least.problem.options.synchronisation != "after":
-            return numpy.zeros((self.size + 1, self.size + 1), dtype=numpy.int64)
         sizes = _intervals([self.least.gradient_bytes[layer] for layer in self.trunk.path])
-        times = {size: self.least.synchronisation_ns(size, replicas) for size in set(sizes.ravel().tolist())}
-        return numpy.vectorize(times.__getitem__, otypes=[numpy.int64])(sizes)  # type: ignore[no-any-return]
+        if replicas == 1 or self.least.problem.options.synchronisation != "after":
+            return 0 * sizes
+        hops = self.least.ring_rounds * (replicas - 1)
+        times = [
+            min(hops * size * SECOND // (replicas * bandwidth) + hops * self.least.rings[1][replicas], NEVER)
+            if size
+            else 0
+            for size in sizes.ravel().tolist()
+        ]
+        return numpy.array(times, dtype=numpy.int64).reshape(sizes.shape)
 
     def _lacks_room(self, device_type: str, *, replicas: int, width: int) -> NDArray[numpy.bool_]:
         """[begin, end] whether state and one microbatch exceed every device of the type."""
@@ -138,94 +197,65 @@ class GroupCounts:
         return min(self.least.held_sizes(entry)) if self.least.problem.options.recompute_in_turn else entry.stash_bytes
 
     def is_out_of_reach(self, deadline: int) -> bool:
-        """Whether no plan is done by then, the optimizer left out."""
-        later = numpy.zeros(self.size + 1, dtype=numpy.int64)
-        for _ in range(_ROUNDS):
-            heads, turns = self._heads(deadline, later=later)
-            needs = self._needs(
-                [
-                    [self._furthest(shape, heads=heads, turns=turns, deadline=deadline) for shape in row]
-                    for row in self.shapes
-                ]
-            )
-            if needs[0].min() > self.least.types[self.types[-1]]:
-                return True
-            counted = (numpy.arange(needs.shape[1]) + needs).min(axis=1)
-            if (counted == later).all():
-                break
-            later = counted
-        return False
+        """Whether no plan is done by then, the optimizer left out.
 
-    def _heads(self, deadline: int, *, later: Integers) -> tuple[Integers, Integers]:
-        """[boundary] least sum of F, and of F and I, of one microbatch before it, on the devices that `later` leaves.
-
-        Stages that are not done by the deadline on their own are none.
+        [boundary, devices taken or idle] are the least heads and turns of the stages before it.
         """
-        devices = self.least.num_devices
-        sums = numpy.full((2, self.size + 1, devices + 1), NEVER, dtype=numpy.int64)
-        sums[:, 0] = 0
-        steps = list(self._steps(deadline))
+        heads = numpy.full((self.size + 1, *self.states), NEVER, dtype=numpy.int64)
+        turns = heads.copy()
+        heads[0] = turns[0] = 0
         for begin in range(self.size):
-            for used, figures in steps:
-                reached = sums[:, begin, None, : devices + 1 - used] + figures[:, begin, begin + 1 :, None]
-                numpy.minimum(sums[:, begin + 1 :, used:], reached, out=sums[:, begin + 1 :, used:])
-        left = numpy.maximum(devices - later, 0)
-        heads, turns = numpy.minimum(sums, NEVER)[:, numpy.arange(self.size + 1), left]
-        return heads, turns
+            for taken, stages in self.stages if heads[begin].min() < NEVER else ():
+                ends, found = self._behind(heads[begin], turns[begin], begin=begin, stages=stages, deadline=deadline)
+                for counts in taken if ends.start < ends.stop else ():
+                    self._take(counts, tables=(heads, turns), ends=ends, found=found)
+            if heads[self.size].min() < NEVER:
+                return False
+        return True
 
-    def _steps(self, deadline: int) -> Iterator[tuple[int, Integers]]:
-        """Devices of a shape, and [2, begin, end] the least F, and F and I, over the types that are in time."""
-        for shapes in zip(*self.shapes, strict=True):
-            figures = [numpy.where(shape.work <= deadline, [shape.forward, shape.turning], NEVER) for shape in shapes]
-            yield shapes[0].devices, numpy.minimum.reduce(figures)
+    def _behind(
+        self, head: Integers, answer: Integers, *, begin: int, stages: _StageFigures, deadline: int
+    ) -> tuple[slice, tuple[Integers, Integers]]:
+        """Ends of such stages from `begin` on, and heads and turns behind those that are in time."""
+        late = numpy.maximum(head.min() + stages.work[begin], answer.min() + stages.returned[begin]) > deadline
+        late[: begin + 1] = False
+        ends = slice(begin + 1, int(late.argmax()) if late.any() else self.size + 1)
+        forward, back, closing, work, returned = (
+            figure[begin, ends].reshape(-1, *[1] * head.ndim) for figure in stages
+        )
+        is_late = (head + work > deadline) | (answer + returned > deadline)
+        turned = numpy.maximum(answer + back, head + closing) + forward
+        return ends, (numpy.where(is_late, NEVER, head + forward), numpy.where(is_late, NEVER, turned))
 
-    def _furthest(self, shape: _Shape, *, heads: Integers, turns: Integers, deadline: int) -> Integers:
-        """[begin] the last end at which such a stage is in time; `begin` where there is none."""
-        is_late = (heads[:, None] + shape.work > deadline) | (turns[:, None] + shape.returned > deadline)
-        ends = numpy.arange(self.size + 1)
-        late = numpy.where(is_late & (ends[None, :] > ends[:, None]), ends[None, :], self.size + 1)
-        furthest: Integers = late.min(axis=1) - 1
-        return furthest
-
-    def _needs(self, furthest: list[list[Integers]]) -> Integers:
-        """[boundary, devices of the first type] devices of the last type that the stages from there need, at least.
-
-        With one type there is no first one.
-        """
-        most = self.least.types[self.types[0]] if len(self.types) > 1 else 0
-        found = numpy.full((self.size + 1, most + 1), NEVER, dtype=numpy.int64)
-        found[self.size] = 0
-        for begin in range(self.size - 1, -1, -1):
-            within = numpy.minimum.accumulate(found[begin + 1 :])
-            for first, last, end in set(self._uses([[int(ends[begin]) for ends in row] for row in furthest])):
-                if end > begin and first <= most:
-                    reached = within[end - begin - 1, : most + 1 - first] + last
-                    numpy.minimum(found[begin, first:], reached, out=found[begin, first:])
-        return found
-
-    def _uses(self, ends: list[list[int]]) -> Iterator[tuple[int, int, int]]:
-        """Devices of the first and of the last type that a stage may take, and its end."""
-        for number, shape in enumerate(self.shapes[0]):
-            if len(self.types) == 1:
-                yield 0, shape.devices, ends[0][number]
-                continue
-            yield shape.devices, 0, ends[0][number]
-            yield 0, shape.devices, ends[1][number]
-            both = min(ends[0][number], ends[1][number])
-            for some in range(1, shape.replicas):
-                yield some * shape.width, (shape.replicas - some) * shape.width, both
+    def _take(
+        self, taken: Counts, *, tables: tuple[Integers, Integers], ends: slice, found: tuple[Integers, Integers]
+    ) -> None:
+        """Note them where so many devices more are taken."""
+        left = (slice(None), *(slice(max(most - count, 0)) for most, count in zip(self.states, taken, strict=True)))
+        places = (ends, *(slice(count, None) for count in taken))
+        for table, reached in zip(tables, found, strict=True):
+            numpy.minimum(table[places], reached[left], out=table[places])
 
 
-def _intervals(values: list[int]) -> Integers:
+def _intervals(values: Iterable[int]) -> Integers:
     """[begin, end] sums of what lies between two boundaries; 0 where the end is not behind the begin."""
-    sums = numpy.concatenate([[0], numpy.cumsum(numpy.array(values, dtype=numpy.int64))])
+    sums = numpy.concatenate([[0], numpy.cumsum(numpy.array(list(values), dtype=numpy.int64))])
     intervals: Integers = numpy.maximum(sums[None, :] - sums[:, None], 0)
     return intervals
 
 
-def raise_bound(least: Least, start: int, *, has_time: HasTime = always) -> int:
-    """The largest makespan found out of reach, plus 1; at least `start`."""
-    counts = GroupCounts(least)
+def raise_bound(
+    least: Least, start: int, *, is_quick: bool = False, has_time: HasTime = always, reached: int | None = None
+) -> int:
+    """The largest makespan found out of reach, plus 1; at least `start`. What is quick counts devices more roughly.
+
+    `reached`: the makespan of a plan; nothing above it is tried.
+    """
+    counts = GroupCounts(least, is_quick=is_quick)
     return largest_refuted(
-        lambda deadline: counts.is_out_of_reach(deadline - least.optimizer_ns), start, steps=_STEPS, has_time=has_time
+        lambda deadline: counts.is_out_of_reach(deadline - least.optimizer_ns),
+        start,
+        steps=_STEPS,
+        has_time=has_time,
+        reached=reached,
     )

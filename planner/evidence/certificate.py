@@ -166,7 +166,7 @@ def make_bound(
         best = _narrow(least, best, seconds=2 * time_limit_s)
         if not problem.options.recompute:
             return best
-    best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
+    best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time, reached=reached)
     if make_covering is None or not has_time():
         return best
     effort = int(time_limit_s * params.packing_per_s)
@@ -423,18 +423,20 @@ def _raise_bound(
     return Bound(kind="pipeline", value_ns=value, certificate=certificate)
 
 
-def _count_groups(least: Least, best: Bound, *, has_time: HasTime) -> Bound:
+def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTime, reached: int | None) -> Bound:
     """The groups bound, if it is above the best so far."""
     if not group_counts.applies_to(least):
         return best
-    value = group_counts.raise_bound(least, best.value_ns, has_time=has_time)
+    value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
     certificate = {"kind": "groups", "value_ns": value}
     return Bound(kind="groups", value_ns=value, certificate=certificate) if value > best.value_ns else best
 
 
-def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
+def _bound_by_classes(
+    least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None = None
+) -> Bound:
     """The groups or classes bound, first with few classes, then with more, if it is above the best so far."""
-    best = _count_groups(least, best, has_time=has_time)
+    best = _count_groups(least, best, is_quick=seconds == 0.0, has_time=has_time, reached=reached)
     if not classes_bound.applies_to(least):
         return best
     trunk, optimizer = Trunk(least), least.optimizer_ns

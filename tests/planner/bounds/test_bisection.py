@@ -29,3 +29,17 @@ def test_times_longer_than_the_last_deadline_are_no_proof():
     assert bound.value_ns > REFUTED_NS
     assert not rules_out_every_deadline(problem, bound.value_ns)
     assert problem.longest_work_ns == 2 * count * MAX_NANOSECONDS
+
+
+def test_what_a_plan_has_reached_is_tried_first():
+    """Tests that one question suffices where nothing below a plan is possible, and that halves lie below it elsewhere."""
+    asked = list[int]()
+
+    def is_out(deadline: int) -> bool:
+        asked.append(deadline)
+        return deadline < 700
+
+    assert largest_refuted(is_out, 500, steps=14, reached=600) == 600
+    assert asked == [499, 599]
+    assert largest_refuted(is_out, 500, steps=14, reached=900) == 700
+    assert max(asked) == 899

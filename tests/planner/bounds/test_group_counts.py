@@ -72,6 +72,22 @@ def test_three_layers_do_not_share_four_devices_evenly():
     assert raise_bound(least, 90) == 4 * 60 // 2 + 2
 
 
+def test_what_is_sent_and_synchronised_behind_a_stage_counts():
+    """Tests that the first stage's ring of 40 starts when the last gradient has come back from the second.
+
+    d0, d1  FFFFF                                                               I s...s     ends at 70 + 40
+    d2, d3        20 bytes each: 10 ns  FFFFFIIIII ... FFFFFIIIII  10 ns back
+    """
+    chain = make_chain(
+        [(10, 10, 10)] * 2, num_devices=4, num_microbatches=4, state=60, memory=100, edge_bytes=60, options=ONE_EACH
+    )
+    first, last = chain.profile.layers
+    layers = (replace(first, parameter_bytes=40), replace(last, parameter_bytes=1))
+    profile = replace(chain.profile, layers=layers, microbatch_size=2, scaling="linear")
+    problem = replace(chain, profile=profile)
+    assert raise_bound(Least(problem, CostModel(problem)), 90) == 5 + 10 + 4 * 10 + 10 + 5 + 40
+
+
 def two_types() -> Problem:
     """Four layers; two slow devices, which take twice as long, and two quick ones."""
     chain = make_chain([(10, 10, 10)] * 4, num_devices=4, num_microbatches=8, options=ONE_EACH)
