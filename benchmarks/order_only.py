@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.orders import HEADER, add_row, even_times, make_problem, solve, uneven_times
+from benchmarks.orders import HEADER, Times, add_row, even_times, make_problem, solve, uneven_times
 from benchmarks.report import Table, make_parser
 from planner.planning import Limits
 
@@ -28,6 +28,11 @@ class Setting:
     """Largest gap."""
     limit_s: float
     """Seconds of search."""
+
+    @property
+    def times(self) -> list[Times]:
+        """Of its stages."""
+        return even_times(self.size[0]) if self.seed is None else uneven_times(self.size[0], seed=self.seed)
 
 
 def settings(*, quick: bool) -> Iterator[Setting]:
@@ -55,9 +60,8 @@ def main() -> None:
     table = Table(preface=preface, header=HEADER, output=given.output)
     met = []
     for row in settings(quick=given.quick):
-        stages, count = row.size
-        times = even_times(stages) if row.seed is None else uneven_times(stages, seed=row.seed)
-        problem = make_problem(times, num_microbatches=count, memory=row.memory)
+        count = row.size[1]
+        problem = make_problem(row.times, num_microbatches=count, memory=row.memory)
         solved = solve(problem, Limits(time_limit_s=row.limit_s, patience_s=row.limit_s))
         name = "even" if row.seed is None else f"uneven {row.seed}"
         met.append(add_row(table, solved, setting=name, size=row.size, memory=f"{row.memory:g} x", target=row.target))

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from benchmarks.report import Table, ms, percent
 from planner.evidence.certificate import check_certificate
+from planner.export.targets import Target
 from planner.plan import Evidence, Plan
 from planner.planning import Limits, Progress, make_plan
 from planner.problem import Objective, Options, Problem
@@ -35,12 +36,17 @@ class Solved:
     evidence: Evidence
     is_verified: bool
     is_certified: bool
-    best_s: float
-    """From the call to the last improvement."""
+    incumbents: tuple[tuple[float, int], ...]
+    """Seconds from the call to each improvement, with its nanoseconds."""
     total_s: float
     """From the call to the plan."""
     processor_s: float
     """Of all threads, as long."""
+
+    @property
+    def best_s(self) -> float:
+        """From the call to the last improvement."""
+        return self.incumbents[-1][0] if self.incumbents else 0.0
 
 
 def even_times(num_stages: int, *, time_us: int = 1_000) -> list[Times]:
@@ -109,17 +115,17 @@ def _layer(name: str, times: Times, chunks: int) -> Layer:
     )
 
 
-def solve(problem: Problem, limits: Limits) -> Solved:
+def solve(problem: Problem, limits: Limits, *, target: Target | None = None) -> Solved:
     """Plan, verify, and re-derive the bound."""
-    begin, processor, best = time.monotonic(), time.process_time(), [0.0]
-    incumbents = set[int]()
+    begin, processor = time.monotonic(), time.process_time()
+    incumbents = list[tuple[float, int]]()
 
     def listen(progress: Progress) -> None:
-        if progress.incumbent_ns is not None and progress.incumbent_ns not in incumbents:
-            incumbents.add(progress.incumbent_ns)
-            best[0] = time.monotonic() - begin
+        reached = progress.incumbent_ns
+        if reached is not None and (not incumbents or reached != incumbents[-1][1]):
+            incumbents.append((time.monotonic() - begin, reached))
 
-    plan = make_plan(problem, limits=limits, on_progress=listen)
+    plan = make_plan(problem, limits=limits, on_progress=listen, target=target)
     total, processor_s = time.monotonic() - begin, time.process_time() - processor
     assert plan.evidence is not None
     return Solved(
@@ -127,7 +133,7 @@ def solve(problem: Problem, limits: Limits) -> Solved:
         evidence=plan.evidence,
         is_verified=verify(problem, plan).passed,
         is_certified=check_certificate(problem, plan.evidence.certificate) == plan.evidence.lower_bound_ns,
-        best_s=best[0],
+        incumbents=tuple(incumbents),
         total_s=total,
         processor_s=processor_s,
     )

@@ -11,7 +11,6 @@ from api.cli.options import audit_answer_arguments as answered
 from api.cli.options import audit_arguments as audited
 from api.cli.options import layout_arguments as chosen
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json
 from api.failures import Exit, InputError
 
@@ -75,7 +74,6 @@ class AnswerOptions(NamedTuple):
     "pipeplan audit megatron train.sh --devices 64 --max-slower 5 --json\n\n"
     "pipeplan audit torchtitan llama3_70b.toml --gpu h100 --devices 256",
 )
-@takes_groups
 def audit_command(
     *,
     program: audited.Program,
@@ -132,7 +130,6 @@ class LaidOutModel(NamedTuple):
     epilog="Examples:\n\npipeplan layout deepseek-v3 --pp 8\n\n"
     "pipeplan layout config.json --pp 4 --vpp 2 --target torchtitan --json",
 )
-@takes_groups
 def layout_command(
     *,
     model: chosen.LayoutModel,

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import write_document
 
 commands = Commands(no_args_is_help=True, help="Describe the machine.")
@@ -51,7 +50,6 @@ class _TopologyOptions(NamedTuple):
     epilog="Examples:\n\npipeplan cluster discover slurm --accelerator-gib 80 -o cluster.json\n\n"
     "pipeplan cluster discover hostfile --file hosts --type A100 --accelerator-gib 40",
 )
-@takes_groups
 def cluster_discover_command(
     *,
     source: arg.DiscoverySource,

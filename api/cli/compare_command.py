@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import report, report_json, report_summary, write_document
 from api.failures import InputError
 
@@ -26,7 +25,6 @@ class _RunOptions(NamedTuple):
     epilog="Examples:\n\npipeplan compare plan.json other.json demo:resnet50-two-hosts --baselines\n\n"
     "pipeplan compare plan.json trace/ --html compare.html --calibrate profile.json -o calibrated.json",
 )
-@takes_groups
 def compare_command(
     *,
     files: arg.Files,

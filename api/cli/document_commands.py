@@ -15,8 +15,7 @@ commands = Commands()
 
 
 @commands.command(
-    "schema",
-    epilog="Examples:\n\npipeplan schema workload -o workload.schema.json\n\npipeplan schema plan | less",
+    "schema", epilog="Examples:\n\npipeplan schema workload -o workload.schema.json\n\npipeplan schema plan | less"
 )
 def schema_command(*, kind: arg.SchemaKind, output: arg.Output = None) -> None:
     """Print the JSON Schema of a document.

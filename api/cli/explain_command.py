@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import PlanSource, takes_groups
+from api.cli.options.option_groups import PlanSource
 from api.cli.output import play_on_server, report, report_event, report_json, report_summary
 from api.failures import InputError
 
@@ -24,7 +24,6 @@ commands = Commands()
     epilog="Examples:\n\npipeplan explain plan.json demo:resnet50-two-hosts\n\n"
     "pipeplan explain plan.json --shadow-prices --time-limit 60",
 )
-@takes_groups
 def explain_command(
     *,
     source: PlanSource,

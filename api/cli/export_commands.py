@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import PlanSource, takes_groups
+from api.cli.options.option_groups import PlanSource
 from api.cli.output import as_input_errors, play_on_server, report, report_json, write_document
 from api.failures import InputError
 
@@ -19,7 +19,6 @@ targets = Commands()
 
 
 @commands.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
-@takes_groups
 def export_trace_command(*, source: PlanSource, server: arg.Server = None, output: arg.Output = None) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
     from api.inputs import play, require_writable
@@ -35,7 +34,6 @@ def export_trace_command(*, source: PlanSource, server: arg.Server = None, outpu
 
 
 @commands.command("torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv")
-@takes_groups
 def export_torch_command(
     *,
     source: PlanSource,
@@ -89,7 +87,6 @@ def _tell_ranks(
 
 
 @commands.command("model", epilog="Example: pipeplan export model plan.json -f mps -o model.mps")
-@takes_groups
 def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output: arg.OutputFile) -> None:
     """Write the model with everything open, for any solver, of the plan's problem: no plan longer than it is in there.
 
@@ -106,7 +103,6 @@ def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output:
 
 
 @commands.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
-@takes_groups
 def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write Megatron-LM's layout and flags, one per line; ranks and their memory go to standard error."""
     from api.inputs import require_writable
@@ -123,7 +119,6 @@ def export_megatron_command(*, source: PlanSource, output: arg.Output = None) ->
 
 
 @commands.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
-@takes_groups
 def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
     from planner.export.stated_assumptions import unstated_note
@@ -144,7 +139,6 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
 
 
 @commands.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
-@takes_groups
 def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write a module whose PlannedPipelineModule (PlannedDualPipeVModule for a V) cuts the layers as planned."""
     from api.inputs import require_writable

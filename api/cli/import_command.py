@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_json, write_document
 from api.failures import InputError
 
@@ -51,7 +50,6 @@ class _ImportedBatch(NamedTuple):
     "pipeplan import solution answer.sol plan.json -o better.json\n\n"
     "pipeplan import aiconfigurator --model llama3-70b --gpu h100_sxm --hosts 8 --global-batch 128 -o workload.json",
 )
-@takes_groups
 def import_command(
     *,
     source: arg.ImportSource,

@@ -12,7 +12,6 @@ import typer
 from api.cli.options import arguments as arg
 from api.cli.options import pod_arguments as pod
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json
 from api.failures import InputError
 
@@ -182,7 +181,6 @@ class _RayOptions(NamedTuple):
     epilog="Examples:\n\npipeplan launch torchrun plan.json --here -- train.py --steps 100\n\n"
     "pipeplan launch torchrun plan.json --dry-run -- -m planner.execute --model my_model:make_training",
 )
-@takes_groups
 def launch_torchrun_command(
     *,
     plan: arg.PlanFile,
@@ -244,7 +242,6 @@ def launch_torchrun_command(
     cls=folded(*_USUAL, "sbatch", "gpus"),
     epilog="Example: pipeplan launch slurm plan.json --sbatch=--time=2:00:00 --dry-run -- train.py --steps 100",
 )
-@takes_groups
 def launch_slurm_command(
     *,
     plan: arg.PlanFile,
@@ -295,7 +292,6 @@ def launch_slurm_command(
     cls=folded(*_USUAL, "image", "controller", "namespace", "patch", "gpus"),
     epilog="Example: pipeplan launch kubernetes plan.json --image registry/trainer:1 --gpus --dry-run -- train.py",
 )
-@takes_groups
 def launch_kubernetes_command(
     *,
     plan: arg.PlanFile,
@@ -366,17 +362,10 @@ def _heal_pods(
 
 
 @commands.command(
-    "sky",
-    epilog="Example: pipeplan launch sky plan.json --accelerators H100:8 --workdir . --dry-run -- train.py",
+    "sky", epilog="Example: pipeplan launch sky plan.json --accelerators H100:8 --workdir . --dry-run -- train.py"
 )
-@takes_groups
 def launch_sky_command(
-    *,
-    plan: arg.PlanFile,
-    program: arg.Program,
-    dry_run: arg.DryRun = False,
-    sky: _SkyOptions,
-    job: _JobOptions,
+    *, plan: arg.PlanFile, program: arg.Program, dry_run: arg.DryRun = False, sky: _SkyOptions, job: _JobOptions
 ) -> None:
     """A managed job of SkyPilot whose n-th node is the plan's n-th host; prints the job's folder."""
     from api.running.launching import render_sky_task
@@ -395,17 +384,10 @@ def launch_sky_command(
 
 
 @commands.command(
-    "ray",
-    epilog="Example: pipeplan launch ray plan.json --address http://head:8265 --gpus --dry-run -- train.py",
+    "ray", epilog="Example: pipeplan launch ray plan.json --address http://head:8265 --gpus --dry-run -- train.py"
 )
-@takes_groups
 def launch_ray_command(
-    *,
-    plan: arg.PlanFile,
-    program: arg.Program,
-    dry_run: arg.DryRun = False,
-    ray: _RayOptions,
-    job: _JobOptions,
+    *, plan: arg.PlanFile, program: arg.Program, dry_run: arg.DryRun = False, ray: _RayOptions, job: _JobOptions
 ) -> None:
     """A Ray job that runs one Ray Train worker per host, pinned to its node; prints the job's folder."""
     from api.running.launching import render_ray_job

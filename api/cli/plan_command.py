@@ -8,8 +8,9 @@ import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options.decision_switches import DecisionSwitches
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import Reporting, takes_groups
+from api.cli.options.option_groups import Reporting
 from api.cli.output import as_input_errors, make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError
 
@@ -47,12 +48,10 @@ class _PlanFiles(NamedTuple):
 
 _Workers = Annotated[
     str | None,
-    typer.Option(
-        "--workers",
-        metavar="ADDRESS|N",
-        help="Workers of a Dask scheduler, or N processes of this machine, do tasks of the search.",
-        show_default=False,
-        rich_help_panel="When to stop",
+    option(
+        "--workers ADDRESS|N",
+        "Workers of a Dask scheduler, or N processes of this machine, do tasks of the search.",
+        panel="When to stop",
     ),
 ]
 _Islands = Annotated[int | None, typer.Option("--islands", hidden=True)]
@@ -113,7 +112,6 @@ _PlanHelp = folded(
     "pipeplan plan workload.json --cluster cluster.json -m 32 --gap 0.01 > plan.json\n\n"
     "pipeplan plan workload.json --decide-all --target megatron -o plan.json",
 )
-@takes_groups
 def plan_command(
     *,
     source: _WorkloadSource,

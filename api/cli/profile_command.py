@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import Reporting, takes_groups
+from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_event, write_document
 
 commands = Commands()
@@ -65,7 +65,6 @@ class _ProfileFiles(NamedTuple):
     "pipeplan profile my_model:make_training -b 1,2,4,8 --global-batch 64 --devices 2 -o workload.json\n\n"
     "pipeplan profile llama:layers=80,width=8192,heads=64,inner=28672 -b 1 --estimate H100 -o llama-70b.json",
 )
-@takes_groups
 def profile_command(
     *,
     model: arg.Model,

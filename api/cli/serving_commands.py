@@ -3,12 +3,10 @@
 import sys
 from typing import Annotated, NamedTuple
 
-import typer
-
 from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import report_summary
 from api.failures import InputError
 
@@ -26,14 +24,7 @@ class _AddressOptions(NamedTuple):
 
 _Scheduler = Annotated[
     str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
-        envvar="PIPEPLAN_SCHEDULER",
-        show_envvar=False,
-        show_default=False,
-        help="A Dask scheduler whose workers do tasks of every job.",
-    ),
+    option("--scheduler ADDRESS", "A Dask scheduler whose workers do tasks of every job.", envvar="PIPEPLAN_SCHEDULER"),
 ]
 
 
@@ -79,10 +70,8 @@ class _KeyOptions(NamedTuple):
 
 
 @commands.command(
-    "serve",
-    epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4",
+    "serve", epilog="Examples:\n\npipeplan serve\n\npipeplan serve --host 0.0.0.0 --data /var/lib/pipeplan --workers 4"
 )
-@takes_groups
 def serve_command(
     *,
     address: _AddressOptions,
@@ -121,7 +110,6 @@ class _WorkerOptions(NamedTuple):
 @commands.command(
     "worker", epilog="Example: pipeplan worker --database-url postgresql://pipeplan@db/pipeplan --workers 4"
 )
-@takes_groups
 def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None, says: _WorkerOptions) -> None:
     """Solve jobs that wait in PostgreSQL, on any number of machines."""
     from api import service_commands
@@ -133,7 +121,6 @@ def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None
 
 
 @keys.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
-@takes_groups
 def create_key_command(
     *, wanted: _KeyOptions, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
 ) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import Reporting, takes_groups
+from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_event, write_document
 
 commands = Commands()
@@ -33,14 +33,8 @@ class _TunedWorkload(NamedTuple):
     epilog="Examples:\n\npipeplan tune my_model:make_training -m 8 --devices 2 -o plan.json\n\n"
     "pipeplan tune my_model:make_training --workload workload.json --time-limit 120 --within 5 -o plan.json",
 )
-@takes_groups
 def tune_command(
-    *,
-    model: arg.Model,
-    wanted: _TunedWorkload,
-    effort: _TuningEffort,
-    output: arg.Output = None,
-    reporting: Reporting,
+    *, model: arg.Model, wanted: _TunedWorkload, effort: _TuningEffort, output: arg.Output = None, reporting: Reporting
 ) -> None:
     """Profile, plan, run the best plans, and repeat: the fastest here.
 

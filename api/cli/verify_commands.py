@@ -7,7 +7,7 @@ import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import PlanSource, takes_groups
+from api.cli.options.option_groups import PlanSource
 from api.cli.output import play_on_server, report, report_json, report_summary
 from api.failures import Exit
 
@@ -22,7 +22,6 @@ commands = Commands()
     "verify",
     epilog="Examples:\n\npipeplan verify plan.json demo:resnet50-two-hosts\n\npipeplan verify --certificate plan.json",
 )
-@takes_groups
 def verify_command(
     *,
     source: PlanSource,
@@ -82,7 +81,6 @@ def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool |
 
 
 @commands.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
-@takes_groups
 def simulate_command(*, source: PlanSource, server: arg.Server = None, json: arg.Json = False) -> None:
     """Play a plan: makespan, work and memory of every device."""
     from api.inputs import play

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import PlanSource, takes_groups
+from api.cli.options.option_groups import PlanSource
 from api.cli.output import make_console, play_on_server, write_document
 from api.failures import InputError
 
@@ -13,7 +13,6 @@ commands = Commands()
 
 
 @commands.command("view", epilog="Example: pipeplan view plan.json demo:resnet50-two-hosts -o plan.html --open")
-@takes_groups
 def view_command(
     *,
     source: PlanSource,

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands, folded
-from api.cli.options.option_groups import takes_groups
 from api.cli.output import as_input_errors, make_console, report_json, write_document
 from api.failures import InputError
 
@@ -51,7 +50,6 @@ class _ReplanOptions(NamedTuple):
     epilog="Examples:\n\npipeplan watch plan.json traces/\n\npipeplan watch plan.json traces/ -o better.json -t 30\n\n"
     "pipeplan watch plan.json --lost node3 -o rest.json --recipe recipe.json",
 )
-@takes_groups
 def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Json = False) -> None:
     """Hold a running plan against its traces: what is slow.
 

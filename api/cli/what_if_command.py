@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import Reporting, takes_groups
+from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_json, write_document
 
 commands = Commands()
@@ -33,7 +33,6 @@ class _ShortLimits(NamedTuple):
     "pipeplan what-if demo:vgg16-ethernet --change devices=1 --change link_speed=2 -t 30\n\n"
     "pipeplan what-if plan.json --change lost=node3 --json -o rest.json",
 )
-@takes_groups
 def what_if_command(
     *,
     source: _QuestionSource,

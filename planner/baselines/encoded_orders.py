@@ -1,8 +1,9 @@
 """Pipelines and device orders as the compiled methods read and write them (`solver_models.simulation`)."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from functools import lru_cache
+from itertools import accumulate, chain, count
 
 import numpy as np
 
@@ -21,10 +22,12 @@ KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
+@lru_cache(maxsize=16)
 def make_net(pipeline: Pipeline) -> Net:
     """The stages of a pipeline, each a stage replica; every transfer has a link of its own.
 
-    When an F has ended, its own backward pass hears of it in a transfer that takes no time.
+    When an F has ended, its own backward pass hears of it in a transfer that takes no time. Nobody writes into it:
+    methods share the nets of the last pipelines.
     """
     costs, numbers = pipeline.costs, range(pipeline.num_stages)
     outlets = [
@@ -103,9 +106,7 @@ def name_actions(device_orders: Integers | ShortIntegers, lengths: Integers) -> 
 
 
 def _number(codes: Sequence[int]) -> Iterator[Action]:
-    """The actions of a position, microbatches counted up."""
-    seen = Counter[tuple[int, int]]()
+    """The actions of a position, microbatches counted up; B counts as I."""
+    counts = defaultdict[tuple[int, int], Iterator[int]](count)
     for stage, kind in (divmod(code, 4) for code in codes):
-        group = stage, INPUT_GRAD if kind == BACKWARD else kind
-        yield Action(KINDS[kind], stage, seen[group])
-        seen[group] += 1
+        yield Action(KINDS[kind], stage, next(counts[stage, INPUT_GRAD if kind == BACKWARD else kind]))

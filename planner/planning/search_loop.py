@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator, Sequence
 
 from planner import decisions
 from planner.clock import while_time
+from planner.planning.complete.complete_search import is_complete
 from planner.planning.improvers.bound_improver import BoundImprover
-from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, SingleOrders
+from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import add_intervals
@@ -171,7 +172,7 @@ class SearchLoop:
             yield from self._finish_without_pool()
             return
         single = SingleOrders(run, search)
-        complete = (self.exact, single) if self._is_complete else ()
+        complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
         time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
         others = (
@@ -214,6 +215,11 @@ class SearchLoop:
         """Whether the exact search may say that nothing is left: it knows stages that recompute, not parts of them."""
         return self.run.limits.method == "auto" and self.run.problem.options.decides_whole_stages
 
+    @property
+    def _prepares_solver(self) -> bool:
+        """Whether a solver continues from what is found here."""
+        return is_complete(self.run.limits.method) and self.run.problem.options.decides_whole_stages
+
     def _search_orders(self) -> Iterator[None]:
         """Partition and mapping are given: all time goes into the order."""
         self.run.make_ready(*FIRST)
@@ -228,9 +234,10 @@ class SearchLoop:
         if not orders.order.pool:
             yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
-        is_small = orders.order.num_actions <= MAX_ACTIONS
-        is_exact = is_small and self.run.limits.method == "auto"
-        others = (*self.decisions, *((FinalExactImprover(self.exact),) if is_exact else ()))
+        is_small, is_auto = orders.order.num_actions <= MAX_ACTIONS, self.run.limits.method == "auto"
+        given = (GivenOrder(self.run, orders.order),) if self._is_complete else ()
+        exact = (FinalExactImprover(self.exact),) if is_auto and is_small else ()
+        others = (*self.decisions, *given, *exact)
         yield from self._take_steps(orders, others)
 
     def _take_steps(

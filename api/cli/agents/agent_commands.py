@@ -7,24 +7,21 @@ from typing import Annotated, NamedTuple
 import typer
 
 from api.cli.options import serving_arguments as serving
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.cli.options.option_groups import takes_groups
 from api.failures import InputError
 
 commands = Commands()
 
 _Data = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help=f"Folder of the plans (left out: a temporary one; with --http {serving.DATA}).",
+    option(
+        "--data DIR",
+        f"Folder of the plans (left out: a temporary one; with --http {serving.DATA}).",
         envvar="PIPEPLAN_DATA",
-        show_envvar=False,
-        show_default=False,
     ),
 ]
-_OverHttp = Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")]
+_OverHttp = Annotated[bool, option("--http", "Serve over HTTP instead of standard input and output.")]
 _Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the agent looks for skills.")]
 
 
@@ -57,7 +54,6 @@ class _HttpOptions(NamedTuple):
     epilog="Examples:\n\npipeplan mcp\n\npipeplan mcp --data plans\n\n"
     "pipeplan mcp --http --host 0.0.0.0 --data /var/lib/pipeplan",
 )
-@takes_groups
 def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _HttpOptions) -> None:
     """Give agents tools (Model Context Protocol).
 

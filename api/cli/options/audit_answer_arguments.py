@@ -2,43 +2,16 @@
 
 from typing import Annotated
 
-import typer
+from api.cli.options.declare import option
 
 _ANSWER = "Answer"
 
-AuditTime = Annotated[
-    float, typer.Option("--time-limit", "-t", metavar="SECONDS", help="For the better plan.", rich_help_panel=_ANSWER)
-]
-OtherDegrees = Annotated[
-    bool,
-    typer.Option(
-        "--other-degrees",
-        help="Try other degrees of every kind, too.",
-        rich_help_panel=_ANSWER,
-    ),
-]
+AuditTime = Annotated[float, option("--time-limit -t SECONDS", "For the better plan.", panel=_ANSWER)]
+OtherDegrees = Annotated[bool, option("--other-degrees", "Try other degrees of every kind, too.", panel=_ANSWER)]
 MaxSlower = Annotated[
-    float | None,
-    typer.Option(
-        "--max-slower",
-        metavar="PERCENT",
-        help="Exit with 4 if proved slower by more.",
-        rich_help_panel=_ANSWER,
-        show_default=False,
-        min=0,
-    ),
+    float | None, option("--max-slower PERCENT", "Exit with 4 if proved slower by more.", panel=_ANSWER, min=0)
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse (exit 2) flags that are not known.", rich_help_panel=_ANSWER)
-]
+Strict = Annotated[bool, option("--strict", "Refuse (exit 2) flags that are not known.", panel=_ANSWER)]
 AuditFolder = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="Write workload.json, audited.json and plan.json.",
-        rich_help_panel=_ANSWER,
-        show_default=False,
-    ),
+    str | None, option("-o --output FOLDER", "Write workload.json, audited.json and plan.json.", panel=_ANSWER)
 ]

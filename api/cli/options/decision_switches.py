@@ -13,8 +13,7 @@ def _annotation(option: str, switch: Switch) -> Any:
     kind: Any = bool if switch.metavar is None else Literal[switch.values] | None if switch.values else int | None
     flag = f"--{option.replace('_', '-')}"
     return Annotated[
-        kind,
-        typer.Option(flag, metavar=switch.metavar, min=switch.least, help=switch.help, rich_help_panel=WHAT),
+        kind, typer.Option(flag, metavar=switch.metavar, min=switch.least, help=switch.help, rich_help_panel=WHAT)
     ]
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from api.cli.options.option_groups import takes_groups
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _LONGEST = 1000
@@ -51,8 +53,9 @@ class Commands(typer.Typer):
     """Commands of one subject."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-        """As of typer, with `SectionedHelp`."""
-        return super().command(name, **{"cls": SectionedHelp, **options})
+        """As of typer, with `SectionedHelp`, and with options in groups."""
+        register = super().command(name, **{"cls": SectionedHelp, **options})
+        return lambda function: register(takes_groups(function))
 
 
 class FoldedHelp(SectionedHelp):

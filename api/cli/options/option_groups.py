@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from planner.problem import Problem
 
 
-def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+def takes_groups(command: Callable[..., None]) -> Any:
     """The command with one keyword parameter for each field of the named tuples that it takes, in their place."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if hasattr(hint, "_fields")}
+    if not groups:
+        return command
 
     @wraps(command)
     def flat(**values: Any) -> None:

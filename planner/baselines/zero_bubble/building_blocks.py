@@ -48,12 +48,13 @@ def order_by_block(pipeline: Pipeline, block: Block) -> DeviceOrders:
     plain, most = repeat(block, count)
     require_time(pipeline.has_time)
     extents = (True, False) if count * len(block) <= _MOST_SQUEEZED else (True,)
-    trials = [
-        ([_named(pipeline, grid, device=device, kinds=kinds) for device, grid in enumerate(grids)], habit)
+    trials = (
+        (orders, habit)
         for grids in (plain, *(squeeze(block, count, ends_only=ends_only) for ends_only in extents))
         for kinds, habits in ((_PASSED_ON, HABITS), (_PASSED_ON + _WEIGHT_GRADS, (AS_GIVEN, *HABITS)))
+        for orders in [[_named(pipeline, grid, device=device, kinds=kinds) for device, grid in enumerate(grids)]]
         for habit in habits
-    ]
+    )
     return best_filled(pipeline, trials, limits=_limits(pipeline, most))
 
 

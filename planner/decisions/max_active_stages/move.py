@@ -6,27 +6,20 @@ a rank get one order, that of their first. The first step also orders stages ane
 (`rank_layouts`). What is better than the incumbent is proposed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from planner.decisions.max_active_stages.option import DECISION
 from planner.decisions.max_active_stages.plans import gathering_plans
 from planner.decisions.max_active_stages.rank_layouts import even_layouts, ordered_plans
-from planner.errors import PlanError
 from planner.plan import Plan, Stage
 from planner.planning.improvers.improver import DecisionImprover
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
-from planner.simulation.simulate import simulate
 from solver_models.local_search.multistart import JointSearch
 
 _STARTS = 6
 """Candidates of the joint search that are looked at in a step."""
-
-
-def make_improver(run: SearchState, search: JointSearch) -> "GatherImprover":
-    """The part of the search."""
-    return GatherImprover(run, search)
 
 
 class GatherImprover(DecisionImprover):
@@ -48,20 +41,18 @@ class GatherImprover(DecisionImprover):
     def take_step(self) -> Iterator[None]:
         """The best way to gather of plans that were not looked at yet."""
         for stages in () if self.seen else dict.fromkeys(self._layouts()):
-            self._propose(ordered_plans(self.problem, stages, most=self.most))
+            self.propose_best(ordered_plans(self.problem, stages, most=self.most))
             yield
         for plan in self._starts():
             if plan.stages not in self.seen:
                 self.seen.add(plan.stages)
-                self._propose(gathering_plans(plan, most=self.most))
+                self.propose_best(gathering_plans(plan, most=self.most))
                 yield
 
     def _layouts(self) -> Iterator[tuple[Stage, ...]]:
         """Stages to be ordered anew: those given, even ones, and those that the search begins with."""
-        options = self.problem.options
-        if options.partition is not None and options.placement is not None:
-            pairs = zip(options.partition, options.placement, strict=True)
-            yield tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+        if (given := self.given_stages()) is not None:
+            yield given
             return
         yield from filter(self.problem.is_as_given, even_layouts(self.problem))
         yield from self.run.layouts[:_STARTS]
@@ -74,20 +65,5 @@ class GatherImprover(DecisionImprover):
         for candidate in islice(candidates, _STARTS):
             yield plan_of(self.problem, self.search.searcher, candidate=candidate)
 
-    def _propose(self, plans: Iterable[Plan]) -> None:
-        """The best of some plans, if it is better than the incumbent."""
-        found = [(objective, plan) for plan in plans if (objective := self._objective_ns(plan)) is not None]
-        best = min(found, key=lambda each: each[0], default=None)
-        if best is not None and (self.run.incumbent_ns is None or best[0] < self.run.incumbent_ns):
-            self.run.propose(best[1], source=self.name)
 
-    def _objective_ns(self, plan: Plan) -> int | None:
-        """None if the plan cannot be played, or does not fit into memory."""
-        try:
-            timeline = simulate(self.problem, plan, costs=self.run.costs)
-        except (PlanError, ValueError):  # a deadlock, or a share that was not measured
-            return None
-        devices = self.problem.cluster.by_name
-        if any(peak > devices[name].usable_bytes for name, peak in timeline.peak_bytes.items()):
-            return None
-        return timeline.objective_ns(self.problem.options.objective)
+make_improver = GatherImprover

@@ -13,18 +13,16 @@ from random import Random
 
 from planner.decisions.offload.option import DECISION
 from planner.decisions.offload.plans import RULES, OffloadRule, offloading_plan
-from planner.errors import PlanError
 from planner.layout.costs import CostModel
 from planner.layout.offload import held_on_host
 from planner.layout.stage_replicas import lay_out, lay_out_stages
 from planner.lowering import make_instance
 from planner.plan import Plan, Stage
-from planner.planning.improvers.improver import DecisionImprover
+from planner.planning.improvers.improver import DecisionImprover, fitting_objective_ns
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of, rate, stages_of
 from planner.problem import Problem
 from planner.simulation.offloads import journeys
-from planner.simulation.simulate import simulate
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Searcher
 
@@ -42,11 +40,6 @@ _FURTHEST = 6
 """Places that an action is moved at most."""
 _MOST_ACTIONS = 20_000
 """Of a plan; larger ones take too long to be played one by one."""
-
-
-def make_improver(run: SearchState, search: JointSearch) -> "OffloadImprover":
-    """The part of the search."""
-    return OffloadImprover(run, search)
 
 
 class OffloadImprover(DecisionImprover):
@@ -88,10 +81,9 @@ class OffloadImprover(DecisionImprover):
 
     def _new_stages(self) -> list[tuple[Stage, ...]]:
         """Those given, or those that the search begins with, and its best ones; each once, keeping everything."""
-        options, found = self.problem.options, list[tuple[Stage, ...]]()
-        if options.partition is not None and options.placement is not None:
-            pairs = zip(options.partition, options.placement, strict=True)
-            found.append(tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs))
+        found, given = list[tuple[Stage, ...]](), self.given_stages()
+        if given is not None:
+            found.append(given)
         elif not self.seen:
             found += self.run.layouts[:_STARTS]
         if self.run.plan is not None:
@@ -165,14 +157,8 @@ class OffloadImprover(DecisionImprover):
 
     def _objective_ns(self, plan: Plan) -> int | None:
         """None if the plan cannot be played, or does not fit into the memory of devices and hosts."""
-        try:
-            timeline = simulate(self.problem, plan, costs=self.run.costs)
-        except (PlanError, ValueError):  # a deadlock, or a share that was not measured
-            return None
-        devices = self.problem.cluster.by_name
-        if any(peak > devices[name].usable_bytes for name, peak in timeline.peak_bytes.items()):
-            return None
-        return timeline.objective_ns(self.problem.options.objective) if self._fits_hosts(plan) else None
+        objective = fitting_objective_ns(self.run, plan)
+        return objective if objective is not None and self._fits_hosts(plan) else None
 
     def _fits_hosts(self, plan: Plan) -> bool:
         own = journeys(plan, lay_out(plan, costs=self.run.costs).replicas, cluster=self.problem.cluster)
@@ -181,6 +167,9 @@ class OffloadImprover(DecisionImprover):
             host = self.problem.cluster.by_name[device].host
             held[host] = held.get(host, 0) + held_on_host([each for each in own if each.device == device])
         return all(held.get(host.name, 0) <= host.memory_bytes for host in self.problem.cluster.hosts)
+
+
+make_improver = OffloadImprover
 
 
 def _with_room(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel, times: int) -> Problem:

@@ -38,11 +38,6 @@ _POOL_SIZE = 6
 """Candidates kept."""
 
 
-def make_improver(run: SearchState, search: JointSearch) -> "RecomputeImprover":
-    """The part of the search."""
-    return RecomputeImprover(run, search)
-
-
 class RecomputeImprover(DecisionImprover):
     """Candidates with kinds of recomputation of their own, better with every step."""
 
@@ -151,3 +146,6 @@ class RecomputeImprover(DecisionImprover):
         device_orders, _ = self.recomputation.searcher(found.choice).device_orders(own)
         stages = make_stages(self.run.problem, own.stage_of, groups=own.groups, modes=own.modes, choice=found.choice)
         return make_plan_from_orders(self.run.problem, stages, device_orders=device_orders)
+
+
+make_improver = RecomputeImprover

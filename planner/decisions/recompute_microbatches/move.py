@@ -83,11 +83,6 @@ class _Ordered:
         self.pool = [ends[end] for end in sorted(ends)][:_KEPT]
 
 
-def make_improver(run: SearchState, search: JointSearch) -> "MicrobatchRecomputeImprover":
-    """The part of the search."""
-    return MicrobatchRecomputeImprover(run, search)
-
-
 class MicrobatchRecomputeImprover(DecisionImprover):
     """Orders of the best stages in which some microbatches recompute, better with every step."""
 
@@ -281,6 +276,9 @@ class MicrobatchRecomputeImprover(DecisionImprover):
             _recomputing(stage, row) for stage, row in zip(chosen.stages, found.recomputed.tolist(), strict=True)
         )
         self.run.propose(make_plan_from_orders(self.run.problem, stages, device_orders=device_orders), source=self.name)
+
+
+make_improver = MicrobatchRecomputeImprover
 
 
 def _key(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -29,11 +29,6 @@ _POOL_SIZE = 6
 """Candidates kept."""
 
 
-def make_improver(run: SearchState, search: JointSearch) -> "SplitPlacementImprover":
-    """The part of the search."""
-    return SplitPlacementImprover(run, search)
-
-
 class SplitPlacementImprover(DecisionImprover):
     """Candidates with split placement, better with every step."""
 
@@ -106,6 +101,9 @@ class SplitPlacementImprover(DecisionImprover):
         for orders in every:
             if orders is not None and (self.run.incumbent_ns is None or orders.objective < self.run.incumbent_ns):
                 self.run.propose(make_split_plan(self.run.problem, orders), source=self.name)
+
+
+make_improver = SplitPlacementImprover
 
 
 def _keep(pool: list[SplitCandidate], found: SplitCandidate, *, size: int) -> list[SplitCandidate]:

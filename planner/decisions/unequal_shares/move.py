@@ -16,13 +16,10 @@ from planner.actions import Action, Kind
 from planner.decisions.unequal_shares.option import DECISION
 from planner.decisions.unequal_shares.share_layout_search import MOVES, ShareLayouts
 from planner.decisions.unequal_shares.share_layouts import with_samples
-from planner.errors import PlanError
 from planner.plan import Plan, Stage
-from planner.planning.improvers.improver import DecisionImprover
+from planner.planning.improvers.improver import DecisionImprover, overfull, played
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
-from planner.simulation.simulate import simulate
-from planner.simulation.timeline import Timeline
 from solver_models.local_search.multistart import JointSearch
 from solver_models.sample_shares import shortest_shares
 
@@ -32,11 +29,6 @@ _TOGETHER_SHARE = 0.5
 """How often all stages with the same samples are changed alike."""
 
 Samples = tuple[int, ...]
-
-
-def make_improver(run: SearchState, search: JointSearch) -> "ShareImprover":
-    """The part of the search."""
-    return ShareImprover(run, search)
 
 
 class ShareImprover(DecisionImprover):
@@ -64,10 +56,10 @@ class ShareImprover(DecisionImprover):
         for plan in self._starts():
             if plan.stages not in self.seen:
                 self.seen.add(plan.stages)
-                self._propose(self._shared(plan))
+                self.propose_best(self._shared(plan))
                 yield
         if self.run.plan is not None and any(stage.samples for stage in self.run.plan.stages):
-            self._propose(self._moved(self.run.plan))
+            self.propose_best(self._moved(self.run.plan))
             yield
         plans = [plan for plan in self._starts() if not any(stage.is_split for stage in plan.stages)]
         yield from self.layouts.take_step(plan.stages for plan in plans)
@@ -80,30 +72,6 @@ class ShareImprover(DecisionImprover):
             yield from [*self.run.played, *([] if spread is None else [spread])]
         for candidate in [each for each in self.search.pool if each.is_feasible][:_STARTS]:
             yield plan_of(self.problem, self.search.searcher, candidate=candidate)
-
-    def _propose(self, plans: Iterator[Plan]) -> None:
-        """The best of some plans, if it is better than the incumbent."""
-        found = [(objective, plan) for plan in plans if (objective := self._objective_ns(plan)) is not None]
-        best = min(found, key=lambda each: each[0], default=None)
-        if best is not None and (self.run.incumbent_ns is None or best[0] < self.run.incumbent_ns):
-            self.run.propose(best[1], source=self.name)
-
-    def _played(self, plan: Plan) -> Timeline | None:
-        try:
-            return simulate(self.problem, plan, costs=self.costs)
-        except (PlanError, ValueError):  # a deadlock, or a share that was not measured
-            return None
-
-    def _objective_ns(self, plan: Plan) -> int | None:
-        """None if the plan cannot be played, or does not fit into memory."""
-        timeline = self._played(plan)
-        if timeline is None or self._overfull(timeline):
-            return None
-        return timeline.objective_ns(self.problem.options.objective)
-
-    def _overfull(self, timeline: Timeline) -> set[str]:
-        devices = self.problem.cluster.by_name
-        return {name for name, peak in timeline.peak_bytes.items() if peak > devices[name].usable_bytes}
 
     def _shared(self, plan: Plan) -> Iterator[Plan]:
         """The plan with the best shares of its stages together, as many as have equally many replicas, and apart."""
@@ -127,8 +95,8 @@ class ShareImprover(DecisionImprover):
         times = self._times(plan.stages, numbers)
         while (samples := shortest_shares(times, total=self.size)) is not None:
             chosen = _with_samples(plan, dict.fromkeys(numbers, samples))
-            timeline = self._played(chosen)
-            over = set[str]() if timeline is None else self._overfull(timeline)
+            timeline = played(self.run, chosen)
+            over = set[str]() if timeline is None else overfull(self.run, timeline)
             full = [k for k in range(len(samples)) if any(over & {*plan.stages[n].replicas[k]} for n in numbers)]
             if not full:
                 return chosen
@@ -206,6 +174,9 @@ class ShareImprover(DecisionImprover):
                 same = [n for n in chosen if plan.stages[n].samples == plan.stages[number].samples]
                 moved = same if rng.random() < _TOGETHER_SHARE else [number]
                 yield _with_samples(plan, dict.fromkeys(moved, tuple(own)))
+
+
+make_improver = ShareImprover
 
 
 def _with_samples(plan: Plan, samples: dict[int, Samples]) -> Plan:

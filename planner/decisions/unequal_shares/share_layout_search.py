@@ -28,8 +28,8 @@ from planner.decisions.unequal_shares.share_layouts import (
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
 from planner.planning.improvers.cp_sat_orders import order_by_cp_sat
+from planner.planning.improvers.improver import fitting_objective_ns
 from planner.planning.search_state import SearchState
-from planner.simulation.simulate import simulate
 from planner.verify import verify
 from solver_models.sample_shares import shortest_shares
 from solver_models.simulation.evaluator import FAR
@@ -165,14 +165,7 @@ class ShareLayouts:
     def _objective_ns(self, plan: Plan) -> int | None:
         """None if the plan cannot be played, or does not fit into memory."""
         self.left -= _PLAY_ACTIONS + sum(len(device_order) for device_order in plan.schedule.values())
-        try:
-            timeline = simulate(self.problem, plan, costs=self.costs)
-        except (PlanError, ValueError):
-            return None
-        devices = self.problem.cluster.by_name
-        if any(peak > devices[name].usable_bytes for name, peak in timeline.peak_bytes.items()):
-            return None
-        return timeline.objective_ns(self.problem.options.objective)
+        return fitting_objective_ns(self.run, plan)
 
     def _with_shortest(self, stages: Stages) -> Stages | None:
         """Shares by which the longest action of a replica is least, stage by stage; None if some are not measured."""

@@ -1,84 +1,160 @@
 """Small open orders for CP-SAT, between the rounds of the search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from planner.evidence.certificate import schedule_bound
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
 from planner.planning.improvers.order_sessions import Key, key_of
 from planner.planning.search_state import SearchState
-from planner.planning.starts.conversions import stages_of
+from planner.planning.starts.conversions import candidate_of, stages_of
 from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
+from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
 
-_EVERY_ROUNDS = 12
-"""Rounds of the search between two orders that CP-SAT is given."""
+_AFTER_ROUNDS, _EVERY_ROUNDS = 12, 2
+"""Rounds before the first order that CP-SAT is given, where the exact search closes most small questions until then;
+and between two of them."""
+_FIRST_GIVEN_ROUNDS = 2
+"""Rounds of order search before CP-SAT is given an order of stages that are given."""
+_SHARE = 0.2
+"""Part of the search's time that it gets at most, where rounds are not counted."""
 MAX_ACTIONS = 300
 """The largest number of actions that CP-SAT is given."""
+MAX_GIVEN_ACTIONS = 400
+"""The same where stages and devices are given."""
 _LIMIT_S = 5.0
 """Seconds that CP-SAT gets for one order, where rounds are not counted."""
 _WORK = 5.0
 """CP-SAT's deterministic limit."""
 
+Take = Callable[[Plan | None, float], None]
+"""Is handed what was found, and the seconds that it took."""
+
 
 class SingleOrders:
-    """Gives each partition and mapping to CP-SAT once."""
+    """Gives each partition and mapping to CP-SAT once, the best first.
+
+    Where a whole backward is shorter than its I and W, the best order of some stages runs whole ones for a part of the
+    microbatches only. Neither policies nor moves along the critical path find that, so that such stages look worse than
+    they are.
+    """
 
     name = "CP-SAT order"
 
     def __init__(self, run: SearchState, search: JointSearch) -> None:
         self.run, self.search = run, search
         self.ordered: set[Key] = set()
+        self.used_s, self.begin_s = 0.0, run.elapsed_s
 
     def is_due(self, rounds: int) -> bool:
-        """Once in a while."""
-        return rounds % _EVERY_ROUNDS == 0 and self.search.best is not None
+        """Once in a while, as long as it has used no more than its share of the time."""
+        is_paid = self.run.limits.max_rounds is not None or self.used_s <= _SHARE * self._search_s
+        after = _AFTER_ROUNDS if self.run.limits.method == "auto" else 0
+        return is_paid and rounds >= max(1, after) and rounds % _EVERY_ROUNDS == 0
+
+    @property
+    def _search_s(self) -> float:
+        return self.run.elapsed_s - self.begin_s
 
     def take_step(self) -> Iterator[None]:
-        """A better order of the best partition and mapping, if it is small enough for CP-SAT and open."""
+        """A better order of the next partition and mapping that is small enough for CP-SAT and open."""
         self.run.window.make_room(1)
-        best = self.search.best
-        if best is not None and self._is_open(best):
-            self._solve(best)
+        known = (*self.search.polished, *self.search.pool, *self.search.elite)
+        for candidate in sorted((each for each in known if each.is_feasible), key=lambda each: each.sort_key):
+            if self._is_open(candidate):
+                self._solve(candidate)
+                break
         yield
 
     def close(self) -> None:
         """There is nothing to note."""
 
     def _is_open(self, candidate: Candidate) -> bool:
+        """Whether some order could be better than the incumbent; asked once per partition and mapping."""
         run, key = self.run, key_of(candidate)
-        if not _is_small(run, candidate.groups) or key in self.ordered or run.incumbent_ns is None or run.plan is None:
+        if key in self.ordered or not _is_small(run, candidate.groups) or run.incumbent_ns is None:
             return False
         self.ordered.add(key)
-        return schedule_bound(run.problem, run.plan.stages, costs=run.costs) < run.incumbent_ns
+        stages = stages_of(run.problem, candidate)
+        return schedule_bound(run.problem, stages, costs=run.costs) < run.incumbent_ns
 
     def _solve(self, candidate: Candidate) -> None:
         """Have CP-SAT look for an order better than the incumbent."""
         device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S)
+        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S, take=self._take)
+
+    def _take(self, plan: Plan | None, seconds: float) -> None:
+        """The search continues from what was found."""
+        self.used_s += seconds
+        if plan is not None:
+            self.search.keep(candidate_of(self.run.problem, self.search.searcher, plan=plan))
 
 
-def order_by_cp_sat(run: SearchState, plan: Plan, *, source: str, work: float) -> bool:
-    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are too large or closed.
+class GivenOrder:
+    """Gives the order of stages that are given to CP-SAT, again and again for twice as long.
+
+    Where a transfer takes no time at all, F and I of neighbours mesh without a gap; a short one delays each of them a
+    little more than the one before. The best order then runs some W in between, on several devices at once.
+    """
+
+    name = SingleOrders.name
+
+    def __init__(self, run: SearchState, order: OrderSearch) -> None:
+        self.run, self.order, self.turns = run, order, 0
+
+    def is_due(self, rounds: int) -> bool:
+        """After 2, 4, 8, 16 rounds and so on."""
+        return rounds == _FIRST_GIVEN_ROUNDS << self.turns
+
+    def take_step(self) -> Iterator[None]:
+        """A better order, if they are few enough actions for CP-SAT and open."""
+        if self.run.plan is not None:
+            order_by_cp_sat(
+                self.run,
+                self.run.plan,
+                source=self.name,
+                work=_WORK * 2**self.turns,
+                take=self._take,
+                most=MAX_GIVEN_ACTIONS,
+            )
+        self.turns += 1
+        yield
+
+    def _take(self, plan: Plan | None, seconds: float) -> None:
+        """The search continues from what was found."""
+        del seconds
+        if plan is not None:
+            self.order.add([make_orders(self.run.problem, plan)])
+
+    def close(self) -> None:
+        """There is nothing to note."""
+
+
+def order_by_cp_sat(
+    run: SearchState, plan: Plan, *, source: str, work: float, take: Take | None = None, most: int = MAX_ACTIONS
+) -> bool:
+    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are closed or have more
+    than `most` actions.
 
     `work`: CP-SAT's deterministic limit, and seconds at most. Returns whether it was asked.
     """
-    if not _is_small(run, [stage.replicas for stage in plan.stages]) or run.incumbent_ns is None:
+    if not _is_small(run, [stage.replicas for stage in plan.stages], most=most) or run.incumbent_ns is None:
         return False
     if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
         return False
     run.window.make_room(1)
-    _start(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work)
+    _start(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work, take=take)
     return True
 
 
-def _is_small(run: SearchState, groups: Sequence[Sequence[object]]) -> bool:
+def _is_small(run: SearchState, groups: Sequence[Sequence[object]], *, most: int = MAX_ACTIONS) -> bool:
     """Whether CP-SAT is given so many actions."""
     num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in groups)
-    return num_actions <= MAX_ACTIONS
+    return num_actions <= most
 
 
 def _start(
@@ -89,8 +165,9 @@ def _start(
     source: str,
     work: float,
     most_s: float | None = None,
+    take: Take | None = None,
 ) -> None:
-    """Give the orders of stages to CP-SAT; what it finds is proposed."""
+    """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds."""
     below = run.incumbent_ns
     assert below is not None
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
@@ -111,9 +188,13 @@ def _start(
         )
         return solve_order(instance, hint=hint, upper_bound=below - 1, effort=effort)
 
-    def propose(result: ScheduleResult) -> None:
+    def propose(result: ScheduleResult, seconds: float) -> None:
         run.solvers["ortools"] = result.solver
-        if result.device_orders is not None:
-            run.propose(make_plan_from_orders(run.problem, stages, device_orders=result.device_orders), source=source)
+        found = result.device_orders
+        plan = None if found is None else make_plan_from_orders(run.problem, stages, device_orders=found)
+        if plan is not None:
+            run.propose(plan, source=source)
+        if take is not None:
+            take(plan, seconds)
 
-    run.window.start([solve], lambda result, _: propose(result))
+    run.window.start([solve], propose)

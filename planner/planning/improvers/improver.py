@@ -6,11 +6,15 @@ the same knowledge on any number of threads.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from planner.errors import PlanError
+from planner.plan import Plan, Stage
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
+from planner.simulation.simulate import simulate
+from planner.simulation.timeline import Timeline
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
@@ -40,6 +44,7 @@ class DecisionImprover(ABC):
     """As in `Improver`."""
     finds_alone = False
     """Whether it may find a plan where the joint search has none."""
+    run: SearchState
 
     @property
     def is_closed(self) -> bool:
@@ -68,6 +73,43 @@ class DecisionImprover(ABC):
     def close(self) -> None:
         """Note what it knows at the end: nothing."""
         return
+
+    def propose_best(self, plans: Iterable[Plan]) -> None:
+        """Propose the best of some plans, if it is better than the incumbent."""
+        found = [(objective, plan) for plan in plans if (objective := fitting_objective_ns(self.run, plan)) is not None]
+        best = min(found, key=lambda each: each[0], default=None)
+        if best is not None and (self.run.incumbent_ns is None or best[0] < self.run.incumbent_ns):
+            self.run.propose(best[1], source=self.name)
+
+    def given_stages(self) -> tuple[Stage, ...] | None:
+        """The stages that the options state, with their devices; None where either is open."""
+        options = self.run.problem.options
+        if options.partition is None or options.placement is None:
+            return None
+        pairs = zip(options.partition, options.placement, strict=True)
+        return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+
+
+def played(run: SearchState, plan: Plan) -> Timeline | None:
+    """The plan's times; None for a deadlock, a cost that was not measured, or a route that is not there."""
+    try:
+        return simulate(run.problem, plan, costs=run.costs)
+    except (PlanError, ValueError):
+        return None
+
+
+def overfull(run: SearchState, timeline: Timeline) -> set[str]:
+    """Devices whose memory does not do."""
+    devices = run.problem.cluster.by_name
+    return {name for name, peak in timeline.peak_bytes.items() if peak > devices[name].usable_bytes}
+
+
+def fitting_objective_ns(run: SearchState, plan: Plan) -> int | None:
+    """None if the plan cannot be played, or does not fit into the memory of devices."""
+    timeline = played(run, plan)
+    if timeline is None or overfull(run, timeline):
+        return None
+    return timeline.objective_ns(run.problem.options.objective)
 
 
 class Leader:

@@ -55,6 +55,8 @@ _BOUND_SHARE = 0.3
 _FEW_LAYERS, _JOINT_SHARE = 15, 0.5
 """Layers up to which a solver begins by itself; and part of the time of the joint search before, where there are more.
 """
+_FEW_CELLS = 60
+"""Layers x devices x microbatches up to which a solver without CP-SAT's propagation begins by itself."""
 _MIN_LEFT_S = 3.0
 """Seconds that must be left for stages near the bound to be looked for."""
 _NEAR_BOUND_SHARE = 0.2
@@ -350,8 +352,10 @@ def _search_layouts(run: SearchState, layouts: LoopedSearch, *, share: float) ->
 
 def _search_for_solver(run: SearchState) -> Generator[None, None, None]:
     """The complete model, from what the joint search finds in half of the time where there are many partitions."""
-    is_open = run.problem.options.partition is None and len(run.problem.profile.layers) > _FEW_LAYERS
-    if is_open and run.limits.max_rounds is None:
+    problem = run.problem
+    size = len(problem.profile.layers) * len(problem.cluster.devices) * problem.num_microbatches
+    is_hard = len(problem.profile.layers) > _FEW_LAYERS or (run.limits.method == "ilp" and size > _FEW_CELLS)
+    if is_hard and problem.options.partition is None and run.limits.max_rounds is None:
         until = run.elapsed_s + _JOINT_SHARE * run.seconds_left
         with closing(SearchLoop(run).steps()) as steps:
             for _ in steps:

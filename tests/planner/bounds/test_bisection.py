@@ -32,7 +32,7 @@ def test_times_longer_than_the_last_deadline_are_no_proof():
 
 
 def test_what_a_plan_has_reached_is_tried_first():
-    """Tests that one question suffices where nothing below a plan is possible, and that halves lie below it elsewhere."""
+    """Tests that one question suffices where nothing below a plan is possible; else halves lie below it."""
     asked = list[int]()
 
     def is_out(deadline: int) -> bool:
