@@ -13,7 +13,7 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 ERRORS = {
-    "a100_sxm": (109, 1.12, 7.0, 46),
+    "a100_sxm": (109, 1.11, 6.2, 47),
     "h100_sxm": (7, 1.07, 2.7, 15),
     "b200_sxm": (24, 1.06, 3.7, 8),
     "gb200": (27, 1.11, 6.7, 19),
@@ -23,11 +23,11 @@ ERRORS = {
 estimated time on the median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
-    "h100_sxm": (13, 1.66, 12.9, 41),
-    "b200_sxm": (14, 1.24, 10.4, 51),
-    "b300_sxm": (19, 1.32, 16.2, 55),
+    "h100_sxm": (13, 1.66, 12.0, 41),
+    "b200_sxm": (14, 1.17, 5.0, 54),
+    "b300_sxm": (19, 1.32, 14.1, 55),
     "gb200": (27, 1.24, 3.1, 41),
-    "gb300": (28, 1.21, 5.6, 37),
+    "gb300": (28, 1.21, 5.7, 37),
 }
 """The same of models with experts, by docs/benchmarks/audits.md."""
 

@@ -28,6 +28,7 @@ from profiles.estimates.composed_profile import (
     Figure,
     compose,
 )
+from profiles.estimates.networks import RING_SHARE
 from profiles.estimates.operations import Rates
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.model_profile import Edge, Layer, ModelProfile
@@ -222,7 +223,8 @@ class _StateCosts:
         back = run.gradient_bytes if run.shards == "nothing" else WEIGHT_BYTES
         moved = (replicas - 1) / replicas * (run.gradient_bytes + back) * weights
         is_inside = stride * replicas <= sheet.node
-        speed = sheet.inside if is_inside else min(sheet.inside, sheet.outside * max(1, sheet.node // stride))
+        cards = RING_SHARE * sheet.outside * max(1, sheet.node // stride)
+        speed = sheet.inside if is_inside else min(sheet.inside, cards)
         return round(moved / speed * 1e9 / (run.chunks if run.overlaps_data else 1))
 
 

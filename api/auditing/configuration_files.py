@@ -177,8 +177,8 @@ def _read_megatron(asked: AuditQuestion, text: str) -> RunConfiguration:
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise ValueError(f"--set {text[:60]}: write NAME=VALUE")
+    if not equals or not (name.isidentifier() or name.isdigit()):
+        raise ValueError(f"--set {text[:60]}: write NAME=VALUE, or 1=VALUE for a script's first argument")
     return name, value
 
 

@@ -122,8 +122,8 @@ def export_megatron_command(*, source: PlanSource, output: arg.Output = None) ->
 def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
     from planner.export.stated_assumptions import unstated_note
-    from planner.export.torch_table import torch_ranks
     from planner.export.torchtitan import make_torchtitan_files
+    from planner.export.torchtitan_copies import titan_ranks
 
     plan, problem = source.read()
     with as_input_errors():
@@ -135,7 +135,7 @@ def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -
     for name, text in files.items():
         write_document(text, str(Path(output) / name))
     notes = unstated_note(problem, plan, what="torchtitan")
-    _tell_ranks(torch_ranks(plan), source, answered=(plan, problem), notes=notes)
+    _tell_ranks(titan_ranks(plan), source, answered=(plan, problem), notes=notes)
 
 
 @commands.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")

@@ -1,5 +1,6 @@
 """What programs have to be told of plans: how many samples a microbatch has, and decisions that few know of."""
 
+from collections.abc import Collection
 from itertools import product
 
 from planner.decisions import installed
@@ -19,7 +20,7 @@ def require_samples(problem: Problem, *, what: str) -> int:
     return size
 
 
-def require_told(plan: Plan, *, what: str, known: str = "") -> None:
+def require_told(plan: Plan, *, what: str, known: Collection[str] = ()) -> None:
     """Raise ValueError where a stage uses a decision, but for `known`, of which `what` is not told, or sizes differ."""
     if plan.problem.microbatches is not None:
         raise ValueError(
@@ -27,7 +28,7 @@ def require_told(plan: Plan, *, what: str, known: str = "") -> None:
             "microbatches only; plan with num_microbatches"
         )
     for (option, decision), (number, stage) in product(installed().items(), enumerate(plan.stages)):
-        if option != known and decision.use is not None and (use := decision.use(stage)):
+        if option not in known and decision.use is not None and (use := decision.use(stage)):
             raise ValueError(f"stage {number} {use}, which {what} cannot be told; plan with {closed(option)}")
 
 

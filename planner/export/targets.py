@@ -10,7 +10,7 @@ from planner.batch_problem import BatchProblem, Question, candidates_of
 from planner.decisions.choices import closed_but
 from planner.errors import InfeasibleProblemError
 from planner.execute.table.layout import make_layout
-from planner.export import deepspeed, megatron, torchtitan
+from planner.export import deepspeed, megatron, torchtitan, torchtitan_copies
 from planner.export.dual_pipe_v import as_dual_pipe_v
 from planner.export.looped_pipelines import as_looped, require_some_loop
 from planner.export.model_parts import Cut, require_contiguous
@@ -64,13 +64,13 @@ def _fit_torch(problem: Problem, plan: Plan) -> Plan:
 
 
 def _fit_torchtitan(problem: Problem, plan: Plan) -> Plan:
-    torchtitan.require_whole_state(plan)
+    torchtitan_copies.require_whole_state(plan)
     torchtitan.assumed_settings(problem, plan)
     plan = renumbered(plan)
     if torchtitan.is_data_parallel(plan):
         torchtitan.make_data_parallel(problem, plan)
         return plan
-    render_torch_table(problem, plan, has_groups=True)
+    torchtitan_copies.render_pipeline_table(problem, plan)
     torchtitan.make_parallelism(problem, plan)
     return plan
 
@@ -134,9 +134,10 @@ TARGETS = {
         Target(
             name="torchtitan",
             runs="as torch, with equally many stages per device, in a loop or two of them in a V; groups of one width; "
-            "or one stage, fully sharded or copied (--fully-shard)",
-            decisions=frozenset({"max_width", "fully_shard", "shard_optimizer"}),
-            limits=_TORCH,
+            "copies of the whole pipeline, which may shard it (--max-active-stages 3); or one stage, fully sharded or "
+            "copied (--fully-shard)",
+            decisions=frozenset({"max_width", "fully_shard", "max_active_stages", "shard_optimizer"}),
+            limits={"uneven_replication": False, "skip_edges": False},
             fit=_fit_torchtitan,
             require=torchtitan.module_names,
         ),
@@ -219,10 +220,9 @@ def restrict(options: Options, target: Target) -> Options:
                 f"target {target.name}: options ask for {each.stated}, which {target.name} does not know; leave it "
                 "out, or plan with --target executor"
             )
-    narrowed = {name: _narrower(getattr(options, name), limit) for name, limit in target.restrictions.items()}
-    if options.fully_shard:
-        narrowed.pop("max_replicas", None)
-    return replace(options, **narrowed)
+    return replace(
+        options, **{name: _narrower(getattr(options, name), limit) for name, limit in target.restrictions.items()}
+    )
 
 
 def restrict_problem(problem: Problem, target: Target) -> Problem:

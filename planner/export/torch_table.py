@@ -4,7 +4,7 @@ Row r holds the actions of rank r, written as in a plan. Torch adds the communic
 talk to its neighbours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from planner.actions import Action, parse_action
 from planner.export.samples import require_told
@@ -13,17 +13,25 @@ from planner.plan import Plan, Schedule
 from planner.problem import Problem
 
 
-def render_torch_table(problem: Problem, plan: Plan, *, merges_backward: bool = True, has_groups: bool = False) -> str:
+def render_torch_table(
+    problem: Problem,
+    plan: Plan,
+    *,
+    merges_backward: bool = True,
+    has_groups: bool = False,
+    copies: Collection[str] | None = None,
+) -> str:
     """The table as CSV text, one row per rank (`torch_ranks`).
 
-    `has_groups`: a rank of the pipeline may be a group of devices, all groups of one width.
+    `has_groups`: a rank of the pipeline may be a group of devices, all groups of one width. `copies`: the decisions
+    that replicas may use, which copy the whole pipeline; None: there are none.
 
     `merges_backward`: an I that its own W follows at once becomes a B. That is cheaper for torch and holds less memory,
     but the gradient then leaves after W, not before; without merging, the order is kept as planned.
 
     Raises ValueError for a plan that torch cannot run as written.
     """
-    _require_expressible(problem, plan, has_groups=has_groups)
+    _require_expressible(problem, plan, has_groups=has_groups, copies=copies)
     whole = _stages_with_whole_backward(problem, plan)
     rows = []
     for device in torch_ranks(plan):
@@ -36,9 +44,9 @@ def render_torch_table(problem: Problem, plan: Plan, *, merges_backward: bool = 
 def torch_ranks(plan: Plan) -> tuple[str, ...]:
     """The device of every rank of the pipeline's process group, in order of first stage; idle devices stay outside.
 
-    Of a group its first one.
+    Of a group its first one, and of copies of the pipeline the first.
     """
-    first = {group[0] for stage in plan.stages for group in stage.replicas}
+    first = {stage.replicas[0][0] for stage in plan.stages}
     return tuple(device for device in plan.devices if device in first)
 
 
@@ -74,28 +82,29 @@ def _merged(device_order: list[Action]) -> list[Action]:
     return merged
 
 
-def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool) -> None:
+def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool, copies: Collection[str] | None) -> None:
     problem.require_alike("torch's runtime")
-    require_told(plan, what="torch's runtime", known="fully_shard")
-    _require_single_ranks(plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1)
+    require_told(plan, what="torch's runtime", known={"fully_shard", *(copies or ())})
+    _require_single_ranks(
+        plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1, has_copies=copies is not None
+    )
     _require_work_everywhere(plan)
     _require_neighbours(problem, plan)
     _require_last_stage_in_order(plan)
 
 
-def _require_single_ranks(plan: Plan, *, width: int) -> None:
-    """Torch gives every stage to exactly one rank."""
+def _require_single_ranks(plan: Plan, *, width: int, has_copies: bool) -> None:
+    """Torch gives every stage to exactly one rank of a pipeline."""
     for number, stage in enumerate(plan.stages):
-        if len(stage.replicas) != 1:
+        if len(stage.replicas) != 1 and not has_copies:
             raise ValueError(
                 f"stage {number} has {len(stage.replicas)} replicas, but torch runs a stage on one rank; "
                 "plan with max_replicas = 1, or replicate the whole pipeline outside"
             )
-        if len(stage.replicas[0]) != width:
+        if wrong := [len(group) for group in stage.replicas if len(group) != width]:
             row = "one device" if width == 1 else f"{width} devices, as stage 0 is"
             raise ValueError(
-                f"stage {number} spans {len(stage.replicas[0])} devices, but a row of the table is {row}; "
-                "plan with max_width = 1"
+                f"stage {number} spans {wrong[0]} devices, but a row of the table is {row}; plan with max_width = 1"
             )
 
 

@@ -1,6 +1,7 @@
 """A plan for torchtitan: the modules of every model part, the fields of its `ParallelismConfig`, and the schedule.
 
-One stage without tensor parallelism has no schedule: torchtitan shards it (FSDP2) or copies it (DDP), and accumulates.
+One stage has no schedule: torchtitan shards it (FSDP2) or copies it (DDP), and accumulates.
+Replicas of a pipeline's stages are copies of the whole pipeline, whole or sharded (FSDP2, gathered stage by stage).
 
 Written for torchtitan 0.3: `module_fqns_per_model_part`, and a compute-only table in `pipeline_parallel_schedule_csv`.
 """
@@ -13,14 +14,15 @@ from typing import Any
 from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
 from planner.export.samples import require_samples
 from planner.export.stated_assumptions import ExportedRun, States, state
-from planner.export.torch_table import render_torch_table, torch_ranks
+from planner.export.torch_table import torch_ranks
+from planner.export.torchtitan_copies import render_pipeline_table, require_whole_state
 from planner.plan import Plan
 from planner.problem import Problem
 from profiles.degrees import Degrees
 
 _SCHEDULE_FILE = "schedule.csv"
 """The table's name beside the configuration."""
-LOOP, V = "PipelineScheduleMulti", "ZBVZeroBubble"
+_LOOP, _V = "PipelineScheduleMulti", "ZBVZeroBubble"
 """What `pipeline_parallel_schedule` has to name so that ranks hold stages in a loop, or in a V; the table overrules the
 order that goes with it."""
 
@@ -33,9 +35,11 @@ def make_torchtitan_files(problem: Problem, plan: Plan) -> dict[str, str]:
     require_whole_state(plan)
     if is_data_parallel(plan):
         return {"config.json": json.dumps(make_data_parallel(problem, plan), indent=1) + "\n"}
-    table = render_torch_table(problem, plan, has_groups=True)
+    table = render_pipeline_table(problem, plan)
     samples = _samples(problem, plan) * problem.num_microbatches
     training: dict[str, Any] = {"local_batch_size": samples, "disable_cuda_graphs": True}  # none for pipelines, it says
+    if len(plan.stages[0].replicas) > 1:
+        training["global_batch_size"] = samples * _copies(problem, plan)
     training |= assumed_settings(problem, plan)
     config = {"training": training, "parallelism": make_parallelism(problem, plan)}
     return {
@@ -92,19 +96,9 @@ def assumed_settings(problem: Problem, plan: Plan) -> dict[str, Any]:
     return {name: value for _, fields in told for name, value in fields.items()}
 
 
-def require_whole_state(plan: Plan) -> None:
-    """Raise ValueError if replicas are to shard some of their state and not all."""
-    for number, stage in enumerate(plan.stages):
-        if stage.shard not in ("none", "full"):
-            raise ValueError(
-                f"stage {number} has shard = {stage.shard!r}, but torchtitan shards parameters and gradients too "
-                "(FSDP2); plan with --target torchtitan"
-            )
-
-
 def is_data_parallel(plan: Plan) -> bool:
-    """Whether single devices hold the whole model each, or a part of it all."""
-    return len(plan.stages) == 1 and all(len(group) == 1 for group in plan.stages[0].replicas)
+    """Whether devices, or groups of them, hold the whole model each, or a part of it all."""
+    return len(plan.stages) == 1
 
 
 def make_data_parallel(problem: Problem, plan: Plan) -> dict[str, Any]:
@@ -114,32 +108,24 @@ def make_data_parallel(problem: Problem, plan: Plan) -> dict[str, Any]:
     told: other orders, recomputation, unequal shares.
     """
     (stage,), samples, blocks = plan.stages, require_samples(problem, what="torchtitan"), cut_by(plan)
-    kept, count = [stage.samples, stage.recompute, plan.dealing, stage.is_split], len(stage.replicas)
+    kept, count = [stage.samples, stage.recompute, plan.dealing, stage.is_split], _copies(problem, plan)
     taken = [each for each, _ in groupby(action.microbatch for action in plan.schedule[stage.replicas[0][0]])]
     if any(kept) or len(taken) > len(set(taken)) or samples % count:
         raise ValueError(
             "torchtitan takes equal shares of each microbatch, one microbatch after the other, and recomputes as its "
             "own configuration says; plan with --target torchtitan --fully-shard"
         )
-    degree = "data_parallel_shard_degree" if stage.is_fully_sharded else "data_parallel_replicate_degree"
     training = {"local_batch_size": samples // count, "global_batch_size": samples * problem.num_microbatches}
-    parallelism: dict[str, Any] = {"data_parallel_shard_degree": 1, degree: count, "pipeline_parallel_degree": 1}
+    parallelism: dict[str, Any] = {"pipeline_parallel_degree": 1, **_degree_fields(problem, plan)}
     parallelism["module_fqns_per_model_part"] = module_names(problem, blocks)
     return {"training": training | assumed_settings(problem, plan), "parallelism": parallelism}
 
 
 def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
     """Fields of torchtitan's `ParallelismConfig` by name."""
-    degrees = _degrees(problem, plan)
-    named = {
-        "tensor_parallel_degree": degrees.tensor,
-        "context_parallel_degree": degrees.context,
-        "data_parallel_shard_degree": degrees.data,
-        "expert_parallel_degree": degrees.expert,
-    }
     return {
         "pipeline_parallel_degree": len(torch_ranks(plan)),
-        **{name: value for name, value in named.items() if value > 1},
+        **_degree_fields(problem, plan),
         "module_fqns_per_model_part": module_names(problem, cut_by(plan)),
         "pipeline_parallel_schedule": find_map(plan),
         "pipeline_parallel_schedule_csv": _SCHEDULE_FILE,
@@ -147,17 +133,36 @@ def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
     }
 
 
+def _degree_fields(problem: Problem, plan: Plan) -> dict[str, int]:
+    """Degrees of groups, and of copies; those of data are stated where there are copies, whatever they are."""
+    degrees, stage = _degrees(problem, plan), plan.stages[0]
+    copies, is_sharded = len(stage.replicas), stage.is_gathered or stage.is_fully_sharded
+    named = {
+        "tensor_parallel_degree": degrees.tensor,
+        "context_parallel_degree": degrees.context,
+        "data_parallel_replicate_degree": 1 if is_sharded else copies,
+        "data_parallel_shard_degree": degrees.data * (copies if is_sharded else 1),
+        "expert_parallel_degree": degrees.expert,
+    }
+    return {name: value for name, value in named.items() if value > 1 or (copies > 1 and name.startswith("data"))}
+
+
 def _degrees(problem: Problem, plan: Plan) -> Degrees:
     return problem.profile.degrees_at(len(plan.stages[0].replicas[0]))
 
 
+def _copies(problem: Problem, plan: Plan) -> int:
+    """Parts that take samples of their own: copies of the pipeline, and parts of their groups."""
+    return len(plan.stages[0].replicas) * _degrees(problem, plan).data
+
+
 def _samples(problem: Problem, plan: Plan) -> int:
-    """Of a microbatch, on one of the parts of a group that take samples of their own."""
-    samples, data = require_samples(problem, what="torchtitan"), _degrees(problem, plan).data
+    """Of a microbatch, on one of the parts that take samples of their own."""
+    samples, data = require_samples(problem, what="torchtitan"), _copies(problem, plan)
     if samples % data:
         raise ValueError(
-            f"microbatches of {samples} samples cannot be cut for data = {data}; plan with another width, or profile "
-            "another size"
+            f"microbatches of {samples} samples cannot be cut for data = {data}; plan with another width or "
+            "max_replicas, or profile another size"
         )
     return samples // data
 
@@ -168,9 +173,9 @@ def find_map(plan: Plan) -> str:
     count = len(torch_ranks(plan))
     if len(owners) % count == 0:
         if owners == [number % count for number in range(len(owners))]:
-            return LOOP
+            return _LOOP
         if owners == [*range(count), *reversed(range(count))]:
-            return V
+            return _V
     raise ValueError(
         f"the ranks of the stages are {owners}, but torchtitan supports only loops and a V of two stages per rank; "
         "plan with --target torchtitan"

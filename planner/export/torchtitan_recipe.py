@@ -71,6 +71,7 @@ def _require_blocks(config: Any, parts: list[list[str]]) -> None:
 def _rename(exported: dict[str, Any], config: Any) -> None:
     """To torchtitan's names after 0.3: microbatches are counted, and their size is in tokens."""
     parallelism, training = exported["parallelism"], exported["training"]
+    training.pop("global_batch_size", None)
     size = parallelism.pop("pipeline_parallel_microbatch_size")
     parallelism["num_pp_microbatches"] = training.pop("local_batch_size") // size
     if "seq_len" in training:

@@ -3,15 +3,17 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import yaml
 
 from profiles.configurations.flag_meanings import ALIASES
+from profiles.configurations.megatron_trainers import TrainerArguments, is_verl, of_mapping, other_files, swift, verl
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
-from profiles.configurations.shell_script import Script, read_script, training_words
+from profiles.configurations.shell_script import Script, program_of, read_script, training_words
 
 MAX_TEXT = 4 * 2**20
 """Characters that are read: the arguments are at a log's beginning."""
@@ -27,6 +29,8 @@ _REDIRECTION = re.compile(r"(?:\d?|&)(?:>>?|<{1,3})(.*)", re.DOTALL)
 _MORE_FLAGS = re.compile(r"\$\{?(\w*(?:ARG|OPT|FLAG|PARAM)\w*)(?:\[[@*]\])?\}?", re.IGNORECASE)
 """An array or a string of flags that the script does not set."""
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)")
+_PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
+"""Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
@@ -45,7 +49,9 @@ class ReadArguments:
     program: str = ""
     """The Python file that is started, where a command names it."""
     unread: Sequence[str] = ()
-    """What of a recipe was not read."""
+    """What of a recipe, or in other files, was not read."""
+    trainer: TrainerArguments | None = None
+    """Of a trainer with names of its own, what it was told."""
     strange: list[str] = field(default_factory=list)
     """What is neither a flag nor the value of one, as it is told."""
     script: Script | None = None
@@ -68,10 +74,7 @@ def read_arguments(
         values = {name: _logged(value) for name, value in reversed(logged)}  # the first one counts
         return ReadArguments(values=_named(values), kind="log")
     if (mapping := _mapping(text, source=source)) is not None:
-        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
-        leaves = dict(_leaves(mapping, source=source, given=given or {}, seen=set()))
-        is_configuration = "_target_" in text or "num_kv_heads" in leaves
-        return ReadArguments(values=_fields(leaves) if is_configuration else _named(leaves), kind="mapping")
+        return _read_mapping(mapping, source=source, given=given or {}, is_class="_target_" in text)
     try:
         script = read_script(text, given=given)
         words = training_words(script)
@@ -79,7 +82,31 @@ def read_arguments(
         raise ValueError(f"{source}: {reason}") from None
     found = read_words(words)
     found.script = script
+    if found.program.startswith("megatron "):
+        told = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
+        found.values, found.trainer = _named(told.values), told
     return found
+
+
+def _read_mapping(
+    mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str], is_class: bool
+) -> ReadArguments:
+    """A YAML or JSON document: Megatron's names, or those of another trainer around it."""
+    trainer = of_mapping(mapping)
+    if trainer is not None:
+        trainer = replace(trainer, model=_expanded(trainer.model, given))
+        mapping, files = trainer.values, [_expanded(file, given) for file in trainer.elsewhere]
+    else:
+        files = other_files(mapping)
+        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
+    leaves = dict(_leaves(mapping, source=source, given=given, seen=set()))
+    is_configuration = is_class or "num_kv_heads" in leaves
+    return ReadArguments(
+        values=_fields(leaves) if is_configuration else _named(leaves),
+        kind="mapping",
+        unread=[f"what {file} sets" for file in files],
+        trainer=trainer,
+    )
 
 
 def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
@@ -92,7 +119,12 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     if made:
         values["mixed_precision"] = made[-1]
     unread = tuple(each for each in recipe.unread if not any(text in each for text in made))
-    return ReadArguments(values=values, kind="recipe", unread=unread)
+    models = [match[1] for each in unread if (match := _PRETRAINED.search(each))]
+    own: dict[str, Value] = {}
+    if any(each.startswith("what ") for each in unread):  # the recipes that others begin with shard the optimizer
+        own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
+    bridge = TrainerArguments(trainer="Megatron-Bridge", values=values, model=models[0] if models else "", own=own)
+    return ReadArguments(values=values, kind="recipe", unread=unread, trainer=bridge)
 
 
 def read_words(words: Sequence[str]) -> ReadArguments:
@@ -100,31 +132,47 @@ def read_words(words: Sequence[str]) -> ReadArguments:
 
     What stands before a Python file is its launcher's; of that the numbers of processes are kept.
     """
-    values: dict[str, Value] = {}
-    strange, unset = list[str](), list[str]()
-    name, program = "", ""
-    for word in _parted(_without_redirections(words)):
+    words = list(_parted(_without_redirections(words)))
+    place, program = program_of(words) or (-1, "")
+    values = _launched(words[: max(0, place)])
+    overrides: dict[str, Value] = {}
+    strange, unset, name = list[str](), list[str](), ""
+    for word in words[place + 1 :]:
         if word in _END:
             break
         if more := _MORE_FLAGS.fullmatch(word):
             unset.append(f"${more[1]} (flags that are not in the script; give --set {more[1]}='...')")
         elif match := _OVERRIDE.fullmatch(word):
-            values[_plain(match[1].rpartition(".")[2])] = match[2]
+            overrides[match[1]] = match[2]
             name = ""
         elif re.match(r"--[A-Za-z]", word):
             name, equals, value = word[2:].partition("=")
             name = _plain(name)
             values[name] = value if equals else True
-        elif word.endswith(".py") and not program:
-            values = {key: value for key, value in _named(values).items() if key in _LAUNCHER}
-            name, program, strange, unset = "", word, [], []
         elif name:
             before = values[name]
             values[name] = word if before is True else f"{before} {word}"
         else:
             strange.append(word)
     others = [] if program else [f"the word {word[:60]!r}" for word in strange]
-    return ReadArguments(values=_named(values), kind="script", program=program, strange=[*others, *unset])
+    trainer = verl(overrides) if is_verl(overrides) else None
+    if trainer is not None:
+        values |= trainer.values
+    else:
+        values |= {_plain(full.rpartition(".")[2]): value for full, value in overrides.items()}
+    return ReadArguments(
+        values=_named(values), kind="script", program=program, strange=[*others, *unset], trainer=trainer
+    )
+
+
+def _launched(words: Sequence[str]) -> dict[str, Value]:
+    """The numbers of processes that a launcher is told."""
+    values: dict[str, Value] = {}
+    for word, follows in pairwise((*words, "")):
+        if re.match(r"--[A-Za-z]", word):
+            name, equals, value = word[2:].partition("=")
+            values[_plain(name)] = value if equals else True if follows.startswith("-") else follows
+    return {key: value for key, value in _named(values).items() if key in _LAUNCHER}
 
 
 def _without_redirections(words: Sequence[str]) -> Iterator[str]:

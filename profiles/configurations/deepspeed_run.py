@@ -21,6 +21,7 @@ IRRELEVANT = (
     "memory_breakdown", "checkpoint", "data_types", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
     "elasticity", "seed", "comms_logger", "gradient_predivide_factor", "sparse_gradients", "dataloader_drop_last",
     "autotuning", "train_iters",
+    "comms_config",
 )  # fmt: skip
 """Sections that have nothing to do with where layers stand."""
 
@@ -94,7 +95,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     cut = _cut(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
-        notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1")
+        notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
     if not _is_on(document, "bf16") and not _is_on(document, "fp16"):
         notes.assumed.append("bf16, though neither bf16 nor fp16 is enabled")
     run = RunConfiguration(
@@ -296,7 +297,12 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
         *("sequence_parallel_size", "data_parallel_size"),
     }
     for name, value in document.items():
-        if name in read or name in IRRELEVANT or (isinstance(value, Mapping) and value.get("enabled") is False):
+        if (
+            name in read
+            or name in IRRELEVANT
+            or name.startswith("_")
+            or (isinstance(value, Mapping) and value.get("enabled") is False)
+        ):
             continue
         if name in SECTIONS:
             if not isinstance(value, Mapping):

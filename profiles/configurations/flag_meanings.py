@@ -56,7 +56,7 @@ NOT_COUNTED = (
     "wgrad_deferral_limit", "window_*", "activation_offload_fraction", "delta_offload_bytes_across_pp_ranks",
     "delay_offload*", "min_offloaded_tensor_size", "num_layers_at_*_in_bf16", "no_rope_freq", "dsa_*",
     "max_seqlen_per_dp_cp_rank", "moe_train_capacity_factor", "moe_min_capacity", "use_tutel", "partition_activations",
-    "no_async_tensor_model_parallel_allreduce",
+    "no_async_tensor_model_parallel_allreduce", "param_offload", "grad_offload", "optimizer_offload", "packing",
 )  # fmt: skip
 """Flags that change times or bytes, which estimates do not follow. Those that only turn off what Megatron overlaps by
 itself stand here as well."""
@@ -116,7 +116,11 @@ IRRELEVANT = (
     "data_impl", "deepspeed", "deepspeed_config", "no_query_key_layer_scaling", "train_tokens",
     "moe_loss_coeff", "moe_eval_capacity_factor", "no_pipeline_parallel", "deepspeed_activation_checkpointing",
     "create_moe_param_group", "synchronize_each_layer", "norm_init_weight", "average_in_collective",
-    "create_attention_mask_in_dataloader",
+    "create_attention_mask_in_dataloader", "config_path", "config_name", "use_mbridge", "vanilla_mbridge", "dataset*",
+    "num_train_epochs", "output_dir", "split_dataset_ratio", "streaming", "do_train", "preprocessing_num_workers",
+    "template", "learning_rate", "max_steps", "max_grad_norm", "max_epochs", "system", "model_author", "model_name",
+    "overwrite_*", "warmup_*", "plot_loss", "use_remove_padding", "stderr_sink_level", "file_sink_level",
+    "add_version", "lazy_tokenize", "truncation_strategy", "padding_free", "report_to", "model_type", "use_hf",
 )  # fmt: skip
 """Flags that have nothing to do with where layers stand: data, learning rate, checkpoints, logs, launchers, and what
 costs so little that no estimate shows it."""

@@ -3,6 +3,7 @@
 A model's name goes with the tokens of a sample that it was trained on. Bandwidths are bytes per second and direction.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,8 +176,20 @@ DEFAULT_SEQUENCE = 4096
 """Tokens of a sample, where neither flags nor a model's name say it."""
 
 
+_EDITION = re.compile(r"[-_](?:instruct|base|chat|hf|thinking|bf16|fp8|\d{4}|v0\.\d)(?=[-_.]|$)")
+"""A part of a published name that says nothing of the shape."""
+
+
+def known_name(published: str) -> str | None:
+    """The short name of a published one, such as `meta-llama/Llama-3.1-70B-Instruct`; None: it is not known."""
+    plain = published.rpartition("/")[2].lower().removesuffix(".yaml").removeprefix("meta-")
+    plain = re.sub(r"^llama-?3\.[13](?=[-_])", "llama3", _EDITION.sub("", plain))
+    wanted = re.sub(r"[^a-z0-9]", "", plain)
+    return next((name for name in MODELS if name.replace("-", "") == wanted), None)
+
+
 def find_model(name: str) -> tuple[ModelShape, int | None]:
-    """A model by its short name, a config.json or its path; raises ValueError that lists the names."""
+    """A model by its short or published name, a config.json or its path; raises ValueError that lists the names."""
     if name.lower() in MODELS:
         return MODELS[name.lower()]
     if name.startswith("{"):
@@ -185,6 +198,8 @@ def find_model(name: str) -> tuple[ModelShape, int | None]:
     if path.is_file():
         with path.open("rb") as file:
             return read_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=path.name), None
+    if (short := known_name(name)) is not None:
+        return MODELS[short]
     raise ValueError(
         f"--model {name[:80]}: neither a known model nor a file; give a file, or one of {', '.join(MODELS)}, and any "
         "config.json"

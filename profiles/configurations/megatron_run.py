@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.flag_meanings import REFUSED, meaning_of
-from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
+from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
 from profiles.configurations.run_configuration import (
@@ -23,6 +23,9 @@ from profiles.estimates.operations import Dtype
 
 MICROBATCHES_PER_RANK = 16
 """Of one pipeline, where nobody says how large an iteration is."""
+
+NOTHING = ("None", "null")
+"""How logs and overrides say that a value was not given."""
 
 _CUTS = (
     "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
@@ -66,7 +69,7 @@ class Taking:
         value = self.values.get(name, False)
         if value is True:
             raise ValueError(f"{shown(name)}: has no value; give one")
-        return None if value is False or value == "None" else value
+        return None if value is False or value in NOTHING else value
 
     def number(self, name: str, otherwise: int | None = None, *, assumes: bool = False) -> int | None:
         """A whole number; where it was not given, `otherwise`, which is noted if that is an assumption."""
@@ -105,7 +108,8 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     Raises ValueError with flag, value and remedy for what is not understood; what Megatron would refuse is noted.
     """
     notes = ReadingNotes(left_out=_left_out(read))
-    take = Taking({**read.values, **options}, notes)
+    take = Taking({**_own(read, notes), **read.values, **options}, notes)
+    model = model or _stated_model(read)
     _require_known(read, take)
     _note_unread(read, take)
     shape, sequence = _shape(take, model, beside=_sourced(read))
@@ -156,6 +160,26 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     )
     _sort_out(take, read)
     return run
+
+
+def _own(read: ReadArguments, notes: ReadingNotes) -> dict[str, Value]:
+    """A trainer's defaults, noted where nothing else is stated, with what an iteration of it has besides."""
+    trainer = read.trainer
+    if trainer is None:
+        return {}
+    own = {name: value for name, value in trainer.own.items() if name not in read.values}
+    notes.assumed += [f"{name} = {value} ({trainer.trainer}'s own)" for name, value in own.items()]
+    notes.not_counted += trainer.aside
+    return own
+
+
+def _stated_model(read: ReadArguments) -> str | None:
+    """The model that a trainer's configuration names; raises ValueError for one that is not known."""
+    if read.trainer is None or not read.trainer.model or read.values.get("num_layers", False) is not False:
+        return None
+    if (name := known_name(read.trainer.model)) is None:
+        raise ValueError(f"model {read.trainer.model[:60]}: its sizes are not known; give its config.json as --model")
+    return name
 
 
 def _require_shared(notes: ReadingNotes, *, devices: int, experts: int | None) -> None:
@@ -257,7 +281,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
     notes = take.notes
     take.switch("overlap_param_gather")
     for name, value in take.values.items():
-        if name in take.taken or value is False or value in ("None", "False", "[]"):
+        if name in take.taken or value is False or value in (*NOTHING, "False", "[]"):
             continue
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
@@ -390,7 +414,7 @@ def _vocabulary(take: Taking) -> int:
 
 def _latent(take: Taking) -> LatentAttention | None:
     ranks = [take.number(name, otherwise) or otherwise for name, otherwise in (
-        ("q_lora_rank", 1536), ("kv_lora_rank", 512), ("qk_pos_emb_head_dim", 64), ("qk_head_dim", 128),
+        ("q_lora_rank", 0), ("kv_lora_rank", 512), ("qk_pos_emb_head_dim", 64), ("qk_head_dim", 128),
         ("v_head_dim", 128))]  # fmt: skip
     if not take.switch("multi_latent_attention"):
         return None
@@ -437,6 +461,8 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
     expert, within = take.count("expert_model_parallel_size", 1), take.number("expert_tensor_parallel_size") or tensor
     mixture = shape.mixture
     if mixture is None:
+        if expert > 1:
+            take.notes.refusals.append(f"expert_model_parallel_size = {expert}: the model has no experts; leave it out")
         return shape, None, 1
     if mixture.experts % expert:
         take.notes.refusals.append(f"expert_model_parallel_size = {expert} does not divide {mixture.experts} experts")
@@ -545,7 +571,8 @@ def _recomputation(take: Taking) -> Recomputation | None:
     old = take.text("activations_checkpoint_method")
     if take.switch("checkpoint_activations") or old:
         kind, method = "full", old or "uniform"
-    count = take.number("recompute_num_layers", 1) or 1
+    stated = take.number("recompute_num_layers")
+    count = 1 if stated is None else stated
     if take.switch("recompute_activations") or kind == "selective":
         modules = take.text("recompute_modules") or "core_attn"
         take.notes.not_counted.append(
@@ -562,7 +589,9 @@ def _recomputation(take: Taking) -> Recomputation | None:
         take.notes.not_counted.append(
             f"--recompute-num-layers {count} with uniform: estimates recompute block by block"
         )
-    return Recomputation(blocks=count if method == "block" else None)
+    if method == "block" and stated is None:
+        take.notes.assumed.append("recompute_num_layers = 1")
+    return None if method == "block" and not count else Recomputation(blocks=count if method == "block" else None)
 
 
 def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_typed: bool) -> tuple[str, ...]:
@@ -576,7 +605,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
     if shape.pattern:
         segments = read_pattern(take.text(_PATTERN) or "")
-        given = [name for name, value in take.values.items() if value not in (False, "None")]
+        given = [name for name, value in take.values.items() if value not in (False, *NOTHING)]
         refusals += pattern_refusals(segments, ranks=ranks, given=given)
         if len(segments) > 1 or refusals:
             return () if refusals else stages_of(segments)

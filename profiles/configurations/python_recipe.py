@@ -195,7 +195,7 @@ class _Reader:
             arguments = self.functions[name].args.args
             placed = zip(arguments, call.args, strict=False)
             return self.call(name, {each.arg: self.value(value, names) for each, value in placed} | given)
-        if name.rpartition(".")[2][:1].isupper():
+        if name.rpartition(".")[2].lstrip("_")[:1].isupper():
             return {CLASS: name, **given}
         values = [self.value(each, names) for each in call.args]
         if sections := [each for each in values if isinstance(each, dict)]:

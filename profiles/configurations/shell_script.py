@@ -7,9 +7,12 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
+
+from profiles.configurations.megatron_trainers import SWIFT_COMMANDS
 
 MAX_DEPTH = 100
 """Conditions and loops within each other."""
@@ -20,7 +23,7 @@ MAX_EXPANDED = 50_000
 _ASSIGNMENT = re.compile(r"(?:(?:export|local|readonly|declare(?: -\w+)*)\s+)?([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(
     r'"?\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}"?'
-    r"|\$\{(?P<braced>[A-Za-z_]\w*|\d)(?::?(?P<kind>[-=+?])(?P<other>[^{}]*))?\}"
+    r"|\$\{(?P<braced>[A-Za-z_]\w*|\d+)(?::?(?P<kind>[-=+?])(?P<other>(?:[^{}]|\{[^{}]*\})*))?\}"
     r"|\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
@@ -43,6 +46,7 @@ _OPERATORS = {
 }
 _COMPARISONS = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt,
                 "-le": operator.le}  # fmt: skip
+_SIGNS = {ast.Eq: "-eq", ast.NotEq: "-ne", ast.Gt: "-gt", ast.GtE: "-ge", ast.Lt: "-lt", ast.LtE: "-le"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,12 +73,12 @@ def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
 
 
 def training_words(script: Script) -> list[str]:
-    """The words of the longest command that starts a Python file; or of lists of flags, or of variables that hold them.
+    """The words of the longest command that starts training; or of lists of flags, or of variables that hold them.
 
     Raises ValueError where there are no flags at all.
     """
     commands = [words for command in script.commands if (words := _split(command))]
-    starts = [words for words in commands if any(word.endswith(".py") for word in words)]
+    starts = [words for words in commands if program_of(words) is not None]
     flags = [word for words in commands if words[0].startswith("--") for word in words]
     if starts:
         return max(starts, key=len)
@@ -84,6 +88,19 @@ def training_words(script: Script) -> list[str]:
     if not held:
         raise ValueError("has no command with flags; give the script that starts the training, or its flags")
     return held
+
+
+def program_of(words: Sequence[str]) -> tuple[int, str] | None:
+    """Where in a command what it starts is named, and the name: a Python file, a module, or ms-swift's command."""
+    for place, word in enumerate(words):
+        if word.endswith(".py"):
+            return place, word
+    for place, (word, what) in enumerate(pairwise(words)):
+        if word.rpartition("/")[2] == "megatron" and what in SWIFT_COMMANDS:
+            return place + 1, f"megatron {what}"
+        if word == "-m" and "." in what:
+            return place + 1, what
+    return None
 
 
 def _statements(text: str) -> list[str]:
@@ -205,7 +222,9 @@ def _do(script: Script, statement: str) -> None:
 def _first_word(text: str) -> str:
     """Up to the first blank outside of quotes and brackets."""
     match = re.match(
-        r"""(?:\$\(\(.*?\)\)|\$\([^)]*\)|\$\{[^}]*\}|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'])*""", text, re.DOTALL
+        r"""(?:\$\(\(.*?\)\)|\$\([^)]*\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'])*""",
+        text,
+        re.DOTALL,
     )
     return match[0] if match else ""
 
@@ -235,8 +254,10 @@ def _expand(script: Script, text: str) -> str:
 def _sum(script: Script, text: str) -> str:
     """Whole numbers added, multiplied and so on; empty where a name is not known."""
     known = _expand(script, re.sub(r"(?<![$\w{])([A-Za-z_]\w*)", r"$\1", text))
-    if not re.fullmatch(r"(?:\d{1,12}|[-+*/%()\s])+", known):
+    if not re.fullmatch(r"(?:\d{1,12}|[-+*/%()\s<>=!?:])+", known):
         return ""
+    if choice := re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", known):
+        known = f"({choice[2].strip()}) if ({choice[1].strip()}) else ({choice[3].strip()})"
     try:
         return str(_count(ast.parse(known.strip(), mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
@@ -250,6 +271,10 @@ def _count(node: ast.expr) -> int:
         left, right = _count(node.left), _count(node.right)
         if max(abs(left), abs(right)) < 10**12:
             return int(_OPERATORS[type(node.op)](left, right))
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SIGNS:
+        return int(_COMPARISONS[_SIGNS[type(node.ops[0])]](_count(node.left), _count(node.comparators[0])))
+    if isinstance(node, ast.IfExp):
+        return _count(node.body if _count(node.test) else node.orelse)
     raise ValueError("no whole numbers")
 
 

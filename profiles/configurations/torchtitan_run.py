@@ -106,6 +106,7 @@ def read_torchtitan(
 ) -> RunConfiguration:
     """The run; raises ValueError with field, value and remedy for what is not understood."""
     fields, notes = _Fields(document), ReadingNotes()
+    _require_here(fields)
     shape, own_sequence = find_model(model or _model_name(fields))
     fields.get("model.name"), fields.get("model.flavor")
     tensor, context = (
@@ -148,6 +149,13 @@ def read_torchtitan(
     )
     _sort_out(fields, notes)
     return run
+
+
+def _require_here(fields: _Fields) -> None:
+    """Raise ValueError where a function of another file makes the configuration that this one changes."""
+    for text in fields.values.get(UNREAD, []):
+        if text.startswith("what "):
+            raise ValueError(f"{text[:100]}: is in another file, and with it the degrees; give that file's function")
 
 
 def _model_name(fields: _Fields) -> str:

@@ -219,9 +219,10 @@ def head_steps(shape: ModelShape, run: Run) -> LayerOperations:
 def _attention_products(shape: ModelShape, run: Run) -> list[OperationStep]:
     heads, tokens, latent = shape.heads // run.degree, run.tokens, shape.latent
     if latent is not None:
+        rank, queries = latent.query_rank, heads * (latent.key + latent.rope)
         return [
-            _step("query down", tokens, latent.query_rank, shape.hidden, run=run),
-            _step("query up", tokens, heads * (latent.key + latent.rope), latent.query_rank, run=run),
+            *([_step("query down", tokens, rank, shape.hidden, run=run)] if rank else []),
+            _step("query up", tokens, queries, rank or shape.hidden, run=run),
             _step("key, value down", tokens, latent.key_value_rank + latent.rope, shape.hidden, run=run),
             _step("key, value up", tokens, heads * (latent.key + latent.value), latent.key_value_rank, run=run),
             _step("output", tokens, shape.hidden, heads * latent.value, run=run),

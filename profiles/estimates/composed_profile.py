@@ -366,7 +366,10 @@ class _Bytes:
         stream = self._stream()
         heads = shape.heads // self.degree
         width = 2 * max(1, shape.key_value_heads // self.degree) + heads
-        attended = width * shape.head_width if shape.latent is None else sum(each.columns for each in products[1:4:2])
+        attended = width * shape.head_width
+        if shape.latent is not None:  # queries, and keys with values, each behind what they are compressed to
+            first = int(shape.latent.query_rank > 0)
+            attended = sum(each.columns for each in products[first : first + 3 : 2])
         output = heads * (shape.head_width if shape.latent is None else shape.latent.value)
         inner = shape.inner // self.degree if mixture is None else mixture.shared_inner // self.degree
         through = (2 + shape.is_gated) * inner

@@ -14,7 +14,7 @@ class LatentAttention:
     """Multi-head latent attention: what queries, keys and values are compressed to."""
 
     query_rank: int
-    """Rank to which queries are compressed."""
+    """Rank to which queries are compressed; 0: they are not."""
     key_value_rank: int
     """Of keys and values together."""
     rope: int
@@ -175,10 +175,12 @@ ALIASES = {
 }
 """Short names of configurations that come with aiconfigurator-core."""
 
-_LATENT_KINDS = ("deepseek_v3", "kimi_k2")
-_MIXTURE_KINDS = (*_LATENT_KINDS, "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe")
-_READ_KINDS = ("llama", "qwen2", "qwen3", "mistral", *_MIXTURE_KINDS)
+_LATENT_KINDS = ("deepseek_v2", "deepseek_v3", "kimi_k2")
+_MIXTURE_KINDS = (*_LATENT_KINDS, "qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe")
+_READ_KINDS = ("llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", *_MIXTURE_KINDS)
 """The `model_type`s whose blocks are composed here."""
+_WINDOWED_KINDS = ("mistral", "mixtral", "phi3")
+"""Those whose window, if they state one, is of all blocks."""
 
 
 def read_shape(text: str, *, name: str) -> ModelShape:
@@ -234,16 +236,24 @@ class ConfigReader:
 
 
 def _windows(config: Mapping[str, Any], *, blocks: int) -> tuple[int, ...]:
-    """A window of every block where the configuration names kinds of attention block by block."""
+    """A window of every block: where kinds of attention are named block by block, or where one is of all blocks.
+
+    Qwen turns windows on by a switch, and only behind its first blocks.
+    """
     kinds, window = config.get("layer_types"), config.get("sliding_window")
-    if not isinstance(kinds, list) or not isinstance(window, int) or len(kinds) != blocks:
+    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
         return ()
-    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    if isinstance(kinds, list) and len(kinds) == blocks:
+        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    if str(config.get("model_type")).startswith("qwen"):
+        first = config.get("max_window_layers", 0) if config.get("use_sliding_window") is True else blocks
+        return tuple(window if block >= first else 0 for block in range(blocks)) if first < blocks else ()
+    return (window,) * blocks if config.get("model_type") in _WINDOWED_KINDS else ()
 
 
 def _latent(take: ConfigReader) -> LatentAttention:
     return LatentAttention(
-        query_rank=take("q_lora_rank"),
+        query_rank=take("q_lora_rank", 0),
         key_value_rank=take("kv_lora_rank"),
         rope=take("qk_rope_head_dim"),
         key=take("qk_nope_head_dim"),
@@ -252,11 +262,18 @@ def _latent(take: ConfigReader) -> LatentAttention:
 
 
 def _mixture(take: ConfigReader) -> ExpertShape:
+    """Raises ValueError where dense blocks stand between those with experts."""
+    for key, regular in (("mlp_only_layers", []), ("decoder_sparse_step", 1), ("moe_layer_freq", 1)):
+        if (stated := take.config.get(key)) not in (None, regular):
+            raise ValueError(
+                f"{take.name}: {key} = {render_value(stated)} is not read, for dense blocks then stand between those "
+                f"with experts; give {regular}"
+            )
     inner = take("moe_intermediate_size", take("intermediate_size"))
     return ExpertShape(
         experts=take.first("n_routed_experts", "num_local_experts", "num_experts"),
         chosen=take("num_experts_per_tok"),
         inner=inner,
-        shared_inner=inner * take("n_shared_experts", 0),
+        shared_inner=take("shared_expert_intermediate_size", inner * take("n_shared_experts", 0)),
         dense_layers=take("first_k_dense_replace", 0),
     )

@@ -8,6 +8,9 @@ from profiles.estimates.operations import Exchange, PricedOperation, assumed
 CARDS_BYTES_PER_S = {"b200_sxm": 50 * 10**9, "gb200": 50 * 10**9}
 """What the systems of a device type come with, a card of 400 Gbit/s per device, where a package's sheet says 800."""
 
+RING_SHARE = 2 / 3
+"""Of the rate of cards, what rings over them achieve: as much as of NVLink's in measured tables of collectives."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNetwork:
@@ -31,7 +34,8 @@ class NodeNetwork:
             passes = 2 if exchange.kind == "all_reduce" else 1
             moved = passes * exchange.num_bytes * (exchange.devices - 1) / exchange.devices
             return assumed(
-                1e9 * moved / (own * self.bytes_per_s), rule=f"{name}: rings over all network cards of a node"
+                1e9 * moved / (own * RING_SHARE * self.bytes_per_s),
+                rule=f"{name}: rings over all network cards of a node",
             )
         leaving = exchange.num_bytes * _leaving(nodes=exchange.devices / own, copies=exchange.copies)
         outside_ns = 1e9 * leaving / self.bytes_per_s

@@ -14,7 +14,7 @@ from torchtitan.components.loss import CrossEntropyLoss  # type: ignore[import-n
 from torchtitan.components.metrics import MetricsProcessor  # type: ignore[import-not-found]
 from torchtitan.components.optimizer import default_adamw  # type: ignore[import-not-found]
 from torchtitan.components.tokenizer import BaseTokenizer  # type: ignore[import-not-found]
-from torchtitan.config import TrainingConfig  # type: ignore[import-not-found]
+from torchtitan.config import ParallelismConfig, TrainingConfig  # type: ignore[import-not-found]
 from torchtitan.models.common.attention import ScaledDotProductAttention  # type: ignore[import-not-found]
 from torchtitan.models.llama3 import model_registry  # type: ignore[import-not-found]
 from torchtitan.trainer import Trainer  # type: ignore[import-not-found]
@@ -53,12 +53,13 @@ class Noise(BaseDataLoader):  # type: ignore[misc]
     class Config(BaseDataLoader.Config):  # type: ignore[misc]
         pass
 
-    def __init__(self, config: Any, *, local_batch_size: int, **_: Any) -> None:
-        self.size = local_batch_size
+    def __init__(self, config: Any, *, local_batch_size: int, dp_world_size: int, dp_rank: int, **_: Any) -> None:
+        self.size, self.copies, self.copy = local_batch_size, dp_world_size, dp_rank
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
-        for tokens, target in microbatches(self.size):
-            yield {"input": tokens}, target
+        for tokens, target in microbatches(self.size * self.copies):
+            own = slice(self.copy * self.size, (self.copy + 1) * self.size)
+            yield {"input": tokens[own].contiguous()}, target[own].contiguous()
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -79,6 +80,7 @@ def tiny() -> Any:
         dataloader=Noise.Config(),
         optimizer=default_adamw(lr=1e-3),
         training=TrainingConfig(seq_len=SEQUENCE, steps=STEPS, max_norm=1e9, mixed_precision_param="float32"),
+        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),  # its default needs torch 2.14 to shard
         metrics=MetricsProcessor.Config(log_freq=1),
         activation_checkpoint=None,
     )

@@ -1,8 +1,9 @@
 """One rank of torchtitan's own program, started with the shipped recipe: its parser, its trainer, its training loop.
 
 What a torch of version 2.13 on processors lacks stands in for it: an accelerator's memory figures, `step` of lists of
-microbatches and `set_timeout` (both from torch 2.14 on), triton, TensorBoard. Writes what every stage ran, the losses,
-the first loss of one process with the same weights, and how far the first gradients are from its own.
+microbatches and `set_timeout` (both from torch 2.14 on), gloo's sum with a factor, triton, TensorBoard. Writes what
+every stage ran, the losses, the first loss of one process with the same weights, and how far the first gradients are
+from its own.
 """
 
 import json
@@ -15,6 +16,7 @@ import torch
 import torch._utils
 from lacking_triton import stand_in  # type: ignore[import-not-found]
 from torch import distributed
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
@@ -60,10 +62,8 @@ def alone(trainer: Any, weights: dict[str, torch.Tensor]) -> tuple[float, dict[s
     with torch.no_grad():
         model.init_weights(buffer_device=None)
     model.load_state_dict(weights)
-    count, size = (
-        trainer.num_pipeline_parallel_microbatches,
-        trainer.config.parallelism.pipeline_parallel_microbatch_size,
-    )
+    count = trainer.num_pipeline_parallel_microbatches
+    size = trainer.config.parallelism.pipeline_parallel_microbatch_size * trainer.dataloader.copies
     total = 0.0
     for _, (tokens, target) in zip(range(count), torchtitan_base.microbatches(size), strict=False):
         logits = model(tokens).flatten(0, 1)
@@ -73,7 +73,19 @@ def alone(trainer: Any, weights: dict[str, torch.Tensor]) -> tuple[float, dict[s
     return total, {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+def sum_without_factor() -> None:
+    """Gradients that are not divided are summed, where gloo cannot multiply."""
+    divide = FSDPModule.set_gradient_divide_factor
+
+    def divide_and_sum(self: FSDPModule, factor: float) -> None:
+        divide(self, factor)
+        self.set_force_sum_reduction_for_comms(True)
+
+    FSDPModule.set_gradient_divide_factor = divide_and_sum  # type: ignore[method-assign]
+
+
 def main(folder: str) -> None:
+    sum_without_factor()
     torch._utils._get_available_device_type = lambda: "cpu"
     lacking: dict[str, Any] = {
         "get_device_name": "a processor",

@@ -5,6 +5,7 @@ import pytest
 from api.auditing.audited_problem import make_audited_problem
 from profiles.configurations.argument_forms import ReadArguments
 from profiles.configurations.megatron_run import read_megatron
+from profiles.estimates.networks import RING_SHARE
 
 EXPERT = 3 * 4096 * 14336
 """Weights of one expert of Mixtral's 8x7B."""
@@ -17,9 +18,9 @@ def test_experts_are_exchanged_over_the_cards_of_their_replicas(experts: int, he
     run = read_megatron(ReadArguments(values={}, kind="options"), options=dict(flags), model="mixtral-8x7b")
     problem = make_audited_problem(run, gpu="b200").problem
     replicas = 32 // experts
-    exchange_ns = (replicas - 1) / replicas * 8 * held * EXPERT / (cards * 50)
+    exchange_ns = (replicas - 1) / replicas * 8 * held * EXPERT / (RING_SHARE * cards * 50)
     block = next(layer for layer in problem.profile.layers if layer.name == "block.0")
     rest_ns = block.costs[0].optimizer_ns - exchange_ns
     weights = block.parameter_bytes // 2
-    dense_ns = 31 / 32 * 8 * (weights - held * EXPERT) / 400
+    dense_ns = 31 / 32 * 8 * (weights - held * EXPERT) / (RING_SHARE * 400)
     assert rest_ns == pytest.approx(dense_ns + 30 * weights / (0.8 * 7_700), rel=0.2)

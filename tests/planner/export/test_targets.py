@@ -18,7 +18,7 @@ from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import TARGETS, renumbered, restrict
 from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
-from planner.plan import Plan
+from planner.plan import Plan, Shard
 from planner.problem import Options, Problem
 from profiles.model_profile import RecomputeBytes, RecomputeTime, WidthBytes
 from tests.planner.export.chains import make_chain
@@ -56,6 +56,20 @@ def cut(problem: Problem, sizes: list[int], devices: str) -> Plan:
         for stage, size in zip(drawn.stages, sizes, strict=True)
     )
     return as_looped(problem, replace(drawn, stages=stages))
+
+
+def copied(plan: Plan, copies: int, *, shard: Shard = "none") -> Plan:
+    """Copies of a pipeline: those of d0 on the first devices, then those of d1 and so on."""
+    named = {device: [f"d{copies * int(device[1:]) + copy}" for copy in range(copies)] for device in plan.schedule}
+    return replace(
+        plan,
+        stages=tuple(
+            replace(stage, replicas=tuple((name,) for name in named[stage.replicas[0][0]]), shard=shard)
+            for stage in plan.stages
+        ),
+        schedule={name: order for device, order in plan.schedule.items() for name in named[device]},
+        max_active_stages=3 if shard == "weights" else None,
+    )
 
 
 def parser_file(*parts: str) -> Path | None:

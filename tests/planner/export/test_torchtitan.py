@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.export.torch_table import torch_ranks
 from planner.export.torchtitan import make_torchtitan_files
+from planner.export.torchtitan_copies import titan_ranks
 from planner.export.torchtitan_recipe import CONFIG, FOLDER
+from planner.plan import Shard
 from tests.planner.execute.test_enter import environment
-from tests.planner.export.test_targets import cut, language_model
+from tests.planner.export.test_targets import copied, cut, language_model
 
 HERE = Path(__file__).parents[2] / "integration"
 PATHS = os.environ.get("PIPEPLAN_TORCHTITAN_PATHS")
@@ -27,16 +28,24 @@ STEPS = 3
 
 @pytest.mark.slow
 @pytest.mark.skipif(PATHS is None, reason="PIPEPLAN_TORCHTITAN_PATHS does not say where torchtitan 0.3 is")
-@pytest.mark.parametrize("devices", ["0 1 0 1", "0 1"])
-def test_torchtitan_trains_as_planned(devices: str, tmp_path: Path):
-    """Tests that its trainer, on the recipe, runs the plan's orders, with losses and gradients of one process."""
-    problem = language_model()
+@pytest.mark.parametrize(
+    ("devices", "copies", "shard"),
+    [("0 1 0 1", 1, "none"), ("0 1", 1, "none"), ("0 1", 2, "none"), ("0 1 0 1", 2, "weights")],
+)
+def test_torchtitan_trains_as_planned(devices: str, copies: int, shard: Shard, tmp_path: Path):
+    """Tests that its trainer, on the recipe, runs the plan's orders, with losses and gradients of one process.
+
+    So do copies of the pipeline, whole or with sharded weights.
+    """
+    problem = language_model(num_devices=2 * copies)
     plan = cut(problem, [2, 2, 2, 3] if len(devices) > 3 else [4, 5], devices)
+    plan = copied(plan, copies, shard=shard)
     for name, text in make_torchtitan_files(problem, plan).items():
         (tmp_path / name).write_text(text)
     done = subprocess.run(
         [
-            *(sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *(sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"),
+            str(2 * copies),
             *(str(HERE / "torchtitan_worker.py"), str(tmp_path)),
             *("--module", "planner.export.torchtitan_recipe", "--config", "planned"),
         ],
@@ -54,10 +63,10 @@ def test_torchtitan_trains_as_planned(devices: str, tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    for found, device in zip(ranks, torch_ranks(plan), strict=True):
+    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2 * copies)]
+    for found, device in zip(ranks, titan_ranks(plan), strict=True):
         assert found["order"] == STEPS * [str(action) for action in plan.schedule[device]]
         assert found["apart"] < 1e-5
-    last = torch_ranks(plan).index(plan.stages[-1].replicas[0][0])
+    last = titan_ranks(plan).index(plan.stages[-1].replicas[0][0])
     assert ranks[last]["losses"][0] == pytest.approx(ranks[last]["alone"], rel=1e-6)
     assert len(ranks[last]["losses"]) == STEPS

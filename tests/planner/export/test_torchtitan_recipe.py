@@ -13,11 +13,12 @@ from planner.baselines.fully_sharded import allowing_full_shards, make_fully_sha
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.export.targets import TARGETS, restrict
 from planner.export.torchtitan import make_torchtitan_files
+from planner.export.torchtitan_copies import titan_ranks
 from planner.export.torchtitan_recipe import CONFIG, FOLDER, planned
 from planner.layout.costs import CostModel
-from planner.plan import Plan
+from planner.plan import Plan, Shard
 from planner.problem import Options, Problem
-from tests.planner.export.test_targets import cut, language_model, parser_file
+from tests.planner.export.test_targets import copied, cut, language_model, parser_file
 
 
 @dataclass
@@ -180,11 +181,29 @@ def test_what_torchtitan_accumulates_otherwise_is_refused():
 
 
 def test_targets_that_shard_fully_have_copies():
-    """Tests that a question with full shards keeps its replicas for torchtitan, and is refused where nothing shards."""
+    """Tests that torchtitan has copies, equally many of every stage, and full shards are refused where none are."""
     asked = Options(shard_optimizer="allow", fully_shard=True)
-    assert restrict(asked, TARGETS["torchtitan"]).max_replicas is None
-    assert restrict(Options(), TARGETS["torchtitan"]).max_replicas == 1
+    narrowed = restrict(asked, TARGETS["torchtitan"])
+    assert (narrowed.max_replicas, narrowed.uneven_replication) == (None, False)
+    assert restrict(Options(), TARGETS["torch"]).max_replicas == 1
     assert restrict(asked, TARGETS["executor"]).fully_shard
     for name in set(TARGETS) - {"torchtitan", "executor"}:
         with pytest.raises(ValueError, match=f"target {name}: options ask for fully_shard"):
             restrict(asked, TARGETS[name])
+
+
+@pytest.mark.parametrize(("shard", "degrees"), [("none", (2, 1)), ("weights", (1, 2))])
+def test_copies_of_a_pipeline(module: types.ModuleType, tmp_path: Path, shard: Shard, degrees: tuple[int, int]):
+    """Tests that copies, whole or sharded, are degrees of data beside one table, each with its part of a microbatch."""
+    problem = language_model(num_devices=4, num_microbatches=3)
+    plan = copied(cut(problem, [4, 5], "0 1"), 2, shard=shard)
+    for name, text in make_torchtitan_files(problem, plan).items():
+        (tmp_path / name).write_text(text)
+    assert len((tmp_path / "schedule.csv").read_text().splitlines()) == 2
+    config = planned()
+    told = config.parallelism
+    assert (told.data_parallel_replicate_degree, told.data_parallel_shard_degree) == degrees
+    assert (told.pipeline_parallel_degree, told.pipeline_parallel_microbatch_size) == (2, 2)
+    assert (config.training.local_batch_size, config.training.global_batch_size) == (6, 12)
+    assert TARGETS["torchtitan"].fit(problem, plan).stages == plan.stages
+    assert titan_ranks(plan) == ("d0", "d1", "d2", "d3")

@@ -98,7 +98,7 @@ def test_a_layout_for_either_place_of_a_loss():
         (QWEN3_NEXT, 4, {"target": "megatron-hybrid", "basis": CostBasis(predicting=1)}, "stands behind /"),
         ("llama9", 4, {}, "neither a known model nor a file"),
         ({"model_type": "t5"}, 4, {}, "model_type = \"t5\" is not read"),
-        ({**KIMI_K2, "q_lora_rank": None}, 4, {}, "q_lora_rank = null"),
+        ({**KIMI_K2, "kv_lora_rank": None}, 4, {}, "kv_lora_rank = null"),
         ({**KIMI_K2, "num_nextn_predict_layers": -1}, 4, {}, "multi-token prediction = -1"),
         ({**QWEN3_NEXT, "mlp_only_layers": [1]}, 4, {}, "blocks without experts are not read"),
         ({**NEMOTRON_H, "hybrid_override_pattern": "MX"}, 4, {"target": "megatron-hybrid"}, "a letter of M"),

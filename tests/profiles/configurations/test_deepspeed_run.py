@@ -100,3 +100,8 @@ def test_what_of_deepspeed_is_not_understood(document: dict[str, Any], told: str
     """Tests that a refusal names section and value."""
     with pytest.raises(ValueError, match=told):
         deep(document)
+
+
+def test_comments_are_no_sections() -> None:
+    """Tests that a name that begins with an underscore is left alone."""
+    assert deep({"_comment": "for others", "comms_config": {"verbose": False}}).notes.unknown == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiles.configurations.known_models import MODELS, find_sheet
+from profiles.configurations.known_models import MODELS, find_model, find_sheet, known_name
 
 
 def test_known_models_and_gpus() -> None:
@@ -18,3 +18,24 @@ def test_known_models_and_gpus() -> None:
     assert find_sheet("H100").name == find_sheet("h100-sxm").name == "h100_sxm"
     with pytest.raises(ValueError, match="give one of a100"):
         find_sheet("x1")
+
+
+@pytest.mark.parametrize(
+    ("published", "short"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("llama3.1_405B.yaml", "llama3-405b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("/data/models/mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("meta-llama/Llama-2-7b-hf", "llama2-7b"),
+        ("meta-llama/Llama-3.2-1B", None),
+        ("Qwen/Qwen3-VL-8B-Instruct", None),
+        ("nvidia/Llama-3.1-8B-Nemotron", None),
+    ],
+)
+def test_published_names(published: str, short: str | None) -> None:
+    """Tests that editions of one shape have its name, and other models have none."""
+    assert known_name(published) == short
+    if short is not None:
+        assert find_model(published) == MODELS[short]

@@ -243,3 +243,26 @@ def test_groups_of_queries() -> None:
         for document in (values, {**values, "group_query_attention": True}, {"model": {**values, "_target_": "x.Y"}})
     ]
     assert groups == [8, 2, 2]
+
+
+def test_experts_of_a_dense_model_and_blocks_that_are_not_recomputed() -> None:
+    """Tests that a dense model has no expert degree, and block by block so many are recomputed, none where it is 0."""
+    assert typed(expert_model_parallel_size="4").notes.refusals == [
+        "expert_model_parallel_size = 4: the model has no experts; leave it out"
+    ]
+    block: dict[str, Value] = {"recompute_granularity": "full", "recompute_method": "block"}
+    assert typed(**block, recompute_num_layers="0").recompute is None
+    run = typed(**block)
+    assert run.recompute is not None
+    assert run.recompute.blocks == 1
+    assert "recompute_num_layers = 1" in run.notes.assumed
+    assert typed(pipeline_model_parallel_size="2", num_virtual_stages_per_pipeline_rank="null").chunks == 1
+
+
+def test_queries_are_compressed_where_it_is_said() -> None:
+    """Tests that latent attention without a rank of queries has none, as Megatron-LM's flag does."""
+    flags = {**FLAGS, "multi-latent-attention": "true", "kv-lora-rank": "64"}
+    for rank in (0, 96):
+        shape = run_of(as_script(flags | ({"q-lora-rank": str(rank)} if rank else {}))).shape
+        assert shape.latent is not None
+        assert shape.latent.query_rank == rank

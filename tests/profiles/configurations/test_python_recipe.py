@@ -156,3 +156,23 @@ def test_statements_that_are_not_followed() -> None:
     found = read_recipe(text, function=None, source="a.py")
     assert found.sections == {CLASS: "C", "a": 3}
     assert list(found.unread) == ["C(**more)", "for x in y: cfg.a = x", "b = torch.half"]
+
+
+def test_a_recipe_names_its_model() -> None:
+    """Tests that the published name in a recipe is the model, and what such recipes begin with shards the optimizer."""
+    text = BRIDGE.replace("family_defaults()", "defaults_of(Bridge.from_hf_pretrained('Qwen/Qwen3-8B'))")
+    run = read_megatron(
+        read_arguments(text.replace('"Et*15|t*17L"', '"Et*15|t*21L"'), source="recipe.py", function="planned"),
+        options={},
+        model=None,
+    )
+    assert (run.shape.name, run.shards) == ("qwen3-8b", "optimizer")
+
+
+def test_torchtitans_configuration_of_another_file() -> None:
+    """Tests that a function that changes another file's configuration is refused, and a class of any name is read."""
+    text = "def a():\n    return changed(other())\n\ndef b():\n    return _Own(training=TrainingConfig(seq_len=9))\n"
+    changed = read_titan_document("def a():\n    c = Config()\n    return changed(c)\n", source="t.py", function="a")
+    with pytest.raises(ValueError, match=r"what changed\(\) sets: is in another file, and with it the degrees"):
+        read_torchtitan(changed, model="llama3-8b", devices=None)
+    assert read_titan_document(text, source="t.py", function="b")["training"]["seq_len"] == 9

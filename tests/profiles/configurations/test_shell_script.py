@@ -3,7 +3,7 @@
 import pytest
 
 from profiles.configurations.argument_forms import read_arguments
-from profiles.configurations.shell_script import read_script, training_words
+from profiles.configurations.shell_script import program_of, read_script, training_words
 
 SCRIPT = r"""#!/bin/bash
 # a comment with "one quote
@@ -158,3 +158,18 @@ def test_flags_that_are_elsewhere_are_told() -> None:
     assert read.strange[0].endswith("give --set GPT_ARGS='...')")
     given = read_arguments(text, source="train.sh", given={"GPT_ARGS": "--seq-length 8", "FLAGS": "--fp16"})
     assert (given.values["seq_length"], given.values["fp16"], len(given.strange)) == ("8", True, 1)
+
+
+def test_defaults_with_braces_choices_and_arguments() -> None:
+    """Tests that a default may hold a reference, arithmetic may choose, and a script's arguments are numbered on."""
+    text = """
+P=${P:-"${Q}/x"} R=1
+TP=${12}
+O=$(( ($TP > 1) ? 3 : 4 ))
+python3 -m some.module a=$P --tp $TP --o $O
+"""
+    assert words(text, **{"12": "8", "Q": "q"}) == ["python3", "-m", "some.module", "a=q/x", "--tp", "8", "--o", "3"]
+    assert words(text.replace("> 1", "!= 8"), **{"12": "8"})[-1] == "4"
+    assert program_of(["torchrun", "-m", "a.b", "x.py"]) == (3, "x.py")
+    assert program_of(["/bin/megatron", "sft"]) == (1, "megatron sft")
+    assert program_of(["megatron", "export"]) is None

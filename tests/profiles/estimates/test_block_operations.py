@@ -1,5 +1,7 @@
 """What one device does for the layers of a decoder in F, I and W: tests of profiles/estimates/block_operations.py."""
 
+from dataclasses import replace
+
 import pytest
 
 from profiles.estimates.block_operations import ATTENTION_BACKWARD, Run, block_steps, embedding_steps, head_steps
@@ -154,3 +156,13 @@ def test_ends():
     run = Run(samples=1, sequence=256, degree=2)
     assert embedding_steps(DENSE, run).input_grad == ()
     assert str(head_steps(DENSE, run).forward[0].operation) == "256 x 2048 x 512 bf16"
+
+
+def test_queries_that_are_not_compressed():
+    """Tests that latent attention without a rank of queries has one product for them, and keeps as much."""
+    assert LATENT.latent is not None
+    plain = replace(LATENT, latent=replace(LATENT.latent, query_rank=0))
+    shapes = [str(step.operation) for step in block_steps(plain, Run(samples=1, sequence=256), block=0).forward[:2]]
+    assert shapes == ["256 x 384 x 512 bf16", "256 x 80 x 512 bf16"]
+    kept = [compose(ask(shape, make_rates()))[0].layers[1].stash_bytes for shape in (LATENT, plain)]
+    assert kept[0] == kept[1]

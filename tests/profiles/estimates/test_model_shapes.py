@@ -78,3 +78,23 @@ def test_refusals(text: str, message: str):
     with pytest.raises(ValueError, match="toy: ") as caught:
         read_shape(text, name="toy")
     assert message in str(caught.value)
+
+
+def test_windows_of_all_blocks():
+    """Tests that a window is of all blocks of some kinds, and of Qwen's behind the first ones once it is turned on."""
+    assert read(model_type="mistral", sliding_window=128).windows == (128, 128)
+    assert read(model_type="mistral", sliding_window=None).windows == ()
+    assert read(model_type="llama", sliding_window=128).windows == ()
+    own = {"model_type": "qwen2", "sliding_window": 128, "max_window_layers": 1}
+    assert read(**own, use_sliding_window=True).windows == (0, 128)
+    assert read(**own).windows == ()
+
+
+def test_dense_blocks_between_others():
+    """Tests that experts in some blocks only are refused by the field that says so, and shared ones have a width."""
+    own = {"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    shape = read(**own, shared_expert_intermediate_size=256, decoder_sparse_step=1, mlp_only_layers=[])
+    assert shape.mixture == ExpertShape(experts=8, chosen=2, inner=64, shared_inner=256)
+    for field, value in (("decoder_sparse_step", 2), ("mlp_only_layers", [0])):
+        with pytest.raises(ValueError, match=f"{field} = .* is not read"):
+            read(**own, **{field: value})

@@ -33,7 +33,7 @@ def test_what_gathered_stages_exclude(options: dict[str, object], reason: str):
         Options(**{"shard_optimizer": "allow", "max_active_stages": 2} | options)
 
 
-@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"executor"}))
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"executor", "torchtitan"}))
 def test_other_programs_are_not_planned_for(target: str):
     """Tests that a question with gathered stages is refused for programs that cannot be told of them."""
     with pytest.raises(ValueError, match=f"target {target}: options ask for max_active_stages = 2"):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from profiles.estimates.composed_profile import CompositionQuestion, compose
+from profiles.estimates.networks import RING_SHARE
 from profiles.estimates.operations import CausalAttention, Exchange, ExpertProducts, Movement, Product
 from profiles.importers.aiconfigurator.rates import MeasuredRates
 from profiles.importers.aiconfigurator.tables import NoTablesError, TablePackage, read_columns
@@ -128,7 +129,7 @@ def test_movements_and_exchanges(rates: MeasuredRates):
     found = rates.price(Exchange(kind="all_gather", num_bytes=2 * 1_048_576, devices=4))
     assert (found.ns, found.source) == (pytest.approx(1_048_576), "row")
     wide = rates.price(Exchange(kind="reduce_scatter", num_bytes=16 * 10**6, devices=16))
-    assert wide.ns == pytest.approx(15 * 10**6 / 400e9 * 1e9)
+    assert wide.ns == pytest.approx(15 * 10**6 / (RING_SHARE * 400e9) * 1e9)
     with pytest.raises(NoTablesError, match="all_reduce was not measured"):
         rates.price(Exchange(kind="all_reduce", num_bytes=1024, devices=2))
 
