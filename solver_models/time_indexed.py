@@ -37,7 +37,7 @@ class CountRow(Protocol):
         """Whose paths fulfil it in any case; -1 for none."""
 
 
-class Move(Protocol):
+class GraphMove(Protocol):
     """Starts of one kind: from which states to which, after so many cells."""
 
     @property
@@ -46,7 +46,7 @@ class Move(Protocol):
 
     @property
     def cells(self) -> int:
-        """How long it takes."""
+        """Between its start and its end."""
 
     @property
     def source(self) -> Integers:
@@ -62,10 +62,10 @@ class StateGraph(Protocol):
 
     @property
     def num_states(self) -> int:
-        """How many there are."""
+        """Numbered from 0."""
 
     @property
-    def moves(self) -> Sequence[Move]:
+    def moves(self) -> Sequence[GraphMove]:
         """Beside waiting for a cell."""
 
 

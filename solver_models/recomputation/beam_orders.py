@@ -1,7 +1,7 @@
 """Orders of a chain of stages of which every microbatch may recompute, by beam search over time.
 
 Times are whole cells. At every cell the stages decide in turn, the last one first: begin something, or wait. Of all
-that they could have done by then as many as the beam is wide go on. Microbatches come in order everywhere, so what a
+that they could have done by then as many as the beam is wide are kept. Microbatches come in order everywhere, so what a
 stage has done is how many of each kind have begun, and which of those in flight recompute.
 """
 
@@ -26,6 +26,8 @@ last activation and gradient arrive; units held once what runs has ended; and a 
 recomputes, the oldest first."""
 _COLUMNS = 9
 
+_KEPT, _RECOMPUTED = range(2)
+_F, _I, _W = range(3)
 _TICKS, _DURING, _AFTER = range(3)
 _BUDGET, _HAS_WEIGHT, _FORWARD_LAG, _RETURN_LAG = range(4)
 
@@ -42,7 +44,7 @@ class BeamChain(NamedTuple):
 
 
 class BeamGuide(NamedTuple):
-    """Which nodes go on: those with the least sum over stages of how late they end at least."""
+    """Which nodes are kept: those with the least sum over stages of how late they end at least."""
 
     width: int
     """Nodes."""
@@ -51,32 +53,32 @@ class BeamGuide(NamedTuple):
     power: float
     """Of ends in parts of `scale`: the larger, the more the latest stage counts."""
     progress: float
-    """Cells that an F or I begun is worth."""
+    """Cells by which an F or I that has begun makes a node better."""
     noise: float
     """Random cells that are added."""
 
 
 @kernel
 def _estimate(chain: BeamChain, node: Integers, s: int, guide: BeamGuide) -> float:
-    """What a stage adds to the worth of a node: when it ends at the earliest, less its progress."""
+    """What a stage adds to the score of a node: when it ends at the earliest, less its progress."""
     table, own, count = chain.table[s], node[s], chain.num_microbatches
-    end = own[_FREE] + (count - own[_FORWARDS]) * table[0, 0, _TICKS]
-    end += (count - own[_RETURNED]) * table[0, 1, _TICKS] + (count - own[_FINISHED]) * table[0, 2, _TICKS]
+    end = own[_FREE] + (count - own[_FORWARDS]) * table[_KEPT, _F, _TICKS]
+    end += (count - own[_RETURNED]) * table[_KEPT, _I, _TICKS] + (count - own[_FINISHED]) * table[_KEPT, _W, _TICKS]
     flags = own[_FLAGS]
     while flags:
-        end += (flags & 1) * (table[1, 1, _TICKS] - table[0, 1, _TICKS])
+        end += (flags & 1) * (table[_RECOMPUTED, _I, _TICKS] - table[_KEPT, _I, _TICKS])
         flags >>= 1
-    worth = guide.progress * guide.power / guide.scale
-    return float((end / guide.scale) ** guide.power - worth * (own[_FORWARDS] + own[_RETURNED]))
+    gain = guide.progress * guide.power / guide.scale
+    return float((end / guide.scale) ** guide.power - gain * (own[_FORWARDS] + own[_RETURNED]))
 
 
 @kernel
 def _leaves_room(chain: BeamChain, own: Integers, s: int) -> bool:
     """Whether another kept microbatch leaves room for the oldest one that recomputes to do so, behind which it is."""
     table, flags, is_behind = chain.table[s], own[_FLAGS], False
-    held = table[0, 0, _AFTER] + table[1, 0, _AFTER] + table[1, 1, _DURING]
+    held = table[_KEPT, _F, _AFTER] + table[_RECOMPUTED, _F, _AFTER] + table[_RECOMPUTED, _I, _DURING]
     for _ in range(own[_FORWARDS] - own[_RETURNED]):
-        held += table[flags & 1, 0, _AFTER] if is_behind else 0
+        held += table[flags & 1, _F, _AFTER] if is_behind else 0
         is_behind = is_behind or flags & 1 == 1
         flags >>= 1
     return bool(not is_behind or held <= chain.limits[s, _BUDGET])
@@ -92,15 +94,15 @@ def _list_options(chain: BeamChain, node: Integers, s: int, t: int) -> int:
     options, room = 1 << _WAITS, limits[_BUDGET] - own[_HELD]
     forwards, returned, flags = own[_FORWARDS], own[_RETURNED], own[_FLAGS]
     has_gradient = s == len(node) - 1 or node[s + 1, _RETURNED] - (node[s + 1, _RETURNS] > t) > returned
-    if returned < forwards and has_gradient and table[flags & 1, 1, _DURING] <= room:
+    if returned < forwards and has_gradient and table[flags & 1, _I, _DURING] <= room:
         options |= 1 << RETURN
     has_input = s == 0 or node[s - 1, _FORWARDS] - (node[s - 1, _SENT] > t) > forwards
     if forwards < chain.num_microbatches and has_input:
-        if table[1, 0, _DURING] <= room:
+        if table[_RECOMPUTED, _F, _DURING] <= room:
             options |= 1 << F_RECOMPUTED
-        if table[0, 0, _DURING] <= room and _leaves_room(chain, own, s):
+        if table[_KEPT, _F, _DURING] <= room and _leaves_room(chain, own, s):
             options |= 1 << F_KEPT
-    if limits[_HAS_WEIGHT] and own[_FINISHED] < returned and table[0, 2, _DURING] <= room:
+    if limits[_HAS_WEIGHT] and own[_FINISHED] < returned and table[_KEPT, _W, _DURING] <= room:
         options |= 1 << REST
     return int64(options)
 
@@ -150,10 +152,10 @@ def _hash(node: Integers, t: int) -> int:
 
 
 @kernel
-def _choose(worth: Floats, hashes: Integers, width: int) -> Integers:
+def _choose(scores: Floats, hashes: Integers, width: int) -> Integers:
     """Numbers of the best candidates, of each that are alike the first."""
     chosen, seen, found = np.empty(width, np.int64), {int64(0)}, 0
-    for x in np.argsort(worth):
+    for x in np.argsort(scores):
         if hashes[x] not in seen:
             seen.add(hashes[x])
             chosen[found] = x
@@ -203,7 +205,7 @@ def search_beam(chain: BeamChain, guide: BeamGuide, seed: int) -> ShortIntegers:
         estimates[0, s] = _estimate(chain, nodes[0], s, guide)
     history = np.zeros((most * (stages + 1), width), np.int64)
     parents, kinds = np.empty(5 * width, np.int64), np.empty(5 * width, np.int64)
-    worth, parts, hashes = np.empty(5 * width), np.empty(5 * width), np.empty(5 * width, np.int64)
+    scores, parts, hashes = np.empty(5 * width), np.empty(5 * width), np.empty(5 * width, np.int64)
     before, step = nodes[0, 0].copy(), 0
     spread = guide.noise * guide.power / guide.scale
     for t in range(most):
@@ -221,11 +223,11 @@ def search_beam(chain: BeamChain, guide: BeamGuide, seed: int) -> ShortIntegers:
                         hashes[found] = _hash(nodes[x], t)
                         nodes[x, s] = before
                         parents[found], kinds[found] = x, kind
-                        worth[found] = base + parts[found] + spread * np.random.random()
+                        scores[found] = base + parts[found] + spread * np.random.random()
                         found += 1
             if not moves:
                 continue
-            chosen = _choose(worth[:found], hashes[:found], width)
+            chosen = _choose(scores[:found], hashes[:found], width)
             size = len(chosen)
             nodes[:size], estimates[:size] = nodes[parents[chosen]], estimates[parents[chosen]]
             for x in range(size):

@@ -30,12 +30,12 @@ class BeamStarts:
         tables, self.search, self.order, self.splits = search.tables, search, order, splits
         self.backward = [INPUT_GRAD if splits or not tables.has_weight[n] else BACKWARD for n in order]
         columns = np.array([[FORWARD, backward, WEIGHT_GRAD] for backward in self.backward])
-        ticks = _take(tables.ticks[..., None], order, columns)[..., 0]
+        ticks = _take(tables.ticks[..., None], order, columns=columns)[..., 0]
         self.unit = _choose_unit(ticks)
         self.mean_cells = float(ticks[:, 0].mean()) / self.unit
         table = np.zeros((len(order), 2, 3, 3), np.int64)
         table[..., 0] = self._cells(ticks)
-        table[..., 1:] = _take(tables.steps, order, columns)
+        table[..., 1:] = _take(tables.steps, order, columns=columns)
         limits = np.zeros((len(order), 4), np.int64)
         limits[:, 0] = tables.budget[tables.device[order]]
         limits[:, 1] = tables.has_weight[order] * splits
@@ -86,7 +86,7 @@ def _choose_unit(ticks: Integers) -> float:
     return unit
 
 
-def _take(values: Integers, order: list[int], columns: Integers) -> Integers:
+def _take(values: Integers, order: list[int], *, columns: Integers) -> Integers:
     """[P, 2, 3, ...] of [N, 2, 4, ...]: the stage replicas in order, each with its kinds."""
     taken: Integers = np.stack([values[n][:, own] for n, own in zip(order, columns, strict=True)])
     return taken

@@ -25,7 +25,7 @@ _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class ReplicaMemory:
     """What a stage replica holds of a microbatch, in units; pairs are of what is kept and of what recomputes."""
 
     room: int
@@ -38,7 +38,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class StateMove:
     """Starts of one kind: from which states to which, after so many cells."""
 
     kind: int
@@ -48,11 +48,11 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateGraph:
+class MemoryStates:
     """States of a stage replica, of which the first has nothing in flight, and moves between them."""
 
     num_states: int
-    moves: tuple[Move, ...]
+    moves: tuple[StateMove, ...]
 
     def least_price(self, prices: Sequence[Sequence[int]], *, cells: int) -> int | None:
         """The cheapest path from cell 0 to the last, in integers; None if sums may exceed 64 bits.
@@ -76,7 +76,7 @@ class StateGraph:
         return int(least[cells, 0])
 
 
-def make_graph(memory: Memory, durations: Sequence[int], *, count: int) -> StateGraph | None:
+def make_graph(memory: ReplicaMemory, durations: Sequence[int], *, count: int) -> MemoryStates | None:
     """States of at most `count` microbatches. `durations`: of each kind, in cells; no W if that of W is 0.
 
     What takes no memory is not counted. None if an F or an I takes no time, or there are too many states.
@@ -104,8 +104,8 @@ def make_graph(memory: Memory, durations: Sequence[int], *, count: int) -> State
         source = [number for number in after if after[number] in numbers and used(states[number]) + more <= memory.room]
         target = [numbers[after[number]] for number in source]
         if source:
-            moves.append(Move(kind=kind, cells=durations[kind], source=np.array(source), target=np.array(target)))
-    return StateGraph(num_states=len(states), moves=tuple(moves))
+            moves.append(StateMove(kind=kind, cells=durations[kind], source=np.array(source), target=np.array(target)))
+    return MemoryStates(num_states=len(states), moves=tuple(moves))
 
 
 def _change(kind: int) -> tuple[int, int, int]:

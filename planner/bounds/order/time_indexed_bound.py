@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd
 
-from planner.bounds.order.device_paths import Memory, StateGraph, make_graph
+from planner.bounds.order.device_paths import MemoryStates, ReplicaMemory, make_graph
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
 from planner.plan import Stage
@@ -27,7 +27,7 @@ _KINDS = 5
 
 MOST_TERMS = 3_000_000
 """Terms of all rows, at most: more take too long to check."""
-MOST_PLACES = 4_000_000
+_MOST_PLACES = 4_000_000
 """States times cells of all paths, at most; certificates rely on it, and longer ones take too long to check."""
 _MOST_SOUGHT = 60_000
 """The same of paths that multipliers are sought with."""
@@ -58,10 +58,10 @@ class CellRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
+class ReplicaPaths:
     """What a stage replica alone on its devices can do until the last cell."""
 
-    graph: StateGraph
+    graph: MemoryStates
     columns: tuple[range, ...]
     """Counts of each kind, one per cell."""
     owner: int
@@ -93,7 +93,7 @@ class _Replica:
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """What each kind takes."""
+        """Durations by kind."""
         return (self.forward, self.forward, *self.returning, self.rest)
 
 
@@ -188,23 +188,23 @@ class TimeIndexed:
             closing=closing // self.cell_ns,
         )
 
-    def _graph(self, number: int) -> StateGraph | None:
+    def _graph(self, number: int) -> MemoryStates | None:
         own = self.replicas[number]
         if any(other is not own and set(other.devices) & set(own.devices) for other in self.replicas):
             return None
         room = min(self.room[device] for device in own.devices)
-        memory = Memory(room=room, held=own.held, during=own.during, waiting=own.kept)
+        memory = ReplicaMemory(room=room, held=own.held, during=own.during, waiting=own.kept)
         return make_graph(memory, own.cells, count=self.count)
 
-    def paths(self, cells: int) -> list[Paths]:
+    def paths(self, cells: int) -> list[ReplicaPaths]:
         """Those of all stage replicas that have some; none where they are too long."""
-        found: list[Paths] = []
-        if self.places(cells) > MOST_PLACES:
+        found: list[ReplicaPaths] = []
+        if self.places(cells) > _MOST_PLACES:
             return found
         for n, graph in enumerate(self.graphs):
             first = [(n * _KINDS + kind) * (cells + 1) for kind in range(_KINDS)]
             columns = tuple(range(begin, begin + cells + 1) for begin in first)
-            found += [] if graph is None else [Paths(graph=graph, columns=columns, owner=n)]
+            found += [] if graph is None else [ReplicaPaths(graph=graph, columns=columns, owner=n)]
         return found
 
     def places(self, cells: int) -> int:
@@ -368,7 +368,7 @@ def _common_divisor(both: tuple[LaidOut, LaidOut], unit: int) -> int:
 
 
 def is_contradiction(
-    rows: Sequence[CellRow], multipliers: _Multipliers, *, most: int, paths: Sequence[Paths] = ()
+    rows: Sequence[CellRow], multipliers: _Multipliers, *, most: int, paths: Sequence[ReplicaPaths] = ()
 ) -> bool:
     """Whether the rows, each multiplied by an integer from 0, add up to what no counts from 0 to `most` fulfil.
 
@@ -384,7 +384,7 @@ def is_contradiction(
     return least > bound or least + sum(_gain(own, total, most=most) for own in paths) > bound
 
 
-def _gain(paths: Paths, total: dict[int, int], *, most: int) -> int:
+def _gain(paths: ReplicaPaths, total: dict[int, int], *, most: int) -> int:
     """By how much the least sum of a stage replica is larger since it is that of a path, 0 at least."""
     kinds = {move.kind for move in paths.graph.moves}
     begun = [[total.get(column, 0) for column in columns] for columns in paths.columns]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from planner.bounds.order import time_indexed_bound
-from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, Paths, TimeIndexed
+from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, ReplicaPaths, TimeIndexed
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
@@ -71,7 +71,7 @@ class TimeIndexedImprover:
         assert run.incumbent_ns is not None
 
         def solve(
-            rows: Sequence[CellRow], shape: tuple[int, int], *, paths: Sequence[Paths]
+            rows: Sequence[CellRow], shape: tuple[int, int], *, paths: Sequence[ReplicaPaths]
         ) -> tuple[float, list[tuple[int, int]]] | None:
             left = until - run.elapsed_s
             if left <= 0:
