@@ -20,8 +20,11 @@ from planner.simulation.simulate import simulate
 from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import Layer, LayerCost
 
-_LEAST_HELD, _MOST_HELD, _WHOLE = 500, 1200, 1000
-"""Permille of the layers' stashes that a run may be found to hold; beyond them it is not the stash that differs."""
+_WHOLE, _MOST_HELD = 1000, 1200
+"""Permille of the layers' stashes that a run may be found to hold; beyond the latter it is not the stash that differs.
+
+Never less than all: what one plan leaves out another holds, and whoever is told too little runs out of memory.
+"""
 
 _ROOM = 0.5
 """The whole batch is not run where more than this part of a device's memory would be held."""
@@ -141,7 +144,7 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
             most.append(simulate(problem, run.plan).peak_bytes)
         return max(most[1][device] - most[0][device] for device in most[0])
 
-    low, high = _LEAST_HELD, _MOST_HELD
+    low, high = _WHOLE, _MOST_HELD
     while low < high:  # the least at which it grows by as much
         middle = (low + high) // 2
         low, high = (low, middle) if grows(middle) >= grown else (middle + 1, high)

@@ -75,7 +75,6 @@ class Archive:
         the time limit that this may take.
         """
         run, has_time = self.run, _time_for(self.run, share=share)
-        self._look_at_candidates(has_time=_time_for(run, share=share / 2))
         found: dict[PlanKind, tuple[int, Plan]] = {}
         for kept in sorted(self.kept.values(), key=lambda each: each.rating):
             if len(found) >= self.top - 1 or not has_time():
@@ -90,11 +89,16 @@ class Archive:
         # what a target makes of a plan may take longer
         return sorted(found.values(), key=lambda each: each[0])
 
-    def _look_at_candidates(self, *, has_time: HasTime) -> None:
-        for source, plan in while_time(self.candidates, has_time=has_time):
+    def look_at_candidates(self, *, share: float) -> None:
+        """See what the joint search had at its end, within a part of the time limit.
+
+        What the verifier's clock says is better than the incumbent takes its place: the search's own is an estimate.
+        """
+        for source, plan in while_time(self.candidates, has_time=_time_for(self.run, share=share)):
             found = judged_plan(self.run, plan)
             if found is not None and found[1].timeline is not None:
                 self.see(found[0], found[1].timeline, source=source, verdict=found[1])
+                self.run.offer(found[0], found[1].timeline, source=source)
 
 
 def _shape(candidate: Candidate) -> tuple[object, ...]:

@@ -156,7 +156,7 @@ def test_a_warm_up_without_room_is_refuted(target: str):
     """Tests that programs whose first forwards have no room are told so by a bound, with the bytes, before a search."""
     problem = warm_up_too_large()
     assert make_plan(problem, limits=ROUND).stages
-    with pytest.raises(InfeasibleProblemError, match=r"memory: the loop bound rules out .* 18 usable bytes"):
+    with pytest.raises(InfeasibleProblemError, match=r"memory: the cuts bound rules out .* 18 usable bytes"):
         make_plan(restrict_problem(problem, TARGETS[target]), limits=ROUND, target=TARGETS[target])
 
 

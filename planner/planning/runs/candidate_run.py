@@ -287,7 +287,13 @@ class CandidateRun:
         if self.archive is None:
             return []
         with self.active():
-            return self.archive.others(best, conclude=conclude, share=OVERTIME_SHARE / num_runs)
+            return self.archive.others(best, conclude=conclude, share=OVERTIME_SHARE / 2 / num_runs)
+
+    def look_back(self, *, num_runs: int) -> None:
+        """At what its search had at the end, where plans of other kinds are asked for."""
+        if self.archive is not None:
+            with self.active():
+                self.archive.look_at_candidates(share=OVERTIME_SHARE / 2 / num_runs)
 
     def result(self, chosen_ns: int, *, is_chosen: bool) -> SizeResult:
         """What was found, beside a plan of this size or another; `chosen_ns`: its objective."""

@@ -59,6 +59,8 @@ class Driver:
     def plans(self) -> tuple[Plan, ...]:
         """The best plan, and behind it those of other kinds; raises as `planner.planning.make_plan` does."""
         self.run_all()
+        for run in self.runs:
+            run.look_back(num_runs=len(self.runs))
         if self.best is None:
             self.give_up()
         best, *more = self.answers(self.best)

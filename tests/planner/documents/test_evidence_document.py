@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planner.bounds.loop import cuts_bound
 from planner.bounds.order import windows_bound as windows
 from planner.evidence.certificate import _KINDS, check_certificate
 from planner.problem import Options, Problem
@@ -102,6 +103,12 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
         chain(order="looped", split_backward=False, **FREE),
         {"ways": [{"width": 1, "replicas": r + 1, "unit": 1, "special": ["l0"]} for r in range(DEVICES)]},
     ),
+    (
+        "cuts",
+        chain(order="looped", split_backward=False, max_replicas=1, **FREE),
+        {"effort": cuts_bound.MAX_EFFORT},
+    ),
+    ("cuts", chain(order="looped", split_backward=False, **FREE), {"effort": cuts_bound.MAX_EFFORT}),
     ("schedule", placed(256), {}),
     ("windows", placed(256), {"probes": windows.MAX_PROBES}),
     ("windows", placed(256), {"probes": windows.MAX_PROBED // (DEVICES * 512**2)}),

@@ -25,7 +25,7 @@ def test_a_plan_carries_its_order():
     assert read.problem.options["order"] == "looped"
     found = rederive(problem, read)
     assert found.passed
-    assert (found.bound_kind, found.lower_bound_ns) == ("loop", plan.evidence.lower_bound_ns)
+    assert (found.bound_kind, found.lower_bound_ns) == ("cuts", plan.evidence.lower_bound_ns)
     options = {name: value for name, value in plan.problem.options.items() if name != "order"}
     older = replace(plan, problem=replace(plan.problem, options=options))
     free = replace(problem, options=replace(problem.options, order="any"))

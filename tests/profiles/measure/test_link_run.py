@@ -19,7 +19,7 @@ def test_links_of_real_processes(tmp_path: Path):
     assert all(pair.both_ways_ns for pair in tables.pairs)
     assert {(c.first, c.second) for c in tables.contention} == {((0, 1), (0, 2))}
     assert [(entry.places, entry.num_bytes) for entry in tables.all_reduce] == [
-        (places, size) for places in (2, 3) for size in (1 << 10, 1 << 17)
+        (places, size) for places in (2, 3) for size in (1 << 10, 1 << 14, 1 << 17)
     ]
     path = tmp_path / "links.json"
     path.write_text(dump_links(tables))

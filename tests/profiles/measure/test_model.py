@@ -156,7 +156,9 @@ def test_layers_are_timed_by_several_processes_at_once(folder: Path, answers: An
     assert load_workload(folder / "training.json").profile.action_overhead_ns == ()
     if processes > 1:
         (overhead,) = workload.profile.action_overhead_ns
-        assert (overhead.device_type, overhead.forward_ns > 0, overhead.input_grad_ns > 0) == ("cpu", True, True)
+        assert overhead.device_type == "cpu"
+        assert overhead.forward_ns + overhead.stages_forward_ns > 0
+        assert overhead.input_grad_ns + overhead.stages_input_grad_ns > 0
         assert "actions of a pipeline of two processes" in workload.profile.provenance
     assert (layers["frozen"].costs[0].input_grad_ns, layers["plain"].costs[0].weight_grad_ns) == (0, 0)
     assert layers["plain"].costs[0].input_grad_ns > 0
