@@ -23,7 +23,7 @@ from profiles.model_profile import Layer, LayerCost
 _WHOLE, _MOST_HELD = 1000, 1200
 """Permille of the layers' stashes that a run may be found to hold; beyond the latter it is not the stash that differs.
 
-Never less than all: what one plan leaves out another holds, and whoever is told too little runs out of memory.
+Never less than all: what one plan leaves out another holds, and a device that is told too little runs out of memory.
 """
 
 _ROOM = 0.5

@@ -11,7 +11,7 @@ from planner.bounds.order.device_paths import (
     I_KEPT,
     I_RECOMPUTED,
     MOST_STATES,
-    Memory,
+    ReplicaMemory,
     W,
     make_graph,
 )
@@ -21,7 +21,7 @@ State = tuple[int, int, int]
 
 
 def every_schedule(
-    memory: Memory, durations: Sequence[int], *, cells: int, state: State = (0, 0, 0), at: int = 0
+    memory: ReplicaMemory, durations: Sequence[int], *, cells: int, state: State = (0, 0, 0), at: int = 0
 ) -> Iterator[tuple[tuple[int, int], ...]]:
     """All sequences of (kind, cell) that fit and leave nothing, by trying what can start and waiting."""
     if at == cells:
@@ -53,7 +53,7 @@ def test_the_cheapest_path_is_the_cheapest_schedule():
     for seed in range(shortened(40, whole=1_000)):
         rng = Random(seed)
         sizes = [rng.randint(1, 4) for _ in range(3)]
-        memory = Memory(
+        memory = ReplicaMemory(
             room=rng.randint(2, 9), held=(sizes[0], sizes[1]), during=(rng.randint(0, 2), rng.randint(0, 4)),
             waiting=sizes[2],
         )  # fmt: skip
@@ -68,7 +68,7 @@ def test_the_cheapest_path_is_the_cheapest_schedule():
 
 def test_what_takes_no_memory_is_not_counted():
     """Tests that a checkpoint of no bytes makes no states, so that its I costs what it costs anywhere."""
-    memory = Memory(room=4, held=(2, 0), during=(0, 2), waiting=1)
+    memory = ReplicaMemory(room=4, held=(2, 0), during=(0, 2), waiting=1)
     graph = make_graph(memory, (1, 1, 1, 2, 1), count=8)
     assert graph is not None
     assert graph.num_states == 9
@@ -79,10 +79,10 @@ def test_what_takes_no_memory_is_not_counted():
 
 def test_what_has_no_graph():
     """Tests that actions of no time, no room and too many states make none, and sums beyond 64 bits no price."""
-    memory = Memory(room=4, held=(2, 0), during=(0, 2), waiting=1)
+    memory = ReplicaMemory(room=4, held=(2, 0), during=(0, 2), waiting=1)
     assert make_graph(memory, (1, 1, 0, 1, 1), count=8) is None
-    assert make_graph(Memory(room=-1, held=(1, 1), during=(0, 0), waiting=1), (1,) * 5, count=8) is None
-    large = Memory(room=10 * MOST_STATES, held=(1, 0), during=(0, 0), waiting=1)
+    assert make_graph(ReplicaMemory(room=-1, held=(1, 1), during=(0, 0), waiting=1), (1,) * 5, count=8) is None
+    large = ReplicaMemory(room=10 * MOST_STATES, held=(1, 0), during=(0, 0), waiting=1)
     assert make_graph(large, (1,) * 5, count=MOST_STATES) is None
     graph = make_graph(memory, (1, 1, 1, 1, 0), count=8)
     assert graph is not None
@@ -93,6 +93,6 @@ def test_what_has_no_graph():
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_more_are_in_flight_than_there_are(count: int):
     """Tests that states stop at the number of microbatches."""
-    graph = make_graph(Memory(room=100, held=(1, 1), during=(0, 0), waiting=1), (1,) * 5, count=count)
+    graph = make_graph(ReplicaMemory(room=100, held=(1, 1), during=(0, 0), waiting=1), (1,) * 5, count=count)
     assert graph is not None
     assert graph.num_states == (count + 1) ** 3
