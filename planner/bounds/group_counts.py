@@ -175,14 +175,9 @@ class GroupCounts:
         sizes = _intervals([self.least.gradient_bytes[layer] for layer in self.trunk.path])
         if replicas == 1 or self.least.problem.options.synchronisation != "after":
             return 0 * sizes
-        hops = self.least.ring_rounds * (replicas - 1)
-        times = [
-            min(hops * size * SECOND // (replicas * bandwidth) + hops * self.least.rings[1][replicas], NEVER)
-            if size
-            else 0
-            for size in sizes.ravel().tolist()
-        ]
-        return numpy.array(times, dtype=numpy.int64).reshape(sizes.shape)
+        different, places = numpy.unique(sizes, return_inverse=True)
+        times = [self.least.synchronisation_ns(int(size), replicas, bandwidth=bandwidth) for size in different]
+        return numpy.array([min(each, NEVER) for each in times], dtype=numpy.int64)[places].reshape(sizes.shape)
 
     def _lacks_room(self, device_type: str, *, replicas: int, width: int) -> NDArray[numpy.bool_]:
         """[begin, end] whether state and one microbatch exceed every device of the type."""

@@ -1,5 +1,6 @@
 """The least that a layer, a transfer or a synchronisation costs in any plan that the options allow."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -332,8 +333,10 @@ class Least:
         """Per number of replicas: the widest slowest link and the smallest largest latency of a ring of that many."""
         return best_bandwidths(self.problem.cluster), best_latencies(self.problem.cluster)
 
-    def synchronisation_ns(self, gradient_bytes: int, replicas: int) -> int:
+    def synchronisation_ns(self, gradient_bytes: int, replicas: int, *, bandwidth: int | None = None) -> int:
         """No `replicas` replicas synchronise so many gradient bytes faster.
+
+        `bandwidth`: bytes per second of their ring's slowest link, at most, if more is known than their number.
 
         Proof. The first sum is the ring formula on the best links. Steps are stated by bytes: a ring leads over one
         link at least, none of whose steps takes less than the fastest link's, and none takes less for fewer bytes.
@@ -341,9 +344,15 @@ class Least:
         if replicas == 1 or gradient_bytes == 0:
             return 0
         (bandwidths, latencies), hops = self.rings, self.ring_rounds * (replicas - 1)
-        ring = hops * gradient_bytes * SECOND // (replicas * bandwidths[replicas]) + hops * latencies[replicas]
-        links = self.problem.cluster.links
+        widest = bandwidths[replicas] if bandwidth is None else bandwidth
+        ring = hops * gradient_bytes * SECOND // (replicas * widest) + hops * latencies[replicas]
+        links = self.problem.cluster.links if self._has_ring_steps else ()
         return max(ring, hops * min((each.reduction_ns(gradient_bytes // replicas) for each in links), default=0))
+
+    @cached_property
+    def _has_ring_steps(self) -> bool:
+        """Whether every link states what a ring's step takes: the least is 0 otherwise."""
+        return all(link.reduction_times for link in self.problem.cluster.links)
 
 
 def best_bandwidths(cluster: Cluster) -> list[int]:
@@ -363,8 +372,16 @@ def best_latencies(cluster: Cluster) -> list[int]:
 
 def _thresholds(cluster: Cluster, links: Iterable[Link], *, figure: Callable[[Link], int]) -> list[int]:
     """Figure of the link, in the given order, with which a component of the link graph first has r devices."""
+    found = [0, 0]
+    for link, members in joined_parts(cluster, links):
+        found += [figure(link)] * (members.total() + 1 - len(found))
+    return found
+
+
+def joined_parts(cluster: Cluster, links: Iterable[Link]) -> Iterator[tuple[Link, Counter[str]]]:
+    """Each link, in the given order, that joins two components of the link graph, and the new one's devices by type."""
     root = {device.name: device.name for device in cluster.devices}
-    count = dict.fromkeys(root, 1)
+    members = {device.name: Counter([device.type]) for device in cluster.devices}
 
     def find(end: str) -> str:
         root.setdefault(end, end)
@@ -372,14 +389,12 @@ def _thresholds(cluster: Cluster, links: Iterable[Link], *, figure: Callable[[Li
             root[end] = end = root[root[end]]
         return end
 
-    found = [0, 0]
     for link in links:
         a, b = find(link.a), find(link.b)
         if a != b:
             root[a] = b
-            count[b] = count.get(a, 0) + count.get(b, 0)
-            found += [figure(link)] * (count[b] + 1 - len(found))
-    return found
+            members[b] = members.get(a, Counter()) + members.get(b, Counter())
+            yield link, members[b]
 
 
 def prefix_sums(values: Sequence[int] | Integers) -> Integers:

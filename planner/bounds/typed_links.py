@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy
 
-from planner.bounds.minimum_costs import Integers
+from planner.bounds.minimum_costs import Integers, joined_parts
 from profiles.cluster import Cluster
 
 
@@ -13,24 +13,12 @@ def ring_bandwidths(cluster: Cluster, types: list[str]) -> Integers:
 
     The widest links that connect so many of each type decide: every ring lies within one part that they connect.
     """
-    ends = {device.name: device.name for device in cluster.devices}
-    members = {device.name: tuple(int(device.type == name) for name in types) for device in cluster.devices}
-    nothing = (0,) * len(types)
-    found = numpy.zeros([sum(column) + 1 for column in zip(*members.values(), strict=True)], dtype=numpy.int64)
-
-    def part_of(end: str) -> str:
-        ends.setdefault(end, end)
-        while ends[end] != end:
-            ends[end] = end = ends[ends[end]]
-        return end
-
-    for link in sorted(cluster.links, key=lambda link: -link.bandwidth_bytes_per_s):
-        a, b = part_of(link.a), part_of(link.b)
-        if a != b:
-            ends[a] = b
-            members[b] = tuple(map(sum, zip(members.get(a, nothing), members.get(b, nothing), strict=True)))
-            within = found[tuple(slice(count + 1) for count in members[b])]
-            within[within == 0] = link.bandwidth_bytes_per_s
+    counts = Counter(device.type for device in cluster.devices)
+    found = numpy.zeros([counts[name] + 1 for name in types], dtype=numpy.int64)
+    widest_first = sorted(cluster.links, key=lambda link: -link.bandwidth_bytes_per_s)
+    for link, members in joined_parts(cluster, widest_first):
+        within = found[tuple(slice(members[name] + 1) for name in types)]
+        within[within == 0] = link.bandwidth_bytes_per_s
     return found
 
 
