@@ -18,6 +18,7 @@ from planner.execute.parallel.reduction import (
     are_finite,
     clip_gradients,
     gradients_of,
+    queue_finite_check,
 )
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
@@ -71,6 +72,8 @@ class Update:
         self._are_few = sum(each.nbytes for each in self.stepped) < MANY_BYTES
         self._together: list[torch.Tensor] = []
         """All gradients here, where they lie side by side."""
+        self._finite: torch.Tensor | None = None
+        """Whether they are finite, where an accelerator was asked."""
         self.is_spoiled = False
         """Something was not finite since the last step."""
         self.num_tokens = 0.0
@@ -112,10 +115,21 @@ class Update:
             return None
         return clip_gradients(self.stepped, counted=self.counted, max_norm=self.training.max_norm, device=self.device)
 
+    def start_check(self) -> None:
+        """Ask an accelerator what `has_finite_gradients` is to tell, while it still computes."""
+        if self.device.type != "cpu":
+            self._finite = queue_finite_check(self._grads())
+
     def has_finite_gradients(self) -> bool:
         """Whether all here are; asked once per step, so it costs no more than reading them once."""
-        grads = self._together or [grad for each in self.stepped if (grad := each.grad) is not None]
+        finite, self._finite = self._finite, None
+        if finite is not None:
+            return bool(finite.item())
+        grads = self._grads()
         return not grads or are_finite(grads, found=self._found, one=self._one, are_few=self._are_few)
+
+    def _grads(self) -> list[torch.Tensor]:
+        return self._together or [grad for each in self.stepped if (grad := each.grad) is not None]
 
     def nonfinite_gradients(self) -> list[str]:
         """Names of the parameters here whose gradients are not finite."""

@@ -52,8 +52,8 @@ CHECK_EVERY = 100
 """Iterations between two comparisons of contents, unless another number is given."""
 
 
-_ROOMY = (torch.float32, torch.float64)
-"""Types in which gradients that are smaller by the number of microbatches are as exact."""
+_ROOMY = (torch.float32, torch.float64, torch.bfloat16)
+"""Types in which gradients that are smaller by the number of microbatches are as exact: their exponents have room."""
 
 
 class Iteration(NamedTuple):
@@ -139,6 +139,8 @@ class Execution:
 
     def _settle(self) -> None:
         """What is the same in every iteration."""
+        self._is_checked = self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None
+        """Whether losses and gradients are to be finite."""
         self._reductions = self.model.reductions
         self._can_leave_alone = any(stage.wanting for stage in self.stages)
         """Whether an input of a stage here may end without a gradient."""
@@ -265,6 +267,8 @@ class Execution:
         losses = self._run(share, is_due=is_due)
         sums = LossSums(losses[0], None, ()) if self._is_alone else self._add_up(share, losses, is_due=is_due)
         reduced = self.log.clock.mark()
+        if self._is_checked and is_due and self.training.max_norm is None:
+            self.update.start_check()
         values, loss = self.totals.tell(sums)
         outcome = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
@@ -393,10 +397,9 @@ class Execution:
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""
         norm = self.update.clip() if is_due else None
-        is_checked = self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None
-        are_losses_good = not is_checked or all(map(math.isfinite, losses))
+        are_losses_good = not self._is_checked or all(map(math.isfinite, losses))
         is_norm_good = norm is not None and math.isfinite(norm)  # of everything: then all that it adds up is, too
-        are_grads_good = not (is_checked and is_due) or is_norm_good or self.update.has_finite_gradients()
+        are_grads_good = not (self._is_checked and is_due) or is_norm_good or self.update.has_finite_gradients()
         leaves_alone = is_due and self._can_leave_alone and any(stage.leaves_alone for stage in self.stages)
         has_bad_loss, has_bad_grad, has_unused = self._on_any(not are_losses_good, not are_grads_good, leaves_alone)
         is_good = not (has_bad_loss or has_bad_grad)
@@ -417,11 +420,10 @@ class Execution:
 
     def _on_any(self, *mine: bool) -> tuple[bool, ...]:
         """Whether on any process; replicas of one stage that holds all and shards nothing have the same, added up."""
-        if self._are_alike:
+        if self._are_alike or self.layout.world_size == 1:
             return mine
         flags = torch.tensor(mine, dtype=torch.int32, device=self.device)
-        if self.layout.world_size > 1:
-            distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+        distributed.all_reduce(flags, distributed.ReduceOp.MAX)
         return tuple(map(bool, flags.tolist()))
 
     def _num_means(self, layout: Layout) -> int:
