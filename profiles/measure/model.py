@@ -51,6 +51,10 @@ class Waiting(Protocol):
         """A function that computes all that waits: W."""
         ...
 
+    def recompute(self, *inputs: torch.Tensor) -> Any:
+        """The module's outputs of a forward that runs again in its backward."""
+        ...
+
 
 Defer = Callable[[nn.Module], Waiting]
 """Changes a module so that its weight gradients can wait. The executor's own way is given by the caller: what is timed

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from profiles.measure.clocks import CudaClock, HostClock
 from profiles.measure.devices import free_bytes
@@ -51,10 +50,7 @@ class Segment:
 
     def call(self, inputs: Tensors, *, recomputes: bool = False) -> Tensors:
         """The layer's outputs; of the last layer, the loss."""
-        if recomputes:  # the executor gives generators their numbers itself
-            given = checkpoint(self.module, *inputs, use_reentrant=False, preserve_rng_state=False)
-        else:
-            given = self.module(*inputs)
+        given = self.waiting.recompute(*inputs) if recomputes else self.module(*inputs)
         outputs = tuple(map(_dense, as_tuple(given)))
         if self.loss is None:
             return outputs

@@ -67,13 +67,6 @@ class WeightGradStore:
         return waiting
 
 
-def make_deferring(module: nn.Module) -> WeightGradStore:
-    """A store of its own for a module whose layers use it from now on."""
-    store = WeightGradStore()
-    defer_weight_grads(module, store)
-    return store
-
-
 def defer_weight_grads(module: nn.Module, store: WeightGradStore, *, owner: str = "") -> int:
     """Make the layers inside `module` use the store; returns how many do. State dictionaries stay as they were.
 

@@ -52,7 +52,7 @@ class LayerRun:
         """`seed`: gives the generators their numbers of before, for the recomputation; None: they have them."""
         self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
-        self.before: Mapping[str, torch.Tensor] = {}
+        self.before: Copies = {}
         self.is_first = True
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
@@ -62,7 +62,7 @@ class LayerRun:
                 self.memory.position = None if self.is_first else 0
                 stack.enter_context(ReplicaBatchNorms(self.exchange, self.memory))
             if not self.is_first:
-                stack.enter_context(_with_buffers(self.layer, self.before))
+                stack.enter_context(self.changing.put_back(self.before))
                 if self.store is not None:
                     stack.enter_context(self.store.closed())
                 if self.seed is not None:
@@ -76,43 +76,77 @@ class LayerRun:
 
 
 class ChangingBuffers:
-    """Which buffers a layer changes as it runs: found out in its first run, copied before each of the others."""
+    """Which buffers a layer changes as it runs: found out in its first run, copied before each of the others.
+
+    The running averages of a batch norm in training change nothing that it gives: no copy is taken of them.
+    """
 
     def __init__(self) -> None:
-        self.names: frozenset[str] | None = None
+        self._places: list[_Place] | None = None
+        self._spare: dict[_Place, torch.Tensor] = {}
+        """What running averages that are to be forgotten are written to."""
 
-    def copies(self, layer: nn.Module) -> dict[str, torch.Tensor]:
+    def copies(self, layer: nn.Module) -> "Copies":
         """Of those that may change now."""
-        if self.names is not None and not self.names:
-            return {}
-        return {
-            name: buffer.clone() for name, buffer in layer.named_buffers() if self.names is None or name in self.names
-        }
+        places = _places(layer) if self._places is None else self._places
+        return {place: _held(place).clone() for place in places if not _is_average(place)}
 
-    def learn(self, layer: nn.Module, before: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
         """Compare with what was there before the first run; a buffer that changed once may do so again.
 
         Gives those that changed, as they were.
         """
-        if self.names is None:
-            now = dict(layer.named_buffers())
-            self.names = frozenset(
-                name for name, old in before.items() if name not in now or not torch.equal(old, now[name])
-            )
-        return {name: old for name, old in before.items() if name in self.names}
+        if self._places is not None:
+            return before
+        now = set(_places(layer))
+        changed = {p for p, old in before.items() if p not in now or not torch.equal(old, _held(p))}
+        self._places = [place for place in now | changed if place in changed or _is_average(place)]
+        return {place: old for place, old in before.items() if place in changed}
+
+    @contextmanager
+    def put_back(self, before: "Copies") -> Iterator[None]:
+        """Copies in the place of the buffers that change, which come back as they are now."""
+        kept = []
+        for place in self._places or ():
+            own = _held(place)
+            kept.append((place, own))
+            place.owner._buffers[place.name] = before[place].clone() if place in before else self._spare_for(place, own)
+        try:
+            yield
+        finally:
+            for place, own in kept:
+                place.owner._buffers[place.name] = own
+
+    def _spare_for(self, place: "_Place", own: torch.Tensor) -> torch.Tensor:
+        spare = self._spare.get(place)
+        if spare is None or spare.device != own.device or spare.dtype != own.dtype:
+            spare = self._spare[place] = own.clone()
+        return spare
 
 
-@contextmanager
-def _with_buffers(layer: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Copies in the place of a layer's buffers, which come back as they are now."""
-    kept = []
-    for name, value in values.items():
-        path, _, attribute = name.rpartition(".")
-        owner = layer.get_submodule(path)
-        kept.append((owner, attribute, owner._buffers[attribute]))
-        owner._buffers[attribute] = value.clone()
-    try:
-        yield
-    finally:
-        for owner, attribute, buffer in kept:
-            owner._buffers[attribute] = buffer
+class _Place(NamedTuple):
+    """Where a buffer is."""
+
+    owner: nn.Module
+    name: str
+
+
+Copies = Mapping[_Place, torch.Tensor]
+"""Buffers as they were."""
+
+_AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
+"""Exactly these take the averages of the batch in training."""
+
+
+def _places(layer: nn.Module) -> list[_Place]:
+    return [_Place(each, name) for each in layer.modules() for name, own in each._buffers.items() if own is not None]
+
+
+def _held(place: _Place) -> torch.Tensor:
+    held = place.owner._buffers[place.name]
+    assert held is not None
+    return held
+
+
+def _is_average(place: _Place) -> bool:
+    return type(place.owner) in _AVERAGING and place.owner.training

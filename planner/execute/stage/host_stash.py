@@ -64,7 +64,7 @@ class _Copies:
     """How bytes get to the host and back: on streams of their own on an accelerator, at once on a host."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.is_host = device, device.type == "cpu"
+        self.device, self.is_host = torch.empty(0, device=device).device, device.type == "cpu"  # with its number
         self.streams = [] if self.is_host else [torch.cuda.Stream(device) for _ in range(2)]  # type: ignore[no-untyped-call]
 
     def copy(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], *, is_back: bool) -> Any:

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.checkpoint import checkpoint
 
 from planner.execute.model.batch_norms import Exchange, TraitFinder, Traits
 from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
 from planner.execute.model.random_layers import may_draw
+from planner.execute.model.recomputation import run_recomputed
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
@@ -159,7 +159,7 @@ class StageModule(nn.Module):
         if not is_recomputed:
             result = run(*arguments)
             return result
-        result = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=self.moment is None)
+        result = run_recomputed(run, *arguments)
         return result
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,31 @@
+"""A layer that is timed alone as the executor runs it: weight gradients wait, and forwards run again."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.model.layer_run import ChangingBuffers, LayerRun
+from planner.execute.model.recomputation import run_recomputed
+
+
+class TimedLayer(WeightGradStore):
+    """What the layer puts off, and its forward that saves nothing."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._module, self._changing = module, ChangingBuffers()
+
+    def recompute(self, *inputs: torch.Tensor) -> Any:
+        """The layer's outputs, which their backward computes again."""
+        return run_recomputed(
+            LayerRun(self._module, changing=self._changing, exchange=None, store=self, seed=None), *inputs
+        )
+
+
+def make_deferring(module: nn.Module) -> TimedLayer:
+    """A store of its own for a module whose layers use it from now on."""
+    store = TimedLayer(module)
+    defer_weight_grads(module, store)
+    return store

@@ -1,0 +1,126 @@
+"""Layers that are recomputed give what they give otherwise, bit by bit, and save only what they were given."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from planner.execute.model.layer_run import ChangingBuffers, LayerRun
+from planner.execute.model.recomputation import run_recomputed
+
+
+class Residual(nn.Module):
+    """Saves inputs, outputs, masks, views and weights, and ends with what nothing saves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.BatchNorm1d(6), nn.Linear(6, 12), nn.Linear(12, 6)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two tensors of two."""
+        h = self.down(torch.relu(self.up(self.norm(x))).view(-1, 12))
+        return x + h, (y * h).tanh()
+
+
+def gradients(run, *, layer: nn.Module, times: int = 1) -> list[torch.Tensor]:
+    """Outputs, and gradients of inputs and weights, of runs whose backwards come in the other order."""
+    layer.zero_grad()
+    x, y = (torch.linspace(-1, 1, 24).reshape(4, 6).roll(k).requires_grad_() for k in range(2))
+    given = [run(layer, x, (k + 1) * y) for k in range(times)]
+    for a, b in reversed(given):
+        (a.square().sum() + b.sum()).backward()
+    return [*(each.detach() for pair in given for each in pair), x.grad, y.grad, *(p.grad for p in layer.parameters())]
+
+
+def plainly(layer: nn.Module, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return layer(*tensors)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_gradients_are_the_same_bit_by_bit(times: int):
+    """Tests one microbatch, and several that are pending at once, beside plain runs and torch's own."""
+    torch.manual_seed(0)
+    layer = Residual()
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
+    expected = gradients(plainly, layer=layer, times=times)
+    averages = {name: value.clone() for name, value in layer.state_dict().items()}
+    changing = ChangingBuffers()
+
+    def recompute(module: nn.Module, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return run_recomputed(LayerRun(module, changing=changing, exchange=None, store=None, seed=None), *tensors)
+
+    for _ in range(2):
+        layer.load_state_dict(state)
+        assert all(map(torch.equal, gradients(recompute, layer=layer, times=times), expected))
+        assert all(torch.equal(averages[name], value) for name, value in layer.state_dict().items())
+    torches = gradients(lambda m, *ts: checkpoint(m, *ts, use_reentrant=False), layer=layer, times=times)
+    assert all(map(torch.equal, torches[2 * times :], expected[2 * times :]))
+
+
+def test_buffers_that_matter_are_as_they_were():
+    """Tests a layer whose result depends on a buffer that it changes."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.ones(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += 1
+            return x * self.seen * x
+
+    layer, changing = Counting(), ChangingBuffers()
+    x = torch.ones(2, requires_grad=True)
+    for number in range(2, 5):
+        run = LayerRun(layer, changing=changing, exchange=None, store=None, seed=None)
+        x.grad = None
+        run_recomputed(run, x).sum().backward()
+        assert torch.equal(x.grad, torch.full((2,), 2.0 * number))
+        assert layer.seen == number
+
+
+def test_little_is_saved_and_the_end_is_not_run_again():
+    """Tests that nothing of a forward lives on but its inputs, and that a recomputation stops at the last saved one."""
+    calls = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        calls.append("begin")
+        y = x.sin().exp()
+        calls.append("end")
+        return y + 1
+
+    x = torch.ones(1000, requires_grad=True)
+    y = run_recomputed(run, x)
+    assert calls == ["begin", "end"]
+    y.sum().backward()
+    assert calls == ["begin", "end", "begin"]
+    with pytest.raises(RuntimeError):
+        y.sum().backward()
+
+
+def test_backward_twice_computes_twice():
+    """Tests a graph that is kept: torch's split of a backward into two passes asks so."""
+    x = torch.linspace(0, 1, 5).requires_grad_()
+    y = run_recomputed(lambda t: t.exp().sin(), x).sum()
+    first, second = (torch.autograd.grad(y, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("again", [lambda x: x[:2].exp().sin(), lambda x: x.double().exp().sin(), lambda x: x.exp()])
+def test_another_forward_is_refused(again):
+    """Tests that a layer which saves less or others the second time is named, with a remedy."""
+    runs = iter([lambda x: x.exp().sin(), again])
+    y = run_recomputed(lambda x: next(runs)(x), torch.ones(4, requires_grad=True))
+    with pytest.raises(RuntimeError, match=r"saves .*; let it compute the same each time"):
+        y.sum().backward()
+
+
+def test_autocast_is_as_it_was():
+    """Tests that a layer that ran in a shorter type is recomputed in it."""
+    layer = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    x = torch.ones(2, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = run_recomputed(layer, x)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert x.grad is not None
