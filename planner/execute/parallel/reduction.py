@@ -248,7 +248,7 @@ def _are_plain(grads: Sequence[torch.Tensor]) -> bool:
     return all(type(grad) is torch.Tensor and not grad.is_sparse and grad.is_floating_point() for grad in grads)
 
 
-def _divide(grads: Sequence[torch.Tensor], divisor: float) -> None:
+def _divide(grads: list[torch.Tensor], divisor: float) -> None:
     """All at once where that is known to work: a call each takes the host of a card longer than the card."""
     if grads and _are_plain(grads):
         torch._foreach_div_(grads, divisor)
