@@ -3,7 +3,7 @@
 Such a profile states t = max(h, d) of what the host took to ask and the card to work. h does not change with the
 samples, so it is at most the least t of all sizes, and a t that is longer is the card's. Of others nobody knows whose
 they are: at least half of their sum is somebody's. That leaves a range of predictions for every run, and the records
-suffice where it is narrow: `python -m benchmarks.gpu --again benchmarks/measured/h200`.
+suffice where it is narrow, or the profile tells both apart: `python -m benchmarks.gpu --again benchmarks/measured/h200`.
 """
 
 import json
@@ -88,6 +88,9 @@ def _predict(name: str, profile: ModelProfile, found: dict[str, Any], *, plan: P
         return _play(clocked, plan=plan, recompute="recomputed" in name)
 
     whole = played(lambda time, _: (0, time))
+    if any(cost.host for layer in profile.layers for cost in layer.costs):
+        both = _play(profile_at(profile, found["microbatch_size"]), plan=plan, recompute="recomputed" in name)
+        return Again(name, found["executed_ns"], whole, both, both)
     known = played(lambda time, least: (0, time if time > ALIKE * least else 0))
     most = played(lambda time, least: (least, time))
     return Again(name, found["executed_ns"], whole, max(known, whole // 2), max(whole, most))
