@@ -369,7 +369,7 @@ def _survey(
     host: "HostProcesses",
 ) -> "Findings":
     """I and W are split by the executor's own hand: that is what will run."""
-    from planner.execute.model.timed_layer import make_deferring
+    from planner.execute.model.layer_alone import make_deferring
     from planner.execute.training import training_of
     from profiles.measure.background_load import BusyProcesses, BusyWork
     from profiles.measure.measure_layers import survey_model

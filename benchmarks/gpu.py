@@ -29,7 +29,7 @@ from benchmarks.gpu_models import MODELS, PACED, TINY
 from benchmarks.gpu_orders import race, settle
 from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster, time_launch
 from planner.document import parse_plan
-from planner.execute.model.timed_layer import make_deferring
+from planner.execute.model.layer_alone import make_deferring
 from planner.judge.reading import Reading
 from planner.problem import Options, Problem
 from profiles.load import load_workload

@@ -3,7 +3,7 @@
 Such a profile states t = max(h, d) of what the host took to ask and the card to work. h does not change with the
 samples, so it is at most the least t of all sizes, and a t that is longer is the card's. Of others nobody knows whose
 they are: at least half of their sum is somebody's. That leaves a range of predictions for every run, and the records
-suffice where it is narrow, or the profile tells both apart: `python -m benchmarks.gpu --again benchmarks/measured/h200`.
+suffice where it is narrow, or the profile tells both apart: `python -m benchmarks.gpu --again FOLDER`.
 """
 
 import json

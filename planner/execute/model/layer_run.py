@@ -82,8 +82,8 @@ class ChangingBuffers:
     """
 
     def __init__(self) -> None:
-        self._places: list[_Place] | None = None
-        self._spare: dict[_Place, torch.Tensor] = {}
+        self._places: list[_BufferPlace] | None = None
+        self._spare: dict[_BufferPlace, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
     def copies(self, layer: nn.Module) -> "Copies":
@@ -117,36 +117,38 @@ class ChangingBuffers:
             for place, own in kept:
                 place.owner._buffers[place.name] = own
 
-    def _spare_for(self, place: "_Place", own: torch.Tensor) -> torch.Tensor:
+    def _spare_for(self, place: "_BufferPlace", own: torch.Tensor) -> torch.Tensor:
         spare = self._spare.get(place)
         if spare is None or spare.device != own.device or spare.dtype != own.dtype:
             spare = self._spare[place] = own.clone()
         return spare
 
 
-class _Place(NamedTuple):
-    """Where a buffer is."""
+class _BufferPlace(NamedTuple):
+    """A buffer, by the module that has it and its name there."""
 
     owner: nn.Module
     name: str
 
 
-Copies = Mapping[_Place, torch.Tensor]
+Copies = Mapping[_BufferPlace, torch.Tensor]
 """Buffers as they were."""
 
 _AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 """Exactly these take the averages of the batch in training."""
 
 
-def _places(layer: nn.Module) -> list[_Place]:
-    return [_Place(each, name) for each in layer.modules() for name, own in each._buffers.items() if own is not None]
+def _places(layer: nn.Module) -> list[_BufferPlace]:
+    return [
+        _BufferPlace(each, name) for each in layer.modules() for name, own in each._buffers.items() if own is not None
+    ]
 
 
-def _held(place: _Place) -> torch.Tensor:
+def _held(place: _BufferPlace) -> torch.Tensor:
     held = place.owner._buffers[place.name]
     assert held is not None
     return held
 
 
-def _is_average(place: _Place) -> bool:
+def _is_average(place: _BufferPlace) -> bool:
     return type(place.owner) in _AVERAGING and place.owner.training

@@ -10,16 +10,9 @@ from torch import distributed, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from planner.execute.model.user_code import calling
+from planner.execute.parallel.finite_check import MANY_BYTES, are_finite, queue_finite_check
 from planner.execute.parallel.partial_steps import OptimizerStep
-from planner.execute.parallel.reduction import (
-    MANY_BYTES,
-    StageReduction,
-    Tie,
-    are_finite,
-    clip_gradients,
-    gradients_of,
-    queue_finite_check,
-)
+from planner.execute.parallel.reduction import StageReduction, Tie, clip_gradients, gradients_of
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
 

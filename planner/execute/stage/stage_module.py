@@ -19,7 +19,7 @@ from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
 from planner.execute.model.random_layers import may_draw
-from planner.execute.model.recomputation import run_recomputed
+from planner.execute.model.recomputed_forward import run_recomputed
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple

@@ -23,7 +23,7 @@ from planner.execute import __main__ as main_module  # noqa: E402
 from planner.execute.model.cut.trial_training import run_separately  # noqa: E402
 from planner.execute.model.cut.whole_model import is_compared_here  # noqa: E402
 from planner.execute.model.deferred_init import deferred_init  # noqa: E402
-from planner.execute.model.timed_layer import make_deferring  # noqa: E402
+from planner.execute.model.layer_alone import make_deferring  # noqa: E402
 from planner.execute.run.preparation import prepare  # noqa: E402
 from planner.execute.stage.stage_module import make_layer  # noqa: E402
 from planner.execute.training import Training  # noqa: E402

@@ -7,10 +7,10 @@ from torch import nn
 
 from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun
-from planner.execute.model.recomputation import run_recomputed
+from planner.execute.model.recomputed_forward import run_recomputed
 
 
-class TimedLayer(WeightGradStore):
+class LayerAlone(WeightGradStore):
     """What the layer puts off, and its forward that saves nothing."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -24,8 +24,8 @@ class TimedLayer(WeightGradStore):
         )
 
 
-def make_deferring(module: nn.Module) -> TimedLayer:
+def make_deferring(module: nn.Module) -> LayerAlone:
     """A store of its own for a module whose layers use it from now on."""
-    store = TimedLayer(module)
+    store = LayerAlone(module)
     defer_weight_grads(module, store)
     return store

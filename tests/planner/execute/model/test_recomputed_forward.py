@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun
-from planner.execute.model.recomputation import run_recomputed
+from planner.execute.model.recomputed_forward import run_recomputed
 
 
 class Residual(nn.Module):
@@ -38,7 +38,7 @@ def plainly(layer: nn.Module, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_gradients_are_the_same_bit_by_bit(times: int):
-    """Tests one microbatch, and several that are pending at once, beside plain runs and torch's own."""
+    """Tests that one microbatch, and several that are pending at once, give what plain runs and torch's own give."""
     torch.manual_seed(0)
     layer = Residual()
     state = {name: value.clone() for name, value in layer.state_dict().items()}
@@ -58,7 +58,7 @@ def test_gradients_are_the_same_bit_by_bit(times: int):
 
 
 def test_buffers_that_matter_are_as_they_were():
-    """Tests a layer whose result depends on a buffer that it changes."""
+    """Tests that a layer whose result depends on a buffer that it changes is given the buffer of before."""
 
     class Counting(nn.Module):
         def __init__(self) -> None:
@@ -99,7 +99,7 @@ def test_little_is_saved_and_the_end_is_not_run_again():
 
 
 def test_backward_twice_computes_twice():
-    """Tests a graph that is kept: torch's split of a backward into two passes asks so."""
+    """Tests that a graph that is kept can be asked twice, as torch's split of a backward asks it."""
     x = torch.linspace(0, 1, 5).requires_grad_()
     y = run_recomputed(lambda t: t.exp().sin(), x).sum()
     first, second = (torch.autograd.grad(y, x, retain_graph=True)[0] for _ in range(2))

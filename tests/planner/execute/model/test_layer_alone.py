@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from planner.execute.model.timed_layer import make_deferring
+from planner.execute.model.layer_alone import make_deferring
 
 
 def test_recomputed_weight_gradients_wait():

@@ -34,7 +34,7 @@ class _Forgotten:
         return len(seen) - 1
 
     def unpack(self, number: int) -> torch.Tensor:
-        """The tensor with a number, which is forgotten again: whoever asks twice has it computed twice."""
+        """The tensor with a number, which is forgotten again: asked for twice, it is computed twice."""
         if not self.found or self.found[number] is None:
             self._run_again()
         tensor, self.found[number] = self.found[number], None
