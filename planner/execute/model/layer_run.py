@@ -82,32 +82,36 @@ class ChangingBuffers:
     """
 
     def __init__(self) -> None:
-        self._places: list[_BufferPlace] | None = None
+        self._places: list[_BufferPlace] = []
+        """Of all until it is known which change."""
+        self._is_known = False
         self._spare: dict[_BufferPlace, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
     def copies(self, layer: nn.Module) -> "Copies":
         """Of those that may change now."""
-        places = _places(layer) if self._places is None else self._places
-        return {place: _held(place).clone() for place in places if not _is_average(place)}
+        if not self._is_known:
+            self._places = _places(layer)
+        return {place: _held(place).clone() for place in self._places if not _is_average(place)}
 
     def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
         """Compare with what was there before the first run; a buffer that changed once may do so again.
 
         Gives those that changed, as they were.
         """
-        if self._places is not None:
+        if self._is_known:
             return before
         now = set(_places(layer))
         changed = {p for p, old in before.items() if p not in now or not torch.equal(old, _held(p))}
         self._places = [place for place in now | changed if place in changed or _is_average(place)]
+        self._is_known = True
         return {place: old for place, old in before.items() if place in changed}
 
     @contextmanager
     def put_back(self, before: "Copies") -> Iterator[None]:
         """Copies in the place of the buffers that change, which come back as they are now."""
         kept = []
-        for place in self._places or ():
+        for place in self._places:
             own = _held(place)
             kept.append((place, own))
             place.owner._buffers[place.name] = before[place].clone() if place in before else self._spare_for(place, own)

@@ -30,12 +30,14 @@ class _Forgotten:
     def pack(self, tensor: torch.Tensor) -> int:
         """Its number in place of a tensor."""
         seen = self.seen
+        if self.found:  # a backward inside the forward asked for what was saved until then
+            self.found = []
         seen.append((tensor.shape, tensor.dtype))
         return len(seen) - 1
 
     def unpack(self, number: int) -> torch.Tensor:
         """The tensor with a number, which is forgotten again: asked for twice, it is computed twice."""
-        if not self.found or self.found[number] is None:
+        if number >= len(self.found) or self.found[number] is None:
             self._run_again()
         tensor, self.found[number] = self.found[number], None
         assert tensor is not None
@@ -45,13 +47,15 @@ class _Forgotten:
         """Raises RuntimeError if it saves anything else than before."""
         found, count = list[torch.Tensor | None](), len(self.seen)
 
-        def keep(tensor: torch.Tensor) -> None:
-            found.append(tensor.detach())
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            tensor = tensor.detach()
+            found.append(tensor)
             if len(found) >= count:
                 raise _EndError
+            return tensor
 
         try:
-            with torch.enable_grad(), saved_tensors_hooks(keep, _never):
+            with torch.enable_grad(), saved_tensors_hooks(keep, _as_it_is):
                 self.run(*self.arguments)
         except _EndError:
             pass
@@ -66,8 +70,9 @@ class _Forgotten:
         self.found = found
 
 
-def _never(_: None) -> torch.Tensor:
-    raise RuntimeError("a recomputed forward has no backward of its own")
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    """For a backward inside the forward, which runs again, too."""
+    return tensor
 
 
 def run_recomputed(run: Callable[..., Any], *arguments: torch.Tensor) -> Any:

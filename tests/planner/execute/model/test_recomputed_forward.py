@@ -115,6 +115,28 @@ def test_another_forward_is_refused(again):
         y.sum().backward()
 
 
+def test_a_backward_inside_the_forward():
+    """Tests that a layer that differentiates inside itself gives what it gives plainly, and its averages once."""
+    torch.manual_seed(0)
+    norm, x = nn.BatchNorm1d(3), torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
+
+    def layer(t: torch.Tensor) -> torch.Tensor:
+        y = norm(t).sin()
+        (slope,) = torch.autograd.grad(y.square().sum(), t, create_graph=True)
+        return (y * slope).tanh()
+
+    layer(x).sum().backward()
+    expected = [x.grad.clone(), *(p.grad.clone() for p in norm.parameters())]
+    average, x.grad = norm.running_mean.clone(), None
+    norm.reset_running_stats()
+    norm.zero_grad()
+    module, changing = nn.Module(), ChangingBuffers()
+    module.norm, module.forward = norm, layer
+    run_recomputed(LayerRun(module, changing=changing, exchange=None, store=None, seed=None), x).sum().backward()
+    assert all(map(torch.equal, [x.grad, *(p.grad for p in norm.parameters())], expected))
+    assert torch.equal(norm.running_mean, average)
+
+
 def test_autocast_is_as_it_was():
     """Tests that a layer that ran in a shorter type is recomputed in it."""
     layer = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
