@@ -4,7 +4,7 @@ A model's name goes with the tokens of a sample that it was trained on. Bandwidt
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, read_shape
@@ -76,20 +76,8 @@ def _dense(name: str, sizes: tuple[int, ...], *, is_gated: bool = True) -> Model
 
 def _mixture(name: str, sizes: tuple[int, ...], *, mixture: ExpertShape, latent: LatentAttention | None = None,
              has_windows: bool = False) -> ModelShape:  # fmt: skip
-    blocks, hidden, heads, key_value_heads, head_width, inner, vocabulary = sizes
-    return ModelShape(
-        name=name,
-        blocks=blocks,
-        hidden=hidden,
-        heads=heads,
-        key_value_heads=key_value_heads,
-        head_width=head_width,
-        inner=inner,
-        vocabulary=vocabulary,
-        windows=tuple(128 if block % 2 == 0 else 0 for block in range(blocks)) if has_windows else (),
-        latent=latent,
-        mixture=mixture,
-    )
+    windows = tuple(128 if block % 2 == 0 else 0 for block in range(sizes[0])) if has_windows else ()
+    return replace(_dense(name, sizes), windows=windows, latent=latent, mixture=mixture)
 
 
 _LATENT = LatentAttention(query_rank=1536, key_value_rank=512, rope=64, key=128, value=128)
