@@ -43,7 +43,7 @@ _IMPORT = re.compile(rb"^\s*from (solver_models[.\w]*) import", re.MULTILINE)
 
 
 @register_jitable
-def _refuse_shapes(of_source: Any, of_slice: Any) -> None:
+def _refuse_shapes(_source: Any, _slice: Any) -> None:
     """What does not fit its slice is refused without its shape: to name that, kernels would have to join strings."""
     raise ValueError("cannot assign slice from input of different size")
 
@@ -132,7 +132,7 @@ class _EntryFiles(CompileResultCacheImpl):
     _locator_classes = [_ContentLocator]  # noqa: RUF012
 
     def reduce(self, cres: Any) -> Any:
-        """The function as it is stored: whether it is large, the large ones that it calls, what it defines, its code."""
+        """The function as it is stored: whether it is large, the large ones it calls, what it defines, its code."""
         library = cres.library
         code = library._get_module_for_linking()
         blocks = code.get_function(cres.fndesc.llvm_func_name).blocks

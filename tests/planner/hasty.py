@@ -1,4 +1,5 @@
-"""Plans for tests that ask whether plans are right, not how good: in `make test` a round has a tenth of its work."""
+"""Plans for tests that ask whether plans are right, not how good: in `make test` a round has a tenth of its work, and
+the packing bound of its effort."""
 
 from functools import partial
 
@@ -8,9 +9,13 @@ from planner.planning.planning_params import SearchParams
 from tests.long_runs import shortened
 
 HASTY = shortened(
-    params_with({"multistart.round_ticks": 200_000, "multistart.max_iterations": 2_000}), whole=SearchParams()
+    params_with(
+        {"multistart.round_ticks": 200_000, "multistart.max_iterations": 2_000, "bound.packing_per_s": 150_000}
+    ),
+    whole=SearchParams(),
 )
-"""Anneals of a round take a fifth of a second otherwise, most of what small problems take."""
+"""Anneals of a round take a fifth of a second otherwise, most of what small problems take; the packing bound takes a
+fourth of the rest."""
 
 make_plan = partial(planning.make_plan, params=HASTY)
 make_plans = partial(planning.make_plans, params=HASTY)
