@@ -45,7 +45,7 @@ _IMPORT = re.compile(rb"^\s*from (solver_models[.\w]*) import", re.MULTILINE)
 @register_jitable
 def _refuse_shapes(_source: Any, _slice: Any) -> None:
     """What does not fit its slice is refused without its shape: to name that, kernels would have to join strings."""
-    raise ValueError("cannot assign slice from input of different size")
+    raise ValueError("an array does not fit the slice that it is assigned to; report this")
 
 
 arrayobj.raise_with_shape_context = _refuse_shapes

@@ -82,6 +82,39 @@ def _mixture(name: str, sizes: tuple[int, ...], *, mixture: ExpertShape, latent:
 
 _LATENT = LatentAttention(query_rank=1536, key_value_rank=512, rope=64, key=128, value=128)
 
+_MIXTURES = (
+    _mixture(
+        "qwen3-30b-a3b", (48, 2048, 32, 4, 128, 6144, 151936), mixture=ExpertShape(experts=128, chosen=8, inner=768)
+    ),
+    _mixture(
+        "qwen3-235b-a22b", (94, 4096, 64, 4, 128, 12288, 151936), mixture=ExpertShape(experts=128, chosen=8, inner=1536)
+    ),
+    _mixture(
+        "mixtral-8x7b", (32, 4096, 32, 8, 128, 14336, 32000), mixture=ExpertShape(experts=8, chosen=2, inner=14336)
+    ),
+    _mixture(
+        "mixtral-8x22b", (56, 6144, 48, 8, 128, 16384, 32000), mixture=ExpertShape(experts=8, chosen=2, inner=16384)
+    ),
+    _mixture(
+        "deepseek-v3",
+        (61, 7168, 128, 128, 128, 18432, 129280),
+        mixture=ExpertShape(experts=256, chosen=8, inner=2048, shared_inner=2048, dense_layers=3),
+        latent=_LATENT,
+    ),
+    _mixture(
+        "gpt-oss-20b",
+        (24, 2880, 64, 8, 64, 2880, 201088),
+        mixture=ExpertShape(experts=32, chosen=4, inner=2880),
+        has_windows=True,
+    ),
+    _mixture(
+        "gpt-oss-120b",
+        (36, 2880, 64, 8, 64, 2880, 201088),
+        mixture=ExpertShape(experts=128, chosen=4, inner=2880),
+        has_windows=True,
+    ),
+)
+
 MODELS: dict[str, tuple[ModelShape, int]] = {
     shape.name: (shape, sequence)
     for sequence, shape in (
@@ -94,65 +127,7 @@ MODELS: dict[str, tuple[ModelShape, int]] = {
         (4096, _dense("qwen3-8b", (36, 4096, 32, 8, 128, 12288, 151936))),
         (4096, _dense("qwen3-32b", (64, 5120, 64, 8, 128, 25600, 151936))),
         (2048, _dense("gpt3-175b", (96, 12288, 96, 96, 128, 49152, 51200), is_gated=False)),
-        (
-            4096,
-            _mixture(
-                "qwen3-30b-a3b",
-                (48, 2048, 32, 4, 128, 6144, 151936),
-                mixture=ExpertShape(experts=128, chosen=8, inner=768),
-            ),
-        ),
-        (
-            4096,
-            _mixture(
-                "qwen3-235b-a22b",
-                (94, 4096, 64, 4, 128, 12288, 151936),
-                mixture=ExpertShape(experts=128, chosen=8, inner=1536),
-            ),
-        ),
-        (
-            4096,
-            _mixture(
-                "mixtral-8x7b",
-                (32, 4096, 32, 8, 128, 14336, 32000),
-                mixture=ExpertShape(experts=8, chosen=2, inner=14336),
-            ),
-        ),
-        (
-            4096,
-            _mixture(
-                "mixtral-8x22b",
-                (56, 6144, 48, 8, 128, 16384, 32000),
-                mixture=ExpertShape(experts=8, chosen=2, inner=16384),
-            ),
-        ),
-        (
-            4096,
-            _mixture(
-                "deepseek-v3",
-                (61, 7168, 128, 128, 128, 18432, 129280),
-                mixture=ExpertShape(experts=256, chosen=8, inner=2048, shared_inner=2048, dense_layers=3),
-                latent=_LATENT,
-            ),
-        ),
-        (
-            4096,
-            _mixture(
-                "gpt-oss-20b",
-                (24, 2880, 64, 8, 64, 2880, 201088),
-                mixture=ExpertShape(experts=32, chosen=4, inner=2880),
-                has_windows=True,
-            ),
-        ),
-        (
-            4096,
-            _mixture(
-                "gpt-oss-120b",
-                (36, 2880, 64, 8, 64, 2880, 201088),
-                mixture=ExpertShape(experts=128, chosen=4, inner=2880),
-                has_windows=True,
-            ),
-        ),
+        *((4096, shape) for shape in _MIXTURES),
     )
 }
 """By name: the shape, and the tokens of a sample."""
