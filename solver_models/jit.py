@@ -26,6 +26,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import trigger_event
 from numba.core.runtime.nrt import rtsys
+from numba.extending import register_jitable
+from numba.np import arrayobj
 
 _CONFIG: Any = numba.config
 _CONFIG.LOOP_VECTORIZE = 0
@@ -38,6 +40,15 @@ seconds, in 238 if every one is copied; at 60 in as many, and plays per second a
 _LLVM: Any = llvm
 _NOTHING: Any = _LLVM.parse_assembly("")
 _IMPORT = re.compile(rb"^\s*from (solver_models[.\w]*) import", re.MULTILINE)
+
+
+@register_jitable
+def _refuse_shapes(_source: Any, _slice: Any) -> None:
+    """What does not fit its slice is refused without its shape: to name that, kernels would have to join strings."""
+    raise ValueError("an array does not fit the slice that it is assigned to; report this")
+
+
+arrayobj.raise_with_shape_context = _refuse_shapes
 
 
 @cache
@@ -121,22 +132,27 @@ class _EntryFiles(CompileResultCacheImpl):
     _locator_classes = [_ContentLocator]  # noqa: RUF012
 
     def reduce(self, cres: Any) -> Any:
-        """The function as it is stored: whether it is large, the large ones that it calls, its code."""
-        code = cres.library._get_module_for_linking()
+        """The function as it is stored: whether it is large, the large ones it calls, what it defines, its code."""
+        library = cres.library
+        code = library._get_module_for_linking()
         blocks = code.get_function(cres.fndesc.llvm_func_name).blocks
-        cres.library.is_large = sum(1 for block in blocks for _ in block.instructions) > MOST_TAKEN_IN
+        library.is_large = sum(1 for block in blocks for _ in block.instructions) > MOST_TAKEN_IN
         missing = [each.name for each in code.functions if each.is_declaration]
         called = {name: _callees[name][0] for name in missing if name in _callees}
-        return cres.library.is_large, called, super().reduce(cres)  # type: ignore[no-untyped-call]
+        defined = {each.name for each in code.functions if not each.is_declaration}
+        if library.is_large:  # nobody takes it in: of its code only the machine's is stored
+            library._shared_module = _NOTHING
+        return library.is_large, called, defined, super().reduce(cres)  # type: ignore[no-untyped-call]
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
         """The function from what is stored; None, so that it is compiled again, if one that it calls is missing."""
-        is_large, called, reduced = payload
+        is_large, called, defined, reduced = payload
         for symbol, callee in called.items():
             if symbol not in _callees:
                 callee.load(target_context)
             if symbol not in _callees:
                 return None
+        target_context.codegen()._engine._defined_symbols |= defined
         found = super().rebuild(target_context, reduced)  # type: ignore[no-untyped-call]
         found.library.is_large = is_large
         return found
@@ -184,7 +200,6 @@ class _EntryCache(FunctionCache):
         if library.is_large:
             callee = _Callee(self._py_func.__module__, self._py_func.__qualname__, self._has_door, sig)
             _callees[compiled.fndesc.llvm_func_name] = callee, library
-            library._shared_module = _NOTHING
 
     def _load(self, sig: Any, target_context: Any) -> Any:
         return self.load_own(sig, target_context)

@@ -37,7 +37,7 @@ SHARE = "--share"
 POLL_EVERY_S = 0.1
 """Seconds between two looks for a core to compile on."""
 
-FEW_COLLECTIONS = 50_000
+FEW_COLLECTIONS = 200_000
 """Objects between two collections of garbage: at 700, Python's own, they take a twentieth of the time to compile."""
 
 

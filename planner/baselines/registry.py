@@ -72,6 +72,8 @@ class Baseline:
     """Why there is no plan, in a phrase."""
     lacks_room: bool = False
     """Whether that is for lack of memory."""
+    played: tuple[Plan, Timeline] | None = None
+    """A plan and its timeline, known from the choice among twins; not of use for another plan than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ def make_baselines(problem: Problem, costs: CostModel, *, has_time: HasTime = al
     for baseline in _with_recomputation(problem, maker, has_time=has_time):
         sharded = _with_sharding(problem, baseline)
         if sharded is None or problem.options.shard_optimizer != "always":
-            yield baseline
+            yield replace(baseline, played=maker.played)
         if sharded is not None:
             yield sharded
 
@@ -291,6 +293,8 @@ class _Maker:
         self.costs, self.has_time = costs, has_time
         self.stages = cache(self._make_stages)
         self.pipeline = cache(self._make_pipeline)
+        self.played: tuple[Plan, Timeline] | None = None
+        """The last plan that was the best of twins."""
 
     def make_data_parallel(self, *, recompute: bool = False) -> Plan:
         stages = make_replicated_stage(self.costs)
@@ -317,13 +321,15 @@ class _Maker:
             require_time(always if method.is_always_played else self.has_time)
             other = make_plan(self.costs, plan.stages, device_orders=method.order(twin))
             plans.setdefault(tuple(other.schedule.items()), other)
-        return min(plans.values(), key=self._objective) if len(plans) > 1 else plan
+        if len(plans) == 1:
+            return plan
+        played = [(each, simulate(self.costs.problem, each, costs=self.costs)) for each in plans.values()]
+        self.played = min(played, key=lambda one: self._objective(one[1]))
+        return self.played[0]
 
-    def _objective(self, plan: Plan) -> tuple[bool, int]:
+    def _objective(self, timeline: Timeline) -> tuple[bool, int]:
         problem = self.costs.problem
-        timeline = simulate(problem, plan, costs=self.costs)
-        is_too_much = _fullest(problem, timeline)[1] > 1
-        return is_too_much, timeline.span_ns if problem.options.objective == "span" else timeline.makespan_ns
+        return _fullest(problem, timeline)[1] > 1, timeline.objective_ns(problem.options.objective)
 
     def may_depend_on_transfers(self, method: Method, *, has_time: HasTime) -> bool:
         """Whether counting transfers changes the stages, as far as the method has any; else it is no other baseline.
@@ -351,8 +357,9 @@ def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> 
     """Play a baseline; its row for the evidence, and its timeline if it has a plan."""
     if baseline.plan is None:
         return BaselineResult(name=baseline.name, makespan_ns=None, note=baseline.note), None
+    known = baseline.played if baseline.played is not None and baseline.played[0] is baseline.plan else None
     try:
-        timeline = simulate(problem, baseline.plan, costs=costs)
+        timeline = known[1] if known is not None else simulate(problem, baseline.plan, costs=costs)
     except OutOfRangeError as reason:
         return BaselineResult(name=baseline.name, makespan_ns=None, note=str(reason)), None
     device, fraction = _fullest(problem, timeline)

@@ -7,6 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 
 from solver_models import jit
@@ -189,3 +191,18 @@ def test_a_large_function_is_compiled_once(tmp_path: Path):
         lost[0].unlink()
         assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 0, 1)"
         assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 1, 0)"
+
+
+def test_what_does_not_fit_its_slice_is_refused():
+    """Tests that compiled code assigns an array to a slice of its shape and refuses another, joining no strings."""
+
+    @numba.njit
+    def put(row, values):
+        row[:2] = values
+
+    row = np.zeros(3)
+    put(row, np.ones(2))
+    assert row.tolist() == [1, 1, 0]
+    with pytest.raises(ValueError, match="does not fit the slice"):
+        put(row, np.ones(3))
+    assert "unicode" not in next(iter(put.inspect_llvm().values()))

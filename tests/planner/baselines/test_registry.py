@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.baselines.registry import Baseline, make_baselines, play_baseline
 from planner.layout.costs import CostModel
+from planner.plan import BaselineResult
 from planner.problem import Options, PinnedLayer, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
@@ -234,3 +235,20 @@ def test_what_breaks_the_memory_is_reported():
     assert (row.fits_memory, row.peak_fraction, row.note) == (False, 4.0, "needs 4.00 x the memory of d0")
     row, _ = play_baseline(problem, baselines(problem)["1F1B (even layers)"], costs=costs)
     assert (row.fits_memory, row.peak_fraction, row.note) == (True, 1.0, "")
+
+
+def test_what_the_choice_among_twins_has_played_counts_for_that_plan_alone():
+    """Tests that its timeline gives the row of a fresh play, and none to another plan of the same baseline."""
+    problem = random_problem(Random(11))
+    costs = CostModel(problem)
+    made = list(make_baselines(problem, costs))
+    known = [each for each in made if each.played is not None and each.played[0] is each.plan]
+    assert known
+    for each in known:
+        assert play_baseline(problem, each, costs=costs)[0] == played_anew(problem, each)
+    other = replace(next(each for each in made if each.plan is not None), played=known[0].played)
+    assert play_baseline(problem, other, costs=costs)[0] == played_anew(problem, other)
+
+
+def played_anew(problem: Problem, baseline: Baseline) -> BaselineResult:
+    return play_baseline(problem, replace(baseline, played=None), costs=CostModel(problem))[0]
