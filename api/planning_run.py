@@ -19,7 +19,6 @@ from planner.progress import Limits
 
 if TYPE_CHECKING:
     from api.dask_workers import DaskWorkers
-    from planner.decisions.price.front import ParetoFront
     from planner.planning import SearchParams
     from planner.planning.runs.run import PlanningOptions
     from planner.replanning.transition import Transition
@@ -97,15 +96,6 @@ def run_plan(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
     )
     return plan, summary if target is None else replace(summary, target=target.name)
-
-
-def run_pareto(problem: Question, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
-    """The front of time and money found under `effort`; raises as `make_pareto` does, or KeyboardInterrupt."""
-    with Reporter(console, effort.style) as reporter, _attended(problem, effort, reporter=reporter) as how:
-        from planner.planning import make_pareto
-
-        how["target"] = target
-        return make_pareto(problem, **how)
 
 
 @contextmanager

@@ -14,5 +14,4 @@ HASTY = shortened(
 
 make_plan = partial(planning.make_plan, params=HASTY)
 make_plans = partial(planning.make_plans, params=HASTY)
-make_pareto = partial(planning.make_pareto, params=HASTY)
 """As the planner's, but for these parameters where none are given."""
