@@ -63,7 +63,7 @@ def find_sheet(gpu: str) -> GpuSheet:
 def _shape(name: str, sizes: tuple[int, ...], **more: Any) -> ModelShape:
     """Sizes: blocks, hidden, heads of queries and of keys, head width, inner width, vocabulary."""
     fields = ("blocks", "hidden", "heads", "key_value_heads", "head_width", "inner", "vocabulary")
-    return ModelShape(name=name, **dict(zip(fields, sizes, strict=True)), **more)
+    return ModelShape(name=name, **(dict(zip(fields, sizes, strict=True)) | more))
 
 
 def _experts(experts: int, chosen: int, inner: int, **more: int) -> ExpertShape:
