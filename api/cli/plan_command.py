@@ -198,16 +198,20 @@ def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: De
 
 def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":
     from api.planning_run import Effort
+    from planner.progress import Limits
 
     return Effort(
-        time_limit_s=limits.time_limit,
-        gap=limits.gap,
-        seed=limits.seed,
-        max_rounds=limits.max_rounds,
-        patience=limits.patience,
-        threads=limits.threads,
-        method=limits.method,
-        solver=limits.solver,
+        limits=Limits(
+            time_limit_s=limits.time_limit,
+            gap=limits.gap or 0.0,
+            seed=limits.seed,
+            max_rounds=limits.max_rounds,
+            patience=limits.patience,
+            threads=limits.threads,
+            method=limits.method,  # type: ignore[arg-type]
+            solver=limits.solver,
+        ),
+        wants_gap=limits.gap is not None,
         workers=limits.workers,
         params=_search_params(limits.search_param) if limits.search_param else None,
         style=style,

@@ -29,6 +29,7 @@ from planner.launch.launch_job import LaunchSubmission
 from planner.launch.rank_mapping import place_ranks
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.progress import Limits
 from planner.replanning.migration import Recipe, render_recipe
 from profiles.workload import dump_cluster
 
@@ -279,7 +280,7 @@ def plan_rest(
     launch: Launch, *, plan: Plan, problem: Problem, lost: Sequence[str], params: HealParams, console: Console
 ) -> Replanned:
     """A plan for what is left, by what its iterations and the restoring of its state take together."""
-    effort = Effort(time_limit_s=params.search_s, gap=None, seed=params.seed, style="quiet")
+    effort = Effort(limits=Limits(time_limit_s=params.search_s, seed=params.seed), style="quiet")
     rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not _keeps_copies(launch))
     steps = argument_after("--steps", launch.job.program) or ""
     if steps.isdecimal():
