@@ -243,7 +243,7 @@ def _bound(kind: str, value: int, **fields: Any) -> Bound:
     return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **fields})
 
 
-def _better(best: Bound, kind: str, value: int, **fields: Any) -> Bound:
+def _better(best: Bound, kind: str, *, value: int, **fields: Any) -> Bound:
     """A bound of the kind, if it is above the best so far."""
     return _bound(kind, value, **fields) if value > best.value_ns else best
 
@@ -262,7 +262,7 @@ def _share(
     found = make_bound(
         rest, CostModel(rest), time_limit_s=seconds, make_covering=make, has_time=has_time, params=params
     )
-    return _better(best, "shared", shared_layers.busy_ns(least) + found.value_ns, rest=found.certificate)
+    return _better(best, "shared", value=shared_layers.busy_ns(least) + found.value_ns, rest=found.certificate)
 
 
 _COUNTED: dict[str, Any] = {"counting": counting, "loop": loop_bound}
@@ -369,7 +369,7 @@ def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
     for probes in (0, windows.count_probes(times, seconds=seconds, steps=_PROBE_STEPS)):
         steps = _PROBE_STEPS if probes else _STEPS
         value = windows.raise_bound(times, best.value_ns, steps=steps, probes=probes)
-        best = _better(best, "windows", value, probes=probes)
+        best = _better(best, "windows", value=value, probes=probes)
     return best
 
 
@@ -392,7 +392,7 @@ def _raise_bound(
     effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
     steps = min(_STEPS, int(min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S / effort))
     value = pipeline_bound.raise_bound(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
-    return _better(best, "pipeline", value, price=asdict(price))
+    return _better(best, "pipeline", value=value, price=asdict(price))
 
 
 def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTime, reached: int | None) -> Bound:
@@ -400,7 +400,7 @@ def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTim
     if not group_counts.applies_to(least):
         return best
     value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
-    return _better(best, "groups", value)
+    return _better(best, "groups", value=value)
 
 
 def _bound_by_classes(
@@ -827,7 +827,7 @@ def _given_stages(problem: Problem) -> tuple[Stage, ...]:
     return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
 
 
-class _Kind(NamedTuple):
+class _CertificateKind(NamedTuple):
     """How a certificate of a kind is checked."""
 
     derive: Callable[[Least, Mapping[str, Any]], int]
@@ -837,26 +837,26 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "work": _Kind(_work, ("weights",)),
-    "host": _Kind(lambda least, _: host.host_bound(least) + least.problem.profile.optimizer_ns),
-    "recomputation": _Kind(_recomputation, ("weights", "memory_price"), recompute_bound.applies_to),
-    "layer": _Kind(lambda least, it: paths.layer_bound(least, _layer_number(least, it)), ("layer",)),
-    "path": _Kind(lambda least, _: paths.path_bound(least)),
-    "pipeline": _Kind(_pipeline, ("price",)),
-    "schedule": _Kind(_schedule),
-    "windows": _Kind(_windows, ("probes",)),
-    time_indexed.KIND: _Kind(
+    "work": _CertificateKind(_work, ("weights",)),
+    "host": _CertificateKind(lambda least, _: host.host_bound(least) + least.problem.profile.optimizer_ns),
+    "recomputation": _CertificateKind(_recomputation, ("weights", "memory_price"), recompute_bound.applies_to),
+    "layer": _CertificateKind(lambda least, it: paths.layer_bound(least, _layer_number(least, it)), ("layer",)),
+    "path": _CertificateKind(lambda least, _: paths.path_bound(least)),
+    "pipeline": _CertificateKind(_pipeline, ("price",)),
+    "schedule": _CertificateKind(_schedule),
+    "windows": _CertificateKind(_windows, ("probes",)),
+    time_indexed.KIND: _CertificateKind(
         _time_indexed, ("cell_ns", "multipliers"), lambda least: time_indexed.applies_to(least.problem)
     ),
-    "groups": _Kind(_groups, (), group_counts.applies_to),
-    "classes": _Kind(_classes, ("classes",), classes_bound.applies_to),
-    "packing": _Kind(_packing, ("cases",), packing.applies_to),
-    "counting": _Kind(_counting, ("unit", "special"), counting.applies_to),
-    "loop": _Kind(_counting, ("ways",), loop_bound.applies_to),
-    "cuts": _Kind(_counting, ("effort",), cuts_bound.applies_to),
-    "refutation": _Kind(_refutation, refutation.FIELDS),
-    "shared": _Kind(_shared, ("rest",), lambda least: bool(shared_layers.shared_layers(least.problem))),
-    "rounded": _Kind(_rounded, ("tolerance", "rest")),
+    "groups": _CertificateKind(_groups, (), group_counts.applies_to),
+    "classes": _CertificateKind(_classes, ("classes",), classes_bound.applies_to),
+    "packing": _CertificateKind(_packing, ("cases",), packing.applies_to),
+    "counting": _CertificateKind(_counting, ("unit", "special"), counting.applies_to),
+    "loop": _CertificateKind(_counting, ("ways",), loop_bound.applies_to),
+    "cuts": _CertificateKind(_counting, ("effort",), cuts_bound.applies_to),
+    "refutation": _CertificateKind(_refutation, refutation.FIELDS),
+    "shared": _CertificateKind(_shared, ("rest",), lambda least: bool(shared_layers.shared_layers(least.problem))),
+    "rounded": _CertificateKind(_rounded, ("tolerance", "rest")),
 }
 
 _LISTED = {"listed work": ("weights",), "listed layer": ("layer",), "listed path": (), "dealt": ()}

@@ -66,7 +66,7 @@ def _shape(name: str, sizes: tuple[int, ...], **more: Any) -> ModelShape:
     return ModelShape(name=name, **(dict(zip(fields, sizes, strict=True)) | more))
 
 
-def _experts(experts: int, chosen: int, inner: int, **more: int) -> ExpertShape:
+def _experts(experts: int, chosen: int, *, inner: int, **more: int) -> ExpertShape:
     return ExpertShape(experts=experts, chosen=chosen, inner=inner, **more)
 
 
@@ -76,7 +76,7 @@ def _windows(blocks: int) -> tuple[int, ...]:
 
 
 _LATENT = LatentAttention(query_rank=1536, key_value_rank=512, rope=64, key=128, value=128)
-_DEEPSEEK = _experts(256, 8, 2048, shared_inner=2048, dense_layers=3)
+_DEEPSEEK = _experts(256, 8, inner=2048, shared_inner=2048, dense_layers=3)
 
 MODELS: dict[str, tuple[ModelShape, int]] = {
     shape.name: (shape, sequence)
@@ -90,14 +90,14 @@ MODELS: dict[str, tuple[ModelShape, int]] = {
         (4096, _shape("qwen3-8b", (36, 4096, 32, 8, 128, 12288, 151936))),
         (4096, _shape("qwen3-32b", (64, 5120, 64, 8, 128, 25600, 151936))),
         (2048, _shape("gpt3-175b", (96, 12288, 96, 96, 128, 49152, 51200), is_gated=False)),
-        (4096, _shape("qwen3-30b-a3b", (48, 2048, 32, 4, 128, 6144, 151936), mixture=_experts(128, 8, 768))),
-        (4096, _shape("qwen3-235b-a22b", (94, 4096, 64, 4, 128, 12288, 151936), mixture=_experts(128, 8, 1536))),
-        (4096, _shape("mixtral-8x7b", (32, 4096, 32, 8, 128, 14336, 32000), mixture=_experts(8, 2, 14336))),
-        (4096, _shape("mixtral-8x22b", (56, 6144, 48, 8, 128, 16384, 32000), mixture=_experts(8, 2, 16384))),
+        (4096, _shape("qwen3-30b-a3b", (48, 2048, 32, 4, 128, 6144, 151936), mixture=_experts(128, 8, inner=768))),
+        (4096, _shape("qwen3-235b-a22b", (94, 4096, 64, 4, 128, 12288, 151936), mixture=_experts(128, 8, inner=1536))),
+        (4096, _shape("mixtral-8x7b", (32, 4096, 32, 8, 128, 14336, 32000), mixture=_experts(8, 2, inner=14336))),
+        (4096, _shape("mixtral-8x22b", (56, 6144, 48, 8, 128, 16384, 32000), mixture=_experts(8, 2, inner=16384))),
         (4096, _shape("deepseek-v3", (61, 7168, 128, 128, 128, 18432, 129280), mixture=_DEEPSEEK, latent=_LATENT)),
-        (4096, _shape("gpt-oss-20b", (24, 2880, 64, 8, 64, 2880, 201088), mixture=_experts(32, 4, 2880),
+        (4096, _shape("gpt-oss-20b", (24, 2880, 64, 8, 64, 2880, 201088), mixture=_experts(32, 4, inner=2880),
                       windows=_windows(24))),
-        (4096, _shape("gpt-oss-120b", (36, 2880, 64, 8, 64, 2880, 201088), mixture=_experts(128, 4, 2880),
+        (4096, _shape("gpt-oss-120b", (36, 2880, 64, 8, 64, 2880, 201088), mixture=_experts(128, 4, inner=2880),
                       windows=_windows(36))),
     )
 }  # fmt: skip

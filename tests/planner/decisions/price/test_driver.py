@@ -1,4 +1,4 @@
-"""The plan that costs least, the front of time and money, and what is said of them."""
+"""The plan that costs least, and what is said of it."""
 
 from dataclasses import replace
 from typing import Any
