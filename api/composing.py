@@ -1,6 +1,6 @@
 """Workloads put together from measured tables: what the command line asks for, and what it shows."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from api.failures import InputError
@@ -11,52 +11,45 @@ from profiles.estimates.operations import Dtype
 from profiles.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composition:
-    """Model, GPUs, degrees and sizes to compose a workload of."""
+def compose_workload(
+    *,
+    model: str | None,
+    gpu: str | None,
+    tensor_parallel: str,
+    dtype: Dtype,
+    microbatch_size: str,
+    sequence: int,
+    hosts: str | None,
+) -> tuple[Workload, tuple[Figure, ...]]:
+    """The workload and the figures it was made of; raises InputError that lists what there is.
 
-    model: str | None
-    """A short name, one on Hugging Face that the package has, or the path of a config.json."""
-    gpu: str | None
-    """Device types with commas between."""
-    tensor_parallel: str
-    """Degrees with commas between, numbers or by name: `1,4,tensor=2+context=2`."""
-    dtype: Dtype
-    """Of products in blocks."""
-    microbatch_size: str
-    """Samples with commas between, the profile's own first."""
-    sequence: int
-    """Tokens of a sample."""
-    hosts: str | None
-    """Hosts of each device type with commas between; None: no cluster is made."""
-
-
-def compose_workload(wanted: Composition) -> tuple[Workload, tuple[Figure, ...]]:
-    """The workload and the figures it was made of; raises InputError that lists what there is."""
+    Lists with commas between are `gpu`, `tensor_parallel` (`1,4,tensor=2+context=2`), `microbatch_size` (the profile's
+    own first) and `hosts` (of each type; None: no cluster is made).
+    """
     from api.inputs import reading
     from profiles.importers.aiconfigurator.rates import MeasuredRates
     from profiles.importers.aiconfigurator.tables import find_package
     from profiles.importers.aiconfigurator.workloads import find_shape
 
-    if wanted.sequence < 1:
-        raise InputError(f"--sequence {wanted.sequence}: give the tokens of a sample, 1 or more")
+    if sequence < 1:
+        raise InputError(f"--sequence {sequence}: give the tokens of a sample, 1 or more")
     with reading():
         package = find_package()
-        if wanted.model is None or wanted.gpu is None:
+        if model is None or gpu is None:
             raise InputError(_what_there_is(package.gpus))
-        gpus = [package.find_gpu(name.strip()) for name in wanted.gpu.split(",")]
-        rates = [MeasuredRates(package=package, gpu=gpu) for gpu in dict.fromkeys(gpus)]
+        gpus = [package.find_gpu(name.strip()) for name in gpu.split(",")]
+        rates = [MeasuredRates(package=package, gpu=name) for name in dict.fromkeys(gpus)]
         profile, figures = compose(
             CompositionQuestion(
-                shape=find_shape(package, wanted.model),
+                shape=find_shape(package, model),
                 rates=rates,
-                sequence=wanted.sequence,
-                sizes=_numbers(wanted.microbatch_size, option="--microbatch-size"),
-                degrees=_degrees(wanted.tensor_parallel),
-                dtype=wanted.dtype,
+                sequence=sequence,
+                sizes=_numbers(microbatch_size, option="--microbatch-size"),
+                degrees=_degrees(tensor_parallel),
+                dtype=dtype,
             )
         )
-        cluster = None if wanted.hosts is None else _cluster(package, gpus, hosts=wanted.hosts)
+        cluster = None if hosts is None else _cluster(package, gpus, hosts=hosts)
     workload = Workload(profile=profile, cluster=cluster)
     if cluster is not None:
         note = "The cluster's bandwidths and memory are those of the sheets; its reserve is assumed."

@@ -19,7 +19,6 @@ from planner.progress import Limits
 
 if TYPE_CHECKING:
     from api.dask_workers import DaskWorkers
-    from planner.decisions.price.front import ParetoFront
     from planner.planning import SearchParams
     from planner.planning.runs.run import PlanningOptions
     from planner.replanning.transition import Transition
@@ -27,26 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Limits, seed, method and reporting of a planning run."""
+    """Limits and reporting of a planning run."""
 
-    time_limit_s: float
-    """Wall-clock limit."""
-    gap: float | None
-    """Fraction at which the search stops, 0 to 1; None: not by the gap."""
-    seed: int
-    """Seed of every random choice."""
+    limits: Limits
+    """When it stops, its seed and its method."""
     style: ReportStyle
     """A live line, plain lines, JSON or nothing."""
-    max_rounds: int | None = None
-    """Deterministic limit, if one was given."""
-    patience: int | None = None
-    """Rounds without a better plan that end the search, if a number was given."""
-    threads: int | None = None
-    """Threads that search at once, if a number was given."""
-    method: str = "auto"
-    """Who looks for plans (`planner.progress.Method`)."""
-    solver: str | None = None
-    """The solver of `ilp`, if one was named."""
+    wants_gap: bool = False
+    """Whether a gap was asked for, be it 0."""
     workers: str | None = None
     """Where tasks of the search are done: a Dask scheduler, or so many processes of this machine."""
     top: int = 1
@@ -55,27 +42,13 @@ class Effort:
     """What steers the search, where it is not the default."""
 
     @property
-    def limits(self) -> Limits:
-        """The limits of a planning run with this effort."""
-        return Limits(
-            time_limit_s=self.time_limit_s,
-            gap=self.gap or 0.0,
-            seed=self.seed,
-            max_rounds=self.max_rounds,
-            patience=self.patience,
-            threads=self.threads,
-            method=self.method,  # type: ignore[arg-type]
-            solver=self.solver,
-        )
-
-    @property
     def needs_complete_model(self) -> bool:
         """Whether a solver gets one model of everything, which is not there for every problem."""
-        return self.method in ("cp-sat", "ilp")
+        return self.limits.method in ("cp-sat", "ilp")
 
     def is_missed_by(self, plan: Plan) -> bool:
         """Whether a gap was asked for that the plan does not reach."""
-        return self.gap is not None and plan.evidence is not None and plan.evidence.objective_gap > self.gap
+        return self.wants_gap and plan.evidence is not None and plan.evidence.objective_gap > self.limits.gap
 
 
 def run_plan(
@@ -97,15 +70,6 @@ def run_plan(
         elapsed_s=reporter.elapsed_s, first_plan_s=reporter.first_plan_s, top=effort.top, others=tuple(others)
     )
     return plan, summary if target is None else replace(summary, target=target.name)
-
-
-def run_pareto(problem: Question, effort: Effort, *, console: Console, target: Target | None = None) -> "ParetoFront":
-    """The front of time and money found under `effort`; raises as `make_pareto` does, or KeyboardInterrupt."""
-    with Reporter(console, effort.style) as reporter, _attended(problem, effort, reporter=reporter) as how:
-        from planner.planning import make_pareto
-
-        how["target"] = target
-        return make_pareto(problem, **how)
 
 
 @contextmanager
@@ -135,8 +99,9 @@ def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Itera
 
 def _limits_left(effort: Effort, reporter: Reporter) -> Limits:
     """Importing the solvers belongs to the time that the caller waits."""
-    left_s = max(effort.time_limit_s - reporter.elapsed_s, effort.time_limit_s / 2)
-    return effort.limits if effort.max_rounds is not None else replace(effort.limits, time_limit_s=left_s)
+    limits = effort.limits
+    left_s = max(limits.time_limit_s - reporter.elapsed_s, limits.time_limit_s / 2)
+    return limits if limits.max_rounds is not None else replace(limits, time_limit_s=left_s)
 
 
 @contextmanager

@@ -165,21 +165,14 @@ def question_of_workload(workload: Workload, options: Options) -> Question:
             microbatch_sizes=workload.microbatch_sizes,
             options=options,
         )
-    if workload.microbatches is not None:
-        return Problem(
-            profile=workload.profile,
-            cluster=workload.cluster,
-            num_microbatches=len(workload.microbatches),
-            options=options,
-            microbatches=workload.microbatches,
-        )
-    if workload.num_microbatches is None:
+    if workload.microbatches is None and workload.num_microbatches is None:
         raise ValueError(f"{workload.profile.name}: num_microbatches is missing; add it, or global_batch_size")
     return Problem(
         profile=workload.profile,
         cluster=workload.cluster,
-        num_microbatches=workload.num_microbatches,
+        num_microbatches=workload.num_microbatches or len(workload.microbatches or ()),
         options=options,
+        microbatches=workload.microbatches,
     )
 
 

@@ -23,6 +23,7 @@ ENTRY_POINTS = (
     "planner.decisions.max_active_stages.option",
     "planner.decisions.offload.move",
     "planner.decisions.offload.option",
+    "planner.decisions.price.driver",
     "planner.decisions.price.option",
     "planner.decisions.recompute",
     "planner.decisions.recompute_in_turn",

@@ -106,7 +106,7 @@ def _import_tables(
     files: _ImportFiles,
 ) -> None:
     """A model put together from measured tables."""
-    from api.composing import Composition, compose_workload, render_composition, summarise_composition
+    from api.composing import compose_workload, render_composition, summarise_composition
     from api.inputs import reading, rename_device_type
     from profiles.load import load_cluster
     from profiles.workload import dump_workload
@@ -115,7 +115,7 @@ def _import_tables(
         raise InputError("--cluster and --hosts both name the devices; give one of them")
     if batch.num_microbatches is not None and batch.global_batch is not None:
         raise InputError("--num-microbatches and --global-batch both state the size of an iteration; give one of them")
-    workload, figures = compose_workload(Composition(**composed._asdict()))
+    workload, figures = compose_workload(**composed._asdict())
     with reading():
         if cluster is not None:
             workload = replace(workload, cluster=load_cluster(cluster))

@@ -66,13 +66,7 @@ class _HealOptions(NamedTuple):
     json: arg.Json = False
 
     def attend(
-        self,
-        plan: str,
-        launch: "Launch",
-        *,
-        cluster: str | None,
-        start: "Callable[[Launch], JobAttempt]",
-        is_remote: bool = False,
+        self, plan: str, launch: "Launch", *, cluster: str | None, start: "Callable[[Launch], JobAttempt]"
     ) -> NoReturn:
         """Stay with the job until it ends for good; exits with its code."""
         from api.inputs import require_limits, require_storage_rate
@@ -84,7 +78,6 @@ class _HealOptions(NamedTuple):
             most_heals=self.heals,
             search_s=self.heal_time_limit,
             bytes_per_s=self.storage_rate * 1e9,
-            is_remote=is_remote,
         )
         console = make_console(is_report=False)
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the job on its way
@@ -103,7 +96,7 @@ def _tell(line: str) -> None:
     print(f"pipeplan: {line}", file=sys.stderr, flush=True)
 
 
-_USUAL = ("plan", "program", "dry_run", "folder", "json", "cluster", "name", "host", "python", "heal")
+_USUAL = ("plan", "program", "dry_run", "folder", "cluster", "name", "host", "python")
 """Parameters that the help of every launcher shows."""
 
 
@@ -139,7 +132,7 @@ class _PodOptions(NamedTuple):
     kueue_level: pod.QueueLevels = None
     patch: pod.Patches = None
 
-    def queue(self, *, is_healed: bool) -> "KueueQueue | None":
+    def queue(self) -> "KueueQueue | None":
         """Who places the pods, if not the plan."""
         from planner.launch.kueue import NVLINK_LABEL, KueueQueue
 
@@ -147,10 +140,6 @@ class _PodOptions(NamedTuple):
             if self.kueue_level:
                 raise InputError("--kueue-level: levels matter only where Kueue places pods; add --kueue QUEUE")
             return None
-        if is_healed:
-            raise InputError(
-                "--heal: a plan is healed on its own nodes, but --kueue has others chosen; drop one of both"
-            )
         with as_input_errors():
             return KueueQueue(name=self.kueue, levels=tuple(self.kueue_level or (NVLINK_LABEL,)))
 
@@ -177,7 +166,7 @@ class _RayOptions(NamedTuple):
 
 @commands.command(
     "torchrun",
-    cls=folded(*_USUAL, "detach", "here", "master_addr", "master_port"),
+    cls=folded(*_USUAL, "json", "heal", "detach", "here", "master_addr", "master_port"),
     epilog="Examples:\n\npipeplan launch torchrun plan.json --here -- train.py --steps 100\n\n"
     "pipeplan launch torchrun plan.json --dry-run -- -m planner.execute --model my_model:make_training",
 )
@@ -239,7 +228,7 @@ def launch_torchrun_command(
 
 @commands.command(
     "slurm",
-    cls=folded(*_USUAL, "sbatch", "gpus"),
+    cls=folded(*_USUAL, "json", "heal", "sbatch", "gpus"),
     epilog="Example: pipeplan launch slurm plan.json --sbatch=--time=2:00:00 --dry-run -- train.py --steps 100",
 )
 def launch_slurm_command(
@@ -300,7 +289,6 @@ def launch_kubernetes_command(
     pods: _PodOptions,
     job: _JobOptions,
     gpus: arg.WithGpus = False,
-    healing: _HealOptions,
 ) -> None:
     """One pod per host, pinned to its node or placed by Kueue; prints the job's folder.
 
@@ -316,7 +304,7 @@ def launch_kubernetes_command(
         namespace=pods.namespace,
         with_gpus=gpus,
         max_restarts=pods.max_restarts,
-        queue=pods.queue(is_healed=healing.heal),
+        queue=pods.queue(),
     )
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
@@ -330,35 +318,10 @@ def launch_kubernetes_command(
         max_restarts=pods.max_restarts,
         patches=patches,
     )
-    if healing.heal:
-        _heal_pods(plan, launch, request=request, submitted=submitted, job=job, healing=healing, dry_run=dry_run)
-        return
     launch, submission = render_pods(
         launch, kind=pods.controller, needs=needs, is_fetched=job.plan_url is not None, patches=patches
     )
     _report_submission(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
-
-
-def _heal_pods(
-    plan: str,
-    launch: "Launch",
-    *,
-    request: "LaunchRequest",
-    submitted: "Submitted",
-    job: _JobOptions,
-    healing: _HealOptions,
-    dry_run: bool,
-) -> None:
-    """Stay with a job on Kubernetes, or show how it would begin."""
-    from api.running.healing import with_whole_cluster
-    from api.running.pod_attempts import PodStarter, render_pods_again, require_attendable
-
-    require_attendable(launch, controller=request.controller, is_fetched=job.plan_url is not None)
-    if dry_run:
-        launch, _, _ = with_whole_cluster(launch, source=plan, cluster=job.cluster)
-        _show_submission(launch, render_pods_again(launch, request, is_attended=True))
-        return
-    healing.attend(plan, launch, cluster=job.cluster, start=PodStarter(request, submitted=submitted), is_remote=True)
 
 
 @commands.command(

@@ -43,7 +43,6 @@ class _PlanFiles(NamedTuple):
     html: arg.Html = None
     trace: arg.Trace = None
     top: arg.Top = 1
-    pareto: arg.Pareto = False
 
 
 _Workers = Annotated[
@@ -133,11 +132,7 @@ def plan_command(
     require_writable(files.output, files.html, files.trace)
     require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
     require_method(limits.method, limits.solver)
-    if files.pareto:
-        decisions = _for_front(decisions)
     question = _question(source, decisions, asked=asked)
-    if files.pareto:
-        _require_front(files, server=rest.server)
     _require_served(limits, files, server=rest.server, target=rest.target)
     question, program = _restricted(question, rest.target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
@@ -147,9 +142,6 @@ def plan_command(
 
         with as_input_errors():
             require_answerable(question, effort.limits)
-    if files.pareto:
-        _plan_front(question, effort, files=files, target=program)
-        return
     if rest.server is None:
         plan, run = run_plan(question, effort, console=console, target=program)
     else:
@@ -190,44 +182,6 @@ def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | N
         raise InputError("--search-param: a service searches with its own parameters; leave --server out")
 
 
-def _for_front(decisions: _DecisionOptions) -> _DecisionOptions:
-    """The front is one of cost, whatever the document minimises."""
-    if decisions.objective == "span":
-        raise InputError("--objective span: --pareto shows makespan and cost together; leave --objective out")
-    return decisions._replace(objective="cost")
-
-
-def _require_front(files: _PlanFiles, *, server: str | None) -> None:
-    """Refuse what there is not for a front."""
-    if files.top > 1:
-        raise InputError("--pareto and --top exclude each other; leave --top out, or --pareto")
-    if server is not None:
-        raise InputError("--pareto: a service returns one plan; leave --server out")
-
-
-def _plan_front(question: Any, effort: "Effort", *, files: _PlanFiles, target: "Target | None") -> None:
-    """Plan the front, write its plans and its picture, then say what was made."""
-    from api.planning_run import run_pareto
-    from api.reporting.alternative_plans import file_names
-    from api.reporting.front_report import render_front, render_picture, summarise_front
-    from planner.document import render_plan
-
-    front = run_pareto(question, effort, console=make_console(is_report=False), target=target)
-    names, traces = (file_names(name, count=len(front.points)) for name in (files.output, files.trace))
-    for number, (point, name, trace) in enumerate(zip(front.points, names, traces, strict=True)):
-        if name is not None or (number == 0 and not sys.stdout.isatty()):
-            write_document(render_plan(point.plan), name)
-        trace = files.trace if number == 0 else trace
-        if trace is not None:
-            write_document(_draw(point.problem, point.plan, what="trace"), trace)
-    if files.html is not None:
-        write_document(render_picture(front, title=f"Time and money: {question.profile.name}"), files.html)
-    if effort.style == "json":
-        report_event(summarise_front(front, names))
-    elif effort.style != "quiet":
-        make_console(is_report=False).print(render_front(front))
-
-
 def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: DecisionSwitches) -> "Question":
     from api.inputs import choose_batch, make_question, parse_changes, read_workload
 
@@ -244,16 +198,20 @@ def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: De
 
 def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":
     from api.planning_run import Effort
+    from planner.progress import Limits
 
     return Effort(
-        time_limit_s=limits.time_limit,
-        gap=limits.gap,
-        seed=limits.seed,
-        max_rounds=limits.max_rounds,
-        patience=limits.patience,
-        threads=limits.threads,
-        method=limits.method,
-        solver=limits.solver,
+        limits=Limits(
+            time_limit_s=limits.time_limit,
+            gap=limits.gap or 0.0,
+            seed=limits.seed,
+            max_rounds=limits.max_rounds,
+            patience=limits.patience,
+            threads=limits.threads,
+            method=limits.method,  # type: ignore[arg-type]
+            solver=limits.solver,
+        ),
+        wants_gap=limits.gap is not None,
         workers=limits.workers,
         params=_search_params(limits.search_param) if limits.search_param else None,
         style=style,

@@ -97,10 +97,11 @@ def _plan_again(problem: "Problem", present: "Plan", *, options: _ReplanOptions)
     """A new plan from the present one on, and what has to move for it."""
     from api.planning_run import Effort
     from api.running.replanning import Rest, plan_again
+    from planner.progress import Limits
 
     rest = Rest(steps_left=options.steps_left, bytes_per_s=options.storage_rate * 1e9)
     console = make_console(is_report=False)
-    effort = Effort(time_limit_s=options.time_limit, gap=None, seed=options.seed, style="quiet")
+    effort = Effort(limits=Limits(time_limit_s=options.time_limit, seed=options.seed), style="quiet")
     with as_input_errors():
         return plan_again(
             problem, present, lost=options.lost or [], effort=effort, target=options.target, console=console, rest=rest

@@ -49,6 +49,7 @@ def what_if_command(
     from api.planning_run import Effort
     from api.reporting.what_if import ask_what_if, parse_change, read_base
     from planner.document import render_plan
+    from planner.progress import Limits
 
     wanted = parse_change(change or [])
     require_writable(output)
@@ -57,10 +58,8 @@ def what_if_command(
         source.question, source.workload, cluster=source.cluster, num_microbatches=source.num_microbatches
     )
     console = make_console(is_report=False)
-    style = reporting.style(console)
-    effort = Effort(
-        time_limit_s=limits.time_limit, gap=None, seed=limits.seed, max_rounds=limits.max_rounds, style=style
-    )
+    asked = Limits(time_limit_s=limits.time_limit, seed=limits.seed, max_rounds=limits.max_rounds)
+    effort = Effort(limits=asked, style=reporting.style(console))
     answer = ask_what_if(problem, plan, change=wanted, effort=effort, console=console)
     if output is not None:
         write_document(render_plan(answer.plan), output)

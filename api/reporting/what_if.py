@@ -209,7 +209,7 @@ def ask_what_if(
     with reading():
         changed = apply_change(problem, change)
     if plan is None:
-        effort = replace(effort, time_limit_s=effort.time_limit_s / 2)
+        effort = replace(effort, limits=replace(effort.limits, time_limit_s=effort.limits.time_limit_s / 2))
         plan, _ = run_plan(problem, effort, console=console)
     before = _BestKnown.of(plan, objective_ns=_objective_ns(problem, plan))
     answer, _ = run_plan(changed, effort, console=console, start=find_start(problem, plan, change=change))

@@ -12,6 +12,7 @@ from planner.export.targets import MOST_CHUNKS, TARGETS, restrict_problem
 from planner.fidelity.advice import FEWEST_PEERS, Advice, advise, make_block_workload
 from planner.plan import Plan
 from planner.planning.starts.annealed_deals import CompiledAnnealing
+from planner.progress import Limits
 from profiles.importers.rank_steps import read_run_steps
 
 TARGET = "megatron"
@@ -39,7 +40,7 @@ def advise_on(trace: str, *, blocks_per_stage: int, time_limit_s: float, console
             return AdviceResult(advice=advice, plan=None, blocks_per_stage=blocks_per_stage)
         workload = make_block_workload(steps, blocks_per_stage=blocks_per_stage, name=Path(trace).name)
     problem = make_problem(workload, changes={"max_stages_per_device": MOST_CHUNKS})
-    effort = Effort(time_limit_s=time_limit_s, gap=None, seed=0, style="quiet")
+    effort = Effort(limits=Limits(time_limit_s=time_limit_s), style="quiet")
     program = TARGETS[TARGET]
     plan, _ = run_plan(restrict_problem(problem, program), effort, console=console, target=program)
     return AdviceResult(advice=advice, plan=plan, blocks_per_stage=blocks_per_stage)

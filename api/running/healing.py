@@ -29,6 +29,7 @@ from planner.launch.launch_job import LaunchSubmission
 from planner.launch.rank_mapping import place_ranks
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.progress import Limits
 from planner.replanning.migration import Recipe, render_recipe
 from profiles.workload import dump_cluster
 
@@ -73,8 +74,6 @@ class HealParams:
     """What the storage of checkpoints gives to all devices together."""
     seed: int = 0
     """Of the search."""
-    is_remote: bool = False
-    """Whether only the job itself sees its checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +97,6 @@ class _Heal:
     cost for which least has to move."""
     has_copies: bool
     """Whether the program keeps copies of its state in memory."""
-    finds_checkpoint: bool
-    """Whether only the job itself sees its checkpoints, and continues from the newest."""
     noticed_ns: int
     """When the loss was seen, by the wall clock."""
     planned_s: float
@@ -246,8 +243,6 @@ class _Healer:
             recipe = replace(again.recipe, plan_before=launch.job.plan_sha256, lost=tuple(end.lost))
             again = replace(again, recipe=recipe)
         launch, recipe = relaunch(launch, again, number=len(self.heals) + 1, checkpoint=checkpoint)
-        if self.params.is_remote:
-            launch = with_recipe(launch, render_recipe(recipe, again.plan), number=len(self.heals) + 1)
         assert again.plan.evidence is not None
         heal = _Heal(
             lost=end.lost,
@@ -255,9 +250,8 @@ class _Healer:
             checkpoint=None if checkpoint is None else str(checkpoint),
             num_devices=len(again.plan.devices),
             has_copies=_keeps_copies(launch),
-            finds_checkpoint=self.params.is_remote and checkpoint is None,
             iteration_ns=again.plan.evidence.makespan_ns,
-            restored_bytes=recipe.restored_bytes if self.params.is_remote or checkpoint is not None else 0,
+            restored_bytes=0 if checkpoint is None else recipe.restored_bytes,
             cost=again.summarise_cost(),
             noticed_ns=noticed,
             planned_s=planned_s,
@@ -286,7 +280,7 @@ def plan_rest(
     launch: Launch, *, plan: Plan, problem: Problem, lost: Sequence[str], params: HealParams, console: Console
 ) -> Replanned:
     """A plan for what is left, by what its iterations and the restoring of its state take together."""
-    effort = Effort(time_limit_s=params.search_s, gap=None, seed=params.seed, style="quiet")
+    effort = Effort(limits=Limits(time_limit_s=params.search_s, seed=params.seed), style="quiet")
     rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not _keeps_copies(launch))
     steps = argument_after("--steps", launch.job.program) or ""
     if steps.isdecimal():
@@ -402,7 +396,6 @@ def iteration_of(checkpoint: Path) -> int:
 def _describe_heal(heal: _Heal) -> str:
     """A heal, as a line for people."""
     whence = "from the beginning" if heal.checkpoint is None else f"from iteration {heal.iteration} ({heal.checkpoint})"
-    whence = "from the newest checkpoint that it finds" if heal.finds_checkpoint else whence
     whence += ", or later if what the others have in memory is whole" if heal.has_copies else ""
     return (
         f"goes on {whence} on {heal.num_devices} devices, {heal.iteration_ns / 1e6:,.3f} ms per iteration as planned; "
@@ -423,7 +416,7 @@ def attend(
 ) -> HealedRun:
     """Launch the plan in the file `source` and keep its job going; InputError where that cannot be."""
     _require_healable(launch)
-    launch, plan, problem = with_whole_cluster(launch, source=source, cluster=cluster)
+    launch, plan, problem = _with_whole_cluster(launch, source=source, cluster=cluster)
     write_files(launch, LaunchSubmission(commands=()))
     clear_attempts(launch.folder)
     healer = _Healer(start=start, params=params, tell=tell, console=console)
@@ -434,7 +427,7 @@ def attend(
             shutil.rmtree(_copies_of(launch), ignore_errors=True)
 
 
-def with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> tuple[Launch, Plan, Problem]:
+def _with_whole_cluster(launch: Launch, *, source: str, cluster: str | None) -> tuple[Launch, Plan, Problem]:
     """The launch with the cluster that its plan in the file `source` brings along, with that plan and its problem."""
     with reading():
         plan = parse_plan(launch.plan_text.encode(), source=source)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
@@ -25,6 +25,7 @@ from api.running.launching import (
     JobPaths,
     Launch,
     as_started_here,
+    ask,
     cancel,
     describe_status,
     detach_agents,
@@ -36,9 +37,11 @@ from api.running.launching import (
     submit_again,
 )
 from api.running.notices import notify_service
-from api.running.pod_attempts import down_nodes, render_pods_again
+from api.running.patch_files import read_patches
 from api.running.replanning import Replanned, describe_cost
-from planner.launch.job_commands import LaunchRequest, Submitted
+from planner.launch.job_commands import LaunchRequest, Submitted, node_states_command, read_down_nodes
+from planner.launch.kubernetes import CLUSTER_PATH, RECIPE_PATH, Kind, PodNeeds, plan_path, render_kubernetes
+from planner.launch.launch_job import Command, LaunchSubmission
 from planner.launch.slurm import render_slurm
 from planner.launch.torchrun import render_torchrun
 from planner.plan import Plan
@@ -114,7 +117,7 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
 
 def _find_lost(request: LaunchRequest, problem: Problem, *, plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
     planned = {real: host for host, real in request.host_names.items()}
-    ask_down = {"slurm": slurm_down_hosts, "kubernetes": down_nodes}.get(request.launcher)
+    ask_down = {"slurm": slurm_down_hosts, "kubernetes": _down_nodes}.get(request.launcher)
     if not names and ask_down is not None:
         hosts = {device.host or device.name for device in problem.cluster.devices if device.name in plan.devices}
         names = tuple(ask_down([request.host_names.get(host, host) for host in sorted(hosts)]))
@@ -200,8 +203,44 @@ def _submit(request: LaunchRequest, launch: Launch, *, avoided: Sequence[str]) -
                 options=request.options,
             )
     else:
-        submission = render_pods_again(launch, request, avoided=avoided)
+        submission = _render_pods(launch, request, avoided=avoided)
     return submit_again(submission, submitted=submitted, folder=launch.folder)
+
+
+def _render_pods(launch: Launch, request: LaunchRequest, *, avoided: Sequence[str]) -> LaunchSubmission:
+    """The manifest of a launch as it is requested, with plan, cluster and recipe beside each other in its ConfigMap."""
+    recipe = "" if launch.job.recipe_at is None else Path(launch.job.recipe_at).read_text(encoding="utf-8")
+    job = replace(
+        launch.job,
+        plan_at=plan_path(launch.plan_text),
+        recipe_at=RECIPE_PATH if recipe else None,
+        cluster_at=None if launch.cluster_text is None else CLUSTER_PATH,
+        record_at=None,
+        checkpoints_at=None,
+        copies_at=None,
+    )
+    needs = PodNeeds(
+        image=request.image,
+        namespace=request.namespace,
+        with_gpus=request.with_gpus,
+        max_restarts=request.max_restarts,
+        avoided=tuple(avoided),
+    )
+    with reading():
+        return render_kubernetes(
+            job,
+            kind=cast(Kind, request.controller),
+            needs=needs,
+            plan_text=launch.plan_text,
+            beside={RECIPE_PATH: recipe, CLUSTER_PATH: launch.cluster_text or ""},
+            patches=read_patches(request.patches),
+            folder=str(launch.folder),
+        )
+
+
+def _down_nodes(hosts: Sequence[str]) -> dict[str, str]:
+    """Those of the nodes that Kubernetes cannot use any more, and why."""
+    return read_down_nodes(ask(Command(arguments=node_states_command())), hosts=hosts)
 
 
 def describe_healed(healed: _HealedJob) -> list[str]:

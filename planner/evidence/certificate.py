@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner import decisions
 from planner.batch_problem import BatchProblem, Question, batch_problem_of
@@ -236,9 +236,16 @@ def refute(
     if found is None:
         return None
     trees = [list(tree) for tree in found.trees]
-    rules, effort = refutation.RULES, found.effort
-    certificate = {"kind": "refutation", "value_ns": value, "rules": rules, "effort": effort, "trees": trees}
-    return Bound(kind="refutation", value_ns=value, certificate=certificate)
+    return _bound("refutation", value, rules=refutation.RULES, effort=found.effort, trees=trees)
+
+
+def _bound(kind: str, value: int, **fields: Any) -> Bound:
+    return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **fields})
+
+
+def _better(best: Bound, kind: str, *, value: int, **fields: Any) -> Bound:
+    """A bound of the kind, if it is above the best so far."""
+    return _bound(kind, value, **fields) if value > best.value_ns else best
 
 
 def _share(
@@ -255,12 +262,7 @@ def _share(
     found = make_bound(
         rest, CostModel(rest), time_limit_s=seconds, make_covering=make, has_time=has_time, params=params
     )
-    value = shared_layers.busy_ns(least) + found.value_ns
-    if value <= best.value_ns:
-        return best
-    return Bound(
-        kind="shared", value_ns=value, certificate={"kind": "shared", "value_ns": value, "rest": found.certificate}
-    )
+    return _better(best, "shared", value=shared_layers.busy_ns(least) + found.value_ns, rest=found.certificate)
 
 
 _COUNTED: dict[str, Any] = {"counting": counting, "loop": loop_bound}
@@ -274,10 +276,7 @@ def _count(least: Least, best: Bound, *, kind: str, reached: int | None) -> Boun
         return best
     limit = None if reached is None else reached - optimizer
     found = method.raise_bound(least, max(best.value_ns - optimizer, 0), reached=limit)
-    if found is None:
-        return best
-    value = found[0] + optimizer
-    return Bound(kind=kind, value_ns=value, certificate={"kind": kind, "value_ns": value, **found[1]})
+    return best if found is None else _bound(kind, found[0] + optimizer, **found[1])
 
 
 def _cut(
@@ -289,10 +288,7 @@ def _cut(
         return best
     limit, start = None if reached is None else reached - optimizer, max(best.value_ns - optimizer, 0)
     found = cuts_bound.raise_bound(least, start, reached=limit, effort=effort, has_time=has_time)
-    if found is None:
-        return best
-    value = found[0] + optimizer
-    return Bound(kind="cuts", value_ns=value, certificate={"kind": "cuts", "value_ns": value, **found[1]})
+    return best if found is None else _bound("cuts", found[0] + optimizer, **found[1])
 
 
 def _pack(
@@ -323,9 +319,8 @@ def _packed(best: Bound, found: packing_search.Packed, *, optimizer_ns: int) -> 
     """What was found, or the best so far if that is nothing new."""
     if not found.cases:
         return replace(best, timely=tuple(found.timely))
-    value = found.value + optimizer_ns
-    certificate = {"kind": "packing", "value_ns": value, "cases": packing.write_cases(found.cases)}
-    return Bound(kind="packing", value_ns=value, certificate=certificate, timely=tuple(found.timely))
+    made = _bound("packing", found.value + optimizer_ns, cases=packing.write_cases(found.cases))
+    return replace(made, timely=tuple(found.timely))
 
 
 def raise_bound(
@@ -374,9 +369,7 @@ def _narrow(least: Least, best: Bound, *, seconds: float) -> Bound:
     for probes in (0, windows.count_probes(times, seconds=seconds, steps=_PROBE_STEPS)):
         steps = _PROBE_STEPS if probes else _STEPS
         value = windows.raise_bound(times, best.value_ns, steps=steps, probes=probes)
-        if value > best.value_ns:
-            certificate = {"kind": "windows", "value_ns": value, "probes": probes}
-            best = Bound(kind="windows", value_ns=value, certificate=certificate)
+        best = _better(best, "windows", value=value, probes=probes)
     return best
 
 
@@ -399,10 +392,7 @@ def _raise_bound(
     effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
     steps = min(_STEPS, int(min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S / effort))
     value = pipeline_bound.raise_bound(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
-    if value <= best.value_ns:
-        return best
-    certificate = {"kind": "pipeline", "value_ns": value, "price": asdict(price)}
-    return Bound(kind="pipeline", value_ns=value, certificate=certificate)
+    return _better(best, "pipeline", value=value, price=asdict(price))
 
 
 def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTime, reached: int | None) -> Bound:
@@ -410,8 +400,7 @@ def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTim
     if not group_counts.applies_to(least):
         return best
     value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
-    certificate = {"kind": "groups", "value_ns": value}
-    return Bound(kind="groups", value_ns=value, certificate=certificate) if value > best.value_ns else best
+    return _better(best, "groups", value=value)
 
 
 def _bound_by_classes(
@@ -427,9 +416,7 @@ def _bound_by_classes(
         figures = seconds * ENTRIES_PER_S
         value = classes_bound.raise_bound(classes, start, figures=figures, has_time=has_time) + optimizer
         if value > start + optimizer:
-            best = Bound(
-                kind="classes", value_ns=value, certificate={"kind": "classes", "value_ns": value, "classes": members}
-            )
+            best = _bound("classes", value, classes=members)
     return best
 
 
@@ -495,7 +482,7 @@ def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
     for size, entry in sorted(entries.items()):
         said = {"infeasible": entry} if isinstance(entry, str) else {"certificate": entry.certificate}
         rows.append({"microbatch_size": size, **said})
-    return Bound(kind=SIZES, value_ns=value, certificate={"kind": SIZES, "value_ns": value, "sizes": rows})
+    return _bound(SIZES, value, sizes=rows)
 
 
 def bounds_of_sizes(certificate: Mapping[str, Any]) -> dict[int, int | None]:
@@ -587,7 +574,10 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     needs_makespan = kind in ("layer", "path", "host")
     if needs_makespan and least.problem.options.objective != "makespan":
         raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
-    return _KINDS[kind](least, certificate)
+    derive, _, applies_to = _KINDS[kind]
+    if not applies_to(least):
+        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
+    return derive(least, certificate)
 
 
 def _stated(certificate: object) -> int:
@@ -623,10 +613,6 @@ def _work(least: Least, certificate: Mapping[str, Any]) -> int:
     return value + (least.problem.profile.optimizer_ns if has_barrier else 0)
 
 
-def _host(least: Least, _: Mapping[str, Any]) -> int:
-    return host.host_bound(least) + least.problem.profile.optimizer_ns
-
-
 def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
     """Per device type its weight."""
     weights = certificate["weights"]
@@ -640,20 +626,12 @@ def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _recomputation(least: Least, certificate: Mapping[str, Any]) -> int:
-    if not recompute_bound.applies_to(least):
-        raise ValueError(
-            "certificate: a bound of kind 'recomputation' does not hold for this problem; make the bound again"
-        )
     weights, price = _weights(certificate), certificate["memory_price"]
     if type(price) is not int or not 0 <= price < _MAX_VALUE_NS:
         raise ValueError(
             f"certificate: memory_price = {str(price)[:60]!r} is not an integer from 0; make the bound again"
         )
     return recompute_bound.recompute_bound(least, weights, price=price) + least.problem.profile.optimizer_ns
-
-
-def _layer(least: Least, certificate: Mapping[str, Any]) -> int:
-    return paths.layer_bound(least, _layer_number(least, certificate))
 
 
 def _layer_number(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -677,8 +655,6 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
 def _groups(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the devices do not suffice for any plan with a makespan below it."""
     stated = _positive(certificate)
-    if not group_counts.applies_to(least):
-        raise ValueError("certificate: a bound of kind 'groups' does not hold for this problem; make the bound again")
     deadline = stated - 1 - least.optimizer_ns
     _require_ruled_out(stated, is_out=deadline < 0 or group_counts.GroupCounts(least).is_out_of_reach(deadline))
     return stated
@@ -687,8 +663,6 @@ def _groups(least: Least, certificate: Mapping[str, Any]) -> int:
 def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no plan on devices of these classes can have a makespan below it."""
     stated = _positive(certificate)
-    if not classes_bound.applies_to(least):
-        raise ValueError("certificate: a bound of kind 'classes' does not hold for this problem; make the bound again")
     trunk, deadline = Trunk(least), stated - 1 - least.optimizer_ns
     members = _read_members(least, certificate["classes"])
     if not fits(trunk, members):
@@ -730,10 +704,6 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
 def _time_indexed(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if multipliers show that no plan of the given stages has a makespan below it."""
     stated, cell_ns, multipliers = _positive(certificate), certificate["cell_ns"], certificate["multipliers"]
-    if not time_indexed.applies_to(least.problem):
-        raise ValueError(
-            "certificate: a bound of kind 'time-indexed' does not hold for this problem; make the bound again"
-        )
     if type(cell_ns) is not int or not 0 < cell_ns < _MAX_VALUE_NS:
         raise ValueError(f"certificate: cell_ns = {str(cell_ns)[:60]!r} is not an integer from 1; make the bound again")
     pairs = multipliers if isinstance(multipliers, list) else [multipliers]
@@ -755,8 +725,6 @@ def _is_multiplier(pair: object) -> bool:
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the cases show that no plan has a makespan below it."""
     stated = _positive(certificate)
-    if not packing.applies_to(least):
-        raise ValueError("certificate: a bound of kind 'packing' does not hold for this problem; make the bound again")
     boundaries = Boundaries(least)
     cases = packing.read_cases(certificate["cases"], boundaries)
     deadline = stated - 1 - least.optimizer_ns
@@ -773,10 +741,7 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
 
 def _counting(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if devices, or the ranks of a loop, cannot hold all layers and end before it."""
-    stated, kind = _positive(certificate), str(certificate["kind"])
-    method = _COUNTED.get(kind, cuts_bound)
-    if not method.applies_to(least):
-        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
+    stated, method = _positive(certificate), _COUNTED.get(certificate["kind"], cuts_bound)
     deadline = stated - 1 - least.optimizer_ns
     is_out = deadline < 0 or method.read(least, certificate).is_out_of_reach(deadline)
     _require_ruled_out(stated, is_out=is_out)
@@ -829,8 +794,6 @@ def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
 
 def _shared(least: Least, certificate: Mapping[str, Any]) -> int:
     """The time of the layers that all devices share, and what the certificate of the rest proves."""
-    if not shared_layers.shared_layers(least.problem):
-        raise ValueError("certificate: a bound of kind 'shared' does not hold for this problem; make the bound again")
     rest = shared_layers.remaining_problem(least.problem)
     return shared_layers.busy_ns(least) + check_certificate(rest, certificate["rest"])
 
@@ -845,11 +808,6 @@ def _rounded(least: Least, certificate: Mapping[str, Any]) -> int:
         kinds = " or ".join(map(repr, _COUNTED))
         raise ValueError(f"certificate: rest = {repr(rest)[:60]} is not of kind {kinds}; make the bound again")
     return check_certificate(rounded_times.rounded_problem(least.problem, tolerance), rest)
-
-
-def _path(least: Least, certificate: Mapping[str, Any]) -> int:
-    del certificate
-    return paths.path_bound(least)
 
 
 def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
@@ -869,55 +827,42 @@ def _given_stages(problem: Problem) -> tuple[Stage, ...]:
     return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
 
 
-_KINDS: dict[str, Callable[[Least, Mapping[str, Any]], int]] = {
-    "work": _work,
-    "host": _host,
-    "recomputation": _recomputation,
-    "layer": _layer,
-    "path": _path,
-    "pipeline": _pipeline,
-    "schedule": _schedule,
-    "windows": _windows,
-    time_indexed.KIND: _time_indexed,
-    "groups": _groups,
-    "classes": _classes,
-    "packing": _packing,
-    "counting": _counting,
-    "loop": _counting,
-    "cuts": _counting,
-    "refutation": _refutation,
-    "shared": _shared,
-    "rounded": _rounded,
+class _CertificateKind(NamedTuple):
+    """How a certificate of a kind is checked."""
+
+    derive: Callable[[Least, Mapping[str, Any]], int]
+    fields: tuple[str, ...] = ()
+    """What it has besides its kind and its value."""
+    applies_to: Callable[[Least], bool] = lambda _: True
+
+
+_KINDS = {
+    "work": _CertificateKind(_work, ("weights",)),
+    "host": _CertificateKind(lambda least, _: host.host_bound(least) + least.problem.profile.optimizer_ns),
+    "recomputation": _CertificateKind(_recomputation, ("weights", "memory_price"), recompute_bound.applies_to),
+    "layer": _CertificateKind(lambda least, it: paths.layer_bound(least, _layer_number(least, it)), ("layer",)),
+    "path": _CertificateKind(lambda least, _: paths.path_bound(least)),
+    "pipeline": _CertificateKind(_pipeline, ("price",)),
+    "schedule": _CertificateKind(_schedule),
+    "windows": _CertificateKind(_windows, ("probes",)),
+    time_indexed.KIND: _CertificateKind(
+        _time_indexed, ("cell_ns", "multipliers"), lambda least: time_indexed.applies_to(least.problem)
+    ),
+    "groups": _CertificateKind(_groups, (), group_counts.applies_to),
+    "classes": _CertificateKind(_classes, ("classes",), classes_bound.applies_to),
+    "packing": _CertificateKind(_packing, ("cases",), packing.applies_to),
+    "counting": _CertificateKind(_counting, ("unit", "special"), counting.applies_to),
+    "loop": _CertificateKind(_counting, ("ways",), loop_bound.applies_to),
+    "cuts": _CertificateKind(_counting, ("effort",), cuts_bound.applies_to),
+    "refutation": _CertificateKind(_refutation, refutation.FIELDS),
+    "shared": _CertificateKind(_shared, ("rest",), lambda least: bool(shared_layers.shared_layers(least.problem))),
+    "rounded": _CertificateKind(_rounded, ("tolerance", "rest")),
 }
 
-_LISTED = ("listed work", "listed layer", "listed path", "dealt")
-"""Kinds that hold where the question lists its microbatches."""
+_LISTED = {"listed work": ("weights",), "listed layer": ("layer",), "listed path": (), "dealt": ()}
+"""Kinds that hold where the question lists its microbatches, and their fields."""
 
-_FIELDS: dict[str, tuple[str, ...]] = {
-    "work": ("weights",),
-    "host": (),
-    "recomputation": ("weights", "memory_price"),
-    "layer": ("layer",),
-    "path": (),
-    "pipeline": ("price",),
-    "schedule": (),
-    "windows": ("probes",),
-    time_indexed.KIND: ("cell_ns", "multipliers"),
-    "groups": (),
-    "classes": ("classes",),
-    "packing": ("cases",),
-    "counting": ("unit", "special"),
-    "loop": ("ways",),
-    "cuts": ("effort",),
-    "refutation": refutation.FIELDS,
-    "shared": ("rest",),
-    "rounded": ("tolerance", "rest"),
-    "listed work": ("weights",),
-    "listed layer": ("layer",),
-    "listed path": (),
-    "dealt": (),
-}
-"""What a certificate of every kind has besides its kind and its value."""
+_FIELDS: dict[str, tuple[str, ...]] = {kind: rule.fields for kind, rule in _KINDS.items()} | _LISTED
 
 _OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
 """What those of earlier releases had, where that was something else: their rules are no longer in force."""

@@ -76,8 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ[RECIPE_VARIABLE] = options.recipe
     if options.record:
         os.environ[RECORD_VARIABLE] = str(options.record)
-        position = entry.position
-        keep_record(options.record, rank=position.rank, device=entry.device, host=position.host, report=options.report)
+        keep_record(options.record, rank=entry.position.rank, device=entry.device, host=entry.position.host)
     _become(program)
 
 
@@ -92,7 +91,6 @@ def _parse(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--processors", action="store_true", help="run on processors, even where there are accelerators"
     )
     parser.add_argument("--record", type=Path, help="write into this folder how the process ended")
-    parser.add_argument("--report", type=Path, help="with --record, also add how it ended to this file")
     parser.add_argument("--checkpoints", help="folder of the job's checkpoints")
     parser.add_argument("--copies", help="folder in memory for copies of the job's state")
     parser.add_argument("--recipe", help="recipe by which the program goes on")

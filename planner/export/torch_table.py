@@ -4,12 +4,12 @@ Row r holds the actions of rank r, written as in a plan. Torch adds the communic
 talk to its neighbours.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from planner.actions import Action, parse_action
+from planner.actions import Action
 from planner.export.samples import require_told
 from planner.layout.costs import CostModel
-from planner.plan import Plan, Schedule
+from planner.plan import Plan
 from planner.problem import Problem
 
 
@@ -153,17 +153,3 @@ def _require_last_stage_in_order(plan: Plan) -> None:
                 f"stage {last}, the last one, takes microbatch {microbatch} at position {position}, and torch would "
                 "mix up the losses; renumber the microbatches so that the last stage takes them in order"
             )
-
-
-def import_torch_table(text: str, devices: Sequence[str]) -> Schedule:
-    """The schedule of a compute-only table, on the device of every rank; raises ValueError for what is none.
-
-    Torch itself reads `0F0xyz` as `0F0`; here every cell has to be an action as a whole, or empty.
-    """
-    rows = text.splitlines()
-    if len(rows) != len(devices):
-        raise ValueError(f"the table has {len(rows)} rows for {len(devices)} ranks; give a row per rank")
-    return {
-        device: tuple(parse_action(cell.strip()) for cell in row.split(",") if cell.strip())
-        for device, row in zip(devices, rows, strict=True)
-    }

@@ -1,5 +1,7 @@
 """What was submitted, and the commands that ask about it, show what it says, and end it."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -89,14 +91,27 @@ def status_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
     return ("kubectl", "get", "--ignore-not-found", "--filename", f"{folder}/job.json")
 
 
-def pod_states_command(submitted: Submitted) -> tuple[str, ...]:
-    """Kubernetes only: says how the job's pods are, and what ended in them."""
-    return ("kubectl", "get", "pods", f"--namespace={submitted.namespace}", _selector(submitted), "--output=json")
-
-
 def node_states_command() -> tuple[str, ...]:
     """Kubernetes only: says how the nodes are."""
     return ("kubectl", "get", "nodes", "--output=json")
+
+
+def read_down_nodes(text: str, *, hosts: Sequence[str]) -> dict[str, str]:
+    """Of these nodes those that cannot be used, and why, by `kubectl get nodes --output=json`.
+
+    A node that is only closed to new pods (`kubectl cordon`) still runs those that it has.
+    """
+    known = {item["metadata"]["name"]: item for item in json.loads(text)["items"]}
+    down = {}
+    for host in hosts:
+        if host not in known:
+            down[host] = "it is no node any more"
+            continue
+        conditions = known[host].get("status", {}).get("conditions", ())
+        ready = next((each["status"] for each in conditions if each["type"] == "Ready"), "Unknown")
+        if ready != "True":
+            down[host] = f"its node is not ready ({ready})"
+    return down
 
 
 def _selector(submitted: Submitted) -> str:

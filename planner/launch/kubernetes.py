@@ -26,10 +26,6 @@ RECIPE_PATH = f"{_PLAN_FOLDER}/recipe.json"
 """Where the pods find the recipe by which they continue, if there is one."""
 CLUSTER_PATH = f"{_PLAN_FOLDER}/cluster.json"
 """Where they find the whole cluster, by which devices keep their numbers when others are lost."""
-RECORDS_FOLDER = "/tmp/pipeplan-records"
-"""Where the processes of a pod write down how they end, for each other."""
-TERMINATION_MESSAGE = "/dev/termination-log"
-"""What a container leaves there, up to 4,096 bytes, Kubernetes keeps in the status of its pod."""
 MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
 _HOSTNAME = "kubernetes.io/hostname"
@@ -54,8 +50,6 @@ class PodNeeds:
     """Ask for as many `nvidia.com/gpu` on every host as the plan's highest accelerator there needs."""
     max_restarts: int = 3
     """How often the job starts anew when a host fails."""
-    is_attended: bool = False
-    """Whether somebody stays with the job, who starts it anew under another plan: then nobody else may."""
     avoided: tuple[str, ...] = ()
     """Nodes that were lost, on which no pod may be put."""
     runtime: str = "torch-distributed"
@@ -172,7 +166,7 @@ def _job_set(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
         "kind": "JobSet",
         "metadata": metadata,
         "spec": {
-            "failurePolicy": {"maxRestarts": 0 if needs.is_attended else needs.max_restarts},
+            "failurePolicy": {"maxRestarts": needs.max_restarts},
             "network": {"enableDNSHostnames": True},
             "replicatedJobs": _pinned_jobs(job, needs) if queue is None else _queued_jobs(job, needs, queue=queue),
         },
@@ -226,9 +220,9 @@ def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
         "spec": {
             "schedulerName": "volcano",
             "minAvailable": len(job.placement.hosts),
-            "maxRetry": 0 if needs.is_attended else needs.max_restarts,
+            "maxRetry": needs.max_restarts,
             "plugins": {"svc": []},
-            "policies": [] if needs.is_attended else [{"event": each, "action": "RestartJob"} for each in _FAILURES],
+            "policies": [{"event": each, "action": "RestartJob"} for each in _FAILURES],
             "tasks": [
                 {
                     "name": f"host{number}",

@@ -40,8 +40,6 @@ class LaunchJob:
     """Run on processors, whatever accelerators there are."""
     record_at: str | None = None
     """Folder in which every process's end is written down, as all hosts see it."""
-    report_at: str | None = None
-    """File to which every process's end is added, where that folder is seen by its own host alone."""
     checkpoints_at: str | None = None
     """Folder of the job's checkpoints, as all hosts see it."""
     copies_at: str | None = None
@@ -119,7 +117,7 @@ def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
         ]
     if job.on_processors:
         arguments.append("--processors")
-    kept = {"--record": job.record_at, "--report": job.report_at, "--checkpoints": job.checkpoints_at}
+    kept = {"--record": job.record_at, "--checkpoints": job.checkpoints_at}
     kept |= {"--copies": job.copies_at, "--recipe": job.recipe_at}
     arguments += [argument for option, place in kept.items() if place is not None for argument in (option, place)]
     return (*arguments, "--", *job.program)

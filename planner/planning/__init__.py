@@ -1,14 +1,13 @@
-"""The recipe that turns a problem into a verified plan; `make_plan`, `make_plans` and `make_pareto` are its doors."""
+"""The recipe that turns a problem into a verified plan; `make_plan` and `make_plans` are its doors."""
 
 from planner.planning.planning_params import SearchParams
-from planner.planning.runs.dispatch import make_pareto, make_plan, make_plans
+from planner.planning.runs.dispatch import make_plan, make_plans
 from planner.progress import Limits, Progress
 
 __all__ = [
     "Limits",
     "Progress",
     "SearchParams",
-    "make_pareto",
     "make_plan",
     "make_plans",
 ]

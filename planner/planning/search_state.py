@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from threading import RLock
@@ -323,18 +323,13 @@ class SearchState:
     @property
     def improvers(self) -> tuple[ImproverTally, ...]:
         """What every improver did, in the order of their first steps; no seconds where rounds are counted."""
-        is_timed = self.limits.max_rounds is None
+
+        def seconds_of(name: str, tally: _Tally) -> float | None:
+            seconds = round(tally.seconds + self.window.seconds.get(name, 0.0), 3)
+            return seconds if self.limits.max_rounds is None else None
+
         return tuple(
-            ImproverTally(
-                name=name,
-                turns=tally.turns,
-                seconds=round(tally.seconds + self.window.seconds.get(name, 0.0), 3) if is_timed else None,
-                improvements=tally.improvements,
-                gain_ns=tally.gain_ns,
-                bounds_raised=tally.bounds_raised,
-                bound_gain_ns=tally.bound_gain_ns,
-                cases_closed=tally.cases_closed,
-            )
+            ImproverTally(name=name, **(asdict(tally) | {"seconds": seconds_of(name, tally)}))
             for name, tally in self.tallies.items()
         )
 

@@ -18,7 +18,6 @@ HASTY_BOUND = shortened(params_with(_LITTLE), whole=SearchParams())
 
 make_plan = partial(planning.make_plan, params=HASTY)
 make_plans = partial(planning.make_plans, params=HASTY)
-make_pareto = partial(planning.make_pareto, params=HASTY)
 """As the planner's, but for these parameters where none are given."""
 
 make_little_proved_plan = partial(planning.make_plan, params=HASTY_BOUND)

@@ -79,14 +79,6 @@ Top = Annotated[
         max=20,
     ),
 ]
-Pareto = Annotated[
-    bool,
-    option(
-        "--pareto",
-        "The front of time and money over subsets of the devices; -o plan.json also writes plan.2.json, ...",
-        panel=_OUT,
-    ),
-]
 SchemaKind = Annotated[
     Literal["workload", "profile", "cluster", "plan"], argument("DOCUMENT", "workload, profile, cluster or plan.")
 ]
@@ -202,7 +194,7 @@ Deadline = Annotated[
     float | None,
     option(
         "--deadline MS",
-        "With --objective cost or --pareto: the iteration takes so many milliseconds at most.",
+        "With --objective cost: the iteration takes so many milliseconds at most.",
         panel=WHAT,
     ),
 ]

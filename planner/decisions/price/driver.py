@@ -29,10 +29,10 @@ from planner.problem import Problem
 from planner.verify import verify
 
 _RUNS_PER_WAVE = 4
-"""Subsets that are planned for at once."""
+"""Subsets that are planned for in each of two waves."""
 _SECOND_WAVE_SHARE = 0.5
 """Part of the time limit after which no further subsets are begun."""
-BRANCH_SHARE = 0.1
+_BRANCH_SHARE = 0.1
 """Part of the time limit for telling them apart, each of two times."""
 
 
@@ -45,8 +45,6 @@ class CheapestDriver(Driver):
     """The runs of several subsets, and what is known of all the others; plans are ranked by what they cost."""
 
     has_all_candidates = False
-    most_runs = (_RUNS_PER_WAVE, _RUNS_PER_WAVE)
-    """Subsets that are planned for in each wave."""
 
     def __init__(self, question: Question, stack: ExitStack, *, top: int, **how: Unpack[PlanningOptions]) -> None:
         super().__init__(question, stack, top=top, **how)
@@ -64,10 +62,10 @@ class CheapestDriver(Driver):
 
     def begin_all(self) -> None:
         """First plans and bounds of the most promising subsets, then of those that the first plans leave possible."""
-        for most in self.most_runs:
+        for _ in range(2):
             if not self.is_late(_SECOND_WAVE_SHARE):
                 self.branch()
-                self._begin_some(self.promising(), most=most)
+                self._begin_some(self.promising())
 
     def rank(self, run: CandidateRun) -> tuple[float, float]:
         """Its plan, and what no plan of it costs less than."""
@@ -139,18 +137,13 @@ class CheapestDriver(Driver):
         limits = [] if deadline is None else [deadline + 1]
         others = [self.money(each) for each in self.runs if each is not run]
         known = min((money for money in others if money is not None), default=None)
-        if known is not None and (most := self.limit_by(run, known)) is not None:
-            limits.append(most)
+        if known is not None and (price := self._price_of(run) * run.steps_left):
+            limits.append(-(-known // price))  # where all its devices are used, faster plans are cheaper
         return min(limits, default=None)
-
-    def limit_by(self, run: CandidateRun, money: int) -> int | None:
-        """Plans on all its devices are cheaper than this if they are faster; None where it costs nothing."""
-        price = self._price_of(run) * run.steps_left
-        return -(-money // price) if price else None
 
     def branch(self) -> None:
         """Cut boxes until the most promising ones are single subsets."""
-        until = self.elapsed_s + BRANCH_SHARE * self.limits.time_limit_s
+        until = self.elapsed_s + _BRANCH_SHARE * self.limits.time_limit_s
         with self._branching() as passed_s:
 
             def has_time() -> bool:
@@ -166,10 +159,10 @@ class CheapestDriver(Driver):
             found.sort(key=lambda each: each.time_ns)
         return [each.choice for each in found]
 
-    def _begin_some(self, candidates: Sequence[Choice], *, most: int) -> None:
+    def _begin_some(self, candidates: Sequence[Choice]) -> None:
         """Baselines and bounds of the first candidates that have no run yet."""
         known = {run.choice for run in self.runs}
-        chosen = [choice for choice in candidates if choice not in known][:most]
+        chosen = [choice for choice in candidates if choice not in known][:_RUNS_PER_WAVE]
         found = {choice: self._problem_of(choice) for choice in chosen}
         self.begin(found, num_runs=len(found) + len(known))
 
@@ -206,11 +199,7 @@ class CheapestDriver(Driver):
 
     def answer(self, run: CandidateRun, plan: Plan) -> Plan:
         """A plan of a run as the answer to the question, with the bound on money over all subsets."""
-        return self.answer_to(self.question, run, plan=plan)
-
-    def answer_to(self, question: Question, run: CandidateRun, *, plan: Plan) -> Plan:
-        """The same for a question with another deadline."""
-        evidence, problem = plan.evidence, problem_for(question, plan)
+        evidence, problem = plan.evidence, problem_for(self.question, plan)
         assert evidence is not None
         bound = {key: value for key, value in evidence.certificate.items() if key != KEY}
         whole = replace(

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import prod
 from typing import NamedTuple
 
 from planner.batch_problem import Question
 from planner.clock import HasTime
-from planner.decisions.price.bound import Box, least_price, money_bound, work_money
+from planner.decisions.price.bound import Box, money_bound, work_money
 from planner.decisions.price.device_kinds import Counts, DeviceKinds
 from planner.evidence.certificate import Bound, least_over_sizes, make_bound, prove_infeasible
 from planner.layout.costs import CostModel
@@ -65,17 +64,6 @@ class Subsets:
         """What no plan costs less than; None if none fits on any subset."""
         return money_bound(self.kinds, self.boxes, deadline_ns=self.deadline_ns)
 
-    @property
-    def num_subsets(self) -> int:
-        """Subsets that there are, alike ones counted once."""
-        ranges = zip(self.kinds.fewest, self.kinds.all, strict=True)
-        return prod(most - fewest + 1 for fewest, most in ranges) - (not any(self.kinds.fewest))
-
-    def least_ns(self, money: int) -> int:
-        """No plan that costs at most so much is faster."""
-        found = [(self.money(box), box.time_ns) for box in self.boxes]
-        return min(time_ns for least, time_ns in found if least is not None and least <= money and time_ns is not None)
-
     def open(self, below: int | None) -> list[Box]:
         """Boxes that may have a plan that costs less, the most promising first; of equals those with more devices."""
         found = [(self.money(box), box) for box in self.boxes]
@@ -90,17 +78,6 @@ class Subsets:
             if box is None:
                 return
             self._cut(box)
-
-    def branch_evenly(self, *, has_time: HasTime) -> None:
-        """Cut the box whose largest and smallest subset differ most in price."""
-        while len(self.boxes) < self.params.subsets.max_boxes and has_time():
-            wide = [box for box in self.boxes if not box.is_single and self.money(box) is not None]
-            if not wide:
-                return
-            self._cut(max(wide, key=lambda box: self.kinds.price(box.most) / max(1, self._least_price(box))))
-
-    def _least_price(self, box: Box) -> int:
-        return least_price(self.kinds, fewest=box.fewest, most=box.most)
 
     def _cut(self, box: Box) -> None:
         """In the middle of the class that decides most about its price."""

@@ -18,8 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from planner.execute.record.resumption_record import Resumption, read_resumption
-
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -60,11 +58,10 @@ def start_ticks(process: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path | None = None) -> None:
+def keep_record(folder: Path, *, rank: int, device: str, host: str) -> None:
     """Fork: the child returns and becomes the program, the parent stays and ends as the child ends.
 
-    The record stands in `folder` as `rank-N.json`, whole at any time. Where nobody else sees that folder, that the
-    process runs and how it ended is also added to `report`, as lines of JSON.
+    The record stands in `folder` as `rank-N.json`, whole at any time.
     """
     parent = os.getpid()
     record = RankRecord(
@@ -79,13 +76,12 @@ def keep_record(folder: Path, *, rank: int, device: str, host: str, report: Path
     # The one that is asked to end from here on is known to have been asked.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     write_record(folder, record)
-    _report(record, to=report)
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
         _die_with(parent)
         return
-    _attend(folder, record, child=child, report=report)
+    _attend(folder, record, child=child)
 
 
 def _die_with(parent: int) -> None:
@@ -96,7 +92,7 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None) -> None:
+def _attend(folder: Path, record: RankRecord, *, child: int) -> None:
     """Hand on what asks to end; when the child has ended, write it down and end alike."""
     asked = False
 
@@ -113,22 +109,12 @@ def _attend(folder: Path, record: RankRecord, *, child: int, report: Path | None
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
-    ended = replace(record, state="ended", was_asked=asked, code=code, at_ns=time.time_ns())
-    write_record(folder, ended)
-    is_first = record.rank == read_records(folder)[0].rank
-    _report(ended, read_resumption(folder) if is_first else None, to=report)
+    write_record(folder, replace(record, state="ended", was_asked=asked, code=code, at_ns=time.time_ns()))
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(abs(code))
-
-
-def _report(record: RankRecord, resumption: Resumption | None = None, *, to: Path | None) -> None:
-    """Add a line, and one that says how the job continued; all processes of a host write into the same file."""
-    lines = [asdict(each) for each in (record, resumption) if each is not None]
-    with suppress(OSError), open(os.devnull if to is None else to, "a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines))
 
 
 def write_record(folder: Path, record: RankRecord) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from planner import decisions
 from planner.batch_problem import BatchProblem
@@ -14,9 +14,6 @@ from planner.planning.runs.driver import Driver
 from planner.planning.runs.run import PlanningOptions
 from planner.problem import Problem
 from planner.progress import Limits, Progress
-
-if TYPE_CHECKING:
-    from planner.decisions.price.front import ParetoFront
 
 
 def make_plans(problem: Problem | BatchProblem, *, top: int, **how: Unpack[PlanningOptions]) -> tuple[Plan, ...]:
@@ -72,9 +69,3 @@ def make_plan(
         params=params,
     )
     return best
-
-
-def make_pareto(problem: Problem | BatchProblem, **how: Unpack[PlanningOptions]) -> "ParetoFront":
-    """The front of time and money (`planner.decisions.price.front`)."""
-    front: ParetoFront = decisions.part_of("price", "front").make_pareto(problem, **how)
-    return front

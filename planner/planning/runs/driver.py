@@ -244,7 +244,7 @@ class Driver:
             if not self.runs[0].has_ended:
                 self.take_up(self.runs[0], lambda each: each.search_to_the_end(self.seconds_left))
         elif is_complete(self.limits.method):
-            self.search_evenly()
+            self._search_evenly()
         else:
             self._halve()
 
@@ -263,7 +263,7 @@ class Driver:
             if field[0].has_had_its_rounds:
                 break
 
-    def search_evenly(self) -> None:
+    def _search_evenly(self) -> None:
         """Equal slices of what is left for all open runs, until none is open or has anything left to do."""
         while field := self.open(self.runs):
             for number, run in enumerate(field):

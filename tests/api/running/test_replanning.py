@@ -8,6 +8,7 @@ from rich.console import Console
 from api.planning_run import Effort
 from api.running.replanning import Replanned, Rest, describe_cost, plan_again
 from planner.problem import Options, Problem
+from planner.progress import Limits
 from planner.replanning.migration import restore_ns
 from planner.simulation.simulate import simulate
 from planner.what_if.device_loss import without_devices
@@ -29,7 +30,7 @@ def lose(problem: Problem, *, steps_left: int) -> Replanned:
         problem,
         present,
         lost=["d2"],
-        effort=Effort(time_limit_s=60, gap=None, seed=0, style="quiet", max_rounds=1, threads=1),
+        effort=Effort(limits=Limits(max_rounds=1, threads=1), style="quiet"),
         target=None,
         console=Console(stderr=True),
         rest=Rest(steps_left=steps_left, bytes_per_s=RATE, is_restart=True),

@@ -17,12 +17,13 @@ import pytest
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import TARGETS, renumbered, restrict
-from planner.export.torch_table import import_torch_table, render_torch_table, torch_ranks
+from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan, Shard
 from planner.problem import Options, Problem
 from profiles.model_profile import RecomputeBytes, RecomputeTime, WidthBytes
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as draw_plan
+from tests.planner.export.reading_back import import_torch_table
 
 PARSERS = Path(os.environ.get("PIPEPLAN_PARSERS", Path(__file__).parents[3] / ".parsers"))
 """Where `make parsers` unpacks megatron-core, torchtitan and DeepSpeed; none can be imported as a whole here."""

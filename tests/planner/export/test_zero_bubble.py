@@ -5,8 +5,9 @@ import json
 import pytest
 
 from planner.export.torch_table import torch_ranks
-from planner.export.zero_bubble import import_zero_bubble, render_zero_bubble
+from planner.export.zero_bubble import render_zero_bubble
 from tests.planner.export.chains import make_plan as draw_plan
+from tests.planner.export.reading_back import import_zero_bubble
 from tests.planner.export.test_targets import language_model
 
 

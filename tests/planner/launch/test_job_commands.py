@@ -1,8 +1,9 @@
 """Tests of planner/launch/job_commands.py."""
 
+import json
 from dataclasses import replace
 
-from planner.launch.job_commands import Submitted, cancel_command, logs_command, status_command
+from planner.launch.job_commands import Submitted, cancel_command, logs_command, read_down_nodes, status_command
 
 
 def test_verbs_are_commands():
@@ -23,3 +24,13 @@ def test_verbs_are_commands():
     )
     volcano = logs_command(replace(pods, kind="volcano"), folder="/j", follow=False)
     assert "--selector=volcano.sh/job-name=job" in volcano
+
+
+def test_nodes_that_are_down():
+    """Tests that a node that is gone, or not ready, is down, and one that is only closed to new pods is not."""
+    ready, cordoned = {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}, "spec": {"unschedulable": True}}
+    fine = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    silent = {"metadata": {"name": "c"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    said = json.dumps({"items": [ready | fine, cordoned | fine, silent]})
+    found = read_down_nodes(said, hosts=("a", "b", "c", "d"))
+    assert found == {"c": "its node is not ready (Unknown)", "d": "it is no node any more"}

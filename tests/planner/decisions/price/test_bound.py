@@ -79,7 +79,7 @@ def test_bound_on_money_against_brute_force():
             problem = replace(problem, options=replace(problem.options, deadline_ns=rng.randint(5, 120)))
         least = least_cost(problem)
         subsets = Subsets(problem, SearchParams(subsets=SubsetsParams(max_boxes=rng.randint(1, 9))))
-        subsets.branch_evenly(has_time=lambda: True)
+        subsets.branch(below=None, wanted=1_000, has_time=lambda: True)
         if subsets.lower_bound is None:
             assert least is None
             continue
@@ -98,7 +98,7 @@ def test_bound_on_money_over_sizes_against_brute_force():
         costs = [least_cost(problem.at_its_size()) for problem in question.candidates]
         least = min((cost for cost in costs if cost is not None), default=None)
         subsets = Subsets(question, SearchParams(subsets=SubsetsParams(max_boxes=rng.randint(1, 5))))
-        subsets.branch_evenly(has_time=lambda: True)
+        subsets.branch(below=None, wanted=1_000, has_time=lambda: True)
         if subsets.lower_bound is None:
             assert least is None
             continue

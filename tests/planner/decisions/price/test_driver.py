@@ -1,7 +1,6 @@
-"""The plan that costs least, the front of time and money, and what is said of them."""
+"""The plan that costs least, and what is said of it."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.planner.hasty import make_pareto, make_plan
+from tests.planner.hasty import make_plan
 from tests.planner.test_batch_problem import make_batch
 from tests.planner.test_batch_problem import make_layer as make_sized_layer
 
@@ -125,22 +124,6 @@ def test_deadline_takes_more_devices(problem: Problem, plan: Plan):
         make_plan(replace(problem, options=replace(problem.options, deadline_ns=100)), limits=ROUNDS)
 
 
-def test_front(problem: Problem):
-    """Tests that the points are ever slower and cheaper, each an answer of its own, none below another's bounds."""
-    front = make_pareto(problem, limits=ROUNDS)
-    assert (front.num_subsets, front.num_planned) == (5, 3)
-    assert len(front.points[0].plan.devices) == 3
-    for point in front.points:
-        assert rederive(point.problem, point.plan).passed
-        assert point.least_cost <= point.cost
-        assert point.least_ns <= point.makespan_ns == point.plan.evidence.makespan_ns
-        assert point.problem.options.deadline_ns == point.makespan_ns
-    for fast, cheap in pairwise(front.points):
-        assert fast.makespan_ns < cheap.makespan_ns
-        assert fast.cost > cheap.cost
-    assert len(front.points) > 1
-
-
 def test_free_devices(problem: Problem):
     """Tests that with prices of 0 the cost is 0, which no plan is below."""
     devices = tuple(replace(device, price_per_hour=0) for device in problem.cluster.devices)
@@ -185,14 +168,3 @@ def test_sizes_and_devices_in_one_question(batch: BatchProblem):
     )
     del again.evidence.rental.certificate["boxes"][0]["certificate"]["sizes"][1]
     assert [each.field for each in rederive(problem, again).differences] == ["rental.certificate"]
-
-
-def test_front_over_sizes(batch: BatchProblem):
-    """Tests that each point of the front with a global batch says its size and is proved like any other."""
-    front = make_pareto(batch, limits=ROUNDS)
-    assert (front.num_subsets, front.num_planned) == (3, 2)
-    assert [point.plan.problem.microbatch_size for point in front.points] == [4, 4]
-    for point in front.points:
-        assert rederive(point.problem, point.plan).differences == ()
-        assert point.least_cost <= point.cost
-        assert point.least_ns <= point.makespan_ns

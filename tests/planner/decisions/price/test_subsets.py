@@ -59,7 +59,7 @@ def test_spoilt_certificates(spoil: Any, words: str):
     """Tests that a certificate that leaves subsets out, or states more than it proves, is refused."""
     problem = priced(star("a b c"), dict.fromkeys("abc", 2.0))
     subsets = Subsets(problem, SearchParams())
-    subsets.branch_evenly(has_time=lambda: True)
+    subsets.branch(below=None, wanted=1_000, has_time=lambda: True)
     certificate = write_boxes(subsets.kinds, subsets.boxes, deadline_ns=None)
     assert check_subsets(problem, certificate) == certificate["value"]
     spoil(certificate)

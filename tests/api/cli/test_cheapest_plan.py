@@ -1,4 +1,4 @@
-"""`pipeplan plan --objective cost` and `--pareto`: files, the screen, the figures, and what is refused."""
+"""`pipeplan plan --objective cost`: files, the screen, the figures, and what is refused."""
 
 import json
 from pathlib import Path
@@ -51,35 +51,10 @@ def test_kinds_of_the_cheapest_plan(shell: Shell, priced: Path):
     assert costs == sorted(costs)
 
 
-def test_front(shell: Shell, priced: Path):
-    """Tests that every point goes to its file and verifies, with a trace, a row on the screen and in the last event."""
-    words = ("plan", priced.name, "--pareto", "--objective", "makespan", *QUICK)
-    files = ("-o", "front.json", "--html", "front.html", "--trace", "trace.json")
-    outcome = shell.run(*words, *files, "--json")
-    assert outcome.code == 0, outcome.err
-    told = json.loads(outcome.err.splitlines()[-1])
-    assert told["event"] == "done"
-    for row in told["points"]:
-        plan = parse_plan((shell.folder / row["file"]).read_text())
-        assert plan.evidence is not None
-        assert plan.evidence.rental is not None
-        assert (row["makespan_ns"], row["cost"]) == (plan.evidence.makespan_ns, plan.evidence.rental.cost)
-        assert shell.run("verify", "--certificate", row["file"]).code == 0
-        trace = json.loads((shell.folder / row["file"].replace("front", "trace")).read_text())
-        assert trace["traceEvents"]
-    picture = (shell.folder / "front.html").read_text()
-    assert picture.count("<circle") == len(told["points"])
-    assert "at least" in shell.run(*words).err
-
-
 def test_what_is_refused(shell: Shell, priced: Path):
     """Tests that what there is not is refused with the switch and the remedy."""
     for words, said in (
         (("workload.json", "--objective", "cost"), "has no price_per_hour; state it"),
-        (("workload.json", "--pareto"), "has no price_per_hour; state it"),
-        ((priced.name, "--pareto", "--top", "2"), "leave --top out"),
-        ((priced.name, "--pareto", "--server", "http://localhost:1"), "leave --server out"),
-        ((priced.name, "--pareto", "--objective", "span"), "leave --objective out"),
         ((priced.name, "--deadline", "5"), "set objective to cost"),
         ((priced.name, "--objective", "cost", "--deadline", "-1"), "give milliseconds from 0"),
         ((priced.name, "--objective", "cost", "--deadline", "0.000001"), "no plan is faster than"),
