@@ -135,8 +135,9 @@ def error_of(audit: Audit) -> str:
     is_fitted = time_from(audit)["assumed"] == 1
     by_tables = " (by the measured tables; rates fitted to them: benchmarks/achieved_rates.py)" if is_fitted else ""
     return (
-        f"{rows} iterations of {models} in {numbers} measured on {shown_gpu(name)} took {factor} times their estimate "
-        f"on the median; once that is counted, estimates are {median} % off on the median, {worst} % at worst{by_tables}"
+        f"{rows} iterations of {models} in {numbers} measured on {shown_gpu(name)} took {factor} times their "
+        f"estimate on the median; once that is counted, estimates are {median} % off on the median, "
+        f"{worst} % at worst{by_tables}"
     )
 
 
