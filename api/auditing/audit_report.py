@@ -316,7 +316,10 @@ def _better(audit: Audit) -> Iterator[str]:
     if audit.at_least is None or audit.at_least >= 0.001:
         peak = max(better.evidence.peak_bytes.values())
         yield f"flags for it ({render_bytes(peak)} on the fullest rank):"
-        yield from (f"    {line}" for line in flags_of(audit.audited, better))
+        flags = flags_of(audit.audited, better)
+        yield from (f"    {line}" for line in flags)
+        if any("schedule.csv" in line for line in flags):
+            yield "  schedule.csv is written with -o FOLDER, and by `pipeplan export torchtitan`"
         yield from (f"  without {name}" for name in dropped_flags(audit.audited, better))
 
 
