@@ -94,7 +94,7 @@ SCORE_BYTES_FORWARD, SCORE_BYTES_BACKWARD, SCORE_BYTES_KEPT = 9, 11, 5
 """Bytes of every score where attention is not fused: softmax reads and writes it; dropout reads it, and writes it and
 its mask. Backward both read a gradient and what they kept, and write a gradient. Softmax, mask and product are kept."""
 
-CAST_BYTES: Mapping[Dtype, int] = {"fp8": 5, "fp8_block": 4, "nvfp4": 5}
+_CAST_BYTES: Mapping[Dtype, int] = {"fp8": 5, "fp8_block": 4, "nvfp4": 5}
 """Of every value that is cast from bf16. One scale for a whole tensor is found by a reading of its own (fp8, and beside
 scales of blocks nvfp4). Scales of blocks lie along rows and along columns, so values are written twice; those of fp8
 once, where products read them either way."""
@@ -328,7 +328,7 @@ def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) ->
         yield OperationStep(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
     if run.dtype != "bf16":
         cast = _cast_values(shape, mixture, run=run, sublayer=sublayer, is_backward=is_backward)
-        yield OperationStep(what="casts", operation=Movement(num_bytes=CAST_BYTES[run.dtype] * cast))
+        yield OperationStep(what="casts", operation=Movement(num_bytes=_CAST_BYTES[run.dtype] * cast))
 
 
 def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, sublayer: str, is_backward: bool) -> int:
