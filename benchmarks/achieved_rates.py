@@ -68,7 +68,8 @@ def fit(package: TablePackage, gpu: str) -> AchievedRates:
         if figure.step.because:
             continue
         key, operations, num_bytes = features(figure.step.operation, multiprocessors=MULTIPROCESSORS[gpu])
-        by_line.setdefault(key, []).append((operations, num_bytes, figure.priced.ns))
+        alone = rates.price(figure.step.operation).ns  # the figure's own is as in training
+        by_line.setdefault(key, []).append((operations, num_bytes, alone))
     lines = {key: _line(sorted(set(rows))) for key, rows in sorted(by_line.items())}
     return AchievedRates(
         name=gpu, multiprocessors=MULTIPROCESSORS[gpu], lines=lines, fitted_to="", network=rates.network

@@ -13,21 +13,22 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 ERRORS = {
-    "a100_sxm": (109, 1.11, 6.2, 47),
-    "h100_sxm": (7, 1.07, 2.7, 15),
-    "b200_sxm": (24, 1.06, 3.7, 8),
-    "gb200": (27, 1.11, 6.7, 19),
-    "gb300": (27, 1.04, 6.6, 27),
+    "a100_sxm": (109, "bf16", 1.11, 6.2, 47),
+    "h100_sxm": (7, "FP8", 1.19, 2.7, 15),
+    "b200_sxm": (24, "bf16", 1.06, 3.7, 8),
+    "gb200": (27, "FP8, MXFP8 and NVFP4", 1.15, 4.0, 21),
+    "gb300": (27, "FP8, MXFP8 and NVFP4", 1.09, 7.1, 30),
 }
-"""Of dense models by docs/benchmarks/measured_iterations.md, of B200 by docs/benchmarks/audits.md: rows, measured over
-estimated time on the median, and the error in percent once that factor is counted, on the median and at worst."""
+"""Of dense models by docs/benchmarks/measured_iterations.md, of B200 by docs/benchmarks/audits.md: rows, types of
+numbers, measured over estimated time on the median, and the error in percent once that factor is counted, on the median
+and at worst."""
 
 _EXPERT_ERRORS = {
-    "h100_sxm": (13, 1.66, 12.0, 41),
-    "b200_sxm": (14, 1.17, 5.0, 54),
-    "b300_sxm": (19, 1.32, 14.1, 55),
-    "gb200": (27, 1.24, 3.1, 41),
-    "gb300": (28, 1.21, 5.7, 37),
+    "h100_sxm": (13, "bf16 and FP8", 1.77, 6.4, 47),
+    "b200_sxm": (14, "bf16 and MXFP8", 1.19, 3.9, 54),
+    "b300_sxm": (19, "bf16 and MXFP8", 1.35, 10.6, 48),
+    "gb200": (27, "bf16 and MXFP8", 1.31, 3.6, 37),
+    "gb300": (28, "bf16 and MXFP8", 1.29, 5.6, 33),
 }
 """The same of models with experts, by docs/benchmarks/audits.md."""
 
@@ -129,13 +130,14 @@ def error_of(audit: Audit) -> str:
     known = ERRORS if shape.mixture is None else _EXPERT_ERRORS
     if shape.pattern or name not in known:
         return NO_ERROR
-    rows, factor, median, worst = known[name]
+    rows, numbers, factor, median, worst = known[name]
     models = "dense models" if shape.mixture is None else "models with experts"
     is_fitted = time_from(audit)["assumed"] == 1
     by_tables = " (by the measured tables; rates fitted to them: benchmarks/achieved_rates.py)" if is_fitted else ""
     return (
-        f"{rows} iterations of {models} measured on {shown_gpu(name)} took {factor} times their estimate on the "
-        f"median; once that is counted, estimates are {median} % off on the median, {worst} % at worst{by_tables}"
+        f"{rows} iterations of {models} in {numbers} measured on {shown_gpu(name)} took {factor} times their "
+        f"estimate on the median; once that is counted, estimates are {median} % off on the median, "
+        f"{worst} % at worst{by_tables}"
     )
 
 
@@ -314,7 +316,10 @@ def _better(audit: Audit) -> Iterator[str]:
     if audit.at_least is None or audit.at_least >= 0.001:
         peak = max(better.evidence.peak_bytes.values())
         yield f"flags for it ({render_bytes(peak)} on the fullest rank):"
-        yield from (f"    {line}" for line in flags_of(audit.audited, better))
+        flags = flags_of(audit.audited, better)
+        yield from (f"    {line}" for line in flags)
+        if any("schedule.csv" in line for line in flags):
+            yield "  schedule.csv is written with -o FOLDER, and by `pipeplan export torchtitan`"
         yield from (f"  without {name}" for name in dropped_flags(audit.audited, better))
 
 

@@ -77,7 +77,7 @@ def _drawn(step: RunStep, ends_ns: Mapping[Key, int]) -> dict[str, Any]:
         "devices": [_device(step, replica, row=row, ends_ns=ends_ns) for row, replica in enumerate(replicas)],
         "legs": _transfers(replicas),
         "linkUse": [],
-        "synchronisations": [],
+        "bars": [],
         "baselines": [],
     }
 

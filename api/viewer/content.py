@@ -5,7 +5,7 @@ Times are written as differences, so that most numbers are short; `model.js` is 
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from api.formatting import render_recomputation
@@ -96,9 +96,20 @@ def plan_content(
         "devices": [{**device, "optimizerNs": laid_out.steps_ns.get(device["name"], 0)} for device in devices],
         "legs": _transfers(costs.problem, laid_out, timeline=timeline, rows=rows),
         "linkUse": _link_use(problem.cluster, timeline),
-        "synchronisations": [list(sync) for sync in timeline.synchronisations],
+        "bars": list(_bars(timeline, rows)),
         "baselines": [_baseline(row) for row in plan.evidence.baselines] if plan.evidence else [],
     }
+
+
+def _bars(timeline: Timeline, rows: Mapping[str, int]) -> Iterator[list[Any]]:
+    """What runs beside the actions: [what, stage, start, end], and of a stash also its row, microbatch, bytes, wait."""
+    for sync in timeline.synchronisations:
+        yield ["synchronisation", *sync]
+    for gather in timeline.gathers:
+        yield ["gather", gather.stage, gather.start_ns, gather.end_ns]
+    for each in timeline.offloads:
+        own = (rows[each.device], each.microbatch, each.num_bytes, each.start_ns - each.ready_ns)
+        yield ["fetch" if each.is_back else "offload", each.stage, each.start_ns, each.end_ns, *own]
 
 
 def _link_use(cluster: Cluster, timeline: Timeline) -> list[list[int]]:

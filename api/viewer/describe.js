@@ -108,6 +108,8 @@ function waitingReason(plan, device, index) {
   if (idle <= 0) return index > 0 ? "no wait: the device was busy until then" : "no wait: starts at once";
   const before = index > 0 ? `idle for ${inMs(idle)}` : `first action, after ${inMs(idle)}`;
   const last = causesOf(plan, device, index).reduce((a, b) => (b.arrival > a.arrival ? b : a), { arrival: -1 });
+  const bar = device.bars.find((each) => each.end === start[index]);
+  if (last.arrival < start[index] && bar) return `${before}, until ${barText(bar)}`;
   if (last.arrival < start[index]) return `${before}: the link was in use, or the other devices of its group were`;
   return `${before}, until ${causeText(last)}`;
 }
@@ -124,7 +126,7 @@ function causeText({ device, index, channel, transfer, why }) {
 export function describeHit(hit) {
   if (hit.strip === "action") return describeAction(hit.row.plan, hit.row.device, hit.index);
   if (hit.strip === "transfers") return describeTransfer(hit);
-  if (hit.strip === "sync") return describeSynchronisation(hit.row.plan, hit.sync);
+  if (hit.strip === "bar") return describeBar(hit.row.plan, hit.bar);
   return describeIdle(hit);
 }
 
@@ -166,15 +168,19 @@ function describeTransfer({ row, channel, index }) {
   };
 }
 
-function describeSynchronisation(plan, sync) {
-  return {
-    title: `gradient synchronisation of stage ${sync.stage}`,
-    facts: [
-      ["replicas", String(plan.stages[sync.stage].replicas.length)],
-      ["time", `${inMs(sync.start)} to ${inMs(sync.end)}`],
-      ["duration", inMs(sync.end - sync.start)],
-    ],
-  };
+// What runs beside actions, as the legend and as a box name it.
+export const BAR_NAMES = { synchronisation: "synchronisation", gather: "weights gathered", offload: "stash to host", fetch: "stash back" };
+
+function barText({ what, stage, microbatch }) {
+  if (what === "synchronisation") return `gradient synchronisation of stage ${stage}`;
+  if (what === "gather") return `weights of stage ${stage} gathered`;
+  return `stash of ${stage}F${microbatch} ${what === "fetch" ? "back from" : "to"} the host`;
+}
+
+function describeBar(plan, bar) {
+  const own = bar.row === null ? [["replicas", String(plan.stages[bar.stage].replicas.length)]] : [["size", inBytes(bar.bytes)]];
+  const queue = bar.wait > 0 ? [["queue", `${inMs(bar.wait)} until its link was free`]] : [];
+  return { title: barText(bar), facts: [...own, ["time", `${inMs(bar.start)} to ${inMs(bar.end)}`], ["duration", inMs(bar.end - bar.start)], ...queue] };
 }
 
 function describeIdle({ row, time }) {
@@ -182,9 +188,7 @@ function describeIdle({ row, time }) {
   const next = firstAbove(device.action.start, time);
   const running = next > 0 && device.action.end[next - 1] > time ? actionName(device, next - 1) : null;
   const facts = [["device", device.name], ["time", inMs(time)], ["memory", memoryText(device, time)]];
-  for (const sync of plan.synchronisations) {
-    if (sync.start <= time && time <= sync.end && device.stages.includes(sync.stage)) facts.push(["now", `synchronises stage ${sync.stage}`]);
-  }
+  for (const bar of device.bars) if (bar.start <= time && time <= bar.end) facts.push(["now", barText(bar)]);
   if (running) return { title: `running ${running}`, facts };
   if (next < device.action.count) facts.push(["next", actionName(device, next)], ["waiting", waitingReason(plan, device, next)]);
   return { title: time <= plan.figures.makespanNs ? "idle" : "after the end", facts };

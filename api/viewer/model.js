@@ -2,6 +2,7 @@
 
 export const KINDS = ["F", "I", "W", "B"];
 export const KIND_NAMES = ["forward", "input gradient", "weight gradient", "backward"];
+export const BARS = ["synchronisation", "gather", "offload", "fetch"];
 export const [FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD] = [0, 1, 2, 3];
 
 export function unpackContent(content) {
@@ -25,7 +26,10 @@ function unpackPlan(plan, index, content) {
     if (channel.count) plan.devices[channel.from].channels.push(channel);
   }
   plan.usedKinds = KINDS.map((_, kind) => plan.devices.some((device) => device.action.code.some((code) => code % 4 === kind)));
-  plan.synchronisations = plan.synchronisations.map(([stage, start, end]) => ({ stage, start, end }));
+  plan.bars = plan.bars.map(([what, stage, start, end, row = null, microbatch, bytes, wait]) => ({ what, stage, start, end, row, microbatch, bytes, wait }));
+  for (const device of plan.devices) {
+    device.bars = plan.bars.filter((bar) => (bar.row === null ? device.stages.includes(bar.stage) : bar.row === device.row));
+  }
 }
 
 function unpackDevice(device, row, usual) {

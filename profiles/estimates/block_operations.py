@@ -6,7 +6,7 @@ scatters them after; W gathers them once more. Without it, all work on all token
 A mixture's experts are dealt to the t devices, and tokens travel to them by all-to-all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -93,6 +93,11 @@ ATTENTION_BACKWARD = 2.9
 SCORE_BYTES_FORWARD, SCORE_BYTES_BACKWARD, SCORE_BYTES_KEPT = 9, 11, 5
 """Bytes of every score where attention is not fused: softmax reads and writes it; dropout reads it, and writes it and
 its mask. Backward both read a gradient and what they kept, and write a gradient. Softmax, mask and product are kept."""
+
+_CAST_BYTES: Mapping[Dtype, int] = {"fp8": 5, "fp8_block": 4, "nvfp4": 5}
+"""Of every value that is cast from bf16. One scale for a whole tensor is found by a reading of its own (fp8, and beside
+scales of blocks nvfp4). Scales of blocks lie along rows and along columns, so values are written twice; those of fp8
+once, where products read them either way."""
 
 SCAN, SCAN_CHUNK = "scan", 128
 """What the recurrence of a mixer is called, and tokens that it takes at a time."""
@@ -323,14 +328,11 @@ def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) ->
         yield OperationStep(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
     if run.dtype != "bf16":
         cast = _cast_values(shape, mixture, run=run, sublayer=sublayer, is_backward=is_backward)
-        yield OperationStep(what="casts", operation=Movement(num_bytes=4 * cast))
+        yield OperationStep(what="casts", operation=Movement(num_bytes=_CAST_BYTES[run.dtype] * cast))
 
 
 def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, sublayer: str, is_backward: bool) -> int:
-    """Values that are cast, each read in bf16 and written twice, as it is and transposed.
-
-    They are inputs of products forward and gradients of their outputs backward.
-    """
+    """Values that are cast: inputs of products forward, gradients of their outputs backward."""
     products = _attention_products(shape, run) if sublayer in ATTENDING else []
     products += _dense_products(shape.inner, shape=shape, run=run) if mixture is None and sublayer != "*" else []
     sizes = [step.operation for step in products if isinstance(step.operation, Product)]

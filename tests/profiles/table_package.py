@@ -14,7 +14,7 @@ CONFIG = """{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 512, 
 
 SHEET = """
 gpu: {mem_bw: 1000000000000, mem_bw_empirical_scaling_factor: 0.8, mem_empirical_constant_latency: 0.000001,
-      mem_capacity: 85899345920}
+      mem_capacity: 85899345920, fp8_tc_flops: 200000000000}
 node: {num_gpus_per_node: 8, inter_node_bw: 50000000000, intra_node_bw: 400000000000, p2p_latency: 0.00001}
 """
 

@@ -15,7 +15,9 @@ export function alikeRows(plans) {
   return [...found.values()].flat().sort(([a], [b]) => a - b);
 }
 
-function workOf({ type, stages, action }) { return `${type};${stages.join(",")};${action.code.join(",")}`; }
+function workOf({ type, stages, action, bars }) {
+  return [type, stages, action.code, bars.map(({ what, stage }) => `${what} ${stage}`)].map((each) => String(each)).join(";");
+}
 
 function isAlike({ devices, figures }, one, other) {
   const [a, b] = [devices[one], devices[other]], slack = SAME_TIME * figures.makespanNs;

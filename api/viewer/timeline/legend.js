@@ -1,7 +1,8 @@
 // The legend above the timeline.
 
 import { element } from "../dom.js";
-import { KINDS, KIND_NAMES } from "../model.js";
+import { BAR_NAMES } from "../describe.js";
+import { BARS, KINDS, KIND_NAMES } from "../model.js";
 import { SHADES, makeHatch } from "./paint.js";
 
 export function fillLegend(list, content, theme, pixelRatio) {
@@ -12,7 +13,9 @@ export function fillLegend(list, content, theme, pixelRatio) {
     items.push([`${kind} ${KIND_NAMES[number]}`, stripes(theme.kinds[number].slice(0, chunks))]);
   });
   items.push(["idle", (pen) => { pen.fillStyle = makeHatch(pen, theme, pixelRatio); pen.fillRect(0, 0, 16, 12); }]);
-  if (content.plans.some((plan) => plan.synchronisations.length)) items.push(["synchronisation", stripes([theme.synchronisation])]);
+  for (const what of BARS) {
+    if (content.plans.some(({ bars }) => bars.some((bar) => bar.what === what))) items.push([BAR_NAMES[what], stripes([theme[what]])]);
+  }
   if (content.plans.some((plan) => plan.optimizerNs)) items.push(["optimizer", stripes([theme.optimizer])]);
   list.replaceChildren(...items.map(([text, draw]) => legendItem({ text, draw, pixelRatio })));
 }

@@ -1,8 +1,8 @@
 // The picture itself: everything that changes only when the view does.
 
 import { inBytes, inMs, inPercent, isNumber, stageList } from "../describe.js";
-import { FORWARD, INPUT_GRAD, KINDS, firstAbove } from "../model.js";
-import { AXIS_HEIGHT, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
+import { BARS, FORWARD, INPUT_GRAD, KINDS, firstAbove } from "../model.js";
+import { AXIS_HEIGHT, barPlace, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
 
 const DENSE_PITCH = 2.2, NARROW = 14;
 export const SHADES = [0, -0.2, 0.22, -0.36];
@@ -12,7 +12,7 @@ export function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(`--${name}`).trim();
   const theme = {};
-  for (const name of ["card", "text", "muted", "faint", "line", "grid", "track", "hatch", "accent", "bad", "held", "synchronisation", "optimizer", "pin", "focus"]) {
+  for (const name of ["card", "text", "muted", "faint", "line", "grid", "track", "hatch", "accent", "bad", "held", ...BARS, "optimizer", "pin", "focus"]) {
     theme[name] = get(name);
   }
   const kinds = ["forward", "input-grad", "weight-grad", "backward"];
@@ -145,7 +145,7 @@ function paintRow(context, view, { theme, hatch, row, strips }) {
   drawStrip(context, view, { row, strips });
   if (!isDense) paintActions(context, view, { theme, row, shown });
   if (row.transfers) paintTransfers(context, view, { theme, row });
-  paintSynchronisations(context, view, { theme, row });
+  paintBars(context, view, { theme, row });
   if (row.memory) paintMemory(context, view, { theme, row });
   context.restore();
 }
@@ -306,19 +306,20 @@ function paintTransfers(context, view, { theme, row }) {
 }
 
 // In the transfers' strip, or where that is hidden along the foot of the actions.
-function paintSynchronisations(context, view, { theme, row }) {
+function paintBars(context, view, { theme, row }) {
   const strip = row.transfers ?? { top: row.action.top + row.action.height * 0.72, height: row.action.height * 0.28 };
-  for (const sync of row.plan.synchronisations) {
-    if (!row.device.stages.includes(sync.stage) || sync.end < view.from || sync.start > view.to) continue;
-    const left = xOf(view, sync.start), width = Math.max(1.5, (sync.end - sync.start) * scaleOf(view));
-    context.fillStyle = theme.synchronisation;
-    context.fillRect(left, strip.top, width, strip.height);
-    if (strip.height < 8 || width < 60) continue;
+  for (const bar of row.device.bars) {
+    if (bar.end < view.from || bar.start > view.to) continue;
+    const { top, height } = barPlace(strip, bar);
+    const left = xOf(view, bar.start), width = Math.max(1.5, (bar.end - bar.start) * scaleOf(view));
+    context.fillStyle = theme[bar.what];
+    context.fillRect(left, top, width, height);
+    if (height < 8 || width < 60) continue;
     context.fillStyle = theme.card;
     context.font = `8px ${FONT}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.fillText(`sync ${sync.stage}`, left + width / 2, strip.top + strip.height / 2 + 0.5);
+    context.fillText(`${bar.what === "gather" ? "gather" : "sync"} ${bar.stage}`, left + width / 2, top + height / 2 + 0.5);
   }
 }
 

@@ -10,7 +10,7 @@ import { foldAll, isFoldable, isOpen, toggleGroup } from "./folding.js";
 import { FONT, paintPicture, peakText, readTheme } from "./paint.js";
 import { isDark, onTheme, switchTheme } from "../theme.js";
 import {
-  AXIS_HEIGHT, chooseStrips, clampView, fixedHeight, foldAt, fullSpan, hitTest, layOut, makeView, reveal, rowOf, showAll,
+  AXIS_HEIGHT, barPlace, chooseStrips, clampView, fixedHeight, foldAt, fullSpan, hitTest, layOut, makeView, reveal, rowOf, showAll, xOf,
 } from "./view.js";
 
 export class Timeline {
@@ -217,15 +217,22 @@ function timePaint(app) {
   return performance.now() - begin;
 }
 
-// Where an action is on the page, by plan, device and name (`2F0`); undefined if there is none.
-function locate(app, { plan = 0, device, action }) {
+// Where an action, or with `bar` the nth bar beside them, is on the page, by plan, device and name (`2F0`); undefined if
+// there is none.
+function locate(app, { plan = 0, device, action, bar }) {
   const row = app.view.rows.find((candidate) => candidate.plan.index === plan && candidate.members.some(({ name }) => name === device));
+  if (bar !== undefined) return row && locateBar(app, row, row.device.bars[bar]);
   const index = row ? [...row.device.action.code.keys()].find((i) => actionName(row.device, i) === action) : undefined;
   if (index === undefined) return undefined;
   const box = boxOf(app.view, { row, index }), frame = app.canvas.getBoundingClientRect();
   return { x: frame.left + (box.left + box.right) / 2, y: frame.top + box.middle - app.view.scroll, width: box.width };
 }
 
+function locateBar({ view, canvas }, row, bar) {
+  if (!bar || !row.transfers) return undefined;
+  const frame = canvas.getBoundingClientRect(), { top, height } = barPlace(row.transfers, bar);
+  return { x: frame.left + xOf(view, (bar.start + bar.end) / 2), y: frame.top + top + height / 2 - view.scroll, height };
+}
 
 // Where the page around has none of its own.
 function themeButton() {

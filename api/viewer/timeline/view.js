@@ -80,6 +80,14 @@ function makeRow(view, { plan, device, members, group, top, size }) {
   return { plan, device, members, group, top, bottom: next, ...strips };
 }
 
+// Messages leave room for stashes at the edges: above those that leave, below those that return.
+export function barPlace({ top, height }, { what }) {
+  const part = what === "offload" || what === "fetch" ? height * 0.4 : height;
+  return { top: what === "fetch" ? top + height - part : top, height: part };
+}
+
+function isWithin({ top, height }, y) { return y >= top && y < top + height; }
+
 export function maxScroll(view) { return Math.max(0, view.contentHeight - view.height); }
 
 export function clampView(view) {
@@ -139,7 +147,7 @@ export function hitTest(view, x, y) {
   const row = view.rows.find((candidate) => inside >= candidate.top && inside < candidate.bottom);
   if (!row) return null;
   const time = timeAt(view, x);
-  if (row.transfers && inside >= row.transfers.top && inside < row.transfers.top + row.transfers.height) {
+  if (row.transfers && isWithin(row.transfers, inside)) {
     return hitTransfer(view, { row, time, inside }) ?? { row, time, strip: "idle", index: -1 };
   }
   if (row.memory && inside >= row.memory.top) return { row, time, strip: "memory", index: -1 };
@@ -168,8 +176,6 @@ function hitTransfer(view, { row, time, inside }) {
     const index = firstAbove(channel.end, time - slack);
     if (index < channel.count && channel.ready[index] <= time + slack) return { row, time, strip: "transfers", channel, index };
   }
-  for (const sync of row.plan.synchronisations) {
-    if (sync.start <= time && time <= sync.end && row.device.stages.includes(sync.stage)) return { row, time, strip: "sync", sync, index: -1 };
-  }
-  return null;
+  const bar = row.device.bars.find((each) => each.start <= time && time <= each.end && isWithin(barPlace(row.transfers, each), inside));
+  return bar ? { row, time, strip: "bar", bar, index: -1 } : null;
 }

@@ -1,5 +1,6 @@
 """Times of operations on one device type from the tables of aiconfigurator-core."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,12 @@ DTYPES: dict[Dtype, str] = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_
 
 _SUBSTITUTES: dict[Dtype, Dtype] = {"fp8": "fp8_block"}
 """Where experts were not measured in one type of numbers."""
+
+_CASTS = ("computescale", "scale_matrix")
+"""The tables of what one scale for all of an input takes before its product in fp8."""
+
+_CAST_BYTES: dict[Dtype, float] = {"fp8": 3, "fp8_block": 3, "nvfp4": 2.5625}
+"""Per value: read in bf16, written with its share of a scale."""
 
 _LATENT_WIDTHS = (192, 128)
 """Width of queries and keys, and of values, in DeepSeek-V3's attention."""
@@ -108,11 +115,46 @@ class MeasuredRates:
                 f"{self.gpu}: matrix products in {wanted.dtype} were not measured; "
                 f"give one of {', '.join(self.dtypes())}"
             )
-        found = grid.read((wanted.rows, wanted.columns, wanted.inner))
+        found, tokens = grid.read((wanted.rows, wanted.columns, wanted.inner)), wanted.rows
         if found.source == "assumed" and wanted.rows < wanted.columns:  # the transposed product is the same work
             turned = grid.read((wanted.columns, wanted.rows, wanted.inner))
-            found = turned if turned.source != "assumed" else found
-        return found
+            if turned.source != "assumed":
+                found, tokens = turned, wanted.columns
+        return found if wanted.dtype == "bf16" else self._without_cast(found, wanted, shape=(tokens, wanted.inner))
+
+    def _without_cast(self, found: PricedOperation, wanted: Product, *, shape: tuple[int, int]) -> PricedOperation:
+        """Rows of narrow numbers begin with an input in bf16: what finding its scales and casting it took is taken off.
+
+        Both were measured for one scale per input; with scales of blocks it is read and written once. What is left is
+        never faster than the sheet's peak.
+        """
+        gpu = self._sheet["gpu"]
+        peak = gpu.get("fp4_tc_flops" if wanted.dtype == "nvfp4" else "fp8_tc_flops")
+        if peak is None:
+            return found
+        framework = found.table.split("/")[1]
+        steps = [self._cast_grid(step, framework) for step in _CASTS] if wanted.dtype == "fp8" else []
+        measured = [step.read(shape).ns for step in steps if step is not None]
+        if len(measured) == len(_CASTS):
+            cast_ns, said = sum(measured), "as measured"
+        else:
+            rate = gpu["mem_bw"] * gpu.get("mem_bw_empirical_scaling_factor", 0.8)
+            cast_ns, said = 1e9 * _CAST_BYTES[wanted.dtype] * math.prod(shape) / rate, f"at {rate / 1e9:.0f} GB/s"
+        left_ns = max(found.ns - cast_ns, 1e9 * wanted.operations / peak)
+        return replace(found, ns=left_ns, table=f"{found.table}, less its casts {said}")
+
+    def _cast_grid(self, step: str, framework: str) -> TimeGrid | None:
+        key = ("quantize", step, framework)
+        if key not in self._grids:
+            self._grids[key] = self._make_grid(
+                "quantize",
+                f"{step}_perf.parquet",
+                frameworks=(framework,),
+                where={"quant_dtype": "fp8"},
+                axes=("m", "k"),
+                powers=(1, 1),
+            )
+        return self._grids[key]
 
     def _product_grid(self, dtype: Dtype) -> TimeGrid | None:
         key = ("gemm", dtype)

@@ -232,6 +232,16 @@ def test_a_better_layout_as_data(uneven: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
 
 
+@pytest.mark.slow
+def test_flags_say_how_their_file_is_written(uneven: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tests that flags of torchtitan that name a file say where it comes from, and that `-o` writes it."""
+    options = ["--model", str(uneven / "config.json"), "--pp", "2", "-t", "2", "-o", str(uneven / "titan")]
+    code, shown = run("torchtitan", *options, capsys=capsys)
+    assert (code, 'pipeline_parallel_schedule_csv = "schedule.csv"' in shown) == (0, True)
+    assert "schedule.csv is written with -o FOLDER" in shown
+    assert (uneven / "titan" / "schedule.csv").is_file()
+
+
 @pytest.mark.parametrize("layout", ["E|t|t|t|L", "Ett|tt|tt|tt|tmL", "EtttL", "Et|tttt|tttt|tt|L"])
 def test_short_layouts(layout: str) -> None:
     """Tests that a layout written short is the same layout."""

@@ -31,6 +31,8 @@ from profiles.cluster import Cluster, Device, Link
 from profiles.load import parse_workload
 from profiles.workload import dump_workload
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
+from tests.planner.judge.rules.test_gathered import ORDER, one_rank
+from tests.planner.offloads import chain
 from tests.strategies import cases
 
 MAX_PAINT_MS = 500
@@ -132,6 +134,35 @@ def test_content_holds_the_whole_timeline(case: tuple[Problem, Plan]):
             assert held[max(step for step in held if step <= time)] == num_bytes
     read = [transfer for leg in content["legs"] for transfer in read_transfers(leg, content["devices"])]
     assert sorted(read) == sorted(transfer._replace(links=()) for transfer in timeline.transfers)
+
+
+def gathering() -> tuple[Problem, Plan]:
+    """Two stages on two ranks, one of them gathered at a time: 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1."""
+    return one_rank(ORDER, active=1)
+
+
+def offloading() -> tuple[Problem, Plan]:
+    """Two stages of three microbatches; the stash of 0F0 goes to the host while 0F2 waits for it, and comes back."""
+    return chain("0 0F2 0B0", "")
+
+
+def test_content_holds_what_runs_beside_actions():
+    """Tests that gathers, and stashes that travel, can be read back with their times, device, size and waiting."""
+    problem, plan = gathering()
+    timeline = simulate(problem, plan)
+    bars = plan_content(problem, plan, timeline=timeline)["bars"]
+    gathers = [[each.stage, each.start_ns, each.end_ns] for each in timeline.gathers]
+    assert [bar[1:] for bar in bars if bar[0] == "gather"] == gathers != []
+    assert [bar[1:] for bar in bars if bar[0] == "synchronisation"] == [
+        list(each) for each in timeline.synchronisations
+    ]
+    problem, plan = offloading()
+    timeline = simulate(problem, plan)
+    out, back = timeline.offloads
+    assert plan_content(problem, plan, timeline=timeline)["bars"] == [
+        [what, 0, each.start_ns, each.end_ns, 0, 0, 10, each.start_ns - each.ready_ns]
+        for what, each in (("offload", out), ("fetch", back))
+    ]
 
 
 def in_fours(flat: list[int]) -> Iterator[tuple[int, ...]]:
@@ -341,7 +372,39 @@ class Page:
 
     def over(self, device: str, action: str) -> ActionChains:
         """The pointer over an action; more may follow."""
-        place, canvas = self.locate(device, action), self.element("picture")
+        return self._over(self.locate(device, action))
+
+    def locate_bar(self, device: str, bar: int) -> dict[str, float] | None:
+        return self.script("pipeplanLocate(arguments[0])", {"device": device, "bar": bar})
+
+    def over_bar(self, device: str, bar: int) -> ActionChains:
+        """The pointer over a bar beside the actions."""
+        place = self.locate_bar(device, bar)
+        assert place is not None
+        return self._over(place)
+
+    def colour_at_bar(self, device: str, bar: int) -> str:
+        """What is painted above its words, as #rrggbb."""
+        place = self.locate_bar(device, bar)
+        assert place is not None
+        return self.script(
+            """(([x, y]) => {
+                const canvas = document.getElementById("picture"), frame = canvas.getBoundingClientRect();
+                const at = [x - frame.left, y - frame.top].map((place) => Math.floor(place * devicePixelRatio));
+                const pixel = canvas.getContext("2d").getImageData(...at, 1, 1).data;
+                return `#${[...pixel].slice(0, 3).map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+            })(arguments[0])""",
+            [place["x"], place["y"] - place["height"] / 2 + 1],
+        )
+
+    def colour(self, name: str) -> str:
+        """What the theme has for it."""
+        return self.script(
+            "getComputedStyle(document.documentElement).getPropertyValue(arguments[0]).trim()", f"--{name}"
+        )
+
+    def _over(self, place: dict[str, float]) -> ActionChains:
+        canvas = self.element("picture")
         frame = self.script("arguments[0].getBoundingClientRect().toJSON()", canvas)
         x = place["x"] - frame["left"] - frame["width"] / 2
         y = place["y"] - frame["top"] - frame["height"] / 2
@@ -484,6 +547,43 @@ def test_hover_explains_idle_time(shown: Page):
     assert lines[0] == "idle"
     assert lines[lines.index("next") + 1] == "0I0"
     assert "until the gradient of 1I0 came from gpu1" in lines[lines.index("waiting") + 1]
+
+
+def test_gathers_are_drawn_and_explained(page: Page):
+    """Tests that weights that are gathered have a bar, a colour in the legend, words, and explain who waits for it."""
+    problem, plan = gathering()
+    timeline = simulate(problem, plan)
+    page.show(render_picture(problem, plan, timeline=timeline))
+    assert "weights gathered" in page.text("legend")
+    assert page.complaints() == []
+    number = len(timeline.synchronisations)
+    first = timeline.gathers[0]
+    page.over_bar("b", number).perform()
+    lines = page.text("tip").splitlines()
+    assert lines[0] == f"weights of stage {first.stage} gathered"
+    assert lines[lines.index("replicas") + 1] == "2"
+    assert page.colour_at_bar("b", number) == page.colour("gather")
+    page.over("a", "0F0").perform()
+    assert f"until weights of stage {first.stage} gathered" in page.text("tip")
+
+
+def test_stashes_on_their_way_are_drawn_and_explained(page: Page):
+    """Tests that a stash has a bar on its way to the host and one back, in colours of their own, with size and words,
+    on the device that it is of and no other.
+    """
+    problem, plan = offloading()
+    page.show(render_picture(problem, plan, timeline=simulate(problem, plan)))
+    assert page.complaints() == []
+    for number, (kind, said) in enumerate(
+        [("offload", "stash of 0F0 to the host"), ("fetch", "stash of 0F0 back from the host")]
+    ):
+        assert page.locate_bar("d1", number) is None
+        page.over_bar("d0", number).perform()
+        lines = page.text("tip").splitlines()
+        assert lines[0] == said
+        assert lines[lines.index("size") + 1] == "10 B"
+        assert page.colour_at_bar("d0", number) == page.colour(kind)
+    assert {"stash to host", "stash back"} <= set(page.text("legend").splitlines())
 
 
 def test_click_pins_an_action_with_its_dependencies(shown: Page):

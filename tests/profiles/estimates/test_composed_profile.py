@@ -5,6 +5,7 @@ import pytest
 from profiles.estimates.achieved_rates import AchievedRates, RateLine
 from profiles.estimates.composed_profile import CompositionQuestion, compose, shares
 from profiles.estimates.model_shapes import ExpertShape, ModelShape
+from profiles.estimates.operations import Dtype
 
 SECOND = 1e9
 LINE = RateLine(start_ns=0, ns_per_gigaop=SECOND, ns_per_megabyte=0)
@@ -29,8 +30,8 @@ MIXED = ModelShape(
 
 
 def make_rates(**lines: RateLine) -> AchievedRates:
-    products, exchanges = ("product bf16", "product fp8", "experts bf16"), ("all_gather", "reduce_scatter", "alltoall")
-    kinds = (*products, *exchanges, "attention", "movement")
+    products = (f"product {dtype}" for dtype in ("bf16", "fp8", "fp8_block", "nvfp4"))
+    kinds = (*products, "experts bf16", "all_gather", "reduce_scatter", "alltoall", "attention", "movement")
     given = {name.replace("_bf16", " bf16"): line for name, line in lines.items()}
     return AchievedRates(name="X", multiprocessors=1, lines=dict.fromkeys(kinds, NOTHING) | given, fitted_to="nothing")
 
@@ -62,11 +63,13 @@ def test_kinds_of_blocks_are_priced_apart():
 
 
 def test_narrow_numbers_are_cast():
-    """Tests that fp8 counts the casts of what products read, four bytes a value, and bf16 none."""
+    """Tests that casts of what products read count: five bytes a value, four without a scale of all, and none."""
     moving = make_rates(movement=MOVING)
-    plain, narrow = (compose(ask(DENSE, moving, dtype=dtype))[0].layers[1].costs[0] for dtype in ("bf16", "fp8"))
+    dtypes: list[Dtype] = ["bf16", "fp8", "fp8_block", "nvfp4"]
+    plain, *narrow = (compose(ask(DENSE, moving, dtype=dtype))[0].layers[1].costs[0].forward_ns for dtype in dtypes)
     read = 256 * (512 + 512 + 512 + 1024)
-    assert narrow.forward_ns - plain.forward_ns == pytest.approx(4 * read / 1e6 * SECOND, abs=2)
+    for forward, num_bytes in zip(narrow, (5, 4, 5), strict=True):
+        assert forward - plain == pytest.approx(num_bytes * read / 1e6 * SECOND, abs=2)
 
 
 def test_bytes():

@@ -1,5 +1,7 @@
 """The tables' times, row by row and between rows; every expected number follows by hand from `table_package`."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from profiles.importers.aiconfigurator.workloads import find_shape, make_cluster
 
 pytest.importorskip("pyarrow")
 
-from tests.profiles.table_package import attention_ms, make_package, product_ms
+from tests.profiles.table_package import attention_ms, make_package, product_ms, write_table
 
 
 @pytest.fixture
@@ -83,6 +85,48 @@ def test_unmeasured_numbers_are_refused(rates: MeasuredRates):
     """Tests that a type of numbers without rows is refused with those that have some."""
     with pytest.raises(NoTablesError, match="matrix products in fp8 were not measured; give one of bf16"):
         rates.price(Product(rows=64, columns=64, inner=64, dtype="fp8"))
+
+
+def write_narrow(package: TablePackage, *, casts: bool) -> None:
+    """Rows of both kinds of fp8 whose casts take 1 ns per value, and, if wanted, measured casts of 3 and 2 ns."""
+    data = package.folder / "data" / "toy_sxm"
+    shapes = list(itertools.product((64, 4096), repeat=3))
+    rows = [
+        {"gemm_dtype": dtype, "m": m, "n": n, "k": k, "latency": product_ms(m, n, k) + 5 * m * k / 1e6}
+        for dtype in ("fp8", "fp8_block")
+        for m, n, k in shapes
+    ]
+    write_table(data / "gemm/trtllm/1.0.0/gemm_perf.parquet", rows)
+    for name, ns in (("computescale", 3), ("scale_matrix", 2)) if casts else ():
+        steps = [{"quant_dtype": "fp8", "m": m, "k": k, "latency": ns * m * k / 1e6} for m, _, k in shapes]
+        write_table(data / f"quantize/trtllm/1.0.0/{name}_perf.parquet", steps)
+
+
+def test_casts_are_no_part_of_narrow_products(package: TablePackage):
+    """Tests that measured casts are taken off the rows of fp8, and a reading and a writing off others and without."""
+    write_narrow(package, casts=False)
+    wanted, alone = Product(rows=4096, columns=64, inner=64, dtype="fp8"), product_ms(4096, 64, 64) * 1e6
+    row_ns, once_ns = alone + 5 * 4096 * 64, 3 * 4096 * 64 / 800
+    found = MeasuredRates(package=package, gpu="toy_sxm").price(wanted)
+    assert found.ns == pytest.approx(row_ns - once_ns)
+    write_narrow(package, casts=True)
+    rates = MeasuredRates(package=package, gpu="toy_sxm")
+    measured, blocks = rates.price(wanted), rates.price(replace(wanted, dtype="fp8_block"))
+    assert measured.ns == pytest.approx(alone)
+    assert measured.table.endswith("less its casts as measured")
+    assert blocks.ns == pytest.approx(row_ns - once_ns)
+    assert blocks.table.endswith("less its casts at 800 GB/s")
+
+
+def test_products_without_casts_keep_to_the_peak(package: TablePackage):
+    """Tests that no product is left faster than the sheet's peak, however long its casts took alone."""
+    write_narrow(package, casts=True)
+    data = package.folder / "data" / "toy_sxm"
+    steps = [{"quant_dtype": "fp8", "m": m, "k": 64, "latency": 99.0} for m in (64, 4096)]
+    write_table(data / "quantize/trtllm/1.0.0/computescale_perf.parquet", steps)
+    wanted = Product(rows=64, columns=64, inner=64, dtype="fp8")
+    found = MeasuredRates(package=package, gpu="toy_sxm").price(wanted)
+    assert found.ns == pytest.approx(1e9 * wanted.operations / 2e11)
 
 
 def test_attention(rates: MeasuredRates):
