@@ -701,8 +701,8 @@ class CostModel:
         It takes the profile's time and the steps of all layers that it holds; a group of several takes each stage's in
         equal parts, and so do replicas that shard. These gather their weights then, stage by stage, each stage once all
         of its devices have come to it; those that shard their weights do not. With split placement the owner takes the
-        steps. Where collectives occupy devices, a device's actions have lost time to all reductions but its first stage's,
-        which is counted here.
+        steps. Where collectives occupy devices, a device's actions have lost time to its reductions, all but its first
+        stage's: that is counted here.
         """
         profile, occupancy = self.problem.profile, self.problem.cluster.collective_occupancy
         closing = profile.optimizer_ns + (profile.stages_optimizer_ns if len(stages) > 1 else 0)

@@ -255,7 +255,6 @@ class LinkSweep:
                 results.append(AllReduce(places=places, num_bytes=size, duration_ns=round(slowest)))
         return results
 
-
     def _occupancy(self) -> int:
         """How much longer computing takes beside an all-reduce over all, in thousandths of that; 0 on accelerators."""
         if self.world == 1 or self.device.type != "cpu":
