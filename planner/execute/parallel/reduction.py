@@ -47,6 +47,8 @@ class StageReduction:
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self.num_carried = 0
         """Values that may travel with the gradients."""
+        self.is_copying = False
+        """Whether all backwards are autograd's, so that large gradients need not begin as zeros."""
         self.flats: list[torch.Tensor] = []
         """All gradients of the present iteration, where they lie in buckets that were added up."""
         self._buckets: list[GradientBucket] = []
@@ -64,7 +66,7 @@ class StageReduction:
             if not self._buckets:
                 self._buckets += self._make_buckets()
             for bucket in self._buckets:
-                bucket.take_in()
+                bucket.prepare()
 
     @property
     def is_alone(self) -> bool:
@@ -119,7 +121,8 @@ class StageReduction:
         """The last layers' first, as a backward completes them; the last one carries what else is added up."""
         held = in_buckets(self.parameters[::-1], bucket_bytes=self.bucket_bytes)
         for number, each in enumerate(held):
-            yield GradientBucket(each, num_carried=self.num_carried if number == len(held) - 1 else 0)
+            carried = self.num_carried if number == len(held) - 1 else 0
+            yield GradientBucket(each, num_carried=carried, is_copying=self.is_copying and not self.parts)
 
     def finish(self, divisor: float) -> None:
         """Wait for what `start` began, and divide."""
