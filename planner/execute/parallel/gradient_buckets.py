@@ -10,7 +10,6 @@ from torch import nn
 
 from planner.errors import ExecutionError
 
-
 LARGE_BYTES = 2**16
 """A gradient of so many is worth a hook: copied to its place as it is complete, rather than added to zeros there."""
 
@@ -175,16 +174,21 @@ def _like(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
     return part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
 
 
-def in_buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[list[nn.Parameter]]:
-    """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself."""
+def in_buckets(
+    parameters: Sequence[nn.Parameter], *, bucket_bytes: int, first_bytes: int | None = None
+) -> list[list[nn.Parameter]]:
+    """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself.
+
+    `first_bytes`: the same of the first bucket of a type, if it is smaller: so sending begins early.
+    """
     kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
     room = defaultdict[torch.dtype, int](int)
     for parameter in parameters:
         kind = kind_of(parameter)
         size = parameter.numel() * kind.itemsize
         if size > room[kind]:
+            room[kind] = bucket_bytes if kinds[kind] else min(bucket_bytes, first_bytes or bucket_bytes)
             kinds[kind].append([])
-            room[kind] = bucket_bytes
         kinds[kind][-1].append(parameter)
         room[kind] -= size
     return [bucket for buckets in kinds.values() for bucket in buckets]

@@ -14,6 +14,9 @@ from planner.plan import Plan
 BUCKET_BYTES = 2**25
 """So much is reduced at once, where the plan says nothing else."""
 
+FIRST_BYTES = 2**20
+"""The first bucket has no more where the whole model is in one stage, as DistributedDataParallel has it."""
+
 
 def bucket_bytes_of(plan: Plan) -> int:
     """What the plan counts on for a reduction, or what is usual here if its profile did not say."""
@@ -47,8 +50,8 @@ class StageReduction:
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self.num_carried = 0
         """Values that may travel with the gradients."""
-        self.is_copying = False
-        """Whether all backwards are autograd's, so that large gradients need not begin as zeros."""
+        self.is_direct = False
+        """Whether autograd runs all backwards of the whole model, as beneath DistributedDataParallel."""
         self.flats: list[torch.Tensor] = []
         """All gradients of the present iteration, where they lie in buckets that were added up."""
         self._buckets: list[GradientBucket] = []
@@ -119,10 +122,12 @@ class StageReduction:
 
     def _make_buckets(self) -> Iterator[GradientBucket]:
         """The last layers' first, as a backward completes them; the last one carries what else is added up."""
-        held = in_buckets(self.parameters[::-1], bucket_bytes=self.bucket_bytes)
+        first = FIRST_BYTES if self.is_direct else None
+        held = in_buckets(self.parameters[::-1], bucket_bytes=self.bucket_bytes, first_bytes=first)
         for number, each in enumerate(held):
+            is_copying = self.is_direct and not self.parts and each[0].device.type == "cpu"
             carried = self.num_carried if number == len(held) - 1 else 0
-            yield GradientBucket(each, num_carried=carried, is_copying=self.is_copying and not self.parts)
+            yield GradientBucket(each, num_carried=carried, is_copying=is_copying)
 
     def finish(self, divisor: float) -> None:
         """Wait for what `start` began, and divide."""

@@ -27,6 +27,8 @@ def test_buckets_hold_no_more_than_they_may():
     """Tests that parameters share a bucket as long as there is room, and that one too large is by itself."""
     sizes = [[p.numel() * 4 for p in bucket] for bucket in in_buckets(parameters(2, 3, 9, 1, 4, 1), bucket_bytes=20)]
     assert sizes == [[8, 12], [36], [4, 16], [4]]
+    first = in_buckets(parameters(2, 3, 1, 4, 1), bucket_bytes=20, first_bytes=12)
+    assert [[p.numel() * 4 for p in bucket] for bucket in first] == [[8], [12, 4], [16, 4]]
 
 
 def test_gradients_lie_in_their_bucket():
