@@ -261,20 +261,23 @@ class LinkSweep:
             return 0
         self.buffers = [self._tensor(min(REDUCED, max(self.sizes)))]
         matrix = torch.ones(SIDE, SIDE)
-        message = min(self._timed(self._start_reducing, 0, matrix) for _ in range(3))
-        once = min(self._timed(None, 1, matrix) for _ in range(3))
+        message = min(self._timed(self._start_reducing, count=0, matrix=matrix) for _ in range(3))
+        once = min(self._timed(None, count=1, matrix=matrix) for _ in range(3))
         count = max(self._gather(-(-BESIDE * message // once)))
         works: list[tuple[Callable[[], Any] | None, int]] = [
             (self._start_reducing, 0), (None, count), (self._start_reducing, count),
         ]  # fmt: skip
-        rows = [[self._timed(start, more, matrix) for start, more in works] for _ in range(self.options.repetitions)]
+        rows = [
+            [self._timed(start, count=more, matrix=matrix) for start, more in works]
+            for _ in range(self.options.repetitions)
+        ]
         message, alone, both = (min(times) for times in zip(*rows, strict=True))  # others here only ever add
         return occupancy_of(max(self._gather((both - alone) / message)))
 
     def _start_reducing(self) -> Any:
         return distributed.all_reduce(self.buffers[0].view(torch.float32), async_op=True)
 
-    def _timed(self, start: Callable[[], Any] | None, count: int, matrix: torch.Tensor) -> int:
+    def _timed(self, start: Callable[[], Any] | None, *, count: int, matrix: torch.Tensor) -> int:
         """Nanoseconds of so many products, beside what is started before them."""
         distributed.barrier()
         begin = time.perf_counter_ns()

@@ -10,6 +10,9 @@ from torch import nn
 
 from planner.errors import ExecutionError
 
+FIRST_BYTES = 2**20
+"""The first bucket has no more where the whole model is in one stage, as DistributedDataParallel has it."""
+
 LARGE_BYTES = 2**16
 """A gradient of so many is worth a hook: copied to its place as it is complete, rather than added to zeros there."""
 

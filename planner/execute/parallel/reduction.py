@@ -7,15 +7,18 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from planner.execute.parallel.gradient_buckets import EarlySending, GradientBucket, in_buckets, kind_of
+from planner.execute.parallel.gradient_buckets import (
+    FIRST_BYTES,
+    EarlySending,
+    GradientBucket,
+    in_buckets,
+    kind_of,
+)
 from planner.execute.parallel.group_parts import GroupPart
 from planner.plan import Plan
 
 BUCKET_BYTES = 2**25
 """So much is reduced at once, where the plan says nothing else."""
-
-FIRST_BYTES = 2**20
-"""The first bucket has no more where the whole model is in one stage, as DistributedDataParallel has it."""
 
 
 def bucket_bytes_of(plan: Plan) -> int:

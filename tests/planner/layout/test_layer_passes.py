@@ -39,8 +39,8 @@ def test_weights_come_one_layer_ahead():
 def test_a_layer_beside_messages_has_the_rest_of_its_device():
     """Tests that work takes longer beside messages by what they take of the device, and by no more than they last.
 
-    F1 begins at 4, beside a gather of 15. With a fifth gone it ends at 17, before that. With half gone 2.5 of it are left
-    at 19. Where messages take all of the device it takes as much longer as they last.
+    F1 begins at 4, beside a gather of 15. With a fifth gone it ends at 17, before that. With half gone 2.5 of it are
+    left at 19. Where messages take all of the device it takes as much longer as they last.
     """
     layers = [LayerPass(10, 4, 0), LayerPass(10, 15, 0)]
     assert [pass_ns(layers, occupancy=part) for part in (0, 200, 500, 1000)] == [29, 29, 32, 39]

@@ -36,7 +36,7 @@ def test_computing_beside_an_all_reduce_says_what_that_occupies(
     monkeypatch.setattr(link_worker.distributed, "get_world_size", lambda: 2)
     sweep = link_worker.LinkSweep(link_worker._parser().parse_args(["links.json", "--repetitions", "3"]))
     monkeypatch.setattr(sweep, "_gather", lambda value: [value, 0])
-    monkeypatch.setattr(sweep, "_timed", lambda start, count, _: 4 if not count else count + (slower if start else 0))
+    monkeypatch.setattr(sweep, "_timed", lambda start, count, **_: 4 if not count else count + (slower if start else 0))
     assert sweep._occupancy() == expected
 
 
