@@ -286,10 +286,10 @@ class Runner:
                     if time.monotonic() > deadline or any(each.poll() for each in processes):
                         break
                     time.sleep(0.05)
+                if any(each.poll() != 0 for each in processes):
+                    _require_no_failed(folder)
                 if time.monotonic() > deadline:
                     raise FlowError(f"not done after {LAUNCH_S:.0f} s")
-                if any(each.poll() for each in processes):
-                    _require_no_failed(folder)
                 failed = [rank for rank, each in enumerate(processes) if each.poll() != 0]
                 if failed:
                     lines = (folder / f"log{failed[0]}").read_text(encoding="utf-8", errors="replace").splitlines()

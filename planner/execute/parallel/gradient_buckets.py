@@ -41,7 +41,7 @@ class GradientBucket:
         self._small = [number for number in range(len(sizes)) if number not in set(large)]
         """Numbers of those that begin as zeros."""
         for number in large:
-            parameters[number].register_post_accumulate_grad_hook(partial(_put, self._places[number]))
+            parameters[number].register_post_accumulate_grad_hook(partial(_put, self._places[number]))  # type: ignore[no-untyped-call]
         self._untouched: list[int] = []
         """Numbers of the parameters that this process did not use."""
 
