@@ -11,6 +11,7 @@ from planner.evidence.certificate import check_certificate, make_bound, schedule
 from planner.fidelity.calibration import calibrate_profile
 from planner.layout.costs import CostModel
 from planner.plan import Plan
+from planner.planning.complete.complete_question import require_covered
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.simulation.explain import explain
@@ -223,3 +224,7 @@ def test_all_reductions_but_that_of_the_first_stage_occupy_their_devices():
         ends.append(judged(asked, plan).makespan_ns)
         assert verify(asked, plan).violations == ()
     assert [end - ends[0] for end in ends] == [0, 5, 6, 10]
+    assert asked.may_lose_time
+    assert not replace(asked, options=replace(asked.options, max_stages_per_device=1)).may_lose_time
+    with pytest.raises(ValueError, match="collective_occupancy is not in the complete model"):
+        require_covered(asked)
