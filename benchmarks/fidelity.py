@@ -21,7 +21,16 @@ from api.inputs import make_problem, question_of
 from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
 from benchmarks.report import Table, make_parser, ms, percent
-from benchmarks.user_flow import Flow, FlowError, FlowModel, balanced_cut, find_baseline, make_layout, without_evidence
+from benchmarks.user_flow import (
+    FAILED,
+    Flow,
+    FlowError,
+    FlowModel,
+    balanced_cut,
+    find_baseline,
+    make_layout,
+    without_evidence,
+)
 from planner.baselines.best_of_kinds import best_of_kinds
 from planner.document import parse_plan
 from planner.errors import PipeplanError
@@ -37,6 +46,9 @@ PLANNING_S, OTHER_PLANS_S = 5.0, 3.0
 
 TURNS_S, ALONE_S, LAUNCH_S = 12.0, 1.5, 600.0
 """Seconds of iterations of a launch in turns and of one alone, as predicted; and most that any launch may take."""
+
+TRIES = 4
+"""Launches in turns, each without the contender that ended the last one, until one comes to its end."""
 
 NUM_ALONE = 5
 """Plans of a model that also run alone."""
@@ -208,7 +220,7 @@ class Records:
     """What was measured so far, as lines of a file."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.begin = path, time.monotonic()
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]
         if whole != text:  # it was ended within a line
@@ -216,7 +228,9 @@ class Records:
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
 
     def add(self, line: dict[str, Any]) -> None:
-        """Keep a line, at once."""
+        """Keep a line, at once, with the seconds since the one before."""
+        now = time.monotonic()
+        line["seconds"], self.begin = round(now - self.begin, 1), now
         self.lines.append(line)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -224,6 +238,13 @@ class Records:
     def of(self, model: FlowModel, kind: str) -> list[dict[str, Any]]:
         """Lines of a kind: `entries`, `turns` or `alone`."""
         return [line for line in self.lines if line["model"] == model.factory and line["kind"] == kind]
+
+    def describe_seconds(self, models: Sequence[FlowModel]) -> str:
+        """What each model has taken, as far as records say it."""
+        spent = {each.name: sum(line.get("seconds", 0) for line in self.lines if line["model"] == each.factory)
+                 for each in models}  # fmt: skip
+        parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in spent.items())
+        return f"Seconds of all launches: {parts}; together {sum(spent.values()):.0f}."
 
     def entries(self, model: FlowModel) -> list[Entry]:
         """The contenders of a model with all that was measured; empty where it was not planned yet."""
@@ -265,6 +286,8 @@ class Runner:
                     if time.monotonic() > deadline or any(each.poll() for each in processes):
                         break
                     time.sleep(0.05)
+                if any(each.poll() != 0 for each in processes):
+                    _require_no_failed(folder)
                 if time.monotonic() > deadline:
                     raise FlowError(f"not done after {LAUNCH_S:.0f} s")
                 failed = [rank for rank, each in enumerate(processes) if each.poll() != 0]
@@ -276,6 +299,21 @@ class Runner:
                     each.kill()
             ranks = range(model.num_devices)
             return [json.loads((folder / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in ranks]
+
+
+class ContenderError(FlowError):
+    """A launch ended because of one contender."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+
+
+def _require_no_failed(folder: Path) -> None:
+    """Raise ContenderError with what failed first, as its processes have written it down."""
+    for path in sorted(folder.glob(f"{FAILED}*"), key=lambda each: each.stat().st_mtime_ns):
+        name, _, reason = path.read_text(encoding="utf-8").partition("\n")
+        raise ContenderError(name, reason)
 
 
 def _durations(ranks: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -292,7 +330,8 @@ def _rounds(entries: Sequence[Entry], seconds: float, *, least: int) -> int:
 def run_turns(runner: Runner, model: FlowModel, records: Records) -> None:
     """One more launch of all contenders of a model.
 
-    Where one process fails in a schedule of torch's, the other waits, and the launch ends: the next has none of them.
+    Where one process fails in a contender, the other waits, and the launch ends: the next is without it, or without all
+    schedules of torch's if nobody knows which it was.
     """
     entries = [each for each in records.entries(model) if not each.failure]
     line: dict[str, Any] = {"model": model.factory, "kind": "turns", "times": {}, "failures": {}}
@@ -300,6 +339,8 @@ def run_turns(runner: Runner, model: FlowModel, records: Records) -> None:
         ranks = runner.launch(model, entries, rounds=_rounds(entries, TURNS_S, least=LEAST))
         line["times"] = {name: _durations(ranks, name) for name in ranks[0]["times"]}
         line["failures"] = ranks[0]["failures"]
+    except ContenderError as error:
+        line |= {"failures": {error.name: f"ended a launch: {error}"}, "error": str(error)}
     except FlowError as error:
         line["failures"] = {each.name: f"ended a launch: {error}" for each in entries if "schedule" in each.about}
         line["error"] = str(error)
@@ -327,7 +368,7 @@ def measure_model(runner: Runner, model: FlowModel, records: Records) -> None:
         workload = flow.profile()
         entries = [asdict(each) for each in make_entries(flow, workload)]
         records.add({"model": model.factory, "kind": "entries", "entries": entries})
-    for _ in range(2):
+    for _ in range(TRIES):
         if not any(line["times"] for line in records.of(model, "turns")):
             run_turns(runner, model, records)
     done = {line["name"] for line in records.of(model, "alone")}
@@ -486,7 +527,8 @@ def main() -> None:
             add_rows(table, model, entries)
         for name, reason in failures.items():
             table.add((name, f"failed: {reason}", *[""] * (len(HEADER) - 2)))
-        table.close(*summarise(done), f"This part of it took {time.monotonic() - begin:.0f} s.")
+        took = f"This part of it took {time.monotonic() - begin:.0f} s."
+        table.close(*summarise(done), records.describe_seconds(chosen), "", took)
 
 
 _ABOUT = """\

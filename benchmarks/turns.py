@@ -26,6 +26,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.real_torch import FullyShardedData, TorchSchedule, WholeModelData
+from benchmarks.user_flow import FAILED
 from planner.document import parse_plan, render_plan
 from planner.execute.record.memory_use import MemoryMeter
 from planner.execute.run.execution import Execution
@@ -110,8 +111,13 @@ def make_contender(model: str, about: dict[str, Any]) -> Contender:
     return _RUNNERS[about.pop("wrapper")](load_training(model), **about)
 
 
-def make_all(model: str, contenders: dict[str, dict[str, Any]]) -> tuple[dict[str, Contender], dict[str, str]]:
-    """Those that every process could make and run once, and why the others are left out; a collective call."""
+def make_all(
+    model: str, contenders: dict[str, dict[str, Any]], *, folder: Path
+) -> tuple[dict[str, Contender], dict[str, str]]:
+    """Those that every process could make and run once, and why the others are left out; a collective call.
+
+    Where others wait within the contender that failed here, nobody comes to the call: `folder` has its name then.
+    """
     made, failures = dict[str, Contender](), dict[str, str]()
     for name, about in contenders.items():
         reason = ""
@@ -120,6 +126,7 @@ def make_all(model: str, contenders: dict[str, dict[str, Any]]) -> tuple[dict[st
             made[name].step(0)
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            (folder / f"{FAILED}{distributed.get_rank()}").write_text(f"{name}\n{reason}", encoding="utf-8")
         told: list[str] = [""] * distributed.get_world_size()
         distributed.all_gather_object(told, reason)
         if any(told):
@@ -163,7 +170,7 @@ def main(about: str) -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
     )
     meter = MemoryMeter(torch.device("cpu"))
-    contenders, failures = make_all(work["model"], work["contenders"])
+    contenders, failures = make_all(work["model"], work["contenders"], folder=folder)
     gc.collect()
     gc.freeze()
     processor = dict[str, list[int]]()

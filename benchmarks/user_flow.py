@@ -20,6 +20,8 @@ from profiles.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND_S = 600.0
+FAILED = "failed"
+"""Start of the names of a launch's files that say which contender failed last in a process, and why."""
 
 
 class FlowError(Exception):

@@ -482,6 +482,12 @@ class Problem:
         return self.allowed_replicas[-1]
 
     @property
+    def may_lose_time(self) -> bool:
+        """Whether a device with several stages may compute beside reductions that take a part of it."""
+        is_shared = self.most_replicas > 1 and self.options.max_stages_per_device > 1
+        return is_shared and self.cluster.collective_occupancy > 0
+
+    @property
     def most_replicas(self) -> int:
         """Largest number of replicas a stage may have: with `unequal_shares` each takes a sample at least."""
         size = self.profile.microbatch_size

@@ -271,6 +271,8 @@ class Cluster:
     """Names of link ends that are neither a device nor a host."""
     overlap: bool = True
     """Whether transfers overlap computation; otherwise a device that sends or receives cannot compute meanwhile."""
+    collective_occupancy: Annotated[int, Whole("thousandths", most=1000)] = 0
+    """Thousandths of a device that a gather or a reduction takes from what it computes beside it."""
     host_links: tuple[HostLink, ...] = ()
     """Connections to the memory of hosts, which devices name in `host_link`."""
     hosts: tuple[Host, ...] = ()

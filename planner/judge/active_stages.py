@@ -75,11 +75,14 @@ class GatheredLayer(NamedTuple):
     reduced_ns: int
 
 
-def fully_sharded_times(layers: Sequence[GatheredLayer], *, overhead: Mapping[str, int]) -> dict[str, int]:
+def fully_sharded_times(
+    layers: Sequence[GatheredLayer], *, overhead: Mapping[str, int], occupancy: int
+) -> dict[str, int]:
     """What actions of a fully sharded stage take: each layer once its weights are there, in B till gradients are sent.
 
     One message after the other: a layer's weights from when the layer before it begins, a layer's gradients when it has
-    ended. The backward pass begins with the layer whose weights F has left.
+    ended. The backward pass begins with the layer whose weights F has left. `occupancy`: thousandths of a device that
+    messages take from the layer beside them.
     """
     found = {"W": sum(layer.actions["W"] for layer in layers) + overhead["W"]}
     for kind in "FIB":
@@ -92,10 +95,18 @@ def fully_sharded_times(layers: Sequence[GatheredLayer], *, overhead: Mapping[st
             if kind == "B" and place and rows[place - 1].reduced_ns:
                 last_message = max(last_message, ends[-1]) + rows[place - 1].reduced_ns
             begins.append(max(ends[-1], there))
-            ends.append(begins[-1] + layer.actions[kind])
+            asked = rows[place + 1].gathered_ns if place + 1 < len(rows) else 0  # with its begin
+            beside = max(last_message - begins[-1], 0) + asked
+            ends.append(begins[-1] + _slowed(layer.actions[kind], beside, left=1000 - occupancy))
         closing = max(last_message, ends[-1]) + rows[-1].reduced_ns if kind == "B" else ends[-1]
         found[kind] = closing + overhead[kind]
     return found
+
+
+def _slowed(work: int, beside: int, *, left: int) -> int:
+    """What work takes at `left` thousandths of its speed for the first `beside` nanoseconds, rounded up."""
+    done = beside * left // 1000
+    return beside + work - done if work > done else -(-work * 1000 // left) if work else 0
 
 
 def active_bytes(stages: Sequence[Stage], sizes: Sequence[StageBytes], *, most: int) -> dict[str, int]:

@@ -250,7 +250,8 @@ class Reading:
             sent = gathered_bytes([layer], width=1), gradient_bytes([layer], width=1)
             messages = (gathering_ns(stage, self.routes, num_bytes=n, is_frozen=not is_trained(layer)) for n in sent)
             found.append(GatheredLayer({kind: max(each[kind] for each in own) for kind in KINDS}, *messages))
-        return fully_sharded_times(found, overhead={kind: max(each[kind] for each in overheads) for kind in KINDS})
+        overhead = {kind: max(each[kind] for each in overheads) for kind in KINDS}
+        return fully_sharded_times(found, overhead=overhead, occupancy=self.problem.cluster.collective_occupancy)
 
     def _layer_times_on(self, layer: Layer, device_type: str, *, share: Fraction, kind: str) -> dict[str, int]:
         """Of one layer on a single device, without an overhead."""
@@ -288,6 +289,8 @@ class Reading:
             sharers = len(group) * (len(stage.replicas) if is_sharded(stage) else 1)
             for device in group:
                 taken[device] += step_time(layers, device_type=device_type, sharers=sharers)
+        if self.problem.cluster.collective_occupancy:
+            taken = {device: time + self._lost_ns(device) for device, time in taken.items()}
         for stage, size in zip(self.plan.stages, self.sizes, strict=True):
             if is_sharded(stage) and not is_gathered(stage) and not is_fully_sharded(stage):
                 own = {device for group in stage.replicas for device in group}
@@ -295,6 +298,12 @@ class Reading:
                 taken |= dict.fromkeys(own, end)
         several = self.profile.stages_optimizer_ns if len(self.plan.stages) > 1 else 0
         return self.profile.optimizer_ns + several + max(taken.values())
+
+    def _lost_ns(self, device: str) -> int:
+        """What actions of a device lose to reductions beside them: all those of its stages but the first."""
+        occupancy = self.problem.cluster.collective_occupancy
+        own = [n for n, stage in enumerate(self.plan.stages) if any(device in group for group in stage.replicas)]
+        return sum(-(-self.rings[number].duration_ns * occupancy // 1000) for number in own[1:])
 
     def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
         """How long the replicas of a sharding stage take to gather its weights once."""

@@ -5,7 +5,8 @@
     ring       | g2 | g1 | s3 | s2 | s1 |      s: gradients added up and scattered, once the layer has ended
     B          | B3 | B2 | B1 |                the last layer's weights are there from its F
 
-Weights and gradients take one ring, in the order in which they are asked for. All have left it when B ends.
+Weights and gradients take one ring, in the order in which they are asked for. All have left it when B ends. A layer
+beside them has the rest of its device, where they occupy a part of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,18 +27,27 @@ class LayerPass(NamedTuple):
     """Its gradients, added up, to the replica that has the part; 0 in F."""
 
 
-def pass_ns(layers: Iterable[LayerPass]) -> int:
-    """What an F or a B takes, its layers in the order in which they run."""
-    ring = began = ended = unsent = 0
-    for layer in layers:
+def pass_ns(layers: Iterable[LayerPass], *, occupancy: int = 0) -> int:
+    """What an F or a B takes, its layers in the order in which they run.
+
+    `occupancy`: thousandths of a device that a message takes while it is on its way.
+    """
+    ring = began = ended = unsent = work = 0
+    for layer in (*layers, LayerPass(0, 0, 0)):
         gathered = 0
         if layer.gather:
             gathered = ring = max(ring, began) + layer.gather
+        ended = began + beside_ns(work, ring - began, occupancy=occupancy)  # all that it runs beside has been asked for
         if unsent:
             ring = max(ring, ended) + unsent
-        began = max(ended, gathered)
-        ended, unsent = began + layer.work, layer.scatter
-    return max(ended, max(ring, ended) + unsent if unsent else ring)
+        began, work, unsent = max(ended, gathered), layer.work, layer.scatter
+    return max(ended, ring)
+
+
+def beside_ns(work: int, messages: int, *, occupancy: int) -> int:
+    """What work takes that begins when messages of so many nanoseconds are yet to come, rounded up once."""
+    lost = -(-max(0, messages) * occupancy // 1000)
+    return work + (min(lost, -(-work * occupancy // (1000 - occupancy))) if occupancy < 1000 else lost * (work > 0))
 
 
 def most_whole(weights: Sequence[int], gradients: Sequence[int]) -> int:

@@ -37,6 +37,10 @@ SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Between hosts' processors 16 MiB is far on the plateau; NVLink and InfiniBand reach theirs at 64 MiB or more."""
 
+REDUCED, SIDE, BESIDE = 1 << 22, 256, 3
+"""Bytes of an all-reduce beside which products of matrices with so many rows are computed, for so many times as long
+as it takes."""
+
 _MAX_CONTENTIONS = 120
 """Most pairs of transfers that are tried at once; more are sampled evenly."""
 
@@ -103,6 +107,7 @@ class LinkSweep:
             pairs=tuple(pairs),
             contention=tuple(self._contention(*both, alone=alone) for both in self._plan(list(alone))),
             all_reduce=tuple(self._all_reduces()),
+            collective_occupancy=self._occupancy(),
             provenance=f"{'NCCL' if self.device.type == 'cuda' else 'gloo'}, torch {torch.__version__}, Python "
             f"{platform.python_version()}, the least of {self.options.repetitions} repetitions each",
         )
@@ -249,6 +254,44 @@ class LinkSweep:
                 slowest = max(self._gather(min(times, default=0)))
                 results.append(AllReduce(places=places, num_bytes=size, duration_ns=round(slowest)))
         return results
+
+    def _occupancy(self) -> int:
+        """How much longer computing takes beside an all-reduce over all, in thousandths of that; 0 on accelerators."""
+        if self.world == 1 or self.device.type != "cpu":
+            return 0
+        self.buffers = [self._tensor(min(REDUCED, max(self.sizes)))]
+        matrix = torch.ones(SIDE, SIDE)
+        message = min(self._timed(self._start_reducing, count=0, matrix=matrix) for _ in range(3))
+        once = min(self._timed(None, count=1, matrix=matrix) for _ in range(3))
+        count = max(self._gather(-(-BESIDE * message // once)))
+        works: list[tuple[Callable[[], Any] | None, int]] = [
+            (self._start_reducing, 0), (None, count), (self._start_reducing, count),
+        ]  # fmt: skip
+        rows = [
+            [self._timed(start, count=more, matrix=matrix) for start, more in works]
+            for _ in range(self.options.repetitions)
+        ]
+        message, alone, both = (min(times) for times in zip(*rows, strict=True))  # others here only ever add
+        return occupancy_of(max(self._gather((both - alone) / message)))
+
+    def _start_reducing(self) -> Any:
+        return distributed.all_reduce(self.buffers[0].view(torch.float32), async_op=True)
+
+    def _timed(self, start: Callable[[], Any] | None, *, count: int, matrix: torch.Tensor) -> int:
+        """Nanoseconds of so many products, beside what is started before them."""
+        distributed.barrier()
+        begin = time.perf_counter_ns()
+        work = None if start is None else start()
+        for _ in range(count):
+            torch.mm(matrix, matrix)
+        if work is not None:
+            work.wait()
+        return time.perf_counter_ns() - begin
+
+
+def occupancy_of(share: float) -> int:
+    """Thousandths, of 0 to 1."""
+    return round(1000 * min(1.0, max(0.0, share)))
 
 
 def _spread(times: Sequence[int]) -> float:

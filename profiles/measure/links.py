@@ -115,6 +115,8 @@ class LinkTables:
     """Pairs of transfers at once."""
     all_reduce: tuple[AllReduce, ...] = ()
     """By number of places and bytes."""
+    collective_occupancy: int = 0
+    """Thousandths of a place that an all-reduce over all takes from what it computes beside it."""
     provenance: str = ""
     """Backend, versions, repetitions."""
 
@@ -293,7 +295,8 @@ class _Inference:
         )
         times = self._reduction_times()
         links = (replace(link, reduction_times=times) for link in self._ports() + self.links)
-        return Cluster(name=name, devices=devices, links=tuple(links))
+        occupancy = self.tables.collective_occupancy
+        return Cluster(name=name, devices=devices, links=tuple(links), collective_occupancy=occupancy)
 
     def _reduction_times(self) -> tuple[MessageTime, ...]:
         """Steps of the ring over all places of the one host; of several hosts none says what each link takes."""

@@ -1,7 +1,9 @@
 """The fidelity table: ratios and errors of contenders, its records, and one model from profile to row."""
 
+import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from api.cli import main
 from benchmarks import fidelity, user_flow
 from benchmarks.fidelity import MODELS, OWN, Entry, Records, add_rows, make_entries, ranked, summarise
 from benchmarks.report import Table
-from benchmarks.user_flow import Flow, balanced_cut, make_layout
+from benchmarks.user_flow import FAILED, Flow, balanced_cut, make_layout
 from planner.execute.table.wiring import make_wirings
 from profiles.workload import dump_workload
 from tests.api.worlds import make_workload
@@ -79,6 +81,31 @@ def test_records_are_continued(tmp_path: Path):
     Records(records.path).add({"model": model.factory, "kind": "turns", "times": times, "failures": {}})
     assert len(Records(records.path).of(model, "turns")) == 2
     assert Records(records.path).entries(MODELS[1]) == []
+    records.lines[0]["seconds"] = 61.2
+    assert records.describe_seconds(MODELS[:2]).endswith(f"{model.name} 61, {MODELS[1].name} 0; together 61.")
+
+
+class Ended:
+    """A launch in which one contender failed on one process while the other waited for it."""
+
+    def launch(self, *_: object, **__: object) -> list[dict[str, object]]:
+        raise fidelity.ContenderError("torch ZBVZeroBubble", "RuntimeError: a graph a second time")
+
+
+def test_only_the_contender_that_ended_a_launch_is_left_out(tmp_path: Path):
+    """Tests that the first process to fail names it, and that the others take part in the next launch."""
+    (tmp_path / f"{FAILED}1").write_text("torch ZBVZeroBubble\nRuntimeError: a graph a second time")
+    os.utime(tmp_path / f"{FAILED}1", ns=(1, 1))
+    (tmp_path / f"{FAILED}0").write_text("torch ZBVZeroBubble\nRuntimeError: connection closed")
+    with pytest.raises(fidelity.ContenderError, match="second time") as caught:
+        fidelity._require_no_failed(tmp_path)
+    assert caught.value.name == "torch ZBVZeroBubble"
+    records, model = Records(tmp_path / "records.jsonl"), MODELS[0]
+    names = (OWN, "torch 1F1B", caught.value.name)
+    entries = [asdict(entry(name, predicted=9, turns=[], is_plan=name == OWN)) for name in names]
+    records.add({"model": model.factory, "kind": "entries", "entries": entries})
+    fidelity.run_turns(Ended(), model, records)
+    assert [each.name for each in records.entries(model) if each.failure] == ["torch ZBVZeroBubble"]
 
 
 def test_the_cut_is_balanced():

@@ -10,6 +10,12 @@ from torch import nn
 
 from planner.errors import ExecutionError
 
+FIRST_BYTES = 2**20
+"""The first bucket has no more where the whole model is in one stage, as DistributedDataParallel has it."""
+
+LARGE_BYTES = 2**16
+"""A gradient of so many is worth a hook: copied to its place as it is complete, rather than added to zeros there."""
+
 
 class GradientBucket:
     """Gradients of parameters of one type, side by side in one tensor; behind them, for each, whether it was used.
@@ -18,8 +24,11 @@ class GradientBucket:
     takes no hook, nor a look at a value.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, num_carried: int = 0) -> None:
-        """`parameters`: all with gradients of one type, on one device; `num_carried`: values beside them."""
+    def __init__(self, parameters: Sequence[nn.Parameter], *, num_carried: int = 0, is_copying: bool = False) -> None:
+        """`parameters`: all with gradients of one type, on one device; `num_carried`: values beside them.
+
+        `is_copying`: large gradients that are gone stay so until a backward comes to them; for backwards of autograd.
+        """
         self.parameters = parameters
         sizes = [parameter.numel() for parameter in parameters]
         lengths, kind, device = [sum(sizes), len(sizes), num_carried], kind_of(parameters[0]), parameters[0].device
@@ -28,17 +37,16 @@ class GradientBucket:
         parts = zip(torch.split(self.flat, sizes), parameters, strict=True)
         self._places = [_like(part, parameter).data for part, parameter in parts]  # `data`: each counts for itself
         self._versions = self.versions()
+        large = [number for number, size in enumerate(sizes) if is_copying and size * kind.itemsize >= LARGE_BYTES]
+        self._small = [number for number in range(len(sizes)) if number not in set(large)]
+        """Numbers of those that begin as zeros."""
+        for number in large:
+            parameters[number].register_post_accumulate_grad_hook(partial(_put, self._places[number]))  # type: ignore[no-untyped-call]
         self._untouched: list[int] = []
         """Numbers of the parameters that this process did not use."""
 
     def take_in(self) -> None:
         """Let every gradient be its part of the tensor: with what it was, or zeros where there was none."""
-        if all(parameter.grad is None for parameter in self.parameters):  # one call for all is what an iteration needs
-            self.flat.zero_()
-            self._versions = self.versions()
-            for parameter, place in zip(self.parameters, self._places, strict=True):
-                parameter.grad = place
-            return
         for number, (parameter, place) in enumerate(zip(self.parameters, self._places, strict=True)):
             grad = parameter.grad
             if grad is place:
@@ -46,9 +54,22 @@ class GradientBucket:
             if grad is None:
                 place.zero_()
                 self._versions[number] = place._version
+                parameter.grad = place
             else:
-                place.copy_(grad)
-            parameter.grad = place
+                _put(place, parameter)
+
+    def prepare(self) -> None:
+        """The same before the first backward, which copies what is large and gone."""
+        if any(parameter.grad is not None for parameter in self.parameters):
+            self.take_in()
+            return
+        if len(self._small) == len(self.parameters):
+            self.flat.zero_()  # one call for all is what an iteration needs
+        elif self._small:
+            torch._foreach_zero_([self._places[number] for number in self._small])
+        self._versions = self.versions()
+        for number in self._small:
+            self.parameters[number].grad = self._places[number]
 
     def versions(self) -> list[int]:
         """How often each gradient was changed."""
@@ -129,6 +150,18 @@ class EarlySending:
                 hook.remove()
 
 
+def _put(place: torch.Tensor, parameter: torch.Tensor) -> None:
+    """Let the gradient be what lies there, with its value."""
+    grad = parameter.grad
+    if grad is None or grad is place:
+        return
+    if grad.is_sparse:
+        place.zero_().add_(grad.detach())
+    else:
+        place.copy_(grad.detach())
+    parameter.grad = place
+
+
 def kind_of(parameter: nn.Parameter) -> torch.dtype:
     """The type of its gradient."""
     return parameter.grad_dtype or parameter.dtype
@@ -144,16 +177,21 @@ def _like(part: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
     return part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
 
 
-def in_buckets(parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> list[list[nn.Parameter]]:
-    """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself."""
+def in_buckets(
+    parameters: Sequence[nn.Parameter], *, bucket_bytes: int, first_bytes: int | None = None
+) -> list[list[nn.Parameter]]:
+    """Parameters of one type, together of `bucket_bytes` at most; one that is larger is by itself.
+
+    `first_bytes`: the same of the first bucket of a type, if it is smaller: so sending begins early.
+    """
     kinds = defaultdict[torch.dtype, list[list[nn.Parameter]]](list)
     room = defaultdict[torch.dtype, int](int)
     for parameter in parameters:
         kind = kind_of(parameter)
         size = parameter.numel() * kind.itemsize
         if size > room[kind]:
+            room[kind] = bucket_bytes if kinds[kind] else min(bucket_bytes, first_bytes or bucket_bytes)
             kinds[kind].append([])
-            room[kind] = bucket_bytes
         kinds[kind][-1].append(parameter)
         room[kind] -= size
     return [bucket for buckets in kinds.values() for bucket in buckets]

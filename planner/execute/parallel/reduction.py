@@ -6,7 +6,13 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from planner.execute.parallel.gradient_buckets import EarlySending, GradientBucket, in_buckets, kind_of
+from planner.execute.parallel.gradient_buckets import (
+    FIRST_BYTES,
+    EarlySending,
+    GradientBucket,
+    in_buckets,
+    kind_of,
+)
 from planner.execute.parallel.group_parts import GroupPart
 from planner.plan import Plan
 
@@ -46,6 +52,8 @@ class StageReduction:
         """Whether this iteration's gradients are used; otherwise those of the next one are added to them."""
         self.num_carried = 0
         """Values that may travel with the gradients."""
+        self.is_direct = False
+        """Whether autograd runs all backwards of the whole model, as beneath DistributedDataParallel."""
         self.flats: list[torch.Tensor] = []
         """All gradients of the present iteration, where they lie in buckets that were added up."""
         self._buckets: list[GradientBucket] = []
@@ -63,7 +71,7 @@ class StageReduction:
             if not self._buckets:
                 self._buckets += self._make_buckets()
             for bucket in self._buckets:
-                bucket.take_in()
+                bucket.prepare()
 
     @property
     def is_alone(self) -> bool:
@@ -116,9 +124,12 @@ class StageReduction:
 
     def _make_buckets(self) -> Iterator[GradientBucket]:
         """The last layers' first, as a backward completes them; the last one carries what else is added up."""
-        held = in_buckets(self.parameters[::-1], bucket_bytes=self.bucket_bytes)
+        first = FIRST_BYTES if self.is_direct else None
+        held = in_buckets(self.parameters[::-1], bucket_bytes=self.bucket_bytes, first_bytes=first)
         for number, each in enumerate(held):
-            yield GradientBucket(each, num_carried=self.num_carried if number == len(held) - 1 else 0)
+            is_copying = self.is_direct and not self.parts and each[0].device.type == "cpu"
+            carried = self.num_carried if number == len(held) - 1 else 0
+            yield GradientBucket(each, num_carried=carried, is_copying=is_copying)
 
     def finish(self, divisor: float) -> None:
         """Wait for what `start` began, and divide."""

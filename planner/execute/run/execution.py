@@ -172,7 +172,8 @@ class Execution:
     def _make_runtime(self) -> StepRuntime | DirectRuntime:
         count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
         if self.rounds is None and is_direct(self.stages, actions=actions):
-            self.model.reductions[0].num_carried = count
+            reduction = self.model.reductions[0]
+            reduction.num_carried, reduction.is_direct = count, True
             return DirectRuntime(self.stages[0], actions=actions, loss=loss, take_losses=self._carry)
         if self.preparation.rows is not None:
             routes = (*self.model.routes, *make_inner_routes(self.layout))

@@ -71,6 +71,7 @@ def require_covered(problem: Problem) -> None:
         ),
         (options.objective != "makespan", f"options: objective = {options.objective}", "set it to makespan"),
         (not cluster.overlap, "cluster: overlap = false", "set it to true"),
+        (problem.may_lose_time, "cluster: collective_occupancy", "leave it out"),
         (problem.profile.has_host_times, "profile: host times", "leave them out"),
         *(
             (True, f"options: {each.stated}", each.remedy)

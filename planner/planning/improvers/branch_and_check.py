@@ -155,7 +155,7 @@ class ExactSearch:
         equal shares with whole weights."""
         self.plays_exactly = (
             problem.cluster.overlap
-            and not problem.profile.has_host_times
+            and not (problem.profile.has_host_times or problem.may_lose_time)
             and (problem.options.synchronisation == "after" or problem.max_replicas == 1)
         )
         self.branches = self.plays_exactly and not searcher.by_span

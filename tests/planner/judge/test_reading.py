@@ -1,10 +1,19 @@
 """One plan read by all pages of the contract: tests of planner/judge/reading.py."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from planner.actions import parse_action
+from planner.evidence.certificate import make_bound
 from planner.judge.reading import Reading
+from planner.layout.costs import CostModel
+from planner.simulation.simulate import simulate
+from planner.verify import verify
 from tests.planner.builders import make_layer, make_plan, make_problem
+from tests.planner.judge.corpus import corpus
+from tests.planner.judged import judged
 
 
 def test_memory_use_names_the_first_action_over():
@@ -38,3 +47,24 @@ def test_bytes_beyond_64_bits_are_exact():
     order = " ".join([f"0F{m}" for m in range(2**13)] + [f"0B{m}" for m in range(2**13)])
     plan = make_plan(problem, ["x @ a"], {"a": order})
     assert Reading(problem, plan).memory["a"].peak_bytes == 2**63
+
+
+def test_core_and_judge_agree_where_reductions_occupy_devices():
+    """Tests that every plan takes as long by both, and longer wherever a device reduces more than its first stage."""
+    longer = 0
+    for number, (problem, plan) in enumerate(corpus()):
+        cluster = replace(problem.cluster, collective_occupancy=(350, 1000)[number % 2])
+        occupied = replace(problem, cluster=cluster)
+        slower = replace(plan, problem=occupied.reference())
+        timeline, plain = simulate(occupied, slower), simulate(problem, plan)
+        judged(occupied, slower, timeline=timeline)
+        assert verify(occupied, slower).violations == ()
+        held = Counter(device for stage in plan.stages for group in stage.replicas for device in group)
+        reduced = {timed.stage for timed in plain.synchronisations}
+        assert timeline.makespan_ns >= plain.makespan_ns
+        if number < 12:
+            assert make_bound(occupied, CostModel(occupied)).value_ns <= plain.makespan_ns
+        if max(held.values()) == 1 or not reduced:
+            assert timeline.makespan_ns == plain.makespan_ns
+        longer += timeline.makespan_ns > plain.makespan_ns
+    assert longer > 5

@@ -36,6 +36,18 @@ def test_weights_come_one_layer_ahead():
     assert pass_ns([LayerPass(20, 0, 6), LayerPass(20, 25, 30), LayerPass(1, 0, 0)]) == 75
 
 
+def test_a_layer_beside_messages_has_the_rest_of_its_device():
+    """Tests that work takes longer beside messages by what they take of the device, and by no more than they last.
+
+    F1 begins at 4, beside a gather of 15. With a fifth gone it ends at 17, before that. With half gone 2.5 of it are
+    left at 19. Where messages take all of the device it takes as much longer as they last.
+    """
+    layers = [LayerPass(10, 4, 0), LayerPass(10, 15, 0)]
+    assert [pass_ns(layers, occupancy=part) for part in (0, 200, 500, 1000)] == [29, 29, 32, 39]
+    assert pass_ns([LayerPass(20, 0, 6), LayerPass(20, 4, 6)], occupancy=1000) == 46 + 4 + 6
+    assert pass_ns([LayerPass(0, 4, 0), LayerPass(3, 4, 0)], occupancy=1000) == 11
+
+
 def test_without_weights_it_is_the_work():
     """Tests that layers with nothing to gather or to send run one after the other."""
     assert pass_ns([LayerPass(3, 0, 0), LayerPass(5, 0, 0)]) == 8
@@ -95,7 +107,8 @@ def random_problem(seed: int) -> Problem:
     if seed % 3 == 2:
         profile = replace(profile, layers=tuple(_asked_for(rng, layer) for layer in profile.layers))
     devices = tuple(replace(each, type=rng.choice(["gpu", "old"])) for each in problem.cluster.devices)
-    return replace(problem, profile=profile, cluster=replace(problem.cluster, devices=devices))
+    cluster = replace(problem.cluster, devices=devices, collective_occupancy=(0, 300, 1000)[seed // 3 % 3])
+    return replace(problem, profile=profile, cluster=cluster)
 
 
 def _unlike(rng: Random, layer: Layer) -> Layer:

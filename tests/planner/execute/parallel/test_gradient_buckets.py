@@ -7,7 +7,12 @@ torch = pytest.importorskip("torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from planner.errors import ExecutionError  # noqa: E402
-from planner.execute.parallel.gradient_buckets import EarlySending, GradientBucket, in_buckets  # noqa: E402
+from planner.execute.parallel.gradient_buckets import (  # noqa: E402
+    LARGE_BYTES,
+    EarlySending,
+    GradientBucket,
+    in_buckets,
+)
 
 
 def parameters(*counts: int) -> list[torch.nn.Parameter]:
@@ -22,6 +27,8 @@ def test_buckets_hold_no_more_than_they_may():
     """Tests that parameters share a bucket as long as there is room, and that one too large is by itself."""
     sizes = [[p.numel() * 4 for p in bucket] for bucket in in_buckets(parameters(2, 3, 9, 1, 4, 1), bucket_bytes=20)]
     assert sizes == [[8, 12], [36], [4, 16], [4]]
+    first = in_buckets(parameters(2, 3, 1, 4, 1), bucket_bytes=20, first_bytes=12)
+    assert [[p.numel() * 4 for p in bucket] for bucket in first] == [[8], [12, 4], [16, 4]]
 
 
 def test_gradients_lie_in_their_bucket():
@@ -47,6 +54,35 @@ def test_backward_passes_add_to_the_bucket():
     assert weight.grad.data_ptr() == place
     assert weight.grad.stride() == weight.stride()
     assert bucket.flat.tolist() == [0] + [3] * 24
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_large_gradients_are_copied_once_they_are_there(is_sparse: bool):
+    """Tests that large gradients begin as none, lie in the bucket after a backward, and are added to by the next one.
+
+    What no backward came to is sent as zeros, and has no gradient afterwards.
+    """
+    table = torch.nn.Embedding(LARGE_BYTES // 8, 2, sparse=is_sparse)
+    small, unused = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(LARGE_BYTES // 4))
+    bucket = GradientBucket([table.weight, small, unused], is_copying=True)
+    for _ in range(2):
+        bucket.flat += 7  # left over
+        bucket.prepare()
+        assert [each.grad is None for each in bucket.parameters] == [True, False, True]
+        for factor in (1.0, 2.0):
+            (factor * table(torch.tensor([0, 1, 1])).sum() + small.sum()).backward()
+        assert table.weight.grad.data_ptr() == bucket.flat.data_ptr()
+        bucket.take_in()
+        bucket.flag_used()
+        expected = [3, 3, 6, 6] + [0] * (LARGE_BYTES // 4 - 4) + [2, 2] + [0] * (LARGE_BYTES // 4) + [1, 1, 0]
+        assert bucket.message.tolist() == expected
+        bucket.drop_unused()
+        assert [each.grad is None for each in bucket.parameters] == [False, False, True]
+        for parameter in bucket.parameters:
+            parameter.grad = None
+    small.grad = torch.ones(2)
+    bucket.prepare()
+    assert bucket.flat.count_nonzero() == 2
 
 
 def test_a_gradient_that_came_from_elsewhere_is_taken_in():
