@@ -35,10 +35,18 @@ _SWITCH = re.compile(
 """Names that take no value."""
 _SAMPLES = re.compile(r"data|path|blend")
 """Names that take several values."""
+_STATED_ONCE = (
+    "num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_moe_experts",
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "micro_batch_size", "global_batch_size",
+)  # fmt: skip
+"""Names that mean another model where a second section has them."""
 _RANKS = ("srun", "mpirun", "mpiexec")
 """Launchers that start a process for every device."""
 _RANK_FLAGS = {"n": "ntasks", "np": "ntasks", "N": "nodes", "ntasks_per_node": "tasks", "tasks_per_node": "tasks"}
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)")
+_VARIABLE = re.compile(
+    r"\$\{(?:oc\.env:|env:)?(?P<name>\w+)(?:[:,][-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
+)
 _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 """Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
@@ -110,7 +118,7 @@ def _read_mapping(
     else:
         files = other_files(mapping)
         mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
-    leaves = dict(_leaves(mapping, source=source, given=given, seen=set()))
+    leaves = _flat(mapping, source=source, given=given)
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),
@@ -122,7 +130,7 @@ def _read_mapping(
 
 def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     """Megatron-Bridge's; its precision may be what a function of another file makes, which has its name."""
-    values = _fields(dict(_leaves(recipe.sections, source=source, given={}, seen=set())))
+    values = _fields(_flat(recipe.sections, source=source, given={}))
     before = "mixed_precision = "
     made = [text.removeprefix(before) for text in recipe.unread if text.startswith(before)]
     section = recipe.sections.get("mixed_precision")
@@ -259,6 +267,19 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
         raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); correct it") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")
+    return found
+
+
+def _flat(mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str]) -> dict[str, Value]:
+    """Values by name; raises ValueError where two sections state sizes or degrees that differ."""
+    found = dict[str, Value]()
+    for name, value in _leaves(mapping, source=source, given=given, seen=set()):
+        if name in _STATED_ONCE and (other := found.get(name, False)) is not False and value not in (False, other):
+            raise ValueError(
+                f"{source}: {name} is {str(other)[:40]} in one section and {str(value)[:40]} in another; "
+                "leave out the sections of other models"
+            )
+        found[name] = value
     return found
 
 
