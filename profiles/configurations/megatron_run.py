@@ -122,7 +122,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     take = Taking({**_own(read, notes), **read.values, **options}, notes)
     model = model or _stated_model(read)
     _require_known(read, take)
-    _note_unread(read, take)
+    _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model, beside=_sourced(read))
     shape = _with_pattern(take, shape)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
@@ -238,7 +238,7 @@ def _require_known(read: ReadArguments, take: Taking) -> None:
             raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
 
 
-def _note_unread(read: ReadArguments, take: Taking) -> None:
+def _note_unread(read: ReadArguments, take: Taking, *, typed: Mapping[str, Value]) -> None:
     """What of a recipe was not read; raises ValueError where that says degrees, batch or stages."""
     elsewhere = [each for each in read.unread if each.startswith(_ELSEWHERE)]
     for name, option in _STATED.items():
@@ -246,6 +246,9 @@ def _note_unread(read: ReadArguments, take: Taking) -> None:
             raise ValueError(f"{name}: {elsewhere[0]}, which is in another file; give {option}")
     for each in read.unread:
         name = each.partition(" = ")[0].rpartition(".")[2]
+        set_there = [stated for stated in _STATED if re.search(rf"\b{stated}\b", each) and stated not in typed]
+        if set_there and not each.startswith(_ELSEWHERE):
+            raise ValueError(f"{each[:80]}: is not read, and sets {set_there[0]}; give {_STATED[set_there[0]]}")
         if name == _LAYOUT and name not in take.values:
             raise ValueError(f"{each[:80]}: is in another file; give --layout")
         if name in REFUSED:

@@ -304,3 +304,23 @@ def test_sections_of_two_models() -> None:
     assert run_of(own + "other:\n  num_layers: 4\n", source="c.yaml").shape.blocks == 4
     read = read_arguments("num_layers: ${oc.env:DEPTH,3}", source="c.yaml", given={})
     assert read.values == {"num_layers": "3"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "m.tensor_model_parallel_size = int(os.environ['TP'])",
+        "m.tensor_model_parallel_size *= 2",
+        "m.tensor_model_parallel_size, m.seed = 4, 1",
+        "match 1:\n        case 1: m.tensor_model_parallel_size = 4",
+        "with x:\n        m.tensor_model_parallel_size = 4",
+    ],
+)
+def test_degrees_that_a_recipe_computes(statement: str) -> None:
+    """Tests that a degree set by a statement that is not read is refused by it, unless it is typed."""
+    made = "Model(num_layers=4, hidden_size=64, num_attention_heads=4)"
+    text = f"def f():\n    m = {made}\n    {statement}\n    return Config(model=m)\n"
+    read = read_arguments(text, source="r.py", function="f")
+    with pytest.raises(ValueError, match="is not read, and sets tensor_model_parallel_size; give --tp"):
+        read_megatron(read, options={}, model=None)
+    assert read_megatron(read, options={"tensor_model_parallel_size": "2"}, model=None).tensor == 2
