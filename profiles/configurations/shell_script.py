@@ -327,7 +327,7 @@ def _do(script: Script, statement: str, *, depth: int) -> bool:
     command = _expand(script, statement)
     word, _, rest = command.partition(" ")
     if word in script.functions:
-        _call(script, script.functions[word], rest, depth=depth)
+        _call(script, script.functions[word], words=rest, depth=depth)
     elif word == "set" and rest.startswith("-- "):
         _place(script, rest[3:])
     elif word == "unset":
@@ -338,7 +338,7 @@ def _do(script: Script, statement: str, *, depth: int) -> bool:
     return True
 
 
-def _call(script: Script, body: Sequence[_Statement], words: str, *, depth: int) -> None:
+def _call(script: Script, body: Sequence[_Statement], *, words: str, depth: int) -> None:
     """A function with its arguments; those of the caller come back behind it."""
     before = {name: value for name, value in script.variables.items() if name == "@" or name.isdigit()}
     _place(script, words)

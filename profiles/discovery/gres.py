@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from profiles.discovery.hosts import MOST_PER_HOST
-
 _ACCELERATORS = ("gpu", "npu", "tpu", "hpu", "xpu", "gcu", "dcu", "mlu", "gaudi")
 """Names under which sites register accelerators; Slurm itself knows only gpu."""
 PARTS_OF_GPUS = ("shard", "mps")
 """Shares of the accelerators that Gres lists beside them."""
+MOST = 512
+"""More accelerators than one node has, MIG's slices included: a count that is none."""
 
 _REMEDY = "correct it, or take the node out of the answer"
 """Remedy in every message about Gres."""
@@ -66,7 +66,7 @@ def _entry(entry: str) -> Gres:
     count = _count(kept.pop(), entry=entry) if has_count else 1
     if len(kept) > 1:
         raise ValueError(f"{entry!r} has more than a type and a count; {_REMEDY}")
-    if match[1] in _ACCELERATORS and count > MOST_PER_HOST:
+    if match[1] in _ACCELERATORS and count > MOST:
         raise ValueError(f"{entry!r} counts {count:,}; give a type that begins with a digit a count behind it")
     is_consumed = len(kept) + has_count == len(parts)
     return Gres(name=match[1], kind=kept[0] if kept else None, count=count, is_consumed=is_consumed)

@@ -4,13 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
+from profiles.discovery.gres import MOST
 from profiles.discovery.switch_tree import SwitchTree, make_switch_tree
 
 NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS, SWITCH_LATENCY_NS = 2_000, 5_000, 10_000, 1_000
 """What is assumed until links are measured; the last between two switches."""
-
-MOST_PER_HOST = 512
-"""More accelerators than one node has, MIG's slices included: a count that is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +233,9 @@ def _workers(host: HostFacts, count: int) -> tuple[HostDevice, ...]:
 
 def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
     """So many accelerators; raises ValueError if nobody says how much memory they have, and for more than are built."""
-    if count > MOST_PER_HOST:
+    if count > MOST:
         raise ValueError(
-            f"{count:,} of {kind} on one host are more than the {MOST_PER_HOST} that hosts have; correct the number"
+            f"{count:,} of {kind} on one host are more than the {MOST} that hosts have; correct the number"
         )
     size = memory_bytes or sizes.memory_bytes
     if size is None:
