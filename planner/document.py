@@ -9,7 +9,7 @@ from planner.actions import Action
 from planner.documents.document_reader import DocumentReader
 from planner.documents.evidence_document import read_evidence
 from planner.documents.plan_values import DEGREES
-from planner.documents.records import RecordReader, to_plain
+from planner.documents.records import RecordReader, require_known, to_plain
 from planner.plan import PLAN_FORMAT, Evidence, Plan, Share, Stage
 
 _LINES = ("stages", "schedule", "evidence")
@@ -72,7 +72,8 @@ def plan_from_plain(document: Any, *, source: str = "plan") -> Plan:
     top = DocumentReader(document, dict, source=source, path="")
     if top.get("format", str).value != PLAN_FORMAT:
         raise top.get("format", str).error(f"is not {PLAN_FORMAT!r}; convert the document or use a matching version")
-    return _PLANS.read(Plan, top)
+    own = {key: value for key, value in top.value.items() if key not in ("format", "$schema")}
+    return _PLANS.read(Plan, DocumentReader(own, dict, source=source, path=""))
 
 
 def _read_stage(reader: DocumentReader) -> Stage:
@@ -97,6 +98,7 @@ def _read_action(reader: DocumentReader) -> Action:
 
 def _read_share(reader: DocumentReader) -> Share:
     whole = reader.as_a(dict)
+    require_known(whole, {"share": None, "group": None})
     numbers = [item.value for item in whole.get("share", list).items(int)]
     if len(numbers) != 2 or min(numbers) < 1:
         raise whole.get("share", list).error("is not two positive integers, as [1, 2]; see the plan format")
@@ -104,5 +106,5 @@ def _read_share(reader: DocumentReader) -> Share:
     return Share(group=group, numerator=numbers[0], denominator=numbers[1])
 
 
-_STAGES = RecordReader(is_strict=False, forms={Share: _read_share, Action: _read_action})
-_PLANS = RecordReader(is_strict=False, forms={Stage: _read_stage, Evidence: read_evidence})
+_STAGES = RecordReader(has_ranges=False, forms={Share: _read_share, Action: _read_action})
+_PLANS = RecordReader(has_ranges=False, forms={Stage: _read_stage, Evidence: read_evidence})

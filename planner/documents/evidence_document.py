@@ -13,7 +13,7 @@ from planner.plan import Evidence
 _DEPTH = 3
 """So deep may lists stand in lists in a parameter of the search."""
 
-_STRICT = RecordReader(is_strict=True)
+_STRICT = RecordReader(has_ranges=True)
 
 
 def read_evidence(reader: DocumentReader) -> Evidence:

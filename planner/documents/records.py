@@ -66,16 +66,15 @@ def _default(of: "Field[Any]") -> Any:
 class RecordReader:
     """Reads records of classes; raises ValueError with what is unknown, missing, of a wrong type or out of range."""
 
-    is_strict: bool
-    """Whether keys must be known and numbers in range; what the verifier looks at need not be."""
+    has_ranges: bool
+    """Whether numbers must be in range; those that the verifier looks at need not be."""
     forms: Mapping[type, Callable[[DocumentReader], Any]] = field(default_factory=dict)
     """How classes are read that have a form of their own."""
 
     def read(self, kind: type[T], reader: DocumentReader) -> T:
         """An object of a class from a document with its keys; null counts as left out where a field has a default."""
         known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
-        if self.is_strict:
-            require_known(reader, known)
+        require_known(reader, known)
         values = {}
         for name, hint in _hints(cast("Any", kind)).items():
             if reader.value.get(name) is not None or _is_required(known[name]):
@@ -110,7 +109,7 @@ class RecordReader:
         number: int | float = reader.as_a(int if type(reader.value) is int else kind).value
         if isinstance(number, float) and not math.isfinite(number):
             raise reader.error("is not a finite number; see the plan format")
-        least, most, _ = (self.is_strict and range_of(name)) or (None, None, "")
+        least, most, _ = (self.has_ranges and range_of(name)) or (None, None, "")
         if (least is not None and number < least) or (most is not None and number > most):
             limits = f"{least} or more" if most is None else f"from {least} to {most}"
             raise reader.error(f"is not {limits}; see the plan format")

@@ -13,7 +13,7 @@ from profiles.configurations.flag_meanings import ALIASES
 from profiles.configurations.megatron_trainers import TrainerArguments, is_verl, of_mapping, other_files, swift, verl
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
-from profiles.configurations.shell_script import Script, program_of, read_script, training_words
+from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
 
 MAX_TEXT = 4 * 2**20
 """Characters that are read: the arguments are at a log's beginning."""
@@ -28,7 +28,25 @@ _REDIRECTION = re.compile(r"(?:\d?|&)(?:>>?|<{1,3})(.*)", re.DOTALL)
 """Of output or input; what follows at once, or else the next word, is a file."""
 _MORE_FLAGS = re.compile(r"\$\{?(\w*(?:ARG|OPT|FLAG|PARAM)\w*)(?:\[[@*]\])?\}?", re.IGNORECASE)
 """An array or a string of flags that the script does not set."""
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::[-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)")
+_UNSET = re.compile(r"\$\{?(\w+)(?:\[[@*]\])?\}?")
+_SWITCH = re.compile(
+    r"(?:no|use|disable|enable|overlap|untie|apply|bf16|fp16|swiglu|sequence_parallel|group_query)(?:_.*)?"
+)
+"""Names that take no value."""
+_SAMPLES = re.compile(r"data|path|blend")
+"""Names that take several values."""
+_STATED_ONCE = (
+    "num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_moe_experts",
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "micro_batch_size", "global_batch_size",
+)  # fmt: skip
+"""Names that mean another model where a second section has them."""
+_RANKS = ("srun", "mpirun", "mpiexec")
+"""Launchers that start a process for every device."""
+_RANK_FLAGS = {"n": "ntasks", "np": "ntasks", "N": "nodes", "ntasks_per_node": "tasks", "tasks_per_node": "tasks"}
+_VARIABLE = re.compile(
+    r"\$\{(?:oc\.env:|env:)?(?P<name>\w+)(?:[:,][-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
+)
 _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 """Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
@@ -80,8 +98,9 @@ def read_arguments(
         words = training_words(script)
     except ValueError as reason:
         raise ValueError(f"{source}: {reason}") from None
-    found = read_words(words)
+    found = read_words(words, environment=script.variables)
     found.script = script
+    found.strange += other_commands(script, words)
     if found.program.startswith("megatron "):
         told = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
         found.values, found.trainer = _named(told.values), told
@@ -99,7 +118,7 @@ def _read_mapping(
     else:
         files = other_files(mapping)
         mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
-    leaves = dict(_leaves(mapping, source=source, given=given, seen=set()))
+    leaves = _flat(mapping, source=source, given=given)
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),
@@ -111,7 +130,7 @@ def _read_mapping(
 
 def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     """Megatron-Bridge's; its precision may be what a function of another file makes, which has its name."""
-    values = _fields(dict(_leaves(recipe.sections, source=source, given={}, seen=set())))
+    values = _fields(_flat(recipe.sections, source=source, given={}))
     before = "mixed_precision = "
     made = [text.removeprefix(before) for text in recipe.unread if text.startswith(before)]
     section = recipe.sections.get("mixed_precision")
@@ -127,14 +146,14 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     return ReadArguments(values=values, kind="recipe", unread=unread, trainer=bridge)
 
 
-def read_words(words: Sequence[str]) -> ReadArguments:
+def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = None) -> ReadArguments:
     """Flags with their values, and overrides `model.tensor_model_parallel_size=4`.
 
     What stands before a Python file is its launcher's; of that the numbers of processes are kept.
     """
     words = list(_parted(_without_redirections(words)))
     place, program = program_of(words) or (-1, "")
-    values = _launched(words[: max(0, place)])
+    values = _launched(words[: max(0, place)], environment or {})
     overrides: dict[str, Value] = {}
     strange, unset, name = list[str](), list[str](), ""
     for word in words[place + 1 :]:
@@ -142,6 +161,10 @@ def read_words(words: Sequence[str]) -> ReadArguments:
             break
         if more := _MORE_FLAGS.fullmatch(word):
             unset.append(f"${more[1]} (flags that are not in the script; give --set {more[1]}='...')")
+        elif word in ("$@", "$*"):
+            unset.append(f"{word} (the script's own arguments; those that cut or size the model are options here)")
+        elif (more := _UNSET.fullmatch(word)) and _takes_no_more(name, values.get(name)):
+            unset.append(f"${more[1]} (not in the script; give --set {more[1]}='...', or nothing behind the = )")
         elif match := _OVERRIDE.fullmatch(word):
             overrides[match[1]] = match[2]
             name = ""
@@ -165,14 +188,36 @@ def read_words(words: Sequence[str]) -> ReadArguments:
     )
 
 
-def _launched(words: Sequence[str]) -> dict[str, Value]:
+def _takes_no_more(name: str, value: Value | None) -> bool:
+    """Whether a flag is a switch, or has its value."""
+    return value is not None and (_SWITCH.fullmatch(name) is not None if value is True else not _SAMPLES.search(name))
+
+
+def _started(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Value]:
+    """The processes that Slurm or MPI starts, as their flags say, or Slurm's header."""
+    if not any(word.rpartition("/")[2] in _RANKS for word in words):
+        return {}
+    slurm = {"nodes": "SLURM_NNODES", "tasks": "SLURM_NTASKS_PER_NODE", "ntasks": "SLURM_NTASKS"}
+    found = {name: environment[variable] for name, variable in slurm.items() if variable in environment}
+    for word, follows in pairwise((*words, "")):
+        if word.startswith("-"):
+            name, _, value = _plain(word).partition("=")
+            found[_RANK_FLAGS.get(name, name)] = value or follows
+    nodes, tasks, whole = (found.get(name, "") for name in ("nodes", "tasks", "ntasks"))
+    if whole.isdigit():
+        return {"world_size": whole}
+    return {"world_size": str(int(nodes or 1) * int(tasks))} if tasks.isdigit() and (nodes or "1").isdigit() else {}
+
+
+def _launched(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Value]:
     """The numbers of processes that a launcher is told."""
     values: dict[str, Value] = {}
     for word, follows in pairwise((*words, "")):
         if re.match(r"--[A-Za-z]", word):
             name, equals, value = word[2:].partition("=")
             values[_plain(name)] = value if equals else True if follows.startswith("-") else follows
-    return {key: value for key, value in _named(values).items() if key in _LAUNCHER}
+    told = {key: value for key, value in _named(values).items() if key in _LAUNCHER}
+    return told or _started(words, environment)
 
 
 def _without_redirections(words: Sequence[str]) -> Iterator[str]:
@@ -222,6 +267,19 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
         raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); correct it") from None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")
+    return found
+
+
+def _flat(mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str]) -> dict[str, Value]:
+    """Values by name; raises ValueError where two sections state sizes or degrees that differ."""
+    found = dict[str, Value]()
+    for name, value in _leaves(mapping, source=source, given=given, seen=set()):
+        if name in _STATED_ONCE and (other := found.get(name, False)) is not False and value not in (False, other):
+            raise ValueError(
+                f"{source}: {name} is {str(other)[:40]} in one section and {str(value)[:40]} in another; "
+                "leave out the sections of other models"
+            )
+        found[name] = value
     return found
 
 

@@ -80,9 +80,11 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     shape, own_sequence = find_model(asked.model)
     pipe = document.get("pipeline", {})
     count = asked.stages or _count(pipe, "stages")
-    if count is None:
+    if not count:
         raise ValueError("the number of stages is not in DeepSpeed's configuration; give --pp, its num_stages")
     tensor = asked.tensor or _count(document.get("tensor_parallel", {}), "autotp_size") or 1
+    if reason := shape.why_not(tensor):
+        notes.refusals.append(f"tensor_parallel.autotp_size = {tensor} does not divide the {reason}")
     context = _context(document, asked, notes=notes, stages=count)
     experts = _experts(document, asked, notes=notes, shape=shape)
     least = 1 if experts is None else experts // math.gcd(experts, tensor * context)
@@ -159,10 +161,19 @@ def _require_shared(notes: ReadingNotes, *, experts: int | None, devices: int) -
         )
 
 
+def _once(pairs: Sequence[tuple[str, Any]], *, source: str) -> dict[str, Any]:
+    """An object; raises ValueError, as DeepSpeed does, for a name that stands there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        raise ValueError(f"{source}: {twice[:60]} stands there twice; keep one")
+    return found
+
+
 def _document(text: str, *, source: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, source=source))
+    except (json.JSONDecodeError, RecursionError):
         raise ValueError(f"{source}: is not JSON; give DeepSpeed's configuration") from None
     if not isinstance(document, dict):
         raise ValueError(f"{source}: is not an object; give DeepSpeed's configuration")
@@ -296,6 +307,8 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
         *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16"),
         *("sequence_parallel_size", "data_parallel_size"),
     }
+    optimizer = document.get("optimizer")
+    notes.note_optimizer(str(optimizer.get("type", "")) if isinstance(optimizer, Mapping) else "")
     for name, value in document.items():
         if (
             name in read

@@ -27,6 +27,12 @@ MICROBATCHES_PER_RANK = 16
 NOTHING = ("None", "null")
 """How logs and overrides say that a value was not given."""
 
+MOST = {"num_layers": 10_000, "pipeline_model_parallel_size": 10_000, "mtp_num_layers": 100}
+"""Of what a layout has a letter for."""
+
+_OFF = ("false", "0", "no", "off", "none", "null", "")
+_SWITCHED = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(_OFF, False)}
+
 _CUTS = (
     "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
@@ -82,19 +88,24 @@ class Taking:
             raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
         if not re.fullmatch(r"\d{1,12}", text):
             raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number; give one")
+        if int(text) > MOST.get(name, 10**12):
+            raise ValueError(f"{shown(name)}: {text} is more than the {MOST[name]:,} that are read; give less")
         return int(text)
 
-    def count(self, name: str, otherwise: int) -> int:
+    def count(self, name: str, otherwise: int, *, assumes: bool = False) -> int:
         """A whole number, 1 or more."""
-        found = self.number(name, otherwise)
+        found = self.number(name, otherwise, assumes=assumes)
         if not found:
             raise ValueError(f"{shown(name)}: 0; give 1 or more")
         return found
 
     def switch(self, name: str) -> bool:
-        """Whether a flag stands there."""
+        """Whether a flag stands there; raises ValueError for a value that is neither true nor false."""
         self.taken.add(name)
-        return self.values.get(name, False) not in (False, "False", "false", "0")
+        value = str(self.values.get(name, False)).lower()
+        if value not in _SWITCHED:
+            raise ValueError(f"{shown(name)}: {value[:60]!r} is neither true nor false; give one of them")
+        return _SWITCHED[value]
 
 
 def shown(name: str) -> str:
@@ -111,7 +122,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     take = Taking({**_own(read, notes), **read.values, **options}, notes)
     model = model or _stated_model(read)
     _require_known(read, take)
-    _note_unread(read, take)
+    _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model, beside=_sourced(read))
     shape = _with_pattern(take, shape)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
@@ -120,7 +131,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     shape, experts, parts = _experts(take, shape, tensor=tensor)
     data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
-    micro = take.number("micro_batch_size", 1, assumes=True) or 1
+    micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
     predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
     stages = _stages(take, shape, predicting=predicting, ranks=pipeline, is_typed=read.kind != "log")
@@ -144,7 +155,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         stages=() if notes.refusals else stages,
         micro_batch=micro,
         global_batch=batch,
-        sequence=take.number("seq_length", sequence or DEFAULT_SEQUENCE, assumes=True) or DEFAULT_SEQUENCE,
+        sequence=_sequence(take, sequence, tensor=tensor, context=context),
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
         shards=_shards(take),
@@ -160,6 +171,18 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     )
     _sort_out(take, read)
     return run
+
+
+def _sequence(take: Taking, own: int | None, *, tensor: int, context: int) -> int:
+    """Tokens of a sample; those that Megatron's checks refuse are noted."""
+    tokens, parts = take.count("seq_length", own or DEFAULT_SEQUENCE, assumes=True), 2 * context if context > 1 else 1
+    parts *= tensor if take.switch("sequence_parallel") else 1
+    if tokens % parts:
+        take.notes.refusals.append(
+            f"seq_length = {tokens} is not a multiple of {parts}, into which tensor and context parallelism cut it; "
+            "use another length"
+        )
+    return tokens
 
 
 def _own(read: ReadArguments, notes: ReadingNotes) -> dict[str, Value]:
@@ -210,11 +233,12 @@ def _require_known(read: ReadArguments, take: Taking) -> None:
             f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
         )
     for name, why in REFUSED.items():
-        if take.switch(name):
+        take.taken.add(name)
+        if str(take.values.get(name, False)).lower() not in _OFF:
             raise ValueError(f"{shown(name)}: {why}; leave the flag out to see the rest")
 
 
-def _note_unread(read: ReadArguments, take: Taking) -> None:
+def _note_unread(read: ReadArguments, take: Taking, *, typed: Mapping[str, Value]) -> None:
     """What of a recipe was not read; raises ValueError where that says degrees, batch or stages."""
     elsewhere = [each for each in read.unread if each.startswith(_ELSEWHERE)]
     for name, option in _STATED.items():
@@ -222,6 +246,9 @@ def _note_unread(read: ReadArguments, take: Taking) -> None:
             raise ValueError(f"{name}: {elsewhere[0]}, which is in another file; give {option}")
     for each in read.unread:
         name = each.partition(" = ")[0].rpartition(".")[2]
+        set_there = [stated for stated in _STATED if re.search(rf"\b{stated}\b", each) and stated not in typed]
+        if set_there and not each.startswith(_ELSEWHERE):
+            raise ValueError(f"{each[:80]}: is not read, and sets {set_there[0]}; give {_STATED[set_there[0]]}")
         if name == _LAYOUT and name not in take.values:
             raise ValueError(f"{each[:80]}: is in another file; give --layout")
         if name in REFUSED:
@@ -280,6 +307,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
     """What nobody asked for: not counted, of no matter, or unknown."""
     notes = take.notes
     take.switch("overlap_param_gather")
+    notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():
         if name in take.taken or value is False or value in (*NOTHING, "False", "[]"):
             continue
@@ -307,13 +335,13 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
             return shape, sequence
         windows = shape.windows[:blocks]
         return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
-    if take.text("num_layers") is None and not take.switch(_PATTERN):
+    if take.text("num_layers") is None and not take.text(_PATTERN):
         raise ValueError(
             f"the model is not stated{beside}; give --model NAME, or --num-layers, --hidden-size and so on"
         )
     sizes = {name: take.number(name) for name in ("num_layers", "hidden_size", "num_attention_heads")}
     for name, value in sizes.items():
-        if not value and not (name == "num_layers" and take.switch(_PATTERN)):
+        if not value and not (name == "num_layers" and take.text(_PATTERN)):
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     is_gated = take.switch("swiglu")
@@ -331,7 +359,7 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         vocabulary=_vocabulary(take),
         is_gated=is_gated,
         latent=_latent(take),
-        mixture=_mixture(take, inner=inner),
+        mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
     )
     return shape, None
 
@@ -422,11 +450,11 @@ def _latent(take: Taking) -> LatentAttention | None:
     return LatentAttention(query_rank=query, key_value_rank=key_value, rope=rope, key=key, value=value)
 
 
-def _mixture(take: Taking, *, inner: int) -> ExpertShape | None:
+def _mixture(take: Taking, *, inner: int, blocks: int | None) -> ExpertShape | None:
     experts, usual = take.number("num_experts"), 1 if take.switch("deepspeed") else 2
     chosen = take.number("moe_router_topk", take.number("topk", usual)) or usual
     own = take.number("moe_ffn_hidden_size", inner) or inner
-    shared, dense = take.number("moe_shared_expert_intermediate_size", 0) or 0, _dense_blocks(take)
+    shared, dense = take.number("moe_shared_expert_intermediate_size", 0) or 0, _dense_blocks(take, blocks=blocks)
     interval = take.count("expert_interval", 1 + take.switch("deepspeed"))
     if not experts or experts == 1:
         return None
@@ -437,7 +465,7 @@ def _mixture(take: Taking, *, inner: int) -> ExpertShape | None:
     return ExpertShape(experts=experts, chosen=chosen, inner=own, shared_inner=shared, dense_layers=dense)
 
 
-def _dense_blocks(take: Taking) -> int:
+def _dense_blocks(take: Taking, *, blocks: int | None) -> int:
     """Blocks without experts before those that have them; raises ValueError for other patterns."""
     text = (take.text("moe_layer_freq") or "1").replace(" ", "").strip("()")
     found: list[str] = []
@@ -449,6 +477,10 @@ def _dense_blocks(take: Taking) -> int:
         raise ValueError(
             f"--moe-layer-freq {text[:60]}: experts have to be in all blocks behind the dense ones; "
             "write it so, e.g. [0]*3+[1]*58"
+        )
+    if "[" in text and blocks not in (None, len(whole)):
+        take.notes.refusals.append(
+            f"--moe-layer-freq has {len(whole)} blocks, and --num-layers {blocks}; make them equal"
         )
     return whole.count("0")
 
@@ -560,7 +592,9 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
     if fp4:
         return "nvfp4"
     if fp8:
-        return _FP8.get(recipe or "delayed", "fp8")
+        if (recipe := recipe or "delayed") not in _FP8:
+            raise ValueError(f"--fp8-recipe {recipe[:40]}: is not known; give one of {', '.join(_FP8)}")
+        return _FP8[recipe]
     if not any(is_half):
         take.notes.assumed.append("bf16" if is_typed else "bf16, though no --bf16 is there")
     return "bf16"

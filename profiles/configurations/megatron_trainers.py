@@ -207,6 +207,12 @@ def _primus(part: Mapping[str, Any]) -> TrainerArguments:
 
 def _llama_factory(mapping: Mapping[str, Any]) -> TrainerArguments:
     kept = dict(mapping)
+    for name in ("deepspeed", "fsdp", "fsdp_config"):
+        if kept.get(name):
+            raise ValueError(
+                f"{name} = {str(kept[name])[:60]}: the model is not trained by Megatron-LM, and only that is read; "
+                f"leave {name} out"
+            )
     _require_all_weights(kept, ("finetuning_type",))
     kept.pop("stage", None)
     renamed = {"per_device_train_batch_size": "micro_batch_size", "cutoff_len": "seq_length"}

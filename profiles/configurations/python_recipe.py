@@ -17,6 +17,17 @@ MAX_DEPTH = 20
 """Functions that call each other."""
 MAX_STATEMENTS = 10_000
 
+_WITHOUT_EFFECT = (
+    ast.Expr,
+    ast.AnnAssign,
+    ast.Pass,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assert,
+    ast.Raise,
+    ast.FunctionDef,
+)
+"""Statements that change no configuration, beside calls and assignments."""
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 _LAYOUT = "pipeline_model_parallel_layout"
@@ -111,7 +122,7 @@ class _Reader:
                         self.unread.append(f"if {chosen.text}: ...")
                     elif (found := self.run(statement.body if chosen else statement.orelse, names)) is not None:
                         return found
-                case ast.AugAssign() | ast.For() | ast.While() | ast.With() | ast.Try() | ast.Delete():
+                case _ if not isinstance(statement, _WITHOUT_EFFECT):
                     self.unread.append(_shown(statement))
         return None
 

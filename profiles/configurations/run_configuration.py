@@ -34,6 +34,11 @@ class ReadingNotes:
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
 
+    def note_optimizer(self, name: str) -> None:
+        """Say it where an optimizer keeps other states than Adam's, which estimates count."""
+        if name and "adam" not in name.lower():
+            self.assumed.append(f"states of Adam, though the optimizer is {name[:40]}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfiguration:

@@ -1,4 +1,4 @@
-"""The training command of a shell script: variables, arrays, arithmetic, simple conditions and cases; nothing is run.
+"""The training command of a shell script: variables, arithmetic, conditions, functions and cases; nothing is run.
 
 What the script does not say (`$1`, variables of the environment) stays as `$NAME` in the words, for a reader to name.
 """
@@ -20,22 +20,41 @@ MAX_DEPTH = 100
 MAX_EXPANDED = 50_000
 """Characters that one statement may grow to."""
 
+MAX_STATEMENTS = 100_000
+"""That are played, those of functions as often as they are called."""
+
 _ASSIGNMENT = re.compile(r"(?:(?:export|local|readonly|declare(?: -\w+)*)\s+)?([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(
-    r'"?\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}"?'
+    r'"?\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}"?|"?\$(?P<all>[@*])"?'
     r"|\$\{(?P<braced>[A-Za-z_]\w*|\d+)(?::?(?P<kind>[-=+?])(?P<other>(?:[^{}]|\{[^{}]*\})*))?\}"
-    r"|\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
+    r"|\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\[(?P<old>[^][]*)\]"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
 _CASE = re.compile(r"\(?([^()$=]+)\)\s*(.*)", re.DOTALL)
 """A branch of `case`: patterns, and what follows."""
+_FUNCTION = re.compile(
+    r"(?:function\s+(?P<named>[\w-]+)\s*(?:\(\))?|(?P<name>[\w-]+)\s*\(\))\s*(?P<open>\{?)\s*(?P<rest>.*)", re.DOTALL
+)
+_CHANGE = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)\s*(?P<sign>[-+*/%]?)=(?!=)(?P<sum>[^=].*?)(?:\)\))?\s*")
+"""Arithmetic that sets a variable."""
+_STEP = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)(?:\+\+|--).*")
+_SLURM = re.compile(
+    r"^#SBATCH[ \t]+(?:--(?P<long>[\w-]+)[= ]|-(?P<short>[Nn])) *(?:gpu:)?(?:[\w-]+:)?(?P<count>\d+)[ \t]*(?:#.*)?$",
+    re.MULTILINE,
+)
+_SLURM_NAMES = {
+    "N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "n": ("SLURM_NTASKS",),
+    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",), "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+}  # fmt: skip
+_SLURM_SAME = {"nodes": "N", "ntasks": "n", "tasks-per-node": "ntasks-per-node", "gres": "gpus-per-node"}
+"""Options of Slurm's header, and the variables that it sets by them."""
 _PLAIN = re.compile(r"[\w./:,-]+")
 """Characters that neither open, close nor end anything."""
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _FIRST_MARK, _MOST_MARKS = 0xE000, 6_000
 _MARK = re.compile("[\ue000-\uf8ff]")
 """Private characters, which no script has."""
-_OPENING = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done"}
+_OPENING = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "{": "}"}
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -61,15 +80,56 @@ class Script:
     """Statements under a condition that is not met, or within a loop."""
     empty: set[str] = field(default_factory=set)
     """Variables that conditions ask for and nobody sets: empty, as for a shell."""
+    functions: dict[str, list["_Statement"]] = field(default_factory=dict)
+    """By name; they are played where they are called."""
+    played: int = 0
+    """Statements so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    text: str
+    joined: str
+    """`&&` or `||` before it; empty: it begins a list."""
 
 
 def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
     """Play a script's assignments and conditions; `given` are variables of its environment."""
-    script = Script(variables=dict(given or {}))
-    blocks = _Blocks()
-    for statement in _statements(text):
-        _take(script, statement.strip(), blocks=blocks)
+    script = Script(variables={**_slurm_variables(text), **(given or {})})
+    _play(script, _statements(text), depth=0)
     return script
+
+
+def _slurm_variables(text: str) -> dict[str, str]:
+    """What Slurm sets by the header of the script."""
+    found = dict[str, str]()
+    for match in _SLURM.finditer(text.replace("\r\n", "\n")):
+        option = match["long"] or match["short"]
+        found.update(dict.fromkeys(_SLURM_NAMES.get(_SLURM_SAME.get(option, option), ()), match["count"]))
+    return found
+
+
+def _play(script: Script, statements: Sequence[_Statement], *, depth: int) -> None:
+    """One after the other; functions are kept until they are called."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"functions call each other more than {MAX_DEPTH} deep; give the flags themselves")
+    blocks, name, body, open_braces = _Blocks(), "", list[_Statement](), 0
+    for each in statements:
+        text, words = each.text.strip(), each.text.split()
+        if name:
+            open_braces += (words[-1:] == ["{"] or words[:1] == ["{"]) - (words[:1] == ["}"])
+            if open_braces <= 0 and words[:1] == ["}"]:
+                script.functions[name], name = body, ""
+            elif words != ["{"] or open_braces > 1:
+                body.append(each)
+        elif match := _FUNCTION.fullmatch(text):
+            name, open_braces = match["named"] or match["name"], len(match["open"])
+            body = [_Statement(match["rest"], "")]
+        else:
+            script.played += 1
+            if script.played > MAX_STATEMENTS:
+                raise ValueError(f"more than {MAX_STATEMENTS:,} statements; give the flags themselves")
+            _take(script, text, blocks=blocks, joined=each.joined, depth=depth)
 
 
 def training_words(script: Script) -> list[str]:
@@ -86,8 +146,20 @@ def training_words(script: Script) -> list[str]:
         return flags
     held = [word for value in script.variables.values() if "--" in value for word in _split(value)]
     if not held:
-        raise ValueError("has no command with flags; give the script that starts the training, or its flags")
+        why = next((f" outside of {text[:60]!r}, which is not played" for text in script.left_out if ".py" in text), "")
+        raise ValueError(f"has no command with flags{why}; give the script that starts the training, or its flags")
     return held
+
+
+def other_commands(script: Script, words: Sequence[str]) -> list[str]:
+    """The commands that start as many flags of the same program, which were not read, as they are told."""
+    started = program_of(words)
+    others = [_split(command) for command in script.commands]
+    return [
+        f"another command of {started[1]}: {' '.join(each)[:60]}"
+        for each in others
+        if started and each != words and (place := program_of(each)) is not None and place[1] == started[1]
+    ]
 
 
 def program_of(words: Sequence[str]) -> tuple[int, str] | None:
@@ -103,9 +175,9 @@ def program_of(words: Sequence[str]) -> tuple[int, str] | None:
     return None
 
 
-def _statements(text: str) -> list[str]:
+def _statements(text: str) -> list[_Statement]:
     """Cut at line ends, `;`, `&&` and `||` outside of quotes and brackets; comments go."""
-    found, own, closing = list[str](), list[str](), list[str]()
+    found, own, closing, joined = list[_Statement](), list[str](), list[str](), ""
     text = text.replace("\r\n", "\n").replace("\\\n", " ")
     at, last = 0, "\n"
     while at < len(text):
@@ -126,7 +198,10 @@ def _statements(text: str) -> list[str]:
         elif inside not in ('"', "'") and (opened := _opened(text, at=at, before=last)):
             closing.append(opened)
         elif not inside and (char in ";\n" or rest in ("&&", "||")):
-            found.append("".join(own))
+            if statement := "".join(own).strip():
+                found.append(_Statement(statement, joined))
+                joined = ""
+            joined = rest if rest in ("&&", "||") else joined  # a line may end behind the sign
             own, last = [], "\n"
             at += 2 if rest in ("&&", "||", ";;") else 1
             continue
@@ -134,7 +209,7 @@ def _statements(text: str) -> list[str]:
             taken = " "
         own.append(taken)
         at, last = at + len(taken), taken[-1]
-    return [*found, "".join(own)]
+    return [*found, _Statement("".join(own).strip(), joined)]
 
 
 def _opened(text: str, *, at: int, before: str) -> str:
@@ -148,12 +223,16 @@ def _opened(text: str, *, at: int, before: str) -> str:
 
 
 class _Blocks:
-    """The `if` and loops that are open: whether each one's present branch is taken, and whether one has been."""
+    """The conditions and loops that are open: whether each one's present branch is taken, and whether one has been."""
 
     def __init__(self) -> None:
         self.open: list[tuple[str, bool, bool]] = []
         self.cases: list[str] = []
         """What each open `case` compares."""
+        self.asks = ""
+        """`if` or `elif` while its condition is read."""
+        self.status = True
+        """Of the statement before, as `&&` and `||` ask for it."""
 
     @property
     def is_taken(self) -> bool:
@@ -169,54 +248,113 @@ class _Blocks:
         closing, _, had = self.open.pop()
         self.open.append((closing, taken and not had, taken or had))
 
+    def answer(self) -> None:
+        """The condition is read whole."""
+        if self.asks == "if":
+            self.begin("if", taken=self.status)
+        elif self.open:
+            self.other(taken=self.status)
+        self.asks = ""
 
-def _take(script: Script, statement: str, *, blocks: _Blocks) -> None:
+
+def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth: int) -> None:
     word, _, rest = statement.partition(" ")
     is_case = bool(blocks.open) and blocks.open[-1][0] == "esac"
+    runs = not joined or blocks.status == (joined == "&&")
     if word == "case":
         value, _, first = rest.partition(" in")
         blocks.begin(word, taken=False)
         blocks.cases.append(_expand(script, value).strip().strip("\"'"))
-        if first.strip():
-            _take(script, first.strip(), blocks=blocks)
+        rest = first.strip()
     elif is_case and (match := _CASE.match(statement)):
         patterns = [each.strip().strip("\"'") for each in match[1].split("|")]
         blocks.other(taken=any(fnmatchcase(blocks.cases[-1], each) for each in patterns))
-        if match[2]:
-            _take(script, match[2].strip(), blocks=blocks)
+        rest = match[2].strip()
+    elif word in ("if", "elif"):
+        blocks.asks, blocks.status = word, _is_met(script, rest)
+        return
+    elif word == "then":
+        blocks.answer()
+    elif blocks.asks:
+        blocks.status = _is_met(script, statement) if runs else blocks.status
+        return
+    elif word == "{":
+        blocks.begin(word, taken=runs)
     elif word in _OPENING:
-        blocks.begin(word, taken=word == "if" and blocks.is_taken and _is_met(script, rest))
-    elif word == "elif" and blocks.open:
-        blocks.other(taken=_is_met(script, rest))
-    elif word in ("then", "else", "do"):
-        if word == "else" and blocks.open:
-            blocks.other(taken=True)
-        if rest:
-            _take(script, rest.strip(), blocks=blocks)
+        blocks.begin(word, taken=False)
+        return
+    elif word == "else" and blocks.open:
+        blocks.other(taken=True)
     elif blocks.open and word == blocks.open[-1][0]:
         blocks.open.pop()
         if is_case:
             blocks.cases.pop()
-    elif statement and not blocks.is_taken:
-        script.left_out.append(" ".join(statement.split()))
-    elif statement:
-        _do(script, statement)
+        return
+    elif word not in ("do", "else"):
+        if statement and not (blocks.is_taken and runs):
+            script.left_out.append(" ".join(statement.split()))
+        elif statement:
+            blocks.status = _do(script, statement, depth=depth)
+        return
+    if rest:
+        _take(script, rest.strip(), blocks=blocks, joined="", depth=depth)
 
 
-def _do(script: Script, statement: str) -> None:
-    """Assignments, as many as there are, then the command behind them."""
+def _do(script: Script, statement: str, *, depth: int) -> bool:
+    """Assignments, as many as there are, then the command behind them; whether it succeeds, as far as that is known."""
+    known = script.variables
+    if match := _CHANGE.fullmatch(statement) or _STEP.fullmatch(statement):
+        sign = match.groupdict().get("sign")
+        before = f"{known.get(match['name'], '?')} {sign} " if sign else ""
+        known[match["name"]] = "" if sign is None else _sum(script, f"{before}({match['sum']})")
+        if not known[match["name"]]:
+            del known[match["name"]]
+        return True
+    if statement.startswith(("[ ", "[[ ", "((", "test ", "! ", "false")):
+        return _is_met(script, statement)
     while match := _ASSIGNMENT.match(statement):
         name, adds, value = match[1], match[2], statement[match.end() :]
-        before = script.variables.get(name, "") if adds else ""
+        before = known.get(name, "") if adds else ""
         if value.startswith("("):
-            script.variables[name] = f"{before} {_expand(script, value.strip()[1:-1])}".strip()
-            return
+            known[name] = f"{before} {_expand(script, value.strip()[1:-1])}".strip()
+            return True
         first = _first_word(value)
         plain = " ".join(_split(_expand(script, first))) if "'" in first or '"' in first else _expand(script, first)
-        script.variables[name] = before + plain
+        known[name] = before + plain
         statement = value[len(first) :].strip()
-    if statement:
-        script.commands.append(_expand(script, statement))
+    if not statement:
+        return True
+    command = _expand(script, statement)
+    word, _, rest = command.partition(" ")
+    if word in script.functions:
+        _call(script, script.functions[word], words=rest, depth=depth)
+    elif word == "set" and rest.startswith("-- "):
+        _place(script, rest[3:])
+    elif word == "unset":
+        for name in rest.split():
+            known.pop(name, None)
+    else:
+        script.commands.append(command)
+    return True
+
+
+def _call(script: Script, body: Sequence[_Statement], *, words: str, depth: int) -> None:
+    """A function with its arguments; those of the caller come back behind it."""
+    before = {name: value for name, value in script.variables.items() if name == "@" or name.isdigit()}
+    _place(script, words)
+    _play(script, body, depth=depth + 1)
+    _place(script, "")
+    script.variables |= before
+    if "@" not in before:
+        del script.variables["@"]
+
+
+def _place(script: Script, words: str) -> None:
+    """The arguments `$1`, `$2` and so on, and `$@`, all of them."""
+    for name in [name for name in script.variables if name.isdigit()]:
+        del script.variables[name]
+    placed = _split(words)
+    script.variables |= {str(place): word for place, word in enumerate(placed, start=1)} | {"@": " ".join(placed)}
 
 
 def _first_word(text: str) -> str:
@@ -236,13 +374,16 @@ def _expand(script: Script, text: str) -> str:
         known = script.variables
         if match["array"]:
             return known.get(match["array"], match[0])
-        if match["sum"] is not None:
-            return _sum(script, match["sum"]) or match[0]
+        if match["all"]:
+            return known.get("@", f"${match['all']}")
+        if (asked := match["sum"] if match["old"] is None else match["old"]) is not None:
+            return _sum(script, asked) or match[0]
         name = match["braced"] or match["plain"]
         if match["kind"] == "+":
             return _expand(script, match["other"]) if known.get(name) else ""
         if name not in known and match["kind"] in ("-", "="):
-            return _expand(script, match["other"].strip("\"'"))
+            other = _expand(script, match["other"].strip("\"'"))
+            return known.setdefault(name, other) if match["kind"] == "=" else other
         return known.get(name, f"${name}")
 
     found = _REFERENCE.sub(value, text)
@@ -254,8 +395,9 @@ def _expand(script: Script, text: str) -> str:
 def _sum(script: Script, text: str) -> str:
     """Whole numbers added, multiplied and so on; empty where a name is not known."""
     known = _expand(script, re.sub(r"(?<![$\w{])([A-Za-z_]\w*)", r"$\1", text))
-    if not re.fullmatch(r"(?:\d{1,12}|[-+*/%()\s<>=!?:])+", known):
+    if not re.fullmatch(r"(?:\d{1,12}|[-+*/%()\s<>=!?:&|])+", known):
         return ""
+    known = known.replace("&&", " and ").replace("||", " or ")
     if choice := re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", known):
         known = f"({choice[2].strip()}) if ({choice[1].strip()}) else ({choice[3].strip()})"
     try:
@@ -273,44 +415,57 @@ def _count(node: ast.expr) -> int:
             return int(_OPERATORS[type(node.op)](left, right))
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SIGNS:
         return int(_COMPARISONS[_SIGNS[type(node.ops[0])]](_count(node.left), _count(node.comparators[0])))
+    if isinstance(node, ast.BoolOp):
+        return int((all if isinstance(node.op, ast.And) else any)(_count(each) for each in node.values))
     if isinstance(node, ast.IfExp):
         return _count(node.body if _count(node.test) else node.orelse)
     raise ValueError("no whole numbers")
 
 
 def _is_met(script: Script, condition: str) -> bool:
-    """Tests of strings and numbers in [ ] or [[ ]], joined by || within; what a shell would have to run is not met."""
+    """Tests of strings and numbers in [ ], [[ ]] or (( )); what a shell would have to run is not met."""
+    if condition.startswith("! "):
+        return not _is_met(script, condition[2:].lstrip())
+    if condition.startswith("(("):
+        return _sum(script, condition.strip()[2:-2]) not in ("", "0")
     text = _expand(script, condition)
     script.empty.update(re.findall(r"\$(\w+)", text))
     words = [("" if re.fullmatch(r"\$\w+", word) else word) for word in _split(text)]
-    if not words or words[0] not in ("[", "[["):
-        return False
-    body = words[1:-1]
-    return any(_is_true(part) for part in _parts(body))
+    if words[:1] == ["true"] or words[:1] == ["test"]:
+        return words[0] == "true" or _is_any(words[1:], has_patterns=False)
+    return words[:1] in (["["], ["[["]) and _is_any(words[1:-1], has_patterns=words[0] == "[[")
 
 
-def _parts(words: list[str]) -> list[list[str]]:
+def _is_any(words: list[str], *, has_patterns: bool) -> bool:
+    """Tests joined by signs, of which `&&` binds more than `||`."""
+    return any(
+        all(_is_true(part, has_patterns=has_patterns) for part in _parts(words, signs=("&&", "-a")))
+        for words in _parts(words, signs=("||", "-o"))
+    )
+
+
+def _parts(words: list[str], *, signs: tuple[str, str]) -> list[list[str]]:
     parts: list[list[str]] = [[]]
     for word in words:
-        if word in ("||", "-o"):
+        if word in signs:
             parts.append([])
         else:
             parts[-1].append(word)
     return parts
 
 
-def _is_true(words: list[str]) -> bool:
+def _is_true(words: list[str], *, has_patterns: bool) -> bool:
     if words and words[0] == "!":
-        return not _is_true(words[1:])
+        return not _is_true(words[1:], has_patterns=has_patterns)
     match words:
         case ["-n", text] | [text]:
             return bool(text)
         case ["-z", text]:
             return not text
         case [left, "=" | "==", right]:
-            return left == right
+            return fnmatchcase(left, right) if has_patterns else left == right
         case [left, "!=", right]:
-            return left != right
+            return not (fnmatchcase(left, right) if has_patterns else left == right)
         case [left, sign, right] if sign in _COMPARISONS and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
             return bool(_COMPARISONS[sign](int(left), int(right)))
     return False

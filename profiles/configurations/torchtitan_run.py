@@ -107,6 +107,7 @@ def read_torchtitan(
     """The run; raises ValueError with field, value and remedy for what is not understood."""
     fields, notes = _Fields(document), ReadingNotes()
     _require_here(fields)
+    _require_in_place(fields)
     shape, own_sequence = find_model(model or _model_name(fields))
     fields.get("model.name"), fields.get("model.flavor")
     tensor, context = (
@@ -121,6 +122,11 @@ def read_torchtitan(
     if tokens is None:
         tokens = own_sequence or 2048
         notes.assumed.append(f"training.seq_len = {tokens}")
+    if reason := shape.why_not(tensor):
+        notes.refusals.append(f"parallelism.tensor_parallel_degree = {tensor} does not divide the {reason}")
+    parts = tensor * (2 * context if context > 1 else 1)
+    if int(tokens) % parts:
+        notes.refusals.append(f"training.seq_len = {tokens} is not a multiple of {parts}, its parts by tp and cp")
     micro, count = _microbatches(fields, notes, sequence=int(tokens), data=data)
     order, has_several = _order(fields)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
@@ -156,6 +162,18 @@ def _require_here(fields: _Fields) -> None:
     for text in fields.values.get(UNREAD, []):
         if text.startswith("what "):
             raise ValueError(f"{text[:100]}: is in another file, and with it the degrees; give that file's function")
+
+
+def _require_in_place(fields: _Fields) -> None:
+    """Raise ValueError for degrees and batches by the names and sections of earlier releases, which are not read."""
+    for name in fields.values:
+        section, _, last = name.rpartition(".")
+        if name == "training.batch_size":
+            raise ValueError(f"{name}: is training.local_batch_size today; rename it")
+        if section not in ("", "parallelism") and re.search(
+            r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par", last
+        ):
+            raise ValueError(f"{name}: stands in [parallelism] today; move it there")
 
 
 def _model_name(fields: _Fields) -> str:
@@ -290,6 +308,7 @@ def _recomputation(fields: _Fields, notes: ReadingNotes) -> Recomputation | None
 
 
 def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
+    notes.note_optimizer(str(fields.get("optimizer.name", "")))
     for text in fields.get(UNREAD, []):
         is_model = text.startswith("model_spec = ") and "converters" not in text
         if not is_model and text.partition(" = ")[0].partition(".")[0] not in IRRELEVANT:

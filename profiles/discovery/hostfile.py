@@ -26,9 +26,10 @@ def parse_hostfile(text: str, *, sizes: DeviceDefaults, kind: str) -> FoundHosts
         if not told:
             continue
         match = _LINE.fullmatch(re.sub(r"\s*=\s*", "=", told))
-        fields = dict(re.findall(r"([\w-]+)=(\S+)", match[3])) if match else {}
-        count = match and (match[2] or fields.get("slots", "1"))
-        if not match or not count or not count.isdecimal() or fields.keys() - _PASSED_OVER - {"slots"}:
+        stated = re.findall(r"([\w-]+)=(\S+)", match[3]) if match else []
+        counts = {value for key, value in [("slots", match and match[2]), *stated] if key == "slots" and value} or {"1"}
+        count = "".join(counts)
+        if not match or len(counts) > 1 or not count.isdecimal() or dict(stated).keys() - _PASSED_OVER - {"slots"}:
             raise ValueError(f"line {number} of the hostfile: {told[:60]!r}; write HOST, HOST slots=N or HOST:N")
         slots[match[1]] += int(count)
     if not slots:

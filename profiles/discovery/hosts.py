@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
+from profiles.discovery.gres import MOST
 from profiles.discovery.switch_tree import SwitchTree, make_switch_tree
 
 NVLINK_LATENCY_NS, HOST_LATENCY_NS, NETWORK_LATENCY_NS, SWITCH_LATENCY_NS = 2_000, 5_000, 10_000, 1_000
@@ -231,7 +232,11 @@ def _workers(host: HostFacts, count: int) -> tuple[HostDevice, ...]:
 
 
 def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
-    """So many accelerators; raises ValueError if nobody says how much memory they have."""
+    """So many accelerators; raises ValueError if nobody says how much memory they have, and for more than are built."""
+    if count > MOST:
+        raise ValueError(
+            f"{count:,} of {kind} on one host are more than the {MOST} that hosts have; correct the number"
+        )
     size = memory_bytes or sizes.memory_bytes
     if size is None:
         raise ValueError(f"the memory of {kind} is not stated; add --accelerator-gib N")

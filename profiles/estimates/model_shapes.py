@@ -72,6 +72,9 @@ class RecurrentShape:
         return self.inner + self.convolved + self.gates * self.heads
 
 
+MAX_BLOCKS = 10_000
+"""Of a model."""
+
 SUBLAYERS = {"M": "mamba", "G": "gdn", "*": "attention", "-": "mlp", "E": "moe"}
 """What a letter of a hybrid model's pattern stands for, as layers are named."""
 
@@ -115,6 +118,18 @@ class ModelShape:
         require_name("model shape: name", self.name)
         for each in ("blocks", "hidden", "heads", "key_value_heads", "head_width", "inner", "vocabulary"):
             require_integer(f"model shape {self.name!r}: {each}", getattr(self, each), least=1)
+        if self.blocks > MAX_BLOCKS:
+            raise ValueError(f"model shape {self.name!r}: {self.blocks} blocks; give {MAX_BLOCKS:,} at most")
+        if self.heads % self.key_value_heads:
+            raise ValueError(
+                f"model shape {self.name!r}: {self.key_value_heads} key and value heads do not divide {self.heads} "
+                "heads; correct one of the two"
+            )
+        if self.mixture is not None and not 1 <= self.mixture.chosen <= self.mixture.experts:
+            raise ValueError(
+                f"model shape {self.name!r}: {self.mixture.chosen} of {self.mixture.experts} experts for a token; "
+                "give as many as there are at most, and 1 at least"
+            )
 
     def is_mixture(self, block: int) -> bool:
         """Whether a block has experts."""
@@ -181,6 +196,7 @@ _READ_KINDS = ("llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", *_MIXTURE_
 """The `model_type`s whose blocks are composed here."""
 _WINDOWED_KINDS = ("mistral", "mixtral", "phi3")
 """Those whose window, if they state one, is of all blocks."""
+_ATTENTION = {"full_attention", "sliding_attention"}
 
 
 def read_shape(text: str, *, name: str) -> ModelShape:
@@ -198,17 +214,19 @@ def read_shape(text: str, *, name: str) -> ModelShape:
             f"{name}: model_type = {render_value(kind)} is not read; give a model of {', '.join(_READ_KINDS)}"
         )
     take = ConfigReader(config, name)
-    heads = take("num_attention_heads")
+    heads, hidden = take("num_attention_heads"), take("hidden_size")
+    if config.get("head_dim") is None and kind not in _LATENT_KINDS and heads and hidden % heads:
+        raise ValueError(f"{name}: hidden_size = {hidden} is not a multiple of {heads} heads; give head_dim")
     return ModelShape(
         name=name,
         blocks=take("num_hidden_layers"),
-        hidden=take("hidden_size"),
+        hidden=hidden,
         heads=heads,
         key_value_heads=take("num_key_value_heads", heads),
-        head_width=take("head_dim", take("hidden_size") // max(1, heads)),
+        head_width=take("head_dim", hidden // max(1, heads)),
         inner=take("intermediate_size"),
         vocabulary=take("vocab_size"),
-        windows=_windows(config, blocks=take("num_hidden_layers")),
+        windows=_windows(config, blocks=take("num_hidden_layers"), name=name),
         latent=_latent(take) if kind in _LATENT_KINDS else None,
         mixture=_mixture(take) if kind in _MIXTURE_KINDS else None,
     )
@@ -235,15 +253,20 @@ class ConfigReader:
         return self(next((key for key in keys if self.config.get(key) is not None), keys[0]))
 
 
-def _windows(config: Mapping[str, Any], *, blocks: int) -> tuple[int, ...]:
+def _windows(config: Mapping[str, Any], *, blocks: int, name: str) -> tuple[int, ...]:
     """A window of every block: where kinds of attention are named block by block, or where one is of all blocks.
 
     Qwen turns windows on by a switch, and only behind its first blocks.
     """
     kinds, window = config.get("layer_types"), config.get("sliding_window")
+    if kinds is not None and (not isinstance(kinds, list) or len(kinds) != blocks or set(map(str, kinds)) - _ATTENTION):
+        raise ValueError(
+            f"{name}: layer_types = {render_value(kinds)[:80]}; give one of {', '.join(sorted(_ATTENTION))} "
+            f"for each of the {blocks} blocks"
+        )
     if not isinstance(window, int) or isinstance(window, bool) or window < 1:
         return ()
-    if isinstance(kinds, list) and len(kinds) == blocks:
+    if isinstance(kinds, list):
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
     if str(config.get("model_type")).startswith("qwen"):
         first = config.get("max_window_layers", 0) if config.get("use_sliding_window") is True else blocks

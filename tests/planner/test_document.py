@@ -134,6 +134,11 @@ BROKEN: dict[str, Change] = {
     "an unknown status": lambda d: d["evidence"].update(solution_status="perfect"),
     "a peak that is text": lambda d: d["evidence"].update(peak_bytes={"a": "1 GB"}),
     "a baseline without a name": lambda d: d["evidence"]["baselines"][0].pop("name"),
+    "something unheard of": lambda d: d.update(comment="hello"),
+    "a stage with something unheard of": lambda d: d["stages"][0].update(recomputed=True),
+    "a share with something unheard of": lambda d: d["stages"][0].update(
+        input_grad_replicas=[{"group": ["a"], "share": [1, 2], "unit": "half"}]
+    ),
     "evidence of something unheard of": lambda d: d["evidence"].update(comment="hello"),
     "a baseline with something unheard of": lambda d: d["evidence"]["baselines"][0].update(comment="hello"),
     "a makespan that is a fraction": lambda d: d["evidence"].update(makespan_ns=8.5),
@@ -161,7 +166,6 @@ BROKEN: dict[str, Change] = {
 }
 
 STRICTER: dict[str, Change] = {
-    "something unheard of": lambda d: d.update(comment="hello"),
     "a short hash": lambda d: d["problem"].update(profile_sha256="abc"),
     "no microbatches": lambda d: d["problem"].update(num_microbatches=0),
     "an empty stage": lambda d: d["stages"][0].update(layers=[]),
@@ -215,6 +219,9 @@ def test_the_reader_refuses_broken_documents(what: str):
         ),
         ("an unknown action", r"schedule\.a\[0\]: '0X0' is not an action"),
         ("another format", r"format = 'pipeline-plan/2' is not 'pipeline-plan/1'"),
+        ("something unheard of", r"the document = {.* has the unknown key 'comment'; remove it"),
+        ("a stage with something unheard of", r"stages\[0\] = {.* has the unknown key 'recomputed'"),
+        ("a share with something unheard of", r"input_grad_replicas\[0\] = {.* has the unknown key 'unit'"),
         ("evidence of something unheard of", r"evidence = {.* has the unknown key 'comment'; remove it"),
         ("a peak that is text", r"evidence\.peak_bytes\.a = '1 GB' is not an integer"),
         ("a gap above one", r"evidence\.gap = 1\.5 is not from 0 to 1"),

@@ -33,8 +33,8 @@ class Whole:
     rest: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read(plain: object, *, is_strict: bool = True) -> Whole:
-    return RecordReader(is_strict=is_strict).read(Whole, DocumentReader(plain, dict, source="s", path=""))
+def read(plain: object, *, has_ranges: bool = True) -> Whole:
+    return RecordReader(has_ranges=has_ranges).read(Whole, DocumentReader(plain, dict, source="s", path=""))
 
 
 FULL = {
@@ -85,6 +85,7 @@ def test_what_is_wrong_is_refused_with_its_path(change: dict[str, Any], message:
         read(FULL | change)
 
 
-def test_unknown_keys_are_only_for_the_strict():
-    """Tests that a reader that is not strict passes over what it does not know."""
-    assert read(FULL | {"other": 1}, is_strict=False) == read(FULL)
+def test_unknown_keys_are_for_nobody():
+    """Tests that a reader without ranges refuses a key that it does not know as well."""
+    with pytest.raises(ValueError, match="unknown key 'other'"):
+        read(FULL | {"other": 1}, has_ranges=False)

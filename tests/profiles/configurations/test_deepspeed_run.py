@@ -105,3 +105,16 @@ def test_what_of_deepspeed_is_not_understood(document: dict[str, Any], told: str
 def test_comments_are_no_sections() -> None:
     """Tests that a name that begins with an underscore is left alone."""
     assert deep({"_comment": "for others", "comms_config": {"verbose": False}}).notes.unknown == []
+
+
+def test_other_optimizers_and_names_twice() -> None:
+    """Tests that states of another optimizer are said to be assumed, and a name that stands there twice is refused."""
+    told = "states of Adam, though the optimizer is Lamb"
+    assert told in deep({"optimizer": {"type": "Lamb"}}).notes.assumed
+    assert not [each for each in deep({"optimizer": {"type": "OneBitAdam"}}).notes.assumed if "states" in each]
+    asked = DeepSpeedQuestion(model="llama3-8b", stages=2)
+    with pytest.raises(ValueError, match="train_batch_size stands there twice; keep one"):
+        read_deepspeed('{"train_batch_size": 64, "train_batch_size": 128}', asked, source="ds.json")
+    with pytest.raises(ValueError, match="give --pp"):
+        deep({"pipeline": {"stages": 0}}, stages=None)
+    assert "does not divide the 32 heads" in deep({}, tensor=3, devices=24).notes.refusals[0]

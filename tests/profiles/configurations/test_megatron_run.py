@@ -266,3 +266,61 @@ def test_queries_are_compressed_where_it_is_said() -> None:
         shape = run_of(as_script(flags | ({"q-lora-rank": str(rank)} if rank else {}))).shape
         assert shape.latent is not None
         assert shape.latent.query_rank == rank
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--micro-batch-size 0", "--micro-batch-size: 0; give 1 or more"),
+        ("--seq-length 0", "--seq-length: 0; give 1 or more"),
+        ("--num-layers 999999999", "--num-layers: 999999999 is more than the 10,000"),
+        ("--sequence-parallel maybe", "--sequence-parallel: 'maybe' is neither true nor false"),
+        ("--fp8-format hybrid --fp8-recipe own", "--fp8-recipe own: is not known"),
+        ("--lora-rank 8", "--lora-rank: adapters"),
+        ("--use-custom-fsdp", "--use-custom-fsdp: weights are sharded"),
+    ],
+)
+def test_values_that_are_not_understood(flags: str, told: str) -> None:
+    """Tests that a value without a meaning is refused by its flag, and never another one taken for it."""
+    with pytest.raises(ValueError, match=told):
+        run_of(f"{as_script(FLAGS)} {flags}")
+
+
+def test_lengths_and_patterns_that_megatron_refuses() -> None:
+    """Tests that tokens that degrees do not cut and experts' patterns of other lengths are told; so is an optimizer."""
+    plain = {name: value for name, value in FLAGS.items() if "layout" not in name}
+    text = f"{as_script(plain)} --context-parallel-size 3 --sequence-parallel no --bf16 on --optimizer sgd"
+    notes = run_of(text + " --num-experts 8 --moe-layer-freq [0]*1+[1]*3").notes
+    assert "seq_length = 2048 is not a multiple of 6" in " ".join(notes.refusals)
+    assert "--moe-layer-freq has 4 blocks, and --num-layers 12; make them equal" in notes.refusals
+    assert "states of Adam, though the optimizer is sgd" in notes.assumed
+
+
+def test_sections_of_two_models() -> None:
+    """Tests that sizes that differ between sections are refused, and equal ones are not."""
+    own = "model:\n  num_layers: 4\n  hidden_size: 64\n  num_attention_heads: 4\n"
+    with pytest.raises(ValueError, match="num_layers is 4 in one section and 2 in another"):
+        run_of(own + "draft:\n  num_layers: 2\n", source="c.yaml")
+    assert run_of(own + "other:\n  num_layers: 4\n", source="c.yaml").shape.blocks == 4
+    read = read_arguments("num_layers: ${oc.env:DEPTH,3}", source="c.yaml", given={})
+    assert read.values == {"num_layers": "3"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "m.tensor_model_parallel_size = int(os.environ['TP'])",
+        "m.tensor_model_parallel_size *= 2",
+        "m.tensor_model_parallel_size, m.seed = 4, 1",
+        "match 1:\n        case 1: m.tensor_model_parallel_size = 4",
+        "with x:\n        m.tensor_model_parallel_size = 4",
+    ],
+)
+def test_degrees_that_a_recipe_computes(statement: str) -> None:
+    """Tests that a degree set by a statement that is not read is refused by it, unless it is typed."""
+    made = "Model(num_layers=4, hidden_size=64, num_attention_heads=4)"
+    text = f"def f():\n    m = {made}\n    {statement}\n    return Config(model=m)\n"
+    read = read_arguments(text, source="r.py", function="f")
+    with pytest.raises(ValueError, match="is not read, and sets tensor_model_parallel_size; give --tp"):
+        read_megatron(read, options={}, model=None)
+    assert read_megatron(read, options={"tensor_model_parallel_size": "2"}, model=None).tensor == 2

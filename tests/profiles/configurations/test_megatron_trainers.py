@@ -177,3 +177,10 @@ def test_other_files():
     assert of_mapping({"num_layers": 4}) is None
     assert not is_verl({"model.num_layers": "4"})
     assert verl({"actor_rollout_ref.actor.megatron.x": "1"}).values["global_batch_size"] == "256"
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "fsdp"])
+def test_llama_factory_without_megatron(name: str) -> None:
+    """Tests that what DeepSpeed or FSDP trains is refused by the field that says so."""
+    with pytest.raises(ValueError, match=f"{name} = x.json: the model is not trained by Megatron-LM"):
+        of_mapping({"model_name_or_path": "Qwen/Qwen3-8B", name: "x.json"})

@@ -49,8 +49,8 @@ def test_given_variables_and_what_is_left_out() -> None:
     """Tests that the environment's variables count, and that a branch not taken is told."""
     assert words(SCRIPT, NNODES="2")[4] == "2"
     script = read_script(SCRIPT)
-    assert script.left_out == ["ARGS+=(--bf16)", "ARGS+=(--wandb-project p)"]
-    assert script.empty == {"WANDB_KEY"}
+    assert script.left_out == ["ARGS+=(--bf16)", 'echo "none"', "ARGS+=(--wandb-project p)"]
+    assert script.empty == {"WANDB_KEY", "X"}
 
 
 @pytest.mark.parametrize(
@@ -173,3 +173,113 @@ python3 -m some.module a=$P --tp $TP --o $O
     assert program_of(["torchrun", "-m", "a.b", "x.py"]) == (3, "x.py")
     assert program_of(["/bin/megatron", "sft"]) == (1, "megatron sft")
     assert program_of(["megatron", "export"]) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_met"),
+    [
+        ("[[ $N -gt 3 && $A == x ]]", True),
+        ("[[ $N -gt 9 && $A == x ]]", False),
+        ("[ $N -gt 3 ] && [ $A = y ]", False),
+        ("[ $N -gt 9 ] || [ $A = x ]", True),
+        ("[ $N -gt 3 -a $A = x ]", True),
+        ("(( N > 3 && B == 1 ))", True),
+        ("(( N > 4 ))", False),
+        ("[[ $A == x* ]]", True),
+        ('[ "$A" == "x*" ]', False),
+        ("test $N -eq 4", True),
+        ("! [ $N -eq 4 ]", False),
+    ],
+)
+def test_joined_conditions(condition: str, is_met: bool) -> None:
+    """Tests that signs between tests count alike in an `if` and before what they guard."""
+    script = f"A=x\nN=4\nB=1\nif {condition}; then\n B=2\nfi\npython a.py --b $B"
+    assert words(script)[-1] == ("2" if is_met else "1")
+    guarded = f"A=x\nN=4\nB=1\nC=1\nD=1\n{condition} && {{ D=2; }}\n{condition} ||\n C=2\npython a.py --b $D --c $C"
+    assert words(guarded)[3::2] == (["2", "1"] if is_met else ["1", "2"])
+
+
+def test_functions_run_where_they_are_called() -> None:
+    """Tests that a function that nobody calls changes nothing, and a call has its arguments and the script's back."""
+    text = """
+small() {
+  TP=1
+}
+function run {
+  if [ -n "$2" ]; then echo no; fi
+  python a.py --tp $TP --pp $1 "$@"
+}
+TP=4
+set -- 7
+run 8
+python b.py --last $1"""
+    script = read_script(text)
+    assert training_words(script)[2:] == ["--tp", "4", "--pp", "8", "8"]
+    assert script.commands[-1] == "python b.py --last 7"
+    with pytest.raises(ValueError, match="deep"):
+        read_script("f() {\n f\n}\nf")
+    with pytest.raises(ValueError, match="statements"):
+        read_script(
+            "f() {\n f; f\n}\nf".replace("f; f", "g; g")
+            + "\n".join(
+                f"\n{one}() {{\n {two}; {two}; {two}; {two}; {two}; {two}; {two}\n}}"
+                for one, two in zip("ghijklm", "hijklmn", strict=True)
+            )
+            + "\nf"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (": ${TP:=4}\npython a.py --b $TP", "4"),
+        ("let TP=2*2\npython a.py --b $TP", "4"),
+        ("TP=2\n((TP *= 3))\npython a.py --b $TP", "6"),
+        ("TP=2\n((TP++))\npython a.py --b $TP", "$TP"),
+        ("TP=$[2*2]\npython a.py --b $TP", "4"),
+        ("TP=2\nunset TP\npython a.py --b ${TP:-1}", "1"),
+        ("#SBATCH --nodes=4\n#SBATCH --gres=gpu:h100:8 # all\npython a.py --b $SLURM_NNODES$SLURM_GPUS_ON_NODE", "48"),
+    ],
+)
+def test_ways_to_set_a_variable(text: str, wanted: str) -> None:
+    """Tests that defaults, arithmetic and Slurm's header set variables, and what is not known is set no longer."""
+    assert words(text)[-1] == wanted
+
+
+def test_commands_that_are_not_read_are_named() -> None:
+    """Tests that one in a loop is refused with its beginning, and a second one of the same program is told."""
+    with pytest.raises(ValueError, match=r"outside of 'python b\.py"):
+        words("for x in 1 2; do\n python b.py --tp $x\ndone")
+    text = "python p.py --data x\npython a.py --tp 1\npython a.py --tp 2 --pp 2"
+    read = read_arguments(text, source="train.sh")
+    assert (read.values, read.strange) == ({"tp": "2", "pp": "2"}, ["another command of a.py: python a.py --tp 1"])
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        ("srun -N 4 --ntasks-per-node=8 python", "32"),
+        ("mpirun -np 16 python", "16"),
+        ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\nsrun python", "8"),
+        ("#SBATCH -N 2\n#SBATCH -n 6\nsrun -l python", "6"),
+        ("srun python", None),
+    ],
+)
+def test_processes_that_slurm_and_mpi_start(start: str, wanted: str | None) -> None:
+    """Tests that there are as many devices as a launcher starts processes."""
+    read = read_arguments(f"{start} pretrain_gpt.py --bf16 --num-layers 2", source="train.sh")
+    assert read.values.get("world_size") == wanted
+
+
+def test_arguments_that_are_elsewhere_are_no_values() -> None:
+    """Tests that the script's own arguments, and what stands behind a switch or a value, are told."""
+    text = 'python a.py --bf16 $EXTRA --load $CKPT --seq-length 8 $MORE --data-path $A $B --no-bias-fusion "$@"'
+    read = read_arguments(text, source="train.sh")
+    assert [each.split()[0] for each in read.strange] == ["$EXTRA", "$MORE", "$@"]
+    assert read.values == {
+        "bf16": True,
+        "load": "$CKPT",
+        "seq_length": "8",
+        "data_path": "$A $B",
+        "no_bias_fusion": True,
+    }

@@ -96,3 +96,26 @@ def test_what_of_torchtitan_is_not_understood(text: str, told: str) -> None:
     model = None if "flavor" in text else "llama3-8b"
     with pytest.raises(ValueError, match=told):
         read_torchtitan(read_titan_document(text, source="a.toml"), model=model, devices=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[experimental]\npipeline_parallel_degree = 4", "experimental.pipeline_parallel_degree: stands in"),
+        ("[experimental]\npipeline_parallel_split_points = []", "split_points: stands in"),
+        ("[training]\ndata_parallel_shard_degree = 4", "training.data_parallel_shard_degree: stands in"),
+        ("[training]\nbatch_size = 4", "is training.local_batch_size today"),
+    ],
+)
+def test_names_of_earlier_releases(text: str, told: str) -> None:
+    """Tests that degrees and batches in the sections of earlier releases are refused by where they stand today."""
+    with pytest.raises(ValueError, match=told):
+        read_torchtitan(read_titan_document(text, source="train.toml"), model="llama3-8b", devices=None)
+
+
+def test_degrees_that_divide_neither_heads_nor_tokens() -> None:
+    """Tests that such degrees are refused as torchtitan does, and states of another optimizer are assumed."""
+    assert "does not divide the 32 heads" in titan(tensor_parallel_degree=3).notes.refusals[0]
+    assert "seq_len = 4096 is not a multiple of 12" in titan(context_parallel_degree=3).notes.refusals[0]
+    assumed = titan(TITAN + '[optimizer]\nname = "SGD"\n').notes.assumed
+    assert "states of Adam, though the optimizer is SGD" in assumed

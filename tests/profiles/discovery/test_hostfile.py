@@ -101,3 +101,17 @@ def test_the_document_is_read_back(tmp_path):
     path = tmp_path / "cluster.json"
     path.write_text(dump_cluster(cluster))
     assert load_cluster(str(path)) == cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a slots=999999999", "999,999,999 of A100 on one host are more than the 512"),
+        ("a slots=2 slots=4", "line 1 of the hostfile: 'a slots=2 slots=4'"),
+        ("a:2 slots=4", "line 1 of the hostfile"),
+    ],
+)
+def test_counts_that_are_none(text: str, told: str):
+    """Tests that two counts of a line that differ, and one beyond all hosts, are refused."""
+    with pytest.raises(ValueError, match=told):
+        parse_hostfile(text, sizes=DeviceDefaults(memory_bytes=GIB), kind="A100")

@@ -1,6 +1,7 @@
 """Configurations in Hugging Face's form."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -55,11 +56,12 @@ def test_mixtures():
 
 
 def test_windows():
-    """Tests that windows are read block by block, and only where every block has a kind."""
+    """Tests that windows are read block by block, and refused unless every block has a kind."""
     kinds = ["sliding_attention", "full_attention"]
     own = {"model_type": "gpt_oss", "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 128}
     assert read(**own, layer_types=kinds).windows == (128, 0)
-    assert read(**own, layer_types=kinds[:1]).windows == ()
+    with pytest.raises(ValueError, match="for each of the 2 blocks"):
+        read(**own, layer_types=kinds[:1])
     assert [read(**own, layer_types=kinds).window(block) for block in (0, 1)] == [128, 0]
 
 
@@ -98,3 +100,19 @@ def test_dense_blocks_between_others():
     for field, value in (("decoder_sparse_step", 2), ("mlp_only_layers", [0])):
         with pytest.raises(ValueError, match=f"{field} = .* is not read"):
             read(**own, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"num_key_value_heads": 3}, "3 key and value heads do not divide"),
+        ({"num_hidden_layers": 10**6}, "1000000 blocks; give 10,000 at most"),
+        ({"hidden_size": 257, "head_dim": None}, "is not a multiple of .* heads; give head_dim"),
+        ({"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5}, "5 of 4 experts"),
+        ({"layer_types": ["chunked_attention"] * 2}, "layer_types = .* for each of the 2 blocks"),
+    ],
+)
+def test_sizes_that_contradict_each_other(changes: dict[str, Any], told: str):
+    """Tests that a field is refused where it contradicts another, rather than rounded or left out."""
+    with pytest.raises(ValueError, match=told):
+        read(**changes)
