@@ -1,0 +1,278 @@
+"""Prices of rows at which the cheapest paths say most, by ascent: a bound's multipliers for thousands of cells.
+
+What all paths cost at least is concave in the prices. Paths are drawn at a temperature, which makes it smooth, and the
+prices follow how far the rows are missed by what is drawn, each at its own pace (Adam), while it cools.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from solver_models.compiled import kernel
+from solver_models.instance import Flags, Floats, Integers
+from solver_models.time_indexed import Paths
+
+_FAR = 1e30
+"""Price of a state that no path reaches."""
+_RARE = 1e-12
+"""Shares of paths that are not followed any more."""
+_SMALL = 30.0
+"""Differences of prices, in temperatures, that do not count any more."""
+_MEAN_DECAY, _SQUARE_DECAY, _LEAST_SQUARE = 0.9, 0.99, 1e-8
+"""Of the means of a row's misses and of their squares."""
+
+
+class PricedRows(NamedTuple):
+    """R rows: the sum of values times counts is at most `most`."""
+
+    start: Integers
+    """[R + 1] where the terms of a row begin."""
+    column: Integers
+    value: Floats
+    most: Floats
+    is_end: Flags
+    """[R] whether it says that everything is done in the end: their prices add up to their number."""
+
+
+class PricedPaths(NamedTuple):
+    """P graphs of states, of which the first of each is that of the start and of the end, and their arcs."""
+
+    first: Integers
+    """[P + 1] where the states of a graph begin."""
+    arcs: Integers
+    """[states + 1] where the arcs to a state begin."""
+    kind: Integers
+    """[arcs] of moves."""
+    source: Integers
+    """[arcs] state of the same graph, numbered from 0."""
+    cells: Integers
+    """[P, kinds] between the start of a move and its end."""
+    owner: Integers
+    """[P] number of the block of kinds whose columns count its starts."""
+
+
+class PriceState(NamedTuple):
+    """[R] prices, the means of misses, and those of their squares."""
+
+    prices: Floats
+    mean: Floats
+    square: Floats
+
+
+class Pace(NamedTuple):
+    """How far prices move in a step, and how warm it is, at the first of some steps and at the last."""
+
+    first_move: float
+    last_move: float
+    first_heat: float
+    last_heat: float
+
+
+_COLD, _WARM = Pace(0.16, 0.004, 0.2, 0.01), Pace(0.05, 0.004, 0.05, 0.01)
+_STEPS = 20
+"""Between two looks at the time."""
+
+
+@kernel
+def _price_starts(rows: PricedRows, prices: Floats, cells: int, starts: Floats) -> None:
+    """Prices of starts by column; a start counts from its cell to the last."""
+    starts[:] = 0.0
+    for r in range(len(prices)):
+        if prices[r] != 0.0:
+            for x in range(rows.start[r], rows.start[r + 1]):
+                starts[rows.column[x]] += prices[r] * rows.value[x]
+    for first in range(0, len(starts), cells + 1):
+        for x in range(first + cells - 1, first - 1, -1):
+            starts[x] += starts[x + 1]
+
+
+@kernel
+def _fill(paths: PricedPaths, p: int, starts: Floats, heat: float, table: Floats) -> float:
+    """What the paths of a graph cost: the cheapest where `heat` is 0, else less by how many there are of them.
+
+    `table` [cells + 1, states] is filled.
+    """
+    first, size = paths.first[p], paths.first[p + 1] - paths.first[p]
+    span = table.shape[0]
+    base = paths.owner[p] * paths.cells.shape[1]
+    table[:, :size] = _FAR
+    table[0, 0] = 0.0
+    for t in range(1, span):
+        for j in range(size):
+            wait = table[t - 1, j]
+            least = wait
+            for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
+                k = paths.kind[x]
+                begin = t - paths.cells[p, k]
+                if begin >= 0:
+                    least = min(least, table[begin, paths.source[x]] + starts[(base + k) * span + begin])
+            table[t, j] = least
+            if heat == 0.0 or least > _FAR / 2:
+                continue
+            total = 0.0 if wait > least + _SMALL * heat else np.exp((least - wait) / heat)
+            for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
+                k = paths.kind[x]
+                begin = t - paths.cells[p, k]
+                if begin >= 0:
+                    more = table[begin, paths.source[x]] + starts[(base + k) * span + begin] - least
+                    if more < _SMALL * heat:
+                        total += np.exp(-more / heat)
+            table[t, j] = least - heat * np.log(total)
+    return float(table[span - 1, 0])
+
+
+@kernel
+def _draw(paths: PricedPaths, p: int, starts: Floats, heat: float, table: Floats, flow: Floats, drawn: Floats) -> None:
+    """Add to `drawn`, by column, how often the paths of a graph begin something, on average."""
+    first, size = paths.first[p], paths.first[p + 1] - paths.first[p]
+    span = table.shape[0]
+    base = paths.owner[p] * paths.cells.shape[1]
+    flow[:, :size] = 0.0
+    flow[span - 1, 0] = 1.0
+    for t in range(span - 1, 0, -1):
+        for j in range(size):
+            share, here = flow[t, j], table[t, j]
+            if share < _RARE:
+                continue
+            more = table[t - 1, j] - here
+            if more < _SMALL * heat:
+                flow[t - 1, j] += share * np.exp(-more / heat)
+            for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
+                k = paths.kind[x]
+                begin = t - paths.cells[p, k]
+                if begin < 0:
+                    continue
+                column = (base + k) * span + begin
+                more = table[begin, paths.source[x]] + starts[column] - here
+                if more < _SMALL * heat:
+                    part = share * np.exp(-more / heat)
+                    flow[begin, paths.source[x]] += part
+                    drawn[column] += part
+
+
+@kernel
+def least_sum(rows: PricedRows, paths: PricedPaths, prices: Floats, shape: tuple[int, int]) -> float:
+    """By how much the cheapest paths cost more than the rows allow: above 0, they contradict each other.
+
+    `shape`: cells and columns.
+    """
+    cells, columns = shape
+    starts = np.empty(columns)
+    table = np.empty((cells + 1, np.diff(paths.first).max()))
+    _price_starts(rows, prices, cells, starts)
+    total = -np.sum(rows.most * prices)
+    for p in range(len(paths.owner)):
+        total += _fill(paths, p, starts, 0.0, table)
+    return float(total)
+
+
+@kernel
+def climb(
+    rows: PricedRows,
+    paths: PricedPaths,
+    state: PriceState,
+    shape: tuple[int, int],
+    pace: Pace,
+    part: tuple[int, int, int],
+) -> None:
+    """Steps from `part[0]` to `part[1]` of `part[2]`, in place. `shape`: cells and columns."""
+    cells, columns = shape
+    starts, drawn = np.empty(columns), np.empty(columns)
+    table = np.empty((cells + 1, np.diff(paths.first).max()))
+    flow = np.empty_like(table)
+    begin, end, steps = part
+    for step in range(begin, end):
+        share = step / steps
+        move = pace.first_move * (pace.last_move / pace.first_move) ** share
+        heat = pace.first_heat * (pace.last_heat / pace.first_heat) ** share
+        _price_starts(rows, state.prices, cells, starts)
+        drawn[:] = 0.0
+        for p in range(len(paths.owner)):
+            _fill(paths, p, starts, heat, table)
+            _draw(paths, p, starts, heat, table, flow, drawn)
+        for first in range(0, columns, cells + 1):
+            for x in range(first + 1, first + cells + 1):
+                drawn[x] += drawn[x - 1]
+        _step(rows, state, drawn, move, step + 1)
+
+
+@kernel
+def _step(rows: PricedRows, state: PriceState, drawn: Floats, move: float, number: int) -> None:
+    """Move the prices by how far what is drawn misses the rows."""
+    mean_scale, square_scale = 1.0 - _MEAN_DECAY**number, 1.0 - _SQUARE_DECAY**number
+    for r in range(len(rows.most)):
+        missed = -rows.most[r]
+        for x in range(rows.start[r], rows.start[r + 1]):
+            missed += rows.value[x] * drawn[rows.column[x]]
+        state.mean[r] = _MEAN_DECAY * state.mean[r] + (1.0 - _MEAN_DECAY) * missed
+        state.square[r] = _SQUARE_DECAY * state.square[r] + (1.0 - _SQUARE_DECAY) * missed * missed
+        pull = state.mean[r] / mean_scale / (np.sqrt(state.square[r] / square_scale) + _LEAST_SQUARE)
+        state.prices[r] += move * pull
+        if not rows.is_end[r]:
+            state.prices[r] = max(0.0, state.prices[r])
+    _share_out(rows, state.prices)
+
+
+@kernel
+def _share_out(rows: PricedRows, prices: Floats) -> None:
+    """Bring the prices of the ends to the nearest ones from 0 that add up to their number."""
+    ends = np.flatnonzero(rows.is_end)
+    falling = -np.sort(-prices[ends])
+    total, less = -float(len(ends)), 0.0
+    for x in range(len(ends)):
+        total += falling[x]
+        if falling[x] - total / (x + 1) > 0:
+            less = total / (x + 1)
+    for r in ends:
+        prices[r] = max(0.0, prices[r] - less)
+
+
+class CountRows(Protocol):
+    """Rows as arrays, as `PricedRows` has them."""
+
+    @property
+    def arrays(self) -> tuple[Integers, Integers, Floats, Floats, Flags]:
+        """Where rows begin, columns, values, most, and which say that everything is done in the end."""
+
+
+class PathPrices:
+    """Prices of the rows of one horizon."""
+
+    def __init__(self, rows: CountRows, *, paths: Sequence[Paths], num_columns: int) -> None:
+        """`paths` own all columns, a block of kinds after the other."""
+        self.rows, self.cells = PricedRows(*rows.arrays), len(paths[0].columns[0]) - 1
+        self.shape = self.cells, num_columns
+        first, arcs, kinds, sources = [0], [0], list[int](), list[int]()
+        cells = np.ones((len(paths), len(paths[0].columns)), np.int64)
+        for own, durations in zip(paths, cells, strict=True):
+            arriving: list[list[tuple[int, int]]] = [[] for _ in range(own.graph.num_states)]
+            for move in own.graph.moves:
+                durations[move.kind] = move.cells
+                for source, target in zip(move.source.tolist(), move.target.tolist(), strict=True):
+                    arriving[target].append((move.kind, source))
+            for each in arriving:
+                kinds += [kind for kind, _ in each]
+                sources += [source for _, source in each]
+                arcs.append(len(kinds))
+            first.append(len(arcs) - 1)
+        owners = [own.owner for own in paths]
+        self.paths = PricedPaths(*map(np.array, (first, arcs, kinds, sources)), cells, np.array(owners))
+
+    def start(self) -> Floats:
+        """Prices of the ends alone."""
+        return self.rows.is_end.astype(np.float64)
+
+    def climb(self, prices: Floats, *, steps: int, is_warm: bool, has_time: Callable[[], bool]) -> Floats:
+        """Better prices after so many steps, or fewer where there is no time. `is_warm`: they are good already."""
+        state = PriceState(prices.copy(), np.zeros_like(prices), np.zeros_like(prices))
+        for begin in range(0, steps, _STEPS):
+            if not has_time():
+                break
+            part = begin, min(begin + _STEPS, steps), steps
+            climb(self.rows, self.paths, state, self.shape, _WARM if is_warm else _COLD, part)
+        return state.prices
+
+    def value(self, prices: Floats) -> float:
+        """By how much the cheapest paths cost more than the rows allow: above 0, they contradict each other."""
+        return least_sum(self.rows, self.paths, prices, self.shape)
