@@ -15,8 +15,6 @@ from planner.planning.search_state import COMPLETE, SearchState
 
 _LOOKS = ((100, False), (1_000, False), (100, True), (1_000, True))
 """Most cells of a first look and of a finer one, each without paths and with them, which takes longer."""
-_PRICED_AFTER = 1
-"""Looks before the one by prices, which makes the second needless where it finds something."""
 _MOST_CELLS = 1_000
 _SHARE = 0.4
 """Of the time left, what the bound takes at most, and then the claim."""
@@ -81,10 +79,12 @@ class TimeIndexedImprover:
                 return None
             return find_multipliers(rows, shape, paths=paths, time_limit_s=left, should_stop=run.should_stop)
 
-        best, start_ns = None, run.lower_bound.value_ns
+        best = self._raise_by_prices(until)
+        start_ns = run.lower_bound.value_ns if best is None else best[0]
         for most_cells, has_paths in _LOOKS:
-            found = self._raise_by_prices(start_ns, until) if (most_cells, has_paths) == _LOOKS[_PRICED_AFTER] else None
-            found = found or time_indexed_bound.raise_bound(
+            if best is not None and not has_paths:
+                continue
+            found = time_indexed_bound.raise_bound(
                 run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells,
                 has_paths=has_paths,
             )  # fmt: skip
@@ -92,19 +92,21 @@ class TimeIndexedImprover:
                 best, start_ns = found, found[0]
         return best
 
-    def _raise_by_prices(self, start_ns: int, until_s: float) -> tuple[int, dict[str, object]] | None:
+    def _raise_by_prices(self, until_s: float) -> tuple[int, dict[str, object]] | None:
         """The bound by prices of paths, for many cells."""
         from solver_models.recomputation.path_prices import PathPrices
 
         run = self.run
+        assert run.lower_bound is not None
         assert run.incumbent_ns is not None
 
         def has_time() -> bool:
             return run.elapsed_s < until_s and not (run.should_stop is not None and run.should_stop())
 
         return raise_by_prices(
-            run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, make=PathPrices, has_time=has_time
-        )
+            run.problem, run.costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, make=PathPrices,
+            has_time=has_time,
+        )  # fmt: skip
 
     def _take(self, found: tuple[int, dict[str, object]] | None) -> None:
         run, self.is_busy, self.is_bounded = self.run, False, True
