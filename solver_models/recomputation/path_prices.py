@@ -69,7 +69,9 @@ class Pace(NamedTuple):
     last_heat: float
 
 
-_COLD, _WARM = Pace(0.16, 0.004, 0.2, 0.01), Pace(0.05, 0.004, 0.05, 0.01)
+_COLD, _WARM = Pace(0.16, 0.004, 0.2, 0.01), Pace(0.1, 0.002, 0.05, 0.003)
+_POINTS = 64
+"""Rows that say the same of different cells, for which paces are told."""
 _STEPS = 20
 """Between two looks at the time."""
 
@@ -263,14 +265,23 @@ class PathPrices:
         """Prices of the ends alone."""
         return self.rows.is_end.astype(np.float64)
 
-    def climb(self, prices: Floats, *, steps: int, is_warm: bool, has_time: Callable[[], bool]) -> Floats:
-        """Better prices after so many steps, or fewer where there is no time. `is_warm`: they are good already."""
+    def climb(
+        self, prices: Floats, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
+    ) -> Floats:
+        """Better prices after so many steps, or fewer where there is no time.
+
+        `is_warm`: they are good already. `num_points`: rows that say the same of different cells; the more there are,
+        the smaller the price of each.
+        """
         state = PriceState(prices.copy(), np.zeros_like(prices), np.zeros_like(prices))
+        pace = _WARM if is_warm else _COLD
+        scale = _POINTS / num_points
+        pace = pace._replace(first_move=pace.first_move * scale, last_move=pace.last_move * scale)
         for begin in range(0, steps, _STEPS):
             if not has_time():
                 break
             part = begin, min(begin + _STEPS, steps), steps
-            climb(self.rows, self.paths, state, self.shape, _WARM if is_warm else _COLD, part)
+            climb(self.rows, self.paths, state, self.shape, pace, part)
         return state.prices
 
     def value(self, prices: Floats) -> float:

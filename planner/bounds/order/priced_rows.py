@@ -3,6 +3,7 @@
 Whatever is left out, and however good the prices are: the checker of the bound adds up what they prove.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,20 +15,26 @@ from planner.bounds.order.cell_rows import KINDS, CellRows, RowFamily, is_rest
 from planner.bounds.order.time_indexed_bound import (
     MOST_PLACES,
     MOST_TERMS,
-    ReplicaPaths,
     TimeIndexed,
     choose_cells,
     is_contradiction,
+    rough_cell,
 )
 from planner.layout.costs import CostModel
 from planner.problem import Problem
 
-_LEVELS = (200, 600, 2_400)
+_LEVELS = (2_400,)
 """Most cells of coarse rows and of finer ones."""
 _FIRST_STEPS, _STEPS, _FAILURES = 900, 300, 3
 """Of a first climb, and of later ones; a level ends after so many in a row that prove nothing more."""
-_AHEAD = 1.01
-"""Of what is proved: where it climbs next."""
+_FIRST_SHARE, _AHEAD = 0.95, 1.005
+"""Of the longest horizon: where it climbs first; of what is proved: where it climbs next."""
+_BETTER = 0.8
+"""Of what was missed before: where less is missed it is worth while to climb on."""
+_BACK = 0.06
+"""By which part of a horizon the next one is shorter, at most: prices that are new have far to go."""
+_FEWER = 2
+"""Joined states are searched where they are fewer by this factor."""
 _PARTS = 1 << 16
 """Parts of one that prices are told in."""
 
@@ -49,7 +56,9 @@ class Climber(Protocol):
     def start(self) -> Prices:
         """Prices to begin with."""
 
-    def climb(self, prices: Prices, *, steps: int, is_warm: bool, has_time: Callable[[], bool]) -> Prices:
+    def climb(
+        self, prices: Prices, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
+    ) -> Prices:
         """Better ones."""
 
     def value(self, prices: Prices) -> float:
@@ -63,10 +72,25 @@ _Make = Callable[..., Climber]
 class _Level:
     """Rows of cells of one length, at the same number of cells of every horizon."""
 
-    def __init__(self, model: TimeIndexed, *, high: int, make: _Make) -> None:
-        self.model, self.make = model, make
-        shortest = min(min(each for each in replica.cells if each) for replica in model.replicas)
-        self.num_points = high // max(1, shortest // 2) + 1
+    def __init__(
+        self, problem: Problem, costs: CostModel, *, cell_ns: int, most_ns: int, make: _Make, is_rough: bool = False
+    ) -> None:
+        self.make, self.is_rough = make, is_rough
+        self.model, joined = (
+            TimeIndexed(problem, costs, cell_ns=cell_ns, is_joined=is_joined, is_rough=is_rough)
+            for is_joined in (False, True)
+        )
+        """With exact paths, which prove."""
+        self.searched = joined if _FEWER * joined.places(1) < self.model.places(1) else self.model
+        self.high = self.model.cells(most_ns - 1)
+        shortest = min((each for replica in self.model.replicas for each in replica.cells if each), default=1)
+        self.num_points = self.high // max(1, shortest // 2) + 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a horizon, and it is not too long."""
+        is_small = self.model.size(self.high) <= MOST_TERMS and self.model.places(self.high) <= MOST_PLACES
+        return self.high > 0 and is_small and None not in self.model.graphs
 
     def rows(self, cells: int) -> SharedRows:
         """Of one horizon."""
@@ -88,11 +112,7 @@ class _Level:
 
     def climber(self, cells: int) -> Climber:
         """Of one horizon."""
-        return self.make(self.rows(cells), paths=self.paths(cells), num_columns=self.model.num_columns(cells))
-
-    def paths(self, cells: int) -> list[ReplicaPaths]:
-        """Of all stage replicas."""
-        return self.model.paths(cells)
+        return self.make(self.rows(cells), paths=self.searched.paths(cells), num_columns=self.model.num_columns(cells))
 
     def spread(self, prices: Prices, *, before: "_Level") -> Prices:
         """Prices of another level: those of families by their share of the time."""
@@ -115,7 +135,7 @@ class _Level:
                 factors[number] = factors.get(number, 0) + int(price)
         multipliers = sorted(factors.items())
         model, rows = self.model, self.model.rows(cells)
-        if not is_contradiction(rows, multipliers, most=model.count, paths=self.paths(cells)):
+        if not is_contradiction(rows, multipliers, most=model.count, paths=model.paths(cells)):
             return None
         return {"cell_ns": model.cell_ns, "multipliers": [list(pair) for pair in multipliers]}
 
@@ -147,46 +167,51 @@ def raise_by_prices(
     """
     best: tuple[int, dict[str, object]] | None = None
     before: _Level | None = None
-    prices: Prices | None = None
-    for most_cells in levels:
-        lengths = choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)
-        if not lengths or (before is not None and lengths[0] >= before.model.cell_ns):
+    prices, share = None, _FIRST_SHARE
+    fine = [choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)[:1] for most_cells in levels]
+    cells = [(cell, False) for cell in sorted({cell for each in fine for cell in each}, reverse=True)]
+    rough = rough_cell(problem, costs), False
+    cells = cells if rough in cells else [(rough[0], True), *cells]
+    for cell_ns, is_rough in cells:
+        level = _Level(problem, costs, cell_ns=cell_ns, most_ns=most_ns, make=make, is_rough=is_rough)
+        if not level.is_open:
             continue
-        model = TimeIndexed(problem, costs, cell_ns=lengths[0])
-        high = model.cells(most_ns - 1)
-        is_small = model.size(high) <= MOST_TERMS and model.places(high) <= MOST_PLACES
-        if high < 1 or not is_small or None in model.graphs:
-            continue
-        level = _Level(model, high=high, make=make)
         prices = None if prices is None or before is None else level.spread(prices, before=before)
-        known = start_ns if best is None else best[0]
-        found, prices = _climb(level, prices, known=(model.cells(known - 1), high), has_time=has_time)
+        low = level.model.cells((start_ns if best is None else best[0]) - 1)
+        found, prices, share = _climb(level, prices, low=0 if is_rough else low, share=share, has_time=has_time)
         before, best = level, found or best
     return best
 
 
 def _climb(
-    level: _Level, prices: Prices | None, *, known: tuple[int, int], has_time: Callable[[], bool]
-) -> tuple[tuple[int, dict[str, object]] | None, Prices | None]:
-    """The best bound above `known[0]` cells and up to `known[1]`, and the last prices."""
-    low, high = known
-    at, best, failed = high if prices is None else min(high, int(low * _AHEAD) + 1), None, 0
-    while low < at and failed < _FAILURES and has_time():
+    level: _Level, prices: Prices | None, *, low: int, share: float, has_time: Callable[[], bool]
+) -> tuple[tuple[int, dict[str, object]] | None, Prices | None, float]:
+    """The best bound above `low` cells, the last prices, and the share of the longest horizon that they reach."""
+    at, high, best, failed, before = max(low + 1, int(level.high * share)), level.high, None, 0, -math.inf
+    while low < at <= high and failed < _FAILURES and has_time():
         climber, is_warm = level.climber(at), prices is not None
         steps = _STEPS if is_warm else _FIRST_STEPS
         prices = climber.start() if prices is None else prices
-        prices = climber.climb(prices, steps=steps, is_warm=is_warm, has_time=has_time)
-        reached, fields = _last_proved(level, prices, low=low, high=at), None
-        while reached > low and fields is None:
-            fields = level.prove(prices, cells=reached)
-            reached -= fields is None
-        failed = 0 if fields is not None else failed + 1
-        if fields is not None:
-            low, best = reached, (level.model.value_ns(reached), fields)
+        prices = climber.climb(prices, steps=steps, is_warm=is_warm, num_points=level.num_points, has_time=has_time)
         # what is missed, in microbatches, as a share of the time
-        share = climber.value(prices) / climber.start().sum() / level.model.count
-        at = min(high, max(int(at * (1 + share)), int(low * _AHEAD), low + 1))
-    return best, prices
+        missed, share = climber.value(prices) / climber.start().sum() / level.model.count, at / high
+        proved = None if level.is_rough else _prove(level, prices, low=low, high=at)
+        is_better = not level.is_rough and _BETTER * before < missed < 0
+        failed, before = failed + (not is_better), missed
+        if proved is not None:
+            low, best, failed = proved[0], (level.model.value_ns(proved[0]), proved[1]), 0
+        at = min(high, max(int(at * (1 + max(missed, -_BACK))), int(low * _AHEAD), low + 1))
+    return best, prices, share
+
+
+def _prove(level: _Level, prices: Prices, *, low: int, high: int) -> tuple[int, dict[str, object]] | None:
+    """The longest horizon above `low` that prices exclude, with what a certificate holds; None if they exclude none."""
+    reached = _last_proved(level, prices, low=low, high=high)
+    for cells in (reached, int(reached / _AHEAD)):
+        fields = level.prove(prices, cells=cells) if cells > low else None
+        if fields is not None:
+            return cells, fields
+    return None
 
 
 def _last_proved(level: _Level, prices: Prices, *, low: int, high: int) -> int:

@@ -40,6 +40,9 @@ _MOST_UNITS = 1 << 10
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
 """Cells are such parts of durations."""
 
+_MOST_PARTS, _ROUGH = 4, 0.3
+"""Rough cells are such a part of the median action at least; by how much they may change an action."""
+
 _Multipliers = Sequence[tuple[int, int]]
 """Numbers of rows, each with a positive integer."""
 
@@ -70,6 +73,17 @@ def applies_to(problem: Problem) -> bool:
     is_plain = not (options.has_few_bounds or options.recompute_layers)
     is_single = all(len(groups) == 1 for groups in options.placement)
     return is_plain and is_single and options.recompute and options.objective == "makespan"
+
+
+def rough_cell(problem: Problem, costs: CostModel) -> int:
+    """The longest part of the median action of which all actions are nearly whole numbers."""
+    durations = sorted(each for own in _work_of_devices(problem, costs) for each in own if each)
+    median = durations[len(durations) // 2] if durations else 1
+    for parts in range(1, _MOST_PARTS + 1):
+        cell = max(1, median // parts)
+        if all(abs(max(1, round(each / cell)) * cell - each) <= _ROUGH * each for each in durations):
+            break
+    return cell
 
 
 def choose_cells(problem: Problem, costs: CostModel, *, value_ns: int, most_cells: int) -> list[int]:
@@ -115,8 +129,14 @@ def _both(problem: Problem, costs: CostModel) -> tuple[LaidOut, LaidOut]:
 class TimeIndexed:
     """The rows of one problem for cells of one length."""
 
-    def __init__(self, problem: Problem, costs: CostModel, *, cell_ns: int) -> None:
+    def __init__(
+        self, problem: Problem, costs: CostModel, *, cell_ns: int, is_joined: bool = False, is_rough: bool = False
+    ) -> None:
+        """`is_joined`: states of paths that take as much memory are one, which only makes paths cheaper. `is_rough`:
+        durations are the nearest whole cells, which proves nothing.
+        """
         self.problem, self.cell_ns, self.count = problem, cell_ns, problem.num_microbatches
+        self.is_joined, self.is_rough = is_joined, is_rough
         both = _both(problem, costs)
         self.tail_ns = min(laid_out.tail_ns for laid_out in both)
         self.room, self.units = _room(problem, both)
@@ -125,12 +145,18 @@ class TimeIndexed:
         """Of those alone on their devices."""
         transfers = both[KEPT].transfers
         self.forwards = sorted(
-            (each.sender, each.receiver, each.ticks // cell_ns) for each in transfers if not each.is_backward
+            (each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if not each.is_backward
         )
         self.backwards = sorted(
-            ((each.sender, each.receiver, each.ticks // cell_ns) for each in transfers if each.is_backward),
+            ((each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if each.is_backward),
             reverse=True,
         )
+
+    def _cells_of(self, duration_ns: int) -> int:
+        """Whole cells of a duration."""
+        if self.is_rough and duration_ns:
+            return max(1, round(duration_ns / self.cell_ns))
+        return duration_ns // self.cell_ns
 
     def _replica(self, both: tuple[LaidOut, LaidOut], number: int) -> ReplicaCells:
         pair = [laid_out.replicas[number] for laid_out in both]
@@ -144,13 +170,13 @@ class TimeIndexed:
 
         return ReplicaCells(
             devices=pair[0].group,
-            forward=min(cost.forward_ns for cost in costs) // self.cell_ns,
-            returning=(parts[KEPT][0] // self.cell_ns, parts[RECOMPUTED][0] // self.cell_ns),
-            rest=min(rest for _, rest in parts) // self.cell_ns,
+            forward=self._cells_of(min(cost.forward_ns for cost in costs)),
+            returning=(self._cells_of(parts[KEPT][0]), self._cells_of(parts[RECOMPUTED][0])),
+            rest=self._cells_of(min(rest for _, rest in parts)),
             held=(costs[KEPT].held_bytes // unit, costs[RECOMPUTED].held_bytes // unit),
             during=(during(costs[KEPT]), during(costs[RECOMPUTED])),
             kept=min(min(cost.weight_stash_bytes, cost.whole_backward_bytes) for cost in costs) // unit,
-            closing=closing // self.cell_ns,
+            closing=self._cells_of(closing),
         )
 
     def _graph(self, number: int) -> MemoryStates | None:
@@ -159,7 +185,7 @@ class TimeIndexed:
             return None
         room = min(self.room[device] for device in own.devices)
         memory = ReplicaMemory(room=room, held=own.held, during=own.during, waiting=own.kept)
-        return make_graph(memory, own.cells, count=self.count)
+        return make_graph(memory, own.cells, count=self.count, is_joined=self.is_joined)
 
     def paths(self, cells: int) -> list[ReplicaPaths]:
         """Those of all stage replicas that have some; none where they are too long."""
@@ -311,7 +337,12 @@ def _next(known: Sequence[tuple[int, float]], *, low: int, high: int, count: int
 
 
 def is_out_of_reach(
-    problem: Problem, costs: CostModel, *, value_ns: int, cell_ns: int, multipliers: _Multipliers
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value_ns: int,
+    cell_ns: int,
+    multipliers: _Multipliers,
 ) -> bool:
     """Whether no plan takes less than `value_ns`. Raises ValueError where the rows are too many."""
     model = TimeIndexed(problem, costs, cell_ns=cell_ns)
