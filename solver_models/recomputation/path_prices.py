@@ -69,7 +69,7 @@ class Pace(NamedTuple):
     last_heat: float
 
 
-_COLD, _WARM = Pace(0.16, 0.004, 0.2, 0.01), Pace(0.1, 0.002, 0.05, 0.003)
+_COLD, WARM = Pace(0.16, 0.004, 0.2, 0.01), Pace(0.1, 0.004, 0.1, 0.005)
 _POINTS = 64
 """Rows that say the same of different cells, for which paces are told."""
 _STEPS = 20
@@ -258,8 +258,11 @@ class PathPrices:
                 sources += [source for _, source in each]
                 arcs.append(len(kinds))
             first.append(len(arcs) - 1)
-        owners = [own.owner for own in paths]
-        self.paths = PricedPaths(*map(np.array, (first, arcs, kinds, sources)), cells, np.array(owners))
+        owners = np.array([own.owner for own in paths])
+        self.paths = PricedPaths(
+            first=np.array(first), arcs=np.array(arcs), kind=np.array(kinds), source=np.array(sources), cells=cells,
+            owner=owners,
+        )  # fmt: skip
 
     def start(self) -> Floats:
         """Prices of the ends alone."""
@@ -274,7 +277,7 @@ class PathPrices:
         the smaller the price of each.
         """
         state = PriceState(prices.copy(), np.zeros_like(prices), np.zeros_like(prices))
-        pace = _WARM if is_warm else _COLD
+        pace = WARM if is_warm else _COLD
         scale = _POINTS / num_points
         pace = pace._replace(first_move=pace.first_move * scale, last_move=pace.last_move * scale)
         for begin in range(0, steps, _STEPS):

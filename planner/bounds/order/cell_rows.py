@@ -91,7 +91,7 @@ class CellRows(Sequence[CellRow]):
         cells: int,
     ) -> None:
         """`transfers`: (sender, receiver, cells) of activations and of gradients."""
-        self.replicas, self.room, self.count, self.cells = replicas, room, count, cells
+        self.replicas, self.room, self.num_microbatches, self.cells = replicas, room, count, cells
         self.forwards, self.backwards = transfers
         self.blocks: list[tuple[int, tuple[RowFamily, ...]]] = []
         """Numbers of first rows, each with families whose rows alternate."""
@@ -172,7 +172,7 @@ class CellRows(Sequence[CellRow]):
         self.size += len(after) + before * last
         for variant in (KEPT, RECOMPUTED):
             self._add_last(((n, _F + variant, 0, 1), (n, _I + variant, 0, -1)))
-        most = -self.count
+        most = -self.num_microbatches
         self._add_last(tuple(self._returned(n, -own.closing, factor=-1)), most=most, is_end=True)
         self._add_last(((n, _W, -own.closing - own.rest, -1),), most=most, is_end=True)
 

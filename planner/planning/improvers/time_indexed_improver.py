@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from planner.bounds.order import time_indexed_bound
+from planner.bounds.order.cell_rows import CellRow
 from planner.bounds.order.priced_rows import raise_by_prices
-from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, ReplicaPaths, TimeIndexed
+from planner.bounds.order.time_indexed_bound import MOST_TERMS, ReplicaPaths, TimeIndexed
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
@@ -53,6 +54,7 @@ class TimeIndexedImprover:
         seconds = max(_MIN_S, _SHARE * self.run.seconds_left)
         self.is_busy = True
         if not self.is_bounded:
+            self.run.make_ready("microbatch-orders")
             self.run.window.start(
                 [partial(self._raise, seconds)], lambda found, _: self._take(found), expected_s=seconds
             )
