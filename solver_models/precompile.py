@@ -239,14 +239,21 @@ def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
 
 def _path_prices() -> None:
     """Price the end of a path that waits for a cell."""
-    from solver_models.recomputation.path_prices import WARM, PricedPaths, PricedRows, PriceState, climb, least_sum
+    from solver_models.recomputation.path_prices import (
+        WARM,
+        PricedPaths,
+        PricedRows,
+        PriceState,
+        improve_prices,
+        least_sum,
+    )
 
     whole, parts = np.zeros(0, np.int64), np.zeros(1)
     rows = PricedRows(np.array([0, 1]), np.zeros(1, np.int64), -np.ones(1), parts, np.ones(1, np.bool_))
     paths = PricedPaths(
         np.array([0, 1]), np.zeros(2, np.int64), whole, whole, np.ones((1, 1), np.int64), np.zeros(1, np.int64)
     )
-    climb(rows, paths, PriceState(parts, 0 * parts, 0 * parts), (1, 2), WARM, (0, 1, 1))
+    improve_prices(rows, paths, PriceState(parts, 0 * parts, 0 * parts), (1, 2), WARM, (0, 1, 1))
     least_sum(rows, paths, parts, (1, 2))
 
 

@@ -60,16 +60,16 @@ class PriceState(NamedTuple):
     square: Floats
 
 
-class Pace(NamedTuple):
+class PriceSteps(NamedTuple):
     """How far prices move in a step, and how warm it is, at the first of some steps and at the last."""
 
     first_move: float
     last_move: float
-    first_heat: float
-    last_heat: float
+    first_temperature: float
+    last_temperature: float
 
 
-_COLD, WARM = Pace(0.16, 0.004, 0.2, 0.01), Pace(0.1, 0.004, 0.1, 0.005)
+_COLD, WARM = PriceSteps(0.16, 0.004, 0.2, 0.01), PriceSteps(0.1, 0.004, 0.1, 0.005)
 _POINTS = 64
 """Rows that say the same of different cells, for which paces are told."""
 _STEPS = 20
@@ -90,8 +90,8 @@ def _price_starts(rows: PricedRows, prices: Floats, cells: int, starts: Floats) 
 
 
 @kernel
-def _fill(paths: PricedPaths, p: int, starts: Floats, heat: float, table: Floats) -> float:
-    """What the paths of a graph cost: the cheapest where `heat` is 0, else less by how many there are of them.
+def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table: Floats) -> float:
+    """What the paths of a graph cost: the cheapest where `temperature` is 0, else less by how many there are of them.
 
     `table` [cells + 1, states] is filled.
     """
@@ -110,36 +110,38 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, heat: float, table: Floats
                 if begin >= 0:
                     least = min(least, table[begin, paths.source[x]] + starts[(base + k) * span + begin])
             table[t, j] = least
-            if heat == 0.0 or least > _FAR / 2:
+            if temperature == 0.0 or least > _FAR / 2:
                 continue
-            total = 0.0 if wait > least + _SMALL * heat else np.exp((least - wait) / heat)
+            total = 0.0 if wait > least + _SMALL * temperature else np.exp((least - wait) / temperature)
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
                 if begin >= 0:
                     more = table[begin, paths.source[x]] + starts[(base + k) * span + begin] - least
-                    if more < _SMALL * heat:
-                        total += np.exp(-more / heat)
-            table[t, j] = least - heat * np.log(total)
+                    if more < _SMALL * temperature:
+                        total += np.exp(-more / temperature)
+            table[t, j] = least - temperature * np.log(total)
     return float(table[span - 1, 0])
 
 
 @kernel
-def _draw(paths: PricedPaths, p: int, starts: Floats, heat: float, table: Floats, flow: Floats, drawn: Floats) -> None:
+def _draw(
+    paths: PricedPaths, p: int, starts: Floats, temperature: float, table: Floats, reached: Floats, drawn: Floats
+) -> None:
     """Add to `drawn`, by column, how often the paths of a graph begin something, on average."""
     first, size = paths.first[p], paths.first[p + 1] - paths.first[p]
     span = table.shape[0]
     base = paths.owner[p] * paths.cells.shape[1]
-    flow[:, :size] = 0.0
-    flow[span - 1, 0] = 1.0
+    reached[:, :size] = 0.0
+    reached[span - 1, 0] = 1.0
     for t in range(span - 1, 0, -1):
         for j in range(size):
-            share, here = flow[t, j], table[t, j]
+            share, here = reached[t, j], table[t, j]
             if share < _RARE:
                 continue
             more = table[t - 1, j] - here
-            if more < _SMALL * heat:
-                flow[t - 1, j] += share * np.exp(-more / heat)
+            if more < _SMALL * temperature:
+                reached[t - 1, j] += share * np.exp(-more / temperature)
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
@@ -147,9 +149,9 @@ def _draw(paths: PricedPaths, p: int, starts: Floats, heat: float, table: Floats
                     continue
                 column = (base + k) * span + begin
                 more = table[begin, paths.source[x]] + starts[column] - here
-                if more < _SMALL * heat:
-                    part = share * np.exp(-more / heat)
-                    flow[begin, paths.source[x]] += part
+                if more < _SMALL * temperature:
+                    part = share * np.exp(-more / temperature)
+                    reached[begin, paths.source[x]] += part
                     drawn[column] += part
 
 
@@ -170,29 +172,29 @@ def least_sum(rows: PricedRows, paths: PricedPaths, prices: Floats, shape: tuple
 
 
 @kernel
-def climb(
+def improve_prices(
     rows: PricedRows,
     paths: PricedPaths,
     state: PriceState,
     shape: tuple[int, int],
-    pace: Pace,
+    pace: PriceSteps,
     part: tuple[int, int, int],
 ) -> None:
     """Steps from `part[0]` to `part[1]` of `part[2]`, in place. `shape`: cells and columns."""
     cells, columns = shape
     starts, drawn = np.empty(columns), np.empty(columns)
     table = np.empty((cells + 1, np.diff(paths.first).max()))
-    flow = np.empty_like(table)
+    reached = np.empty_like(table)
     begin, end, steps = part
     for step in range(begin, end):
         share = step / steps
         move = pace.first_move * (pace.last_move / pace.first_move) ** share
-        heat = pace.first_heat * (pace.last_heat / pace.first_heat) ** share
+        temperature = pace.first_temperature * (pace.last_temperature / pace.first_temperature) ** share
         _price_starts(rows, state.prices, cells, starts)
         drawn[:] = 0.0
         for p in range(len(paths.owner)):
-            _fill(paths, p, starts, heat, table)
-            _draw(paths, p, starts, heat, table, flow, drawn)
+            _fill(paths, p, starts, temperature, table)
+            _draw(paths, p, starts, temperature, table, reached, drawn)
         for first in range(0, columns, cells + 1):
             for x in range(first + 1, first + cells + 1):
                 drawn[x] += drawn[x - 1]
@@ -268,7 +270,7 @@ class PathPrices:
         """Prices of the ends alone."""
         return self.rows.is_end.astype(np.float64)
 
-    def climb(
+    def improve(
         self, prices: Floats, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
     ) -> Floats:
         """Better prices after so many steps, or fewer where there is no time.
@@ -284,7 +286,7 @@ class PathPrices:
             if not has_time():
                 break
             part = begin, min(begin + _STEPS, steps), steps
-            climb(self.rows, self.paths, state, self.shape, pace, part)
+            improve_prices(self.rows, self.paths, state, self.shape, pace, part)
         return state.prices
 
     def value(self, prices: Floats) -> float:

@@ -18,7 +18,6 @@ from planner.bounds.order.time_indexed_bound import (
     TimeIndexed,
     choose_cells,
     is_contradiction,
-    rough_cell,
 )
 from planner.layout.costs import CostModel
 from planner.problem import Problem
@@ -26,15 +25,17 @@ from planner.problem import Problem
 _LEVELS = (2_400,)
 """Most cells of coarse rows and of finer ones."""
 _FIRST_STEPS, _STEPS, _FAILURES = 900, 300, 3
-"""Of a first climb, and of later ones; a level ends after so many in a row that prove nothing more."""
+"""Of a first search, and of later ones; a level ends after so many in a row that prove nothing more."""
 _FIRST_SHARE, _AHEAD = 0.95, 1.005
-"""Of the longest horizon: where it climbs first; of what is proved: where it climbs next."""
+"""Of the longest horizon: where the first search is; of what is proved: where the next is."""
 _BETTER = 0.8
-"""Of what was missed before: where less is missed it is worth while to climb on."""
+"""Of what was missed before: where less is missed it is worth while to go on."""
 _BACK = 0.06
 """By which part of a horizon the next one is shorter, at most: prices that are new have far to go."""
 _FEWER = 2
 """Joined states are searched where they are fewer by this factor."""
+_REPLICA, _KIND, _AFTER, _FACTOR = range(4)
+"""Columns of entries."""
 _PARTS = 1 << 16
 """Parts of one that prices are told in."""
 
@@ -50,13 +51,13 @@ class SharedRows:
     """Where the terms of a row begin, columns, values, most, and which say that everything is done in the end."""
 
 
-class Climber(Protocol):
+class PriceSearch(Protocol):
     """Prices of the rows of one horizon."""
 
     def start(self) -> Prices:
         """Prices to begin with."""
 
-    def climb(
+    def improve(
         self, prices: Prices, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
     ) -> Prices:
         """Better ones."""
@@ -65,8 +66,8 @@ class Climber(Protocol):
         """Above 0 if they prove that there is no plan."""
 
 
-_Make = Callable[..., Climber]
-"""(rows, paths=..., num_columns=...) to a climber."""
+_Make = Callable[..., PriceSearch]
+"""(rows, paths=..., num_columns=...) to a prices_search."""
 
 
 class _Level:
@@ -110,7 +111,7 @@ class _Level:
         own = self.model.replicas[family.entries[0][0]]
         return is_rest(family) and (own.rest == 0 or (own.kept > 0 and not family.is_end))
 
-    def climber(self, cells: int) -> Climber:
+    def prices_search(self, cells: int) -> PriceSearch:
         """Of one horizon."""
         return self.make(self.rows(cells), paths=self.searched.paths(cells), num_columns=self.model.num_columns(cells))
 
@@ -143,10 +144,10 @@ class _Level:
 def _terms(family: RowFamily, rows: CellRows, *, points: Integers) -> tuple[Integers, Integers, Integers, Prices]:
     """Numbers of the rows at some cells, how many terms each has, and these."""
     entries = np.array(family.entries)
-    blocks, times = entries[:, 0] * KINDS + entries[:, 1], points[:, None] + entries[:, 2]
+    blocks, times = entries[:, _REPLICA] * KINDS + entries[:, _KIND], points[:, None] + entries[:, _AFTER]
     has = times >= 0
     columns = blocks * (rows.cells + 1) + np.minimum(times, rows.cells)
-    values = np.broadcast_to(entries[:, 3].astype(np.float64), has.shape)
+    values = np.broadcast_to(entries[:, _FACTOR].astype(np.float64), has.shape)
     numbers = family.first + family.stride * (points - family.since)
     return numbers, has.sum(axis=1), columns[has], values[has]
 
@@ -170,7 +171,7 @@ def raise_by_prices(
     prices, share = None, _FIRST_SHARE
     fine = [choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)[:1] for most_cells in levels]
     cells = [(cell, False) for cell in sorted({cell for each in fine for cell in each}, reverse=True)]
-    rough = rough_cell(problem, costs), False
+    rough = TimeIndexed.rough_cell(problem, costs), False
     cells = cells if rough in cells else [(rough[0], True), *cells]
     for cell_ns, is_rough in cells:
         level = _Level(problem, costs, cell_ns=cell_ns, most_ns=most_ns, make=make, is_rough=is_rough)
@@ -178,23 +179,25 @@ def raise_by_prices(
             continue
         prices = None if prices is None or before is None else level.spread(prices, before=before)
         low = level.model.cells((start_ns if best is None else best[0]) - 1)
-        found, prices, share = _climb(level, prices, low=0 if is_rough else low, share=share, has_time=has_time)
+        found, prices, share = _improve(level, prices, low=0 if is_rough else low, share=share, has_time=has_time)
         before, best = level, found or best
     return best
 
 
-def _climb(
+def _improve(
     level: _Level, prices: Prices | None, *, low: int, share: float, has_time: Callable[[], bool]
 ) -> tuple[tuple[int, dict[str, object]] | None, Prices | None, float]:
     """The best bound above `low` cells, the last prices, and the share of the longest horizon that they reach."""
     at, high, best, failed, before = max(low + 1, int(level.high * share)), level.high, None, 0, -math.inf
     while low < at <= high and failed < _FAILURES and has_time():
-        climber, is_warm = level.climber(at), prices is not None
+        prices_search, is_warm = level.prices_search(at), prices is not None
         steps = _STEPS if is_warm else _FIRST_STEPS
-        prices = climber.start() if prices is None else prices
-        prices = climber.climb(prices, steps=steps, is_warm=is_warm, num_points=level.num_points, has_time=has_time)
+        prices = prices_search.start() if prices is None else prices
+        prices = prices_search.improve(
+            prices, steps=steps, is_warm=is_warm, num_points=level.num_points, has_time=has_time
+        )
         # what is missed, in microbatches, as a share of the time
-        missed, share = climber.value(prices) / climber.start().sum() / level.model.count, at / high
+        missed, share = prices_search.value(prices) / prices_search.start().sum() / level.model.count, at / high
         proved = None if level.is_rough else _prove(level, prices, low=low, high=at)
         is_better = not level.is_rough and _BETTER * before < missed < 0
         failed, before = failed + (not is_better), missed
@@ -218,7 +221,7 @@ def _last_proved(level: _Level, prices: Prices, *, low: int, high: int) -> int:
     """The longest horizon from `low` on that prices seem to exclude."""
     while low < high:
         middle = (low + high + 1) // 2
-        if level.climber(middle).value(prices) > 0:
+        if level.prices_search(middle).value(prices) > 0:
             low = middle
         else:
             high = middle - 1

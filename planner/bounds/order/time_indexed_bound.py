@@ -75,17 +75,6 @@ def applies_to(problem: Problem) -> bool:
     return is_plain and is_single and options.recompute and options.objective == "makespan"
 
 
-def rough_cell(problem: Problem, costs: CostModel) -> int:
-    """The longest part of the median action of which all actions are nearly whole numbers."""
-    durations = sorted(each for own in _work_of_devices(problem, costs) for each in own if each)
-    median = durations[len(durations) // 2] if durations else 1
-    for parts in range(1, _MOST_PARTS + 1):
-        cell = max(1, median // parts)
-        if all(abs(max(1, round(each / cell)) * cell - each) <= _ROUGH * each for each in durations):
-            break
-    return cell
-
-
 def choose_cells(problem: Problem, costs: CostModel, *, value_ns: int, most_cells: int) -> list[int]:
     """Lengths of cells in nanoseconds, the one that loses the least first, so that a value has at most so many."""
     counts = [
@@ -151,6 +140,17 @@ class TimeIndexed:
             ((each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if each.is_backward),
             reverse=True,
         )
+
+    @staticmethod
+    def rough_cell(problem: Problem, costs: CostModel) -> int:
+        """The longest part of the median action of which all actions are nearly whole numbers."""
+        durations = sorted(each for own in _work_of_devices(problem, costs) for each in own if each)
+        median = durations[len(durations) // 2] if durations else 1
+        for parts in range(1, _MOST_PARTS + 1):
+            cell = max(1, median // parts)
+            if all(abs(max(1, round(each / cell)) * cell - each) <= _ROUGH * each for each in durations):
+                break
+        return cell
 
     def _cells_of(self, duration_ns: int) -> int:
         """Whole cells of a duration."""

@@ -46,7 +46,7 @@ def test_what_does_not_fit_is_missed(count: int, missed: int):
 def test_prices_of_ends_keep_their_sum():
     """Tests that steps leave prices from 0 on, and end when there is no time."""
     found = prices(3)
-    better = found.climb(found.start(), steps=40, is_warm=False, num_points=CELLS, has_time=lambda: True)
+    better = found.improve(found.start(), steps=40, is_warm=False, num_points=CELLS, has_time=lambda: True)
     assert better.tolist() == pytest.approx([1.0])
-    same = found.climb(found.start(), steps=40, is_warm=True, num_points=CELLS, has_time=lambda: False)
+    same = found.improve(found.start(), steps=40, is_warm=True, num_points=CELLS, has_time=lambda: False)
     assert same.tolist() == [1.0]
