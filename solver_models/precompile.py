@@ -234,6 +234,27 @@ def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
     search.anneal(next(search.greedy()), iterations=5, seed=0, temperature=0.1)
     for beams in make_beams(search):
         next(beams.search_all(width=2, seed=0, has_time=lambda: False), None)
+    _path_prices()
+
+
+def _path_prices() -> None:
+    """Price the end of a path that waits for a cell."""
+    from solver_models.recomputation.path_prices import (
+        WARM,
+        PricedPaths,
+        PricedRows,
+        PriceState,
+        improve_prices,
+        least_sum,
+    )
+
+    whole, parts = np.zeros(0, np.int64), np.zeros(1)
+    rows = PricedRows(np.array([0, 1]), np.zeros(1, np.int64), -np.ones(1), parts, np.ones(1, np.bool_))
+    paths = PricedPaths(
+        np.array([0, 1]), np.zeros(2, np.int64), whole, whole, np.ones((1, 1), np.int64), np.zeros(1, np.int64)
+    )
+    improve_prices(rows, paths, PriceState(parts, 0 * parts, 0 * parts), (1, 2), WARM, (0, 1, 1))
+    least_sum(rows, paths, parts, (1, 2))
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:

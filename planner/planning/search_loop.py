@@ -167,6 +167,9 @@ class SearchLoop:
                 try_orders(run, search)
                 self.leader.propose(NEAR_BOUND)
             yield
+        time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
+        if run.instance.given_groups is not None and time_indexed.is_due(0):
+            yield from self._take_step(time_indexed)
         yield from self._begin_decisions(None)
         if not search.pool:
             yield from self._finish_without_pool()
@@ -174,7 +177,6 @@ class SearchLoop:
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
-        time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
         others = (
             self.overlaps,
             self.sequential,
@@ -184,8 +186,6 @@ class SearchLoop:
             self.sessions,
             bound,
         )
-        if run.instance.given_groups is not None and time_indexed.is_due(0):
-            yield from self._take_step(time_indexed)
         self._expect_first_round()
         yield from self._take_steps(_JointImprover(search, self.leader), others)
 

@@ -76,10 +76,13 @@ class MemoryStates:
         return int(least[cells, 0])
 
 
-def make_graph(memory: ReplicaMemory, durations: Sequence[int], *, count: int) -> MemoryStates | None:
+def make_graph(
+    memory: ReplicaMemory, durations: Sequence[int], *, count: int, is_joined: bool = False
+) -> MemoryStates | None:
     """States of at most `count` microbatches. `durations`: of each kind, in cells; no W if that of W is 0.
 
-    What takes no memory is not counted. None if an F or an I takes no time, or there are too many states.
+    What takes no memory is not counted. `is_joined`: states that take as much memory are one. None if an F or an I
+    takes no time, or there are too many states.
     """
     if min(durations[:W]) < 1 or memory.room < 0:
         return None
@@ -93,19 +96,22 @@ def make_graph(memory: ReplicaMemory, durations: Sequence[int], *, count: int) -
         return sum(number * size for number, size in zip(state, sizes, strict=True))
 
     states = [state for state in product(*(range(most + 1) for most in limits)) if used(state) <= memory.room]
-    if len(states) > MOST_STATES:
+    names = {level: place for place, level in enumerate(sorted({used(state) for state in states}))}
+    numbers = {state: names[used(state)] if is_joined else number for number, state in enumerate(states)}
+    num_states = len(names) if is_joined else len(states)
+    if num_states > MOST_STATES:
         return None
-    numbers = {state: number for number, state in enumerate(states)}
     moves = []
     for kind in range(5 if durations[W] else 4):
         change, more = _change(kind), memory.during[kind - I_KEPT] if kind in (I_KEPT, I_RECOMPUTED) else 0
         by = tuple(each if size else 0 for each, size in zip(change, sizes, strict=True))
-        after = {number: tuple(a + b for a, b in zip(state, by, strict=True)) for state, number in numbers.items()}
-        source = [number for number in after if after[number] in numbers and used(states[number]) + more <= memory.room]
-        target = [numbers[after[number]] for number in source]
-        if source:
-            moves.append(StateMove(kind=kind, cells=durations[kind], source=np.array(source), target=np.array(target)))
-    return MemoryStates(num_states=len(states), moves=tuple(moves))
+        after = {state: tuple(a + b for a, b in zip(state, by, strict=True)) for state in states}
+        begun = [state for state in states if after[state] in numbers and used(state) + more <= memory.room]
+        arcs = sorted({(numbers[state], numbers[after[state]]) for state in begun})
+        if arcs:
+            source, target = np.array(arcs).T
+            moves.append(StateMove(kind=kind, cells=durations[kind], source=source, target=target))
+    return MemoryStates(num_states=num_states, moves=tuple(moves))
 
 
 def _change(kind: int) -> tuple[int, int, int]:

@@ -13,21 +13,25 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd
 
-from planner.bounds.order.device_paths import MemoryStates, ReplicaMemory, make_graph
+from planner.bounds.order.cell_rows import KEPT, KINDS, RECOMPUTED, CellRow, CellRows, ReplicaCells
+from planner.bounds.order.device_paths import (
+    F_KEPT,
+    F_RECOMPUTED,
+    I_KEPT,
+    I_RECOMPUTED,
+    MemoryStates,
+    ReplicaMemory,
+    make_graph,
+)
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
 from planner.plan import Stage
 from planner.problem import Problem
 
 KIND = "time-indexed"
-_KEPT, _RECOMPUTED = 0, 1
-_F, _I, _W = 0, 2, 4
-"""Kinds of counts of a stage replica: F and I of what is kept and of what recomputes, and W."""
-_KINDS = 5
-
 MOST_TERMS = 3_000_000
 """Terms of all rows, at most: more take too long to check."""
-_MOST_PLACES = 4_000_000
+MOST_PLACES = 4_000_000
 """States times cells of all paths, at most; certificates rely on it, and longer ones take too long to check."""
 _MOST_SOUGHT = 60_000
 """The same of paths that multipliers are sought with."""
@@ -36,25 +40,11 @@ _MOST_UNITS = 1 << 10
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
 """Cells are such parts of durations."""
 
+_MOST_PARTS, _ROUGH = 4, 0.3
+"""Rough cells are such a part of the median action at least; by how much they may change an action."""
+
 _Multipliers = Sequence[tuple[int, int]]
 """Numbers of rows, each with a positive integer."""
-
-
-_Entry = tuple[int, int, int, int]
-"""Stage replica, kind, time and factor."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """The sum of coefficients times counts is at most `most`."""
-
-    terms: dict[int, int]
-    """Column to coefficient."""
-    most: int
-    is_end: bool = False
-    """Whether it says that everything is done in the end."""
-    owner: int = -1
-    """The stage replica whose paths fulfil it in any case; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,28 +63,6 @@ _Solve = Callable[..., "tuple[float, _Multipliers] | None"]
 
 None: there was no time.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replica:
-    """What a stage does, in cells and units; pairs are of what is kept and of what recomputes."""
-
-    devices: tuple[str, ...]
-    forward: int
-    returning: tuple[int, int]
-    rest: int
-    held: tuple[int, int]
-    """From F to the end of I."""
-    during: tuple[int, int]
-    """More of it while I runs."""
-    kept: int
-    """From I to the end of W."""
-    closing: int
-
-    @property
-    def cells(self) -> tuple[int, ...]:
-        """Durations by kind."""
-        return (self.forward, self.forward, *self.returning, self.rest)
 
 
 def applies_to(problem: Problem) -> bool:
@@ -132,7 +100,7 @@ def choose_cells(problem: Problem, costs: CostModel, *, value_ns: int, most_cell
 
 def _work_of_devices(problem: Problem, costs: CostModel) -> Iterator[list[int]]:
     """Durations per device of a microbatch."""
-    for replica in _both(problem, costs)[_KEPT].replicas:
+    for replica in _both(problem, costs)[KEPT].replicas:
         parts = replica.cost.least_parts_ns(can_split=problem.options.split_backward)
         yield [replica.cost.forward_ns, *parts]
 
@@ -150,24 +118,47 @@ def _both(problem: Problem, costs: CostModel) -> tuple[LaidOut, LaidOut]:
 class TimeIndexed:
     """The rows of one problem for cells of one length."""
 
-    def __init__(self, problem: Problem, costs: CostModel, *, cell_ns: int) -> None:
+    def __init__(
+        self, problem: Problem, costs: CostModel, *, cell_ns: int, is_joined: bool = False, is_rough: bool = False
+    ) -> None:
+        """`is_joined`: states of paths that take as much memory are one, which only makes paths cheaper. `is_rough`:
+        durations are the nearest whole cells, which proves nothing.
+        """
         self.problem, self.cell_ns, self.count = problem, cell_ns, problem.num_microbatches
+        self.is_joined, self.is_rough = is_joined, is_rough
         both = _both(problem, costs)
         self.tail_ns = min(laid_out.tail_ns for laid_out in both)
         self.room, self.units = _room(problem, both)
         self.replicas = [self._replica(both, number) for number in range(len(both[0].replicas))]
         self.graphs = [self._graph(n) for n in range(len(self.replicas))]
         """Of those alone on their devices."""
-        transfers = both[_KEPT].transfers
+        transfers = both[KEPT].transfers
         self.forwards = sorted(
-            (each.sender, each.receiver, each.ticks // cell_ns) for each in transfers if not each.is_backward
+            (each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if not each.is_backward
         )
         self.backwards = sorted(
-            ((each.sender, each.receiver, each.ticks // cell_ns) for each in transfers if each.is_backward),
+            ((each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if each.is_backward),
             reverse=True,
         )
 
-    def _replica(self, both: tuple[LaidOut, LaidOut], number: int) -> _Replica:
+    @staticmethod
+    def rough_cell(problem: Problem, costs: CostModel) -> int:
+        """The longest part of the median action of which all actions are nearly whole numbers."""
+        durations = sorted(each for own in _work_of_devices(problem, costs) for each in own if each)
+        median = durations[len(durations) // 2] if durations else 1
+        for parts in range(1, _MOST_PARTS + 1):
+            cell = max(1, median // parts)
+            if all(abs(max(1, round(each / cell)) * cell - each) <= _ROUGH * each for each in durations):
+                break
+        return cell
+
+    def _cells_of(self, duration_ns: int) -> int:
+        """Whole cells of a duration."""
+        if self.is_rough and duration_ns:
+            return max(1, round(duration_ns / self.cell_ns))
+        return duration_ns // self.cell_ns
+
+    def _replica(self, both: tuple[LaidOut, LaidOut], number: int) -> ReplicaCells:
         pair = [laid_out.replicas[number] for laid_out in both]
         costs = [each.cost for each in pair]
         parts = [cost.least_parts_ns(can_split=self.problem.options.split_backward) for cost in costs]
@@ -177,15 +168,15 @@ class TimeIndexed:
         def during(cost: StageCost) -> int:
             return max(0, min(cost.stash_bytes, cost.whole_backward_bytes) // unit - cost.held_bytes // unit)
 
-        return _Replica(
+        return ReplicaCells(
             devices=pair[0].group,
-            forward=min(cost.forward_ns for cost in costs) // self.cell_ns,
-            returning=(parts[_KEPT][0] // self.cell_ns, parts[_RECOMPUTED][0] // self.cell_ns),
-            rest=min(rest for _, rest in parts) // self.cell_ns,
-            held=(costs[_KEPT].held_bytes // unit, costs[_RECOMPUTED].held_bytes // unit),
-            during=(during(costs[_KEPT]), during(costs[_RECOMPUTED])),
+            forward=self._cells_of(min(cost.forward_ns for cost in costs)),
+            returning=(self._cells_of(parts[KEPT][0]), self._cells_of(parts[RECOMPUTED][0])),
+            rest=self._cells_of(min(rest for _, rest in parts)),
+            held=(costs[KEPT].held_bytes // unit, costs[RECOMPUTED].held_bytes // unit),
+            during=(during(costs[KEPT]), during(costs[RECOMPUTED])),
             kept=min(min(cost.weight_stash_bytes, cost.whole_backward_bytes) for cost in costs) // unit,
-            closing=closing // self.cell_ns,
+            closing=self._cells_of(closing),
         )
 
     def _graph(self, number: int) -> MemoryStates | None:
@@ -194,15 +185,15 @@ class TimeIndexed:
             return None
         room = min(self.room[device] for device in own.devices)
         memory = ReplicaMemory(room=room, held=own.held, during=own.during, waiting=own.kept)
-        return make_graph(memory, own.cells, count=self.count)
+        return make_graph(memory, own.cells, count=self.count, is_joined=self.is_joined)
 
     def paths(self, cells: int) -> list[ReplicaPaths]:
         """Those of all stage replicas that have some; none where they are too long."""
         found: list[ReplicaPaths] = []
-        if self.places(cells) > _MOST_PLACES:
+        if self.places(cells) > MOST_PLACES:
             return found
         for n, graph in enumerate(self.graphs):
-            first = [(n * _KINDS + kind) * (cells + 1) for kind in range(_KINDS)]
+            first = [(n * KINDS + kind) * (cells + 1) for kind in range(KINDS)]
             columns = tuple(range(begin, begin + cells + 1) for begin in first)
             found += [] if graph is None else [ReplicaPaths(graph=graph, columns=columns, owner=n)]
         return found
@@ -221,121 +212,16 @@ class TimeIndexed:
 
     def num_columns(self, cells: int) -> int:
         """Counts of all kinds, one for every moment at which an action can begin."""
-        return len(self.replicas) * _KINDS * (cells + 1)
+        return len(self.replicas) * KINDS * (cells + 1)
 
     def size(self, cells: int) -> int:
         """Terms of all rows, about."""
         return 8 * self.num_columns(cells)
 
-    def rows(self, cells: int) -> list[CellRow]:
-        """What holds of every plan that ends within so many cells.
-
-        Proof. Keep the order of every device, and begin each action as early as it can with the shorter durations:
-        all begin at whole cells, none later than before. Column (n, c, t) is how many actions of kind c of stage
-        replica n begin by t. `_CellRows` says why each row holds, whatever the order of microbatches.
-        """
-        return list(_CellRows(self, cells).all_rows())
-
-
-class _CellRows:
-    """The rows for a number of cells."""
-
-    def __init__(self, model: TimeIndexed, cells: int) -> None:
-        self.model, self.cells = model, cells
-
-    def begun(self, terms: dict[int, int], entry: _Entry) -> None:
-        """Add what of a kind has begun by t; nothing has before 0, and all has in the end."""
-        n, kind, t, factor = entry
-        if t >= 0 and factor:
-            column = (n * _KINDS + kind) * (self.cells + 1) + min(t, self.cells)
-            terms[column] = terms.get(column, 0) + factor
-
-    def row(self, *entries: _Entry, most: int = 0, is_end: bool = False, owner: int = -1) -> CellRow:
-        """Of what has begun."""
-        terms: dict[int, int] = {}
-        for entry in entries:
-            self.begun(terms, entry)
-        return CellRow({column: factor for column, factor in terms.items() if factor}, most, is_end, owner)
-
-    def forwards(self, n: int, t: int, *, factor: int) -> list[_Entry]:
-        """F that have begun by t."""
-        return [(n, _F + variant, t, factor) for variant in (_KEPT, _RECOMPUTED)]
-
-    def returned(self, n: int, t: int, *, factor: int) -> list[_Entry]:
-        """I that have ended by t."""
-        own = self.model.replicas[n]
-        return [(n, _I + variant, t - own.returning[variant], factor) for variant in (_KEPT, _RECOMPUTED)]
-
-    def all_rows(self) -> Iterator[CellRow]:
-        """Those of every stage replica and device, in an order that certificates rely on."""
-        devices: dict[str, list[int]] = {}
-        for n, replica in enumerate(self.model.replicas):
-            yield from self._of_replica(n)
-            for device in replica.devices:
-                devices.setdefault(device, []).append(n)
-        for sender, receiver, ticks in self.model.forwards:
-            for t in range(self.cells + 1):
-                # the k-th F begins after k F have ended where its input comes from
-                sent = t - ticks - self.model.replicas[sender].forward
-                yield self.row(*self.forwards(receiver, t, factor=1), *self.forwards(sender, sent, factor=-1))
-        for sender, receiver, ticks in self.model.backwards:
-            for t in range(self.cells + 1):
-                began = [(receiver, _I + variant, t, 1) for variant in (_KEPT, _RECOMPUTED)]
-                yield self.row(*began, *self.returned(sender, t - ticks, factor=-1))
-        for device, numbers in devices.items():
-            for t in range(self.cells + 1):
-                yield self._one_at_a_time(numbers, t)
-                yield self._memory(device, numbers, t=t)
-
-    def _of_replica(self, n: int) -> Iterator[CellRow]:
-        """Counts grow; a microbatch returns its way later as what it left as; W follow I; in the end all is done."""
-        own, last, lag = self.model.replicas[n], self.cells, self._there_and_back(n)
-        for t in range(last + 1):
-            for kind in range(_KINDS):
-                if t:
-                    yield self.row((n, kind, t - 1, 1), (n, kind, t, -1), owner=n)
-            for variant in (_KEPT, _RECOMPUTED):
-                yield self.row((n, _I + variant, t, 1), (n, _F + variant, t - lag, -1))
-            yield self.row((n, _W, t, 1), *self.returned(n, t, factor=-1))
-        for variant in (_KEPT, _RECOMPUTED):
-            yield self.row((n, _F + variant, last, 1), (n, _I + variant, last, -1))
-        end = last - own.closing
-        yield self.row(*self.returned(n, end, factor=-1), most=-self.model.count, is_end=True)
-        yield self.row((n, _W, end - own.rest, -1), most=-self.model.count, is_end=True)
-
-    def _there_and_back(self, n: int) -> int:
-        """The least from the start of a microbatch's F to the start of its I: there and back by the longest way."""
-        replicas, there = self.model.replicas, {n: 0}
-        for sender, receiver, ticks in self.model.forwards:
-            if sender in there:
-                there[receiver] = max(there.get(receiver, 0), there[sender] + replicas[sender].forward + ticks)
-        back = {m: at + replicas[m].forward for m, at in there.items()}
-        for sender, receiver, ticks in self.model.backwards:
-            if sender in back and receiver in back:
-                back[receiver] = max(back[receiver], back[sender] + min(replicas[sender].returning) + ticks)
-        return back[n]
-
-    def _one_at_a_time(self, numbers: Sequence[int], t: int) -> CellRow:
-        """Of the actions of a device, at most one has begun by t and ends after it."""
-        entries: list[_Entry] = []
-        for n in numbers:
-            own = self.model.replicas[n]
-            for kind, time in enumerate(own.cells):
-                entries += [(n, kind, t, 1), (n, kind, t - time, -1)] if time else []
-        return self.row(*entries, most=1, owner=numbers[0])
-
-    def _memory(self, device: str, numbers: Sequence[int], *, t: int) -> CellRow:
-        """What a device holds once all is done that ends by t, and what is running has begun."""
-        entries: list[_Entry] = []
-        for n in numbers:
-            own = self.model.replicas[n]
-            for variant in (_KEPT, _RECOMPUTED):
-                held, during, ended = own.held[variant], own.during[variant], t - own.returning[variant]
-                entries += [(n, _F + variant, t, held), (n, _I + variant, ended, -held)]
-                entries += [(n, _I + variant, t, during), (n, _I + variant, ended, -during)]
-                entries += [(n, _I + variant, ended, own.kept)]
-            entries.append((n, _W, t - own.rest, -own.kept))
-        return self.row(*entries, most=self.model.room[device], owner=numbers[0])
+    def rows(self, cells: int) -> CellRows:
+        """What holds of every plan that ends within so many cells."""
+        transfers = (tuple(self.forwards), tuple(self.backwards))
+        return CellRows(self.replicas, transfers=transfers, room=self.room, count=self.count, cells=cells)
 
 
 def _room(problem: Problem, both: tuple[LaidOut, LaidOut]) -> tuple[dict[str, int], dict[str, int]]:
@@ -344,7 +230,7 @@ def _room(problem: Problem, both: tuple[LaidOut, LaidOut]) -> tuple[dict[str, in
     The least workspace is there whenever memory grows: F, I and B have it, and W, which may have none, only frees.
     """
     room, units = dict[str, int](), dict[str, int]()
-    for device in {name for replica in both[_KEPT].replicas for name in replica.group}:
+    for device in {name for replica in both[KEPT].replicas for name in replica.group}:
         static = min(laid_out.static_bytes[device] for laid_out in both)
         own = [each.cost for laid_out in both for each in laid_out.replicas if device in each.group]
         left = problem.cluster.by_name[device].usable_bytes - static - min(cost.workspace_bytes for cost in own)
@@ -386,7 +272,7 @@ def is_contradiction(
 
 def _gain(paths: ReplicaPaths, total: dict[int, int], *, most: int) -> int:
     """By how much the least sum of a stage replica is larger since it is that of a path, 0 at least."""
-    kinds = {move.kind for move in paths.graph.moves}
+    kinds = {F_KEPT, F_RECOMPUTED, I_KEPT, I_RECOMPUTED, *(move.kind for move in paths.graph.moves)}
     begun = [[total.get(column, 0) for column in columns] for columns in paths.columns]
     alone = most * sum(value for kind in kinds for value in begun[kind] if value < 0)
     # a start counts from its cell to the last
@@ -451,7 +337,12 @@ def _next(known: Sequence[tuple[int, float]], *, low: int, high: int, count: int
 
 
 def is_out_of_reach(
-    problem: Problem, costs: CostModel, *, value_ns: int, cell_ns: int, multipliers: _Multipliers
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value_ns: int,
+    cell_ns: int,
+    multipliers: _Multipliers,
 ) -> bool:
     """Whether no plan takes less than `value_ns`. Raises ValueError where the rows are too many."""
     model = TimeIndexed(problem, costs, cell_ns=cell_ns)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from planner.bounds.order import time_indexed_bound
-from planner.bounds.order.time_indexed_bound import MOST_TERMS, CellRow, ReplicaPaths, TimeIndexed
+from planner.bounds.order.cell_rows import CellRow
+from planner.bounds.order.priced_rows import raise_by_prices
+from planner.bounds.order.time_indexed_bound import MOST_TERMS, ReplicaPaths, TimeIndexed
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
@@ -52,6 +54,7 @@ class TimeIndexedImprover:
         seconds = max(_MIN_S, _SHARE * self.run.seconds_left)
         self.is_busy = True
         if not self.is_bounded:
+            self.run.make_ready("microbatch-orders")
             self.run.window.start(
                 [partial(self._raise, seconds)], lambda found, _: self._take(found), expected_s=seconds
             )
@@ -78,8 +81,11 @@ class TimeIndexedImprover:
                 return None
             return find_multipliers(rows, shape, paths=paths, time_limit_s=left, should_stop=run.should_stop)
 
-        best, start_ns = None, run.lower_bound.value_ns
+        best = self._raise_by_prices(until)
+        start_ns = run.lower_bound.value_ns if best is None else best[0]
         for most_cells, has_paths in _LOOKS:
+            if best is not None and not has_paths:
+                continue
             found = time_indexed_bound.raise_bound(
                 run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells,
                 has_paths=has_paths,
@@ -87,6 +93,22 @@ class TimeIndexedImprover:
             if found is not None:
                 best, start_ns = found, found[0]
         return best
+
+    def _raise_by_prices(self, until_s: float) -> tuple[int, dict[str, object]] | None:
+        """The bound by prices of paths, for many cells."""
+        from solver_models.recomputation.path_prices import PathPrices
+
+        run = self.run
+        assert run.lower_bound is not None
+        assert run.incumbent_ns is not None
+
+        def has_time() -> bool:
+            return run.elapsed_s < until_s and not (run.should_stop is not None and run.should_stop())
+
+        return raise_by_prices(
+            run.problem, run.costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, make=PathPrices,
+            has_time=has_time,
+        )  # fmt: skip
 
     def _take(self, found: tuple[int, dict[str, object]] | None) -> None:
         run, self.is_busy, self.is_bounded = self.run, False, True
