@@ -336,12 +336,14 @@ def raise_bound(
     reached: Callable[[], int | None],
     wanted: int = 1,
     has_time: HasTime = always,
+    first_effort: int = 0,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Bound]:
     """Packing bounds above `best` with ever more effort, in small steps: each yields the best so far.
 
     Its `timely` are what the step has found, for a deadline about as many as `wanted`. `reached`: the objective of a
-    plan, asked now and then.
+    plan, asked now and then. `first_effort`: loads of devices that are rated in one step before all others, as many as
+    `make_bound` rates.
     """
     costs = with_host_room(costs)
     least = Least(costs.problem, costs)
@@ -353,6 +355,9 @@ def raise_bound(
         objective = reached()
         return None if objective is None else objective - optimizer
 
+    if first_effort:
+        best = _pack(least, best, make=make_covering, effort=first_effort, has_time=has_time, reached=reached())
+        yield best
     for found in packing_search.raise_further(
         Boundaries(least),
         max(best.value_ns - optimizer, 1),

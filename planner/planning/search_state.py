@@ -160,6 +160,8 @@ class SearchState:
         self.seeds: list[Candidate] = []
         """First candidates, where devices are many or the problem is large, the best last."""
         self.lower_bound: Bound | None = None
+        self.pending_effort = 0
+        """Loads of devices that the packing bound has yet to rate, which the first bound left to the search."""
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
         self.layouts: list[tuple[Stage, ...]] = []
