@@ -222,13 +222,12 @@ class JointSearch:
                 self.polished = self._keep(self.polished, candidate)
 
     def _task(self, number: int, start: _RoundStart) -> Candidate:
-        """One task of a round: some look for stages with low bounds, the others anneal what policies reach.
+        """One task of a round: most look for stages with low bounds, the others anneal what policies reach.
 
-        Of these every third polishes device orders if any are open, but for the first rounds. Once annealing what
-        policies reach is stuck for the first time, most tasks look for low bounds.
+        Of these every third polishes device orders if any are open, but for the first rounds.
         """
         seed = (self.seed * 1_000_003 + number) % 2**31
-        by_lower_bound, number = _split_task(number, are_most_by_lower_bound=start.epoch > 0)
+        by_lower_bound, number = _split_task(number)
         if by_lower_bound and not (start.is_first or self.searcher.by_span):
             return self._lower_bound_task(number, start, seed=seed)
         polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
@@ -358,13 +357,10 @@ class JointSearch:
         return sorted([*others, winner], key=lambda c: c.sort_key)[:_KEPT_POLISHED]
 
 
-def _split_task(number: int, *, are_most_by_lower_bound: bool) -> tuple[bool, int]:
-    """Whether a task looks for low bounds, and its number among those that do as it does."""
-    if are_most_by_lower_bound:
-        row, place = divmod(number, 3)
-        return (True, 2 * row + place - 1) if place else (False, row)
-    row, place = divmod(number, 4)
-    return (True, row) if place == 3 else (False, 3 * row + place)
+def _split_task(number: int) -> tuple[bool, int]:
+    """Whether a task looks for low bounds, as two in three do, and its number among those that do as it does."""
+    row, place = divmod(number, 3)
+    return (True, 2 * row + place - 1) if place else (False, row)
 
 
 def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:
