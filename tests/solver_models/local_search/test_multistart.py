@@ -4,7 +4,6 @@ from itertools import count, islice
 from random import Random
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,14 +31,24 @@ def chain_search(*, num_layers: int = 12, num_devices: int = 3, batch: int = 4) 
     return search
 
 
-@pytest.mark.parametrize("are_most_floors", [False, True])
-def test_tasks_are_dealt_out(are_most_floors: bool):
+def test_tasks_are_dealt_out():
     """Tests that both kinds of task are numbered without gaps, and have the parts of all that they should have."""
-    dealt = [_split_task(number, are_most_by_lower_bound=are_most_floors) for number in range(24)]
+    dealt = [_split_task(number) for number in range(24)]
     for kind in (False, True):
         numbers = [number for is_floor, number in dealt if is_floor == kind]
         assert numbers == list(range(len(numbers)))
-    assert sum(is_floor for is_floor, _ in dealt) == (16 if are_most_floors else 6)
+    assert sum(is_floor for is_floor, _ in dealt) == 16
+
+
+def test_starts_may_come_late():
+    """Tests that what is offered after the first round is a start only where that is said."""
+    search = chain_search()
+    early, (*_, late) = len(search.starts), search.pool
+    search.round = 1
+    search.add([late])
+    assert len(search.starts) == early
+    search.add([late], are_starts=True)
+    assert search.starts[early:] == [late]
 
 
 def test_floor_tasks_give_polished_orders():
