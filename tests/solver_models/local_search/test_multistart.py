@@ -4,6 +4,7 @@ from itertools import count, islice
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,13 +32,14 @@ def chain_search(*, num_layers: int = 12, num_devices: int = 3, batch: int = 4) 
     return search
 
 
-def test_tasks_are_dealt_out():
+@pytest.mark.parametrize("every", [2, 3])
+def test_tasks_are_dealt_out(every: int):
     """Tests that both kinds of task are numbered without gaps, and have the parts of all that they should have."""
-    dealt = [_split_task(number) for number in range(24)]
+    dealt = [_split_task(number, every=every) for number in range(24)]
     for kind in (False, True):
         numbers = [number for is_floor, number in dealt if is_floor == kind]
         assert numbers == list(range(len(numbers)))
-    assert sum(is_floor for is_floor, _ in dealt) == 16
+    assert sum(is_floor for is_floor, _ in dealt) == 24 - 24 // every
 
 
 def test_starts_may_come_late():
