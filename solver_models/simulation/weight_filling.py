@@ -54,7 +54,7 @@ class FilledOrders(NamedTuple):
 class Filling(NamedTuple):
     """State of a schedule that is being made; of the net only what is read, since arrays of arguments are counted."""
 
-    count: int
+    num_microbatches: int
     """Microbatches."""
     duration: Integers
     """[S, 4] as in `Net`, and so the next three."""
@@ -166,7 +166,7 @@ def _begin(net: Net, orders: Integers, order_start: Integers, habit: FillHabit, 
 @kernel
 def _play_on(filling: Filling, transfers: _Transfers, order: Integers, p: int, reached: Integers) -> None:
     """Play a position until something it needs is unknown; whom it has sent something to is marked as reached."""
-    mine, count, arrivals = filling.positions[p], filling.count, filling.arrivals
+    mine, count, arrivals = filling.positions[p], filling.num_microbatches, filling.arrivals
     duration, held, limit = filling.duration, filling.held, filling.limits[p]
     while mine[NEXT] < order.shape[0]:
         action = order[mine[NEXT]]
@@ -205,7 +205,7 @@ def _keep_weight_grad(filling: Filling, mine: Integers, p: int, stage: int, micr
     """What an I leaves behind: the stash of its W, and that W to run."""
     mine[IN_USE] += filling.weight_stash[stage] - filling.held[stage]
     if filling.has_weight[stage]:
-        weight_grad = (stage * filling.count + microbatch) << 2 | WEIGHT_GRAD
+        weight_grad = (stage * filling.num_microbatches + microbatch) << 2 | WEIGHT_GRAD
         filling.pending[p, mine[FIRST_PENDING] + mine[NUM_PENDING]] = weight_grad
         mine[NUM_PENDING] += 1
         if filling.habit.at_once and mine[FORWARDS_LEFT]:
@@ -218,7 +218,7 @@ def _use_wait(filling: Filling, mine: Integers, p: int, ready: int) -> None:
     habit = filling.habit
     while mine[NUM_PENDING]:
         wait = ready - mine[CLOCK]
-        stage = (filling.pending[p, mine[FIRST_PENDING]] >> 2) // filling.count
+        stage = (filling.pending[p, mine[FIRST_PENDING]] >> 2) // filling.num_microbatches
         evens_out = habit.evens_out and mine[WAITED] + wait > filling.scalars[_LONGEST_WAIT]
         is_short = 4 * wait < habit.quarters * filling.duration[stage, WEIGHT_GRAD]
         if wait <= 0 or (is_short and not evens_out):
@@ -229,7 +229,7 @@ def _use_wait(filling: Filling, mine: Integers, p: int, ready: int) -> None:
 @kernel
 def _run_weight_grad(filling: Filling, mine: Integers, p: int) -> None:
     action = filling.pending[p, mine[FIRST_PENDING]]
-    stage = (action >> 2) // filling.count
+    stage = (action >> 2) // filling.num_microbatches
     mine[FIRST_PENDING] += 1
     mine[NUM_PENDING] -= 1
     mine[CLOCK] += filling.duration[stage, WEIGHT_GRAD]
