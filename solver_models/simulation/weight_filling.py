@@ -14,7 +14,7 @@ import numpy as np
 from solver_models.compiled import int64, kernel
 from solver_models.instance import FORWARD, WEIGHT_GRAD, Integers
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
-from solver_models.simulation.evaluator import MICROBATCHES, Net
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net
 
 MISSING, READY = range(2)
 """Columns of what a pass waits for: things that are still to come, when the latest of the others comes."""
@@ -22,6 +22,9 @@ MISSING, READY = range(2)
 CLOCK, BEGAN, WAITED, IN_USE, NEXT, FORWARDS_LEFT, FIRST_PENDING, NUM_PENDING, LENGTH = range(9)
 """Columns of a position: its last end, its first start (-1 before), ticks it has waited, units it holds, the next of
 its orders, F that are left, the ends of its queue of W, actions played."""
+
+UNLIMITED = FAR
+"""Ticks that no filling reaches."""
 
 _LONGEST_WAIT = 0
 """Index of the scalars."""
@@ -191,7 +194,7 @@ def _play_on(filling: Filling, transfers: _Transfers, order: Integers, p: int, r
         mine[CLOCK] = start + duration[stage, kind]
         filling.device_orders[p, mine[LENGTH]] = action
         mine[LENGTH] += 1
-        _send(transfers, arrivals, stage, microbatch, direction, mine[CLOCK], reached)
+        _send(transfers, arrivals, 2 * stage + direction, microbatch, mine[CLOCK], reached)
         if kind == FORWARD:
             mine[IN_USE] += held[stage]
             mine[FORWARDS_LEFT] -= 1
@@ -251,16 +254,14 @@ def _note_wait(mine: Integers, scalars: Integers, start: int) -> None:
 def _send(
     transfers: _Transfers,
     arrivals: Integers,
-    stage: int,
+    outlet: int,
     microbatch: int,
-    direction: int,
     end: int,
     reached: Integers,
 ) -> None:
-    outlet = 2 * stage + direction
     for transfer in range(transfers.start[outlet], transfers.start[outlet + 1]):
-        target, way = transfers.target[transfer], transfers.direction[transfer]
+        target, direction = transfers.target[transfer], transfers.direction[transfer]
         ready = end + transfers.duration[transfer]
-        arrivals[way, target, microbatch, MISSING] -= 1
-        arrivals[way, target, microbatch, READY] = max(arrivals[way, target, microbatch, READY], ready)
+        arrivals[direction, target, microbatch, MISSING] -= 1
+        arrivals[direction, target, microbatch, READY] = max(arrivals[direction, target, microbatch, READY], ready)
         reached[transfers.device[target]] = 1

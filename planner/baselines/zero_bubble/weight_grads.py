@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from planner.baselines.applicability import require_time
 from planner.baselines.encoded_orders import column, encode_orders, make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from solver_models.simulation.evaluator import FAR
-from solver_models.simulation.weight_filling import LENGTH, NEXT, FilledOrders, FillHabit, fill_orders
+from solver_models.simulation.weight_filling import LENGTH, NEXT, UNLIMITED, FilledOrders, FillHabit, fill_orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ def best_filled(
     filler, best = _Filler(pipeline, limits=limits), None
     for orders, habit in trials:
         require_time(pipeline.has_time)
-        most = FAR if best is None or pipeline.minimises_span else best.makespan
+        most = UNLIMITED if best is None or pipeline.minimises_span else best.makespan
         found = filler.fill(orders, habit, most=most)
         if best is None or _objective(pipeline, found) < _objective(pipeline, best):
             best = found
@@ -83,7 +82,7 @@ class _Filler:
         self.orders: DeviceOrders = []
         self.encoded = encode_orders(self.orders, num_microbatches=self.count)
 
-    def fill(self, orders: DeviceOrders, habit: Habit, *, most: int = FAR) -> FilledOrders:
+    def fill(self, orders: DeviceOrders, habit: Habit, *, most: int = UNLIMITED) -> FilledOrders:
         if orders is not self.orders:
             self.orders, self.encoded = orders, encode_orders(orders, num_microbatches=self.count)
         kept = FillHabit(habit.quarters, habit.evens_out, habit.at_once)

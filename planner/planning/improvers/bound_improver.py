@@ -34,8 +34,6 @@ _MIN_LEFT_S = 4.0
 """With fewer seconds left the first step belongs to the bound before the search."""
 _NEAR = 0.01
 """A gap up to which the first step need not wait."""
-_WANTED = 4
-"""Whole plans that it lets pass for a deadline until it gives that up."""
 _MOST_ACTIONS = 4_000_000
 """Work up to which that of a round doubles, in played actions."""
 _ORDER_ROUNDS = 2
@@ -106,7 +104,6 @@ class BoundImprover:
                 run.costs, run.lower_bound,
                 make_covering=Covering,
                 reached=lambda: run.threshold_ns,
-                wanted=_WANTED,
                 has_time=lambda: run.has_time_for_round(0.0) and not run.should_stop(),
                 first_effort=run.pending_effort,
                 params=run.params.bound,
