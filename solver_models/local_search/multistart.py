@@ -30,8 +30,6 @@ _WIDE_EVERY_ROUNDS = 2
 """After these rounds, one in so many looks at groups of devices."""
 _PER_SHAPE = 2
 """How many candidates of the pool may have the same numbers of replicas stage by stage."""
-_FIRST_EVERY, _LATER_EVERY = 2, 3
-"""One task in so many anneals what policies reach: before that is stuck for the first time, and then."""
 _POLISH_TEMPERATURES = (0.0, 0.0003, 0.001, 0.0001)
 """Temperatures of polishing orders, which take turns."""
 _NEAR_TEMPERATURES: SuccessiveHalving = ((0.01, 0.0003), (0.003, 0.0001))
@@ -224,13 +222,13 @@ class JointSearch:
                 self.polished = self._keep(self.polished, candidate)
 
     def _task(self, number: int, start: _RoundStart) -> Candidate:
-        """One task of a round: half of them look for stages with low bounds, the others anneal what policies reach.
+        """One task of a round: some look for stages with low bounds, the others anneal what policies reach.
 
         Of these every third polishes device orders if any are open, but for the first rounds. Once annealing what
         policies reach is stuck for the first time, most tasks look for low bounds.
         """
         seed = (self.seed * 1_000_003 + number) % 2**31
-        by_lower_bound, number = _split_task(number, every=_FIRST_EVERY if start.epoch == 0 else _LATER_EVERY)
+        by_lower_bound, number = _split_task(number, are_most_by_lower_bound=start.epoch > 0)
         if by_lower_bound and not (start.is_first or self.searcher.by_span):
             return self._lower_bound_task(number, start, seed=seed)
         polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
@@ -360,10 +358,13 @@ class JointSearch:
         return sorted([*others, winner], key=lambda c: c.sort_key)[:_KEPT_POLISHED]
 
 
-def _split_task(number: int, *, every: int) -> tuple[bool, int]:
-    """Whether a task looks for low bounds, as all but one in `every` do, and its number among those like it."""
-    row, place = divmod(number, every)
-    return (True, (every - 1) * row + place - 1) if place else (False, row)
+def _split_task(number: int, *, are_most_by_lower_bound: bool) -> tuple[bool, int]:
+    """Whether a task looks for low bounds, and its number among those that do as it does."""
+    if are_most_by_lower_bound:
+        row, place = divmod(number, 3)
+        return (True, 2 * row + place - 1) if place else (False, row)
+    row, place = divmod(number, 4)
+    return (True, row) if place == 3 else (False, 3 * row + place)
 
 
 def _draw(pool: Sequence[Candidate], *, seed: int, weight: float) -> Candidate:

@@ -32,14 +32,14 @@ def chain_search(*, num_layers: int = 12, num_devices: int = 3, batch: int = 4) 
     return search
 
 
-@pytest.mark.parametrize("every", [2, 3])
-def test_tasks_are_dealt_out(every: int):
+@pytest.mark.parametrize("are_most_floors", [False, True])
+def test_tasks_are_dealt_out(are_most_floors: bool):
     """Tests that both kinds of task are numbered without gaps, and have the parts of all that they should have."""
-    dealt = [_split_task(number, every=every) for number in range(24)]
+    dealt = [_split_task(number, are_most_by_lower_bound=are_most_floors) for number in range(24)]
     for kind in (False, True):
         numbers = [number for is_floor, number in dealt if is_floor == kind]
         assert numbers == list(range(len(numbers)))
-    assert sum(is_floor for is_floor, _ in dealt) == 24 - 24 // every
+    assert sum(is_floor for is_floor, _ in dealt) == (16 if are_most_floors else 6)
 
 
 def test_starts_may_come_late():
