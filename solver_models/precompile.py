@@ -25,7 +25,7 @@ from solver_models.local_search.search import Candidate, Searcher, encode, solut
 from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.simulation.evaluator import Net, by_device
+from solver_models.simulation.evaluator import FAR, Net, by_device
 from solver_models.simulation.list_schedule import list_schedule
 from solver_models.simulation.preferences import BACKWARD_FIRST
 from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
@@ -111,7 +111,7 @@ def _published_orders(searcher: Searcher, candidate: Candidate) -> None:
     """What baselines order their actions by."""
     net, _, lengths = _orders(searcher, candidate)
     by_device(net.replica_device, len(net.budget))
-    fill_orders(net, np.zeros(0, np.int64), 0 * np.append(lengths, 0), FillHabit(4, False, False), net.budget)
+    fill_orders(net, np.zeros(0, np.int64), 0 * np.append(lengths, 0), FillHabit(4, False, False), net.budget, FAR)
     list_schedule(net, np.ones(len(net.replica_stage), np.int64), kinds=BACKWARD_FIRST)
 
 

@@ -1,7 +1,6 @@
 """Pipelines and device orders as the compiled methods read and write them (`solver_models.simulation`)."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, count
 
@@ -100,13 +99,14 @@ def name_actions(device_orders: Integers | ShortIntegers, lengths: Integers) -> 
     count.
     """
     return [
-        [*_number(device_order[:length].tolist())]
+        _number(device_order[:length].tolist())
         for device_order, length in zip(device_orders, lengths.tolist(), strict=True)
     ]
 
 
-def _number(codes: Sequence[int]) -> Iterator[Action]:
+def _number(codes: Sequence[int]) -> list[Action]:
     """The actions of a position, microbatches counted up; B counts as I."""
-    counts = defaultdict[tuple[int, int], Iterator[int]](count)
-    for stage, kind in (divmod(code, 4) for code in codes):
-        yield Action(KINDS[kind], stage, next(counts[stage, INPUT_GRAD if kind == BACKWARD else kind]))
+    of_code = {code: code - BACKWARD + INPUT_GRAD if code % 4 == BACKWARD else code for code in set(codes)}
+    counts = {code: count() for code in of_code.values()}
+    numbers = {code: counts[each] for code, each in of_code.items()}
+    return [Action(KINDS[code % 4], code // 4, next(numbers[code])) for code in codes]

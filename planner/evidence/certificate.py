@@ -45,6 +45,8 @@ _STEPS = 16
 """Steps of the search for the largest pipeline or windows bound; each halves what is open."""
 _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
+_WANTED = 4
+"""Whole plans that packing lets pass for a deadline until it gives that up, where it goes on."""
 _PROBE_STEPS = 5
 """Values for which pairs of actions are tried in both orders, for the windows bound."""
 
@@ -329,14 +331,15 @@ def raise_bound(
     *,
     make_covering: packing_search.MakeCovering,
     reached: Callable[[], int | None],
-    wanted: int = 1,
     has_time: HasTime = always,
+    first_effort: int = 0,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Bound]:
     """Packing bounds above `best` with ever more effort, in small steps: each yields the best so far.
 
-    Its `timely` are what the step has found, for a deadline about as many as `wanted`. `reached`: the objective of a
-    plan, asked now and then.
+    Its `timely` are what the step has found, for a deadline a few whole plans. `reached`: the objective of a
+    plan, asked now and then. `first_effort`: loads of devices that are rated in one step before all others, as many as
+    `make_bound` rates.
     """
     costs = with_host_room(costs)
     least = Least(costs.problem, costs)
@@ -348,12 +351,15 @@ def raise_bound(
         objective = reached()
         return None if objective is None else objective - optimizer
 
+    if first_effort:
+        best = _pack(least, best, make=make_covering, effort=first_effort, has_time=has_time, reached=reached())
+        yield best
     for found in packing_search.raise_further(
         Boundaries(least),
         max(best.value_ns - optimizer, 1),
         make=make_covering,
         reached=limit,
-        wanted=wanted,
+        wanted=_WANTED,
         has_time=has_time,
         params=params,
     ):

@@ -11,7 +11,7 @@ from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
-from planner.planning.improvers.intervals import add_intervals
+from planner.planning.improvers.intervals import Intervals
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
@@ -141,8 +141,10 @@ class SearchLoop:
             with self.run.step_of(self.overlaps.name):
                 yield from self.overlaps.begin()
         if self.overlaps.layouts and (instance.given_groups is not None or not self.search.pool):
+            yield from self._pack_at_once()
             yield from self._take_steps(self.overlaps, ())
         elif instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
+            yield from self._pack_at_once()
             yield from self._search_orders()
         else:
             yield from self._search_jointly()
@@ -157,7 +159,8 @@ class SearchLoop:
     def _search_jointly(self) -> Iterator[None]:
         """Cuts and orders of other origins, and then rounds of joint search with the other improvers in between."""
         run, search = self.run, self.search
-        yield from add_intervals(run, search, leader=self.leader)
+        intervals = Intervals(run, search, leader=self.leader)
+        yield from intervals.begin()
         if run.has_time_for_round(search.round_s) and run.params.has("sequential planner"):
             with run.step_of("sequential planner"):
                 self.sequential.begin()
@@ -178,6 +181,7 @@ class SearchLoop:
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
         others = (
+            intervals,
             self.overlaps,
             self.sequential,
             *self.decisions,
@@ -268,7 +272,13 @@ class SearchLoop:
                 with self.run.step_of(decision.name):
                     yield from decision.take_step()
 
+    def _pack_at_once(self) -> Iterator[None]:
+        """What the first bound left to the search, where that does not come back to it."""
+        if self.run.pending_effort:
+            yield from self._take_step(BoundImprover(self.run, self.search, leader=self.leader))
+
     def _finish_without_pool(self) -> Iterator[None]:
+        yield from self._pack_at_once()
         yield from self._take_decisions()
         yield from self._finish_exactly()
 

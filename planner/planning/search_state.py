@@ -109,6 +109,9 @@ class SearchState:
     workers: Workers | None = None
     """Who does tasks of the search elsewhere; set by `employ`."""
 
+    pending_effort = 0
+    """Loads of devices that the packing bound has yet to rate, which the first bound left to the search."""
+
     searched_ns: int | None = None
     """What a complete search has shown by rules of its own; `solver_bound_ns` is that and what solvers claim."""
 

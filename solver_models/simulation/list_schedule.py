@@ -23,9 +23,18 @@ class ListSchedule(NamedTuple):
 
 
 def list_schedule(
-    net: Net, cap: Integers, *, kinds: int, stages: int = FIRST_READY, splits: bool = True, most_pending: int = FAR
+    net: Net,
+    cap: Integers,
+    *,
+    kinds: int,
+    stages: int = FIRST_READY,
+    splits: bool = True,
+    most_pending: int = FAR,
+    threshold: int = FAR,
 ) -> ListSchedule:
-    """The order of every device by a rule (`Preference`)."""
+    """The order of every device by a rule (`Preference`); it breaks off where the makespan is sure to reach `threshold`
+    ticks, and states that.
+    """
     num_devices, count = len(net.budget), int(net.scalars[MICROBATCHES])
     longest = 3 * count * max(1, int(np.diff(net.device_start).max()))
     nothing = np.zeros(num_devices, np.int64)
@@ -33,13 +42,14 @@ def list_schedule(
         cap, (num_devices, longest, count), stages=stages, kinds=kinds, splits=splits, most_pending=most_pending
     )
     device_orders, lengths = np.zeros((num_devices, longest), np.int32), nothing.copy()
-    makespan, span, _ = play(net, Policy(cap, nothing, nothing, preference), device_orders, lengths, False, FAR, None)
+    policy = Policy(cap, nothing, nothing, preference)
+    makespan, span, _ = play(net, policy, device_orders, lengths, False, threshold, None)
     return ListSchedule(device_orders, lengths, int(makespan), int(span))
 
 
-def play_orders(net: Net, found: ListSchedule) -> ListSchedule:
-    """The same device orders, played on another net."""
+def play_orders(net: Net, found: ListSchedule, *, threshold: int = FAR) -> ListSchedule:
+    """The same device orders, played on another net, as far as it takes to tell whether they reach `threshold`."""
     nothing = np.zeros(1, np.int64)
     policy = Policy(nothing, nothing, nothing, None)
-    makespan, span, _ = play(net, policy, found.device_orders, found.lengths, True, FAR, None)
+    makespan, span, _ = play(net, policy, found.device_orders, found.lengths, True, threshold, None)
     return found._replace(makespan=int(makespan), span=int(span))

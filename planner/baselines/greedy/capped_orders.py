@@ -52,10 +52,12 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
     for rule in rules:
         if best is not None and tried > _MAX_TRIED_ACTIONS:
             break
-        found = _play(net, rule)
+        # one that is longer is of no use: its last ticks are not played
+        threshold = FAR if best is None or pipeline.minimises_span else best.makespan + 1
+        found = _play(net, rule, threshold=threshold if original is None else FAR)
         tried += actions
         if original is not None and found.makespan < FAR:
-            found = play_orders(original, found)
+            found = play_orders(original, found, threshold=threshold)
         if found.makespan < FAR and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
             best = found
     if best is None:
@@ -63,7 +65,7 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
     return name_actions(best.device_orders, best.lengths)
 
 
-def _play(net: Net, rule: Rule) -> ListSchedule:
+def _play(net: Net, rule: Rule, *, threshold: int) -> ListSchedule:
     return list_schedule(
         net,
         column(rule.caps),
@@ -71,6 +73,7 @@ def _play(net: Net, rule: Rule) -> ListSchedule:
         stages=CHUNKS[rule.chunks],
         splits=rule.splits,
         most_pending=FAR if rule.most_pending is None else rule.most_pending,
+        threshold=threshold,
     )
 
 

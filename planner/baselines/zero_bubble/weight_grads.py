@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.baselines.applicability import require_time
 from planner.baselines.encoded_orders import column, encode_orders, make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from solver_models.simulation.weight_filling import LENGTH, NEXT, FilledOrders, FillHabit, fill_orders
+from solver_models.simulation.weight_filling import LENGTH, NEXT, UNLIMITED, FilledOrders, FillHabit, fill_orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,20 @@ def best_filled(
 
     A W in such an order means: the oldest W that is due, if there is one.
     """
-    filler, filled = _Filler(pipeline, limits=limits), []
+    filler, best = _Filler(pipeline, limits=limits), None
     for orders, habit in trials:
         require_time(pipeline.has_time)
-        filled.append(filler.fill(orders, habit))
-    if pipeline.minimises_span:
-        return filler.name(min(filled, key=lambda outcome: (outcome.span, outcome.makespan)))
-    return filler.name(min(filled, key=lambda outcome: (outcome.makespan, outcome.span)))
+        most = UNLIMITED if best is None or pipeline.minimises_span else best.makespan
+        found = filler.fill(orders, habit, most=most)
+        if best is None or _objective(pipeline, found) < _objective(pipeline, best):
+            best = found
+    assert best is not None, "there are no trials"
+    return filler.name(best)
+
+
+def _objective(pipeline: Pipeline, found: FilledOrders) -> tuple[int, int]:
+    both = found.makespan, found.span
+    return both[::-1] if pipeline.minimises_span else both
 
 
 def fill(pipeline: Pipeline, orders: DeviceOrders, *, habit: Habit, limits: Sequence[int]) -> _Filled:
@@ -75,12 +82,13 @@ class _Filler:
         self.orders: DeviceOrders = []
         self.encoded = encode_orders(self.orders, num_microbatches=self.count)
 
-    def fill(self, orders: DeviceOrders, habit: Habit) -> FilledOrders:
+    def fill(self, orders: DeviceOrders, habit: Habit, *, most: int = UNLIMITED) -> FilledOrders:
         if orders is not self.orders:
             self.orders, self.encoded = orders, encode_orders(orders, num_microbatches=self.count)
         kept = FillHabit(habit.quarters, habit.evens_out, habit.at_once)
-        filled = fill_orders(self.net, *self.encoded, kept, self.limits)
-        assert filled.positions[:, NEXT].sum() == len(self.encoded[0]), "the orders wait for each other"
+        filled = fill_orders(self.net, *self.encoded, kept, self.limits, most)
+        is_whole = filled.positions[:, NEXT].sum() == len(self.encoded[0])
+        assert is_whole or filled.makespan > most, "the orders wait for each other"
         return filled
 
     def name(self, filled: FilledOrders) -> DeviceOrders:

@@ -1,13 +1,14 @@
 """The packing bound in turns with the joint search: the bound rises, and plans that it lets pass are tried as plans.
 
-Before the search little is known of how good a plan can be, so that bound gets little time. Once there is a good plan,
-the bound knows where to look; and where memory is tight, stages that the bound cannot rule out are often better than
-any that the moves of the search come by.
+Before the search little is known of how good a plan can be, so that bound has to wait: the search gains most in its
+first seconds. Once there is a good plan, the bound knows where to look; and where memory is tight, stages that the
+bound cannot rule out are often better than any that the moves of the search come by.
 """
 
 import time
 from collections.abc import Iterator
 
+from planner.bounds.shared_layers import shared_layers
 from planner.evidence.certificate import Bound, raise_bound
 from planner.plan import Stage
 from planner.planning.complete.complete_search import is_complete
@@ -27,8 +28,12 @@ _GAP_SHARES = 4
 """It gets so many times the gap as a part of the search's time."""
 _STEP_S = 0.5
 """Seconds of a step, about."""
-_WANTED = 4
-"""Whole plans that it lets pass for a deadline until it gives that up."""
+_QUIET_SHARE, _MOST_QUIET_S = 0.25, 8.0
+"""Part of the time left, and seconds at most, that the search has to itself before the first step."""
+_MIN_LEFT_S = 4.0
+"""With fewer seconds left the first step belongs to the bound before the search."""
+_NEAR = 0.01
+"""A gap up to which the first step need not wait."""
 _MOST_ACTIONS = 4_000_000
 """Work up to which that of a round doubles, in played actions."""
 _ORDER_ROUNDS = 2
@@ -39,6 +44,13 @@ def raises_bound(run: SearchState) -> bool:
     """Whether the bound runs beside the search: not where rounds are counted, since somebody waits for every one."""
     is_free = run.problem.options.partition is None and not run.fits_stages
     return is_free and run.limits.max_rounds is None and not run.is_large and not is_complete(run.limits.method)
+
+
+def packs_later(run: SearchState) -> bool:
+    """Whether the first bound leaves packing to the search: not where it decides whether there is one, or ends it."""
+    is_alone = run.num_runs == 1 and run.rival_ns is None and not run.limits.gap
+    has_time = run.seconds_left >= _MIN_LEFT_S and run.params.has(BoundImprover.name)
+    return raises_bound(run) and is_alone and has_time and not shared_layers(run.problem)
 
 
 class BoundImprover:
@@ -55,12 +67,17 @@ class BoundImprover:
         self.steps: Iterator[Bound] | None = None
         self.is_done = run.lower_bound is None or not raises_bound(run)
         self.used_s, self.begin_s = 0.0, run.elapsed_s
+        waits = [_QUIET_SHARE * run.seconds_left, _MOST_QUIET_S, *_halves(run.limits.patience_s)]
+        self.quiet_s = min(waits) if run.pending_effort else 0.0
+        """Seconds that the search has to itself."""
 
     def is_due(self, rounds: int) -> bool:
         """As soon as the others had their first rounds, as long as it has used no more than its share of the time."""
         if rounds < _AFTER_ROUNDS or (self.is_done and not self.found):
             return False
         gap = 1.0 if self.run.gap is None else self.run.gap
+        if self.steps is None and gap > _NEAR and self.run.elapsed_s < self.begin_s + self.quiet_s:
+            return False
         share = min(_SHARE, _GAP_SHARES * gap)
         is_paid = self.used_s <= share * (self.run.elapsed_s - self.begin_s)
         return is_paid and self.run.has_time_for_round(max(self.search.round_s, _STEP_S))
@@ -70,9 +87,10 @@ class BoundImprover:
         if self.found:
             yield from self._try(self.found.pop())
             return
-        begin = time.monotonic()
-        self._raise_bound(until=begin + _STEP_S)
-        self.used_s += time.monotonic() - begin
+        is_first, begin = self.run.pending_effort > 0, time.monotonic()
+        self._raise_bound(until=begin + (0.0 if is_first else _STEP_S))
+        if not is_first:
+            self.used_s += time.monotonic() - begin
         yield
 
     def close(self) -> None:
@@ -86,16 +104,19 @@ class BoundImprover:
                 run.costs, run.lower_bound,
                 make_covering=Covering,
                 reached=lambda: run.threshold_ns,
-                wanted=_WANTED,
                 has_time=lambda: run.has_time_for_round(0.0) and not run.should_stop(),
+                first_effort=run.pending_effort,
                 params=run.params.bound,
             )  # fmt: skip
-        while time.monotonic() < until:
+            run.pending_effort = 0
+        while True:
             bound = next(self.steps, None)
             if bound is None:
                 self.is_done = True
                 break
             self._take(bound)
+            if time.monotonic() >= until:
+                break
 
     def _take(self, bound: Bound) -> None:
         """A higher bound, and stages that nobody has seen."""
@@ -127,3 +148,8 @@ class BoundImprover:
                 break
             order.run_round(lambda: self.leader.take_best(order, source=self.name))
             yield
+
+
+def _halves(seconds: float | None) -> list[float]:
+    """Half of some seconds, if there is such a limit."""
+    return [] if seconds is None else [seconds / 2]

@@ -20,7 +20,7 @@ from planner.layout.device_groups import has_listed_groups
 from planner.plan import BaselineResult, Plan
 from planner.planning.complete.complete_search import is_complete, search_completely
 from planner.planning.fused_backwards import fuse_backwards
-from planner.planning.improvers.bound_improver import raises_bound
+from planner.planning.improvers.bound_improver import packs_later, raises_bound
 from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
@@ -270,12 +270,13 @@ def bound(run: SearchState) -> None:
             )
         elif raises_bound(run):
             params = replace(params, packing_per_s=max(1, int(params.packing_per_s * _MIN_S / seconds)))
+        run.pending_effort = int(seconds * params.packing_per_s) if packs_later(run) else 0
         with run.step_of(BOUND):
             run.lower_bound = make_bound(
                 run.problem,
                 run.costs,
                 time_limit_s=seconds,
-                make_covering=Covering,
+                make_covering=None if run.pending_effort else Covering,
                 has_time=run.time_until(_BOUND_SHARE),
                 reached=run.threshold_ns,
                 params=params,

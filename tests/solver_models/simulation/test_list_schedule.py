@@ -11,7 +11,7 @@ from planner.baselines.pipeline import Pipeline, make_pipeline
 from planner.layout.costs import CostModel
 from planner.problem import Options
 from solver_models.simulation.evaluator import FAR
-from solver_models.simulation.list_schedule import list_schedule
+from solver_models.simulation.list_schedule import list_schedule, play_orders
 from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST
 from tests.planner.evidence.test_certificate import make_chain
 
@@ -51,3 +51,14 @@ def test_what_has_no_room_is_left_over():
     tight, enough = (make_net(two_chunks(memory=memory)) for memory in (1, 2))
     assert list_schedule(tight, column([2, 2]), kinds=BACKWARD_FIRST, stages=DEEPEST).makespan == FAR
     assert list_schedule(enough, column([2, 2]), kinds=BACKWARD_FIRST, stages=DEEPEST, most_pending=0).makespan == 16
+
+
+def test_a_schedule_that_is_late_breaks_off():
+    """Tests that a threshold above the makespan changes nothing, and that one it reaches is what is stated."""
+    net = make_net(two_chunks())
+    whole = list_schedule(net, column([2, 2]), kinds=BACKWARD_FIRST, stages=DEEPEST)
+    above = list_schedule(net, column([2, 2]), kinds=BACKWARD_FIRST, stages=DEEPEST, threshold=17)
+    assert (above.makespan, above.device_orders.tolist()) == (16, whole.device_orders.tolist())
+    assert list_schedule(net, column([2, 2]), kinds=BACKWARD_FIRST, stages=DEEPEST, threshold=12).makespan == 12
+    assert play_orders(net, whole, threshold=17).makespan == 16
+    assert play_orders(net, whole, threshold=12).makespan == 12

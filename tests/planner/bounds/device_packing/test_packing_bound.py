@@ -385,3 +385,15 @@ def test_a_bound_that_goes_on_has_a_certificate():
     assert values == sorted(values)
     assert values[-1] > first.value_ns
     assert check_certificate(problem, json.loads(json.dumps(bounds[-1].certificate))) == values[-1]
+
+
+def test_what_make_bound_would_pack_may_be_packed_later():
+    """Tests that the first step with as much effort as `make_bound` has gives its bound, and a certificate of it."""
+    problem = timed(starved(Random(109)))
+    costs, params = CostModel(problem), BoundParams(max_s=0.01, packing_per_s=20_000)
+    whole = make_bound(problem, costs, time_limit_s=1.0, make_covering=Covering, params=params)
+    quick = make_bound(problem, costs, time_limit_s=1.0, params=params)
+    steps = raise_bound(costs, quick, make_covering=Covering, reached=lambda: None, first_effort=20_000, params=params)
+    later = next(steps)
+    assert quick.value_ns < whole.value_ns == later.value_ns
+    assert check_certificate(problem, json.loads(json.dumps(later.certificate))) == later.value_ns

@@ -6,9 +6,10 @@ import pytest
 
 from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
+from planner.bounds.bound_params import BoundParams
 from planner.evidence.certificate import check_certificate
 from planner.plan import Stage
-from planner.planning.improvers.bound_improver import BoundImprover, raises_bound
+from planner.planning.improvers.bound_improver import BoundImprover, packs_later, raises_bound
 from planner.planning.improvers.improver import Leader
 from planner.planning.runs.run import bound
 from planner.planning.search_state import SearchState
@@ -88,9 +89,33 @@ def test_it_waits_for_its_share():
     run, turns = begin(Limits(time_limit_s=600.0, threads=1))
     assert raises_bound(run)
     assert not turns.is_due(0)
+    assert not turns.is_due(2)
+    turns.quiet_s = 0.0
     assert turns.is_due(2)
     turns.used_s = run.elapsed_s
     assert not turns.is_due(2)
     counted = replace(run.limits, max_rounds=3)
     run.limits = counted
     assert not raises_bound(run)
+
+
+def test_the_first_bound_leaves_packing_to_the_search():
+    """Tests that a run alone packs later, in one step that uses up what is left, and others at once."""
+    problem = replace(make_one_by_one(parse_family(STARVED)), options=Options())
+    run = SearchState(problem, Limits(time_limit_s=8.0, threads=1), on_progress=print, should_stop=lambda: False)
+    assert packs_later(run)
+    run.num_runs = 2
+    assert not packs_later(run)
+    run.num_runs, run.limits = 1, replace(run.limits, gap=0.1)
+    assert not packs_later(run)
+    run.limits = Limits(time_limit_s=2.0, threads=1)
+    assert not packs_later(run)
+    run.limits = Limits(time_limit_s=600.0, threads=1, patience_s=3.0)
+    run.params = replace(run.params, bound=BoundParams(max_s=0.01))
+    bound(run)
+    assert run.pending_effort > 0
+    search = JointSearch(run.instance)
+    turns = BoundImprover(run, search, leader=Leader(run, search))
+    assert turns.quiet_s == 1.5
+    for _ in turns.take_step():
+        assert (run.pending_effort, turns.used_s) == (0, 0.0)
