@@ -21,7 +21,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 
 from api.cli import main
-from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
+from planner.execute.model.layer_alone import make_deferring
 from planner.execute.training import training_of
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.clocks import HostClock
@@ -49,15 +49,9 @@ FAMILIES = (
 )
 
 
-def defer(module: nn.Module) -> WeightGradStore:
-    store = WeightGradStore()
-    defer_weight_grads(module, store)
-    return store
-
-
 def survey(name: str, *, journal: Journal | None = None, hear: Any = None, **how: Any) -> Findings:
     wanted = Survey(**({"microbatch_sizes": (2,), "effort": QUICK} | how))
-    return survey_model(load_model(name).model, wanted, defer=defer, journal=journal, hear=hear)
+    return survey_model(load_model(name).model, wanted, defer=make_deferring, journal=journal, hear=hear)
 
 
 def killed_and_resumed(folder: Path) -> dict[str, Any]:
@@ -72,6 +66,7 @@ def killed_and_resumed(folder: Path) -> dict[str, Any]:
         survey(name, journal=open_journal(path), hear=lambda _: time.sleep(0.2), **how)
         os._exit(0)
     while not path.exists() or path.read_text().count("\n") < 3:
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child has ended"
         time.sleep(0.02)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -201,7 +196,7 @@ def linear() -> dict[str, float]:
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
     )
     wanted = Survey(microbatch_sizes=(256,), effort=MeasuringEffort(repetitions=7))
-    record = survey_model(model, wanted, defer=defer).records["second", 256, 1]
+    record = survey_model(model, wanted, defer=make_deferring).records["second", 256, 1]
     times = {phase: timing.at("thread") for phase, timing in record.timings.items()}
     assert module[0].weight.grad is None, "a module that exists is left alone"
     return {phase: times[phase] / times["F"] for phase in "IWBR"} | {"saved": record.sizes.saved}
@@ -234,7 +229,7 @@ def unsplit() -> dict[str, Any]:
         batch=lambda _: (torch.randn(4, 8), torch.zeros(4)),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
     )
-    found = survey_model(model, Survey(microbatch_sizes=(4,), effort=QUICK), defer=defer)
+    found = survey_model(model, Survey(microbatch_sizes=(4,), effort=QUICK), defer=make_deferring)
     origin = Origin(model="unsplit", machine="here")
     profile = make_profile("unsplit", takes=found.takes, records=found.records, asked=found.survey, origin=origin)
     return {
