@@ -46,7 +46,7 @@ _STEPS = 16
 _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 _WANTED = 4
-"""Whole plans that packing lets pass for a deadline until it gives that up, where it goes on."""
+"""Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
 """Values for which pairs of actions are tried in both orders, for the windows bound."""
 

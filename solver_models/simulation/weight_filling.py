@@ -58,7 +58,7 @@ class Filling(NamedTuple):
     """State of a schedule that is being made; of the net only what is read, since arrays of arguments are counted."""
 
     num_microbatches: int
-    """Microbatches."""
+    """How many microbatches an iteration has."""
     duration: Integers
     """[S, 4] as in `Net`, and so the next three."""
     held: Integers

@@ -13,5 +13,5 @@ MaxSlower = Annotated[
 ]
 Strict = Annotated[bool, option("--strict", "Refuse (exit 2) flags that are not known.", panel=_ANSWER)]
 AuditFolder = Annotated[
-    str | None, option("-o --output FOLDER", "Write the question, both plans, and their files of flags.", panel=_ANSWER)
+    str | None, option("-o --output FOLDER", "Write question, plans, and flags as files.", panel=_ANSWER)
 ]

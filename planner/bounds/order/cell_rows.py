@@ -112,7 +112,7 @@ class CellRows(Sequence[CellRow]):
             self._add((self._one_at_a_time(numbers), 1, numbers[0]), (self._memory(numbers), room[device], numbers[0]))
 
     def families(self) -> Iterator[RowFamily]:
-        """Of all rows."""
+        """All families of rows, in the order of their numbers."""
         return (family for _, families in self.blocks for family in families)
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ _FIRST_STEPS, _STEPS, _FAILURES = 900, 300, 3
 _FIRST_SHARE, _AHEAD = 0.95, 1.005
 """Of the longest horizon: where the first search is; of what is proved: where the next is."""
 _BETTER = 0.8
-"""Of what was missed before: where less is missed it is worth while to go on."""
+"""Of what was missed before: where less is missed another step is worth while."""
 _BACK = 0.06
 """By which part of a horizon the next one is shorter, at most: prices that are new have far to go."""
 _FEWER = 2
