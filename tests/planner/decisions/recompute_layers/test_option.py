@@ -17,7 +17,7 @@ from profiles.model_profile import Layer, LayerCost, RecomputeBytes, RecomputeTi
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_link, make_problem, make_stage
-from tests.planner.hasty import make_little_proved_plan as make_plan
+from tests.planner.hasty import make_plan
 from tests.planner.judged import judged
 from tests.planner.layer_kinds import random_mapped_plan, with_kinds
 from tests.strategies import random_problem, tiny_problem

@@ -24,7 +24,7 @@ from planner.simulation.simulate import simulate
 from planner.verify import verify
 from tests.long_runs import long_only, shortened
 from tests.planner.builders import make_layer, make_link, make_problem
-from tests.planner.hasty import make_little_proved_plan as make_plan
+from tests.planner.hasty import make_plan
 from tests.solver_models.nets import random_exact_problem, random_restrictions, tighten
 from tests.strategies import random_plan, random_problem
 
