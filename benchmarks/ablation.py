@@ -7,16 +7,16 @@ of records already is not run again, so an ablation of hours can be stopped at a
 """
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
 from api.inputs import make_question, read_workload
 from benchmarks.generate import make_workload, parse_family
+from benchmarks.records import Records
 from benchmarks.report import Table, percent
 from benchmarks.tessel_shapes import SHAPES
 from benchmarks.tessel_shapes import make_problem as make_shape
@@ -96,16 +96,15 @@ def plan_once(name: str, question: Question, *, part: str, limits: Limits) -> Re
     return Record(**whose, objective=objective, bound=bound, is_proved=is_proved, parts=parts)
 
 
-def read_records(path: Path) -> dict[tuple[str, str, int], Record]:
-    """Those of a file, by workload, part and seed."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = [Record(**json.loads(each)) for each in lines]
-    return {(each.workload, each.part, each.seed): each for each in known}
+def by_key(records: Iterable[Record]) -> dict[tuple[str, str, int], Record]:
+    """Records by workload, part and seed."""
+    return {(each.workload, each.part, each.seed): each for each in records}
 
 
 def measure(path: Path, folders: Sequence[Path], *, given: argparse.Namespace) -> None:
     """Plan what is not in the file yet, seed by seed, each time the whole search first."""
-    known = read_records(path)
+    records = Records(path, Record)
+    known = by_key(records)
     for seed in range(given.seeds):
         limits = Limits(time_limit_s=given.time_limit, seed=seed, threads=given.threads)
         for name, question in questions(folders):
@@ -115,9 +114,8 @@ def measure(path: Path, folders: Sequence[Path], *, given: argparse.Namespace) -
                 whole = known.get((name, "", seed))
                 if (name, part, seed) in known or (part and whole and part not in whole.parts):
                     continue
-                record = known[name, part, seed] = plan_once(name, question, part=part, limits=limits)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(record)) + "\n")
+                known[name, part, seed] = plan_once(name, question, part=part, limits=limits)
+                records.add(known[name, part, seed])
 
 
 def gain(whole: Record, without: Record) -> float:
@@ -177,10 +175,9 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="plan nothing")
     parser.add_argument("-o", "--output", type=Path, help="also write the table here")
     given = parser.parse_args()
-    given.records.parent.mkdir(parents=True, exist_ok=True)
     if not given.table:
         measure(given.records, given.folders, given=given)
-    known = read_records(given.records)
+    known = by_key(Records(given.records, Record))
     preface = (
         "# What each part of the search is worth",
         "",

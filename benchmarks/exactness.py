@@ -1,10 +1,11 @@
 """Models of transformers under plans of every kind: `python -m benchmarks.exactness [-o TABLE.md]`.
 
-Each is compared with one process, all in float64, so that what is left is the order in which numbers are added up.
-`--only gpt2 llama` for some; cases that were made on the same commit are kept in `--cases` and not made again.
+Each is compared with one process that trains the uncut model in a loop, all in float64, so that what is left is the
+order in which numbers are added up. Losses of words are taken in float32 by transformers, so the mean over replicas is
+off by its last places; gradients are not. Plans are made by hand, to be of many kinds. `--only gpt2 llama` for some.
+Rows of torchtitan want it installed, as tests/planner/export/test_torchtitan.py says; without it they are left out.
 """
 
-import argparse
 import copy
 import importlib.util
 import json
@@ -26,7 +27,8 @@ from torch import distributed, nn
 from benchmarks import corpus_models
 from benchmarks.model_corpus import NUM_MICROBATCHES, STEPS, train_alone
 from benchmarks.processes import fork
-from benchmarks.report import describe_commit, describe_machine, line
+from benchmarks.records import Records
+from benchmarks.report import Table, describe_commit, make_parser
 from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.run.execution import Execution
 from planner.execute.run.preparation import prepare
@@ -238,71 +240,43 @@ def run_cases(name: str, folder: Path) -> Iterator[ExactCase]:
                 yield ExactCase(model=name, kind=kind.name, failed=(said or [f"exit codes {codes}"])[-1][:200])
 
 
-HEAD = """# Foreign models under plans, against one process
-
-Models of transformers and torchtitan as they are (`benchmarks/corpus_models.py`), cut by `Training.from_module`,
-{steps} iterations of {microbatches} microbatches with AdamW on gloo processes, in float64; one process trains the uncut
-model in a loop. The largest difference of any microbatch's loss, and of any weight or buffer after the last step (of
-1e-3, the rate, is what a step moves). Losses of words are taken in float32 by transformers, so the mean over replicas
-is off by its last places; gradients are not. No label is left out: with -100 among them, replicas of the last stage are
-refused, for the model takes a mean. Models of fewer layers than a plan has stages (ALBERT has two:
-its blocks are one) have no such case. Targets: {loss_target:g} for losses, {weight_target:g} for weights.
-Made by `python -m benchmarks.exactness -o out/benchmarks/exactness.md`. Plans are made by hand, to be of many kinds:
-a plan's order has no influence on what is computed. Rows of torchtitan want it installed, as tests/integration/
-test_torchtitan.py says; without it they are left out, and the others are the same.
-
-Machine: {machine}. Commit: {commit}.
-
-"""
-
-
-def render(cases: Sequence[ExactCase]) -> str:
-    """The table, and what it comes to."""
-    head = HEAD.format(
-        steps=STEPS,
-        microbatches=NUM_MICROBATCHES,
-        loss_target=LOSS_TARGET,
-        weight_target=WEIGHT_TARGET,
-        machine=describe_machine(),
-        commit=describe_commit(),
-    )
-    lines = [line(("model", "plan", "losses differ", "weights differ")), "|" + " --- |" * 4]
-    for case in cases:
-        shown = [case.failed.replace("|", "/"), ""]
-        if not case.failed:
-            shown = ["0" if not x else f"{x:.1e}" for x in (case.loss_difference, case.weight_difference)]
-        lines.append(line((case.model, case.kind, *shown)))
-    exact = sum(case.is_exact for case in cases)
-    met = "target met" if exact == len(cases) else "TARGET MISSED"
-    worst = max((case.weight_difference or 0.0 for case in cases), default=0.0)
-    told = (
-        f"{exact} of {len(cases)} cases are within the targets: {met}; the largest difference of a weight: {worst:.1e}."
-    )
-    return head + "\n".join(lines) + f"\n\n{told}\n"
+def cells(case: ExactCase) -> Iterator[str]:
+    """Of a row of the table."""
+    yield from (case.model, case.kind)
+    if case.failed:
+        yield from (case.failed.replace("|", "/"), "")
+        return
+    yield from ("0" if not x else f"{x:.1e}" for x in (case.loss_difference, case.weight_difference))
 
 
 def main() -> None:
     """Cases that are missing, and the table of all."""
     known = [*MODELS, *(TITAN if importlib.util.find_spec("torchtitan") else ())]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--cases", type=Path, help="folder, one of its own per commit if left out")
+    parser = make_parser(__doc__)
+    parser.add_argument("--records", type=Path, help="cases made so far; a file of its own per commit if left out")
     parser.add_argument("--only", nargs="*", choices=(*MODELS, *TITAN), default=known)
     options = parser.parse_args()
-    kept = options.cases or Path("out/exactness", describe_commit().replace(" ", "-"))
-    kept.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(Path.cwd()))
+    cases = Records(options.records or Path("out/exactness", f"{describe_commit()}.jsonl"), ExactCase)
     begin = time.monotonic()
-    for name in options.only:
-        if not (kept / f"{name}.json").exists():
+    for name in options.only[: 1 if options.quick else None]:
+        if name not in {case.model for case in cases}:
             with tempfile.TemporaryDirectory() as folder:
-                found = [asdict(case) for case in run_cases(name, Path(folder))]
-            (kept / f"{name}.json").write_text(json.dumps(found))
-            sys.stderr.write(f"{name}: {len(found)} cases after {time.monotonic() - begin:.0f} s\n")
-    if options.output is not None:
-        paths = [kept / f"{name}.json" for name in (*MODELS, *TITAN)]
-        cases = [ExactCase(**case) for path in paths if path.exists() for case in json.loads(path.read_text())]
-        options.output.write_text(render(cases), encoding="utf-8")
+                for case in list(run_cases(name, Path(folder))):
+                    cases.add(case)
+            sys.stderr.write(f"{name}: {len(cases)} cases after {time.monotonic() - begin:.0f} s\n")
+    preface = ("# Foreign models under plans, against one process", "", " ".join((__doc__ or "").split()), "")
+    header = ("model", "plan", "losses differ", "weights differ")
+    table = Table(preface=preface, header=header, output=options.output)
+    for case in cases:
+        table.add(cells(case))
+    exact, worst = (
+        sum(case.is_exact for case in cases),
+        max((case.weight_difference or 0.0 for case in cases), default=0),
+    )
+    table.close(
+        f"{exact} of {len(cases)} cases are within the targets; the largest difference of a weight: {worst:.1e}."
+    )
 
 
 if __name__ == "__main__":

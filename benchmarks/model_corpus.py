@@ -1,11 +1,13 @@
 """Well-known models as they are: profiled, planned, trained on two processes, and compared with one process.
 
-`python -m benchmarks.model_corpus -o out/benchmarks/model_corpus.md` (`--only llama t5` for some; rows that were made
-on the same commit are kept in `--rows` and not made again). Needs transformers, torchvision and timm:
-`pip install '.[models,vision]'`, and torchtitan (tests/planner/export/test_torchtitan.py), without which its rows fail.
+`python -m benchmarks.model_corpus -o out/benchmarks/model_corpus.md`, `--only llama t5` for some. Needs transformers,
+torchvision and timm: `pip install '.[models,vision]'`, and torchtitan (tests/planner/export/test_torchtitan.py),
+without which its rows fail. Differences are the largest of all microbatches' losses, and of all weights and buffers
+after the last step, in float32. AdamW divides by the size of gradients: where they are nothing but rounding, as of
+biases of keys, weights differ by a part of the learning rate of 0.001. transformers leaves out the mask of a microbatch
+without padding, and cut models never do: another kernel of attention rounds otherwise.
 """
 
-import argparse
 import importlib
 import inspect
 import json
@@ -13,8 +15,8 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from unittest import mock
 import torch
 
 from benchmarks.processes import fork
-from benchmarks.report import describe_commit, describe_machine
+from benchmarks.records import Records
+from benchmarks.report import Table, describe_commit, make_parser
 from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.training import Training
 
@@ -205,27 +208,10 @@ def _part(tensor: torch.Tensor, *, number: int) -> torch.Tensor:
     return tensor[number * size : (number + 1) * size]
 
 
-HEAD = """# Models as they are
-
-{good} of {all} models, unchanged, with random weights: `pipeplan profile benchmarks.corpus_models:NAME`,
-`pipeplan plan`, and {steps} iterations of {microbatches} microbatches with AdamW on two gloo processes, compared with
-the uncut model trained by a loop in one process. Made by
-`python -m benchmarks.model_corpus -o out/benchmarks/model_corpus.md`. Differences are the largest of all microbatches'
-losses, and of all weights and buffers after the last step, in float32; lines are those of the body of the function in
-`benchmarks/corpus_models.py`. AdamW divides by the size of gradients: where they are nothing but rounding (biases of
-keys in attention), weights differ by a part of the learning rate of 0.001.
-Where a batch has a mask, some microbatches are without padding, and transformers leaves their masks out; cut models
-always make them, and another kernel of attention rounds otherwise. All are cut by one recorder, at
-the blocks of their lists; layers are named as the library names its modules. Attention of torchtitan's models is its
-module around torch's own function: flex attention, its default, has no backward pass on processors. That is set where
-they are made (`titan_model`, 9 lines), where triton's names stand in if it is not there; no kernel of its runs. Without
-torchtitan (tests/planner/export/test_torchtitan.py) its rows fail.
-
-Machine: {machine}. Commit: {commit}.
-
-| model | layers | first … last | per stage | profiled, planned, trained | losses differ | weights differ | lines |
-|---|---|---|---|---|---|---|---|
-"""
+HEADER = (
+    "model", "layers", "first … last", "per stage", "profiled, planned, trained", "losses differ", "weights differ",
+    "lines",
+)  # fmt: skip
 
 
 def count_lines(name: str) -> int:
@@ -234,53 +220,39 @@ def count_lines(name: str) -> int:
     return len(inspect.getsource(factory).strip().splitlines()) - 1
 
 
-def render(rows: Sequence[CorpusRow]) -> str:
-    """The table."""
-    good = sum(not row.failed for row in rows)
-    head = HEAD.format(
-        good=good,
-        all=len(rows),
-        steps=STEPS,
-        microbatches=NUM_MICROBATCHES,
-        machine=describe_machine(),
-        commit=describe_commit(),
-    )
-    lines = []
-    for row in rows:
-        done = "yes" if not row.failed else row.failed.replace("|", "/")
-        numbers = ["" if x is None else f"{x:.1e}" if x else "0" for x in (row.loss_difference, row.weight_difference)]
-        lines.append(
-            f"| {MODELS[row.name]} | {row.layers or ''} | {row.blocks} | {row.stages} | {done} | {' | '.join(numbers)} "
-            f"| {count_lines(row.name)} |"
-        )
-    return head + "\n".join(lines) + "\n"
+def cells(row: CorpusRow) -> Iterator[str]:
+    """Of a row, by `HEADER`."""
+    yield from (MODELS[row.name], str(row.layers or ""), row.blocks, row.stages, row.failed.replace("|", "/") or "yes")
+    yield from ("" if x is None else f"{x:.1e}" if x else "0" for x in (row.loss_difference, row.weight_difference))
+    yield str(count_lines(row.name))
 
 
 def main() -> None:
     """Rows that are missing, and the table of all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--rows", type=Path, help="folder, one of its own per commit if left out")
+    parser = make_parser(__doc__)
+    parser.add_argument("--records", type=Path, help="rows made so far; a file of its own per commit if left out")
     parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
     options = parser.parse_args()
-    rows = options.rows or Path("out/model_corpus", describe_commit().replace(" ", "-"))
     torch.set_num_threads(1)
     sys.path.insert(0, str(Path.cwd()))
-    importlib.import_module("benchmarks.corpus_models")
-    for module in ("api.cli", "api.planning_run", "api.profiling", "planner.execute.__main__"):
+    for module in (
+        "benchmarks.corpus_models",
+        "api.cli",
+        "api.planning_run",
+        "api.profiling",
+        "planner.execute.__main__",
+    ):
         importlib.import_module(module)
-    rows.mkdir(parents=True, exist_ok=True)
+    rows = Records(options.records or Path("out/model_corpus", f"{describe_commit()}.jsonl"), CorpusRow)
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.only:
-            kept = rows / f"{name}.json"
-            if not kept.exists():
-                row = make_row(name, Path(folder))
-                kept.write_text(json.dumps(asdict(row)))
-                print(row, flush=True)
-    if options.output is not None:
-        found = [rows / f"{name}.json" for name in MODELS]
-        made = [CorpusRow(**json.loads(path.read_text())) for path in found if path.exists()]
-        options.output.write_text(render(made), encoding="utf-8")
+        for name in options.only[: 1 if options.quick else None]:
+            if name not in {row.name for row in rows}:
+                rows.add(make_row(name, Path(folder)))
+    preface = ("# Models as they are", "", " ".join((__doc__ or "").split()), "")
+    table = Table(preface=preface, header=HEADER, output=options.output)
+    for row in rows:
+        table.add(cells(row))
+    table.close(f"{sum(not row.failed for row in rows)} of {len(rows)} were profiled, planned and trained.")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from benchmarks.capped_uniform import SIZES, make_uniform
 from benchmarks.layouts import RECIPES, read_problem
 from benchmarks.order_only import settings
 from benchmarks.orders import even_times, make_problem, solve
+from benchmarks.records import Records
 from benchmarks.report import make_parser, ms, percent
 from benchmarks.run import sources_of
 from planner.export.targets import TARGETS
@@ -245,8 +246,7 @@ def measure(row: Row, clean: Plan, *, change: str, problem: Problem) -> Record:
 
 def continue_records(path: Path, *, until: float, most: int | None) -> list[Record]:
     """The records of a file, with those added that it lacked; none is begun after `until`."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    records = [Record(**json.loads(line)) for line in text.splitlines()]
+    records = Records(path, Record)
     known = {(each.table, each.row, each.change) for each in records}
     for row in rows()[:most]:
         missing = [(name, problem) for name, problem in changed(row) if (row.table, row.name, name) not in known]
@@ -256,9 +256,7 @@ def continue_records(path: Path, *, until: float, most: int | None) -> list[Reco
         for name, problem in missing:
             if time.monotonic() > until:
                 break
-            records.append(measure(row, clean, change=name, problem=problem))
-            with path.open("a", encoding="utf-8") as file:
-                print(json.dumps(asdict(records[-1])), file=file)
+            records.add(measure(row, clean, change=name, problem=problem))
     return records
 
 

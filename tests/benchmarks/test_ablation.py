@@ -1,12 +1,11 @@
 """The ablation: what is planned, how pairs are compared, and which parts stay."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from benchmarks.ablation import Record, gain, interval, questions, read_records, row_of, rows_of
+from benchmarks.ablation import Record, by_key, gain, interval, questions, row_of, rows_of
+from benchmarks.records import Records
 
 PART = "order search"
 
@@ -67,9 +66,13 @@ def test_records_are_read_again(tmp_path: Path):
     """Tests that what was written is known again, and compared with the whole search of the same seed."""
     path = tmp_path / "records.jsonl"
     known = [record(100), record(103, part=PART, parts=[])]
-    path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in known), encoding="utf-8")
-    found = read_records(path)
-    assert list(found.values()) == known
-    (row,) = rows_of(found)
+    records = Records(path, Record)
+    assert not records
+    for each in known:
+        records.add(each)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"workload": "ended wi')
+    found = Records(path, Record)
+    assert found == known == Records(path, Record)
+    (row,) = rows_of(by_key(found))
     assert row[:3] == [PART, "1", "3.00 %"]
-    assert read_records(tmp_path / "none") == {}
