@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 
 class Angles(nn.Module):
-    """Without weights, and the same for every batch."""
+    """Without weights, and the same for every batch; its buffer is in float32 already, so `float` gives it as it is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Angles(nn.Module):
 
     def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            return (places[..., None] * self.speed.to(x.dtype)).sin()
+            return (places[..., None] * self.speed.float().to(x.dtype)).sin()
 
 
 @dataclass

@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,6 +81,7 @@ def compare(factory: str, *, is_trained: bool, module_name: str = "cut_models") 
         "loss": abs(float((loss - cut).detach())),
         "gradients": worst_gradient(module, layers),
         "told": tell_shapes(training) == tell_shapes(training, layers),
+        "handed": Counter(name for name, *_ in tell_shapes(training)),
         "keys": sorted(set(module.state_dict()) - {key for layer in layers.values() for key in layer.state_dict()}),
         "buffers": sorted(
             name

@@ -752,6 +752,27 @@ def wide_skipping(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(skipping(kinds, num_microbatches=num_microbatches)) | {"parallelize": in_two}))
 
 
+class Scaled(nn.Module):
+    """A block whose hidden units are scaled by a number per sample, which all but the last hand on."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        super().__init__()
+        self.block, self.is_last = Block(), is_last
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> Any:
+        scale = torch.ones_like(x[:, :1]) / 2 if scale is None else scale
+        y = x + self.block.outer(scale * self.block.inner(x))
+        return y if self.is_last else (y, scale)
+
+
+def wide_scaled(kinds: str, *, num_microbatches: int) -> Training:
+    """Between layers goes a number that wants no gradient, and of which each device of a group has a part."""
+    training = wide(kinds, num_microbatches=num_microbatches)
+    *_, last = training.layers
+    layers = {name: partial(lambda name: Scaled(is_last=name == last).double(), name) for name in training.layers}
+    return Training(**(vars(training) | {"layers": layers}))
+
+
 def wide_bfloat16(kinds: str, *, num_microbatches: int) -> Training:
     """Gradients are added up in float32."""
     return wide(kinds, num_microbatches=num_microbatches, dtype=torch.bfloat16, float32_gradients=True)

@@ -165,7 +165,7 @@ class GroupTrial:
     ) -> tuple[dict[str, GroupPart], Tensors]:
         """Cut a layer in place; gives its parts, and what it gives whole. A collective call of the group.
 
-        `arguments`: one microbatch of what it takes.
+        `arguments`: one microbatch of what it takes; gradients of those that want one are compared.
         """
         with evaluating([layer]):
             whole = _run(layer, arguments, weights=None)
@@ -203,7 +203,7 @@ class GroupTrial:
 
 def _run(layer: nn.Module, arguments: Sequence[torch.Tensor], *, weights: Tensors | None) -> _LayerAnswer:
     """Forward and backward, without leaving gradients behind; `weights`: tensors of the outputs' shapes."""
-    given = [each.detach().clone().requires_grad_(each.is_floating_point()) for each in arguments]
+    given = [each.detach().clone().requires_grad_(each.requires_grad) for each in arguments]
     named = [(path, parameter) for path, parameter in layer.named_parameters() if parameter.requires_grad]
     with torch.enable_grad():
         outputs = as_tuple(layer(*given))
@@ -220,7 +220,8 @@ def _run(layer: nn.Module, arguments: Sequence[torch.Tensor], *, weights: Tensor
             grads = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
     count = len(leaves) - len(named)
     own = {path: grad for (path, _), grad in zip(named, grads[count:], strict=True)}
-    return _LayerAnswer(tuple(tensor.detach() for tensor in outputs), list(grads[:count]), own)
+    kept = tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in outputs)
+    return _LayerAnswer(kept, list(grads[:count]), own)
 
 
 def _find_difference(whole: _LayerAnswer, mine: _LayerAnswer, *, parts: Mapping[str, GroupPart]) -> str:
@@ -267,10 +268,13 @@ def _largest(tensors: Any) -> float:
 
 
 def stand_ins(likes: Tensors, *, device: torch.device, seed: int = 1) -> Tensors:
-    """Tensors that a layer can be tried on: noise, and ones for whole numbers, which index whatever is there."""
+    """Tensors that a layer can be tried on: noise, and ones for whole numbers, which index whatever is there.
+
+    They want a gradient where those of `likes` do.
+    """
     noise = torch.Generator().manual_seed(seed)
     return tuple(
-        torch.randn(like.shape, generator=noise).to(device, like.dtype)
+        torch.randn(like.shape, generator=noise).to(device, like.dtype).requires_grad_(like.requires_grad)
         if like.is_floating_point()
         else torch.ones(like.shape, dtype=like.dtype, device=device)
         for like in likes

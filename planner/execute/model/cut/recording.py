@@ -114,6 +114,12 @@ class ForwardRecording:
         return {path for step in self.steps for path in step.writes}
 
 
+def _version_of(arguments: Any) -> int | None:
+    """What grows with every change in place of the first argument; `float()` of a float32 tensor gives it unchanged."""
+    first = arguments[0][0] if arguments[0] else None
+    return first._version if isinstance(first, torch.Tensor) and not first.is_inference() else None
+
+
 def _first_of(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """A tensor that changed because another did that shares its memory."""
     return tensor
@@ -271,6 +277,7 @@ class _Notes:
         given = change_leaves(_with_markers(function, arguments), self.ref)
         if any(isinstance(leaf, torch.Generator) for leaf in leaves_of(given)):
             raise ValueError(f"{name} draws from a torch.Generator of its own, which processes cannot share")
+        version = _version_of(arguments)
         result = run()
         step = RecordedCall(call=function, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
         if name in _READS:
@@ -284,7 +291,7 @@ class _Notes:
         elif name == "requires_grad_":
             raise ValueError("an intermediate tensor is made to require a gradient (requires_grad_)")
         elif found := tensors_of(result):
-            if arguments[0] and found[0] is arguments[0][0] and step.takes:
+            if arguments[0] and found[0] is arguments[0][0] and step.takes and version != _version_of(arguments):
                 self._changed(found[0], step)
             else:
                 self.steps.append(replace(step, gives=tuple(self.new(tensor) for tensor in found)))

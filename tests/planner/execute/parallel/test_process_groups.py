@@ -51,6 +51,7 @@ TWO = {
     "skip edges": drawn("0+1 0 0+1 1", cut=(1, 2, 1, 1), num_microbatches=2, model="wide_skipping", edges=SKIPS),
     "GPT, queries, keys and values in one, tied": drawn("0+1", cut=(4,), num_microbatches=2, model="wide_gpt"),
     "torch's encoder layers": drawn("0+1 1", cut=(3, 1), num_microbatches=2, model="encoder"),
+    "a table that wants no gradient": drawn("0+1 0+1", cut=(2, 1), num_microbatches=2, model="wide_scaled"),
     "a norm on a part of the sequence": drawn("0+1", cut=(3,), num_microbatches=2, model="sequence"),
     "bfloat16, gradients in float32": drawn(
         "0+1", cut=(2,), num_microbatches=2, model="wide_bfloat16", dtype="bfloat16"

@@ -61,10 +61,11 @@ def test_layers_compute_what_the_model_computes(answers: Any, model: str, mode: 
 
 
 def test_a_decoder_is_a_chain_of_its_blocks(answers: Any):
-    """Tests that masks are made anew where they are taken, and what the first block makes is handed on."""
+    """Tests that masks and angles are made anew where they are taken, and what the first block makes is handed on."""
     found = answers["decoder trained"]
     assert found["layers"] == ["words", "blocks.0", "blocks.1", "blocks.2", "norm"]
     assert found["inputs"]["blocks.2"] == ["", "blocks.1"]
+    assert found["handed"] == {"words": 1, "blocks.0": 2, "blocks.1": 2, "blocks.2": 1, "norm": 1}  # two: with a bias
     assert answers["named_decoder trained"]["layers"] == found["layers"]
     assert answers["named_decoder trained"]["inputs"]["norm"] == ["blocks.2"]
     assert found["tied"] == [["words:words.weight", "norm:head.weight"]]
