@@ -145,24 +145,26 @@ def _run(what: str, calls: Sequence[Callable[[], Any]], folder: Path) -> None:
 
 def compare(name: str, losses: Path, weights: Path) -> dict[str, Any]:
     """Train the uncut model in this process, as people do, and compare."""
-    from planner.execute.model.weight_files import WeightFiles
-
     torch.set_num_threads(1)
     module, told = train_uncut(name)
     found = [json.loads(line)["losses"] for line in losses.read_text().splitlines()]
-    with WeightFiles(weights) as files:
-        state = module.state_dict()
-        differences = [
-            float((files.read([key], shape=value.shape, layer="") - value).abs().max())
-            for key, value in state.items()
-            if value.numel()
-        ]
+    saved, pairs = read_state(module, weights), zip(told, found, strict=True)
     return {
-        "loss_difference": max(
-            abs(a - b) for one, other in zip(told, found, strict=True) for a, b in zip(one, other, strict=True)
+        "loss_difference": max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True)),
+        "weight_difference": max(
+            float((saved[key] - value).abs().max()) for key, value in module.state_dict().items() if value.numel()
         ),
-        "weight_difference": max(differences),
     }
+
+
+def read_state(module: Any, weights: Path) -> dict[str, torch.Tensor]:
+    """What was saved, as a model's user reads it: by transformers where it is one of its models."""
+    from planner.execute.model.weight_files import WeightFiles
+
+    if (weights / "config.json").exists():
+        return dict(type(module).from_pretrained(weights).state_dict())
+    with WeightFiles(weights) as files:
+        return {key: files.read([key], shape=value.shape, layer="") for key, value in module.state_dict().items()}
 
 
 def train_uncut(name: str) -> tuple[torch.nn.Module, list[list[float]]]:
