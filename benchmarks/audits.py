@@ -210,7 +210,7 @@ def read_mixtures() -> Iterator[Variant]:
             }
         gpu = row["system"].removeprefix("DGX-")
         yield Variant(
-            group=gpu,
+            group=f"{gpu}, {row['precision']}".replace("BF16", "bf16"),
             release=row["release"],
             model=row["model"],
             gpu=gpu.lower(),
@@ -330,7 +330,7 @@ def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
 def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
     table = Table(
         preface=["## Models with experts", ""],
-        header=("GPU", "rows", "measured / predicted", "error with that factor", "worst"),
+        header=("GPU, precision", "rows", "measured / predicted", "error with that factor", "worst"),
         output=output,
     )
     errors: list[float] = []
