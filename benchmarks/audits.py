@@ -38,6 +38,7 @@ B200_MODELS: dict[str, dict[str, Value]] = {
         "swiglu": True,
         "vocab_size": "128256",
         "position_embedding_type": "rope",
+        "untie_embeddings_and_output_weights": True,
     }
     for name, hidden, heads, groups, inner in (
         ("llama3_70b", "8192", "64", "8", "28672"),

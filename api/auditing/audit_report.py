@@ -23,9 +23,8 @@ _DENSE_ERRORS = {
     ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
     ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
 }
-"""Of dense models by docs/benchmarks/measured_iterations.md, of B200 by docs/benchmarks/audits.md, by GPU and precision:
-rows, measured over estimated time on the median, and the error in percent once that factor is counted, on the median
-and at worst."""
+"""Of dense models by GPU and precision, as in docs/tables/estimate-errors.json: rows, measured over estimated time on the
+median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
     ("h100_sxm", "bf16"): (4, 1.86, 1.4, 2),
@@ -39,7 +38,7 @@ _EXPERT_ERRORS = {
     ("gb300", "bf16"): (4, 1.89, 0.4, 1),
     ("gb300", "fp8_block"): (24, 1.28, 4.0, 21),
 }
-"""The same of models with experts, by docs/benchmarks/audits.md."""
+"""The same of models with experts."""
 
 _PRECISIONS = {"bf16": "bf16", "fp8": "FP8", "fp8_block": "MXFP8", "nvfp4": "NVFP4"}
 """As pages name them."""

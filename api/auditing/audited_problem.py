@@ -125,10 +125,12 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
         )
     )
     costs = _StateCosts(run, sheet)
-    layers = tuple(
+    layers = [
         costs.layer(layer.as_one_device(layer.costs[0]), block=number - 1)
         for number, layer in enumerate(profile.layers)
-    )
+    ]
+    if run.shape.is_tied and run.pipeline == 1:
+        layers[-1] = _without_state(layers[-1])
     return _with_layers(profile, layers, predicting=run.predicting), figures, rates.origin
 
 
@@ -161,6 +163,14 @@ def _recomputing(layer: Layer) -> Layer:
         weight_stash_bytes=min(layer.weight_stash_bytes, layer.checkpoint_bytes),
         workspace_bytes=layer.workspace_bytes + layer.stash_bytes - layer.checkpoint_bytes,
     )
+
+
+def _without_state(layer: Layer) -> Layer:
+    """The layer with weights that another layer of the same device holds and steps."""
+    cost = layer.costs[0]
+    both_ns = cost.input_grad_ns + cost.weight_grad_ns
+    cost = replace(cost, input_grad_ns=both_ns, weight_grad_ns=0, optimizer_ns=0)
+    return replace(layer, costs=(cost,), parameter_bytes=0, gradient_bytes=None, optimizer_bytes=None, state_bytes=0)
 
 
 class _StateCosts:

@@ -100,7 +100,7 @@ IRRELEVANT = (
     "start_weight_decay", "straggler_*", "strict_*", "swin_*", "tee", "te_rng_tracker", "tensorboard_*",
     "test_data_path", "test_mode", "tiktoken_*", "timing_*", "titles_data_path", "tokenizer_*", "train_data_path",
     "train_iters", "train_samples", "train_sync*", "transformer_impl", "trust_remote_code",
-    "untie_embeddings_and_output_weights", "use_checkpoint_*", "use_cpu_initialization", "use_dist_ckpt", "use_gloo*",
+    "untie_embeddings_and_output_weights", "share_embeddings_and_output_weights", "use_checkpoint_*", "use_cpu_initialization", "use_dist_ckpt", "use_gloo*",
     "use_legacy*", "use_mcore_models", "use_mp_args*", "use_mup", "use_nsys*", "use_one_sent*", "use_persistent*",
     "use_pytorch_profiler", "use_rope_scaling", "use_rotary_position_embeddings", "use_te", "use_te_*",
     "use_tp_pp_dp_mapping", "use_tokenizer_model*", "use_transformer_engine_op_fuser", "valid_data_path",

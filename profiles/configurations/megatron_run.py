@@ -358,6 +358,7 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         inner=inner,
         vocabulary=_vocabulary(take),
         is_gated=is_gated,
+        is_tied=not take.switch("untie_embeddings_and_output_weights"),
         latent=_latent(take),
         mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
     )
