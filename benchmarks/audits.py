@@ -116,7 +116,7 @@ def read_variants() -> Iterator[Variant]:
                 "tensor_model_parallel_size": row["tensor parallelism"],
                 "pipeline_model_parallel_size": row["pipeline parallelism"],
                 "world_size": row["# GPUs"],
-                "bf16": True,
+                "fp16": True,
                 "grad_reduce_in_bf16": True,
                 "recompute_granularity": "full",
                 "recompute_method": "uniform",

@@ -23,8 +23,8 @@ _DENSE_ERRORS = {
     ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
     ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
 }
-"""Of dense models by GPU and precision, as in docs/tables/estimate-errors.json: rows, measured over estimated time on the
-median, and the error in percent once that factor is counted, on the median and at worst."""
+"""Of dense models by GPU and precision, as in docs/tables/estimate-errors.json: rows, measured over estimated time on
+the median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
     ("h100_sxm", "bf16"): (4, 1.86, 1.4, 2),

@@ -12,6 +12,7 @@ import yaml
 from profiles.configurations.flag_meanings import ALIASES
 from profiles.configurations.megatron_trainers import TrainerArguments, is_verl, of_mapping, other_files, swift, verl
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
+from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
 
@@ -117,7 +118,7 @@ def _read_mapping(
         mapping, files = trainer.values, [_expanded(file, given) for file in trainer.elsewhere]
     else:
         files = other_files(mapping)
-        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
+        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else of_neox(mapping) if is_neox(mapping) else mapping
     leaves = _flat(mapping, source=source, given=given)
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(

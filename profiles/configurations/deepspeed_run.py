@@ -41,7 +41,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 
 METHODS = "uniform, parameters, type:REGEX"
 
-_BLOCK_NAMES = "transformerlayer paralleltransformerlayerpipe transformerblock decoderlayer layer block"
+_NAMES = {
+    "E": ("embeddingpipe",),
+    "t": ("transformerlayer", "paralleltransformerlayerpipe", "transformerblock", "decoderlayer", "layer", "block"),
+    "L": ("lmheadpipe",),
+}
+"""Of the classes of layers, in small letters; a tied head is another embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     sequence = asked.sequence or own_sequence or DEFAULT_SEQUENCE
     if asked.sequence is None:
         notes.assumed.append(f"tokens of a sample = {sequence}")
-    cut = _cut(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
+    cut = cut_layers(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
@@ -113,7 +118,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
         global_batch=batch,
         sequence=sequence,
         recompute=Recomputation() if _count(pipe, "activation_checkpoint_interval") else None,
-        shards="optimizer" if zero else "nothing",
+        shards="optimizer" if zero or _is_on(document, "bf16") else "nothing",  # by BF16_Optimizer, whatever the stage
         gradient_bytes=2,
         notes=notes,
     )
@@ -234,8 +239,8 @@ def _method(pipe: Any, notes: ReadingNotes) -> str:
     return str(named)
 
 
-def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> tuple[str, ...]:
-    """As PipelineModule does it."""
+def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> tuple[str, ...]:
+    """As PipelineModule does it; what it would refuse is noted, and other methods raise ValueError."""
     letters = "E" + "t" * shape.blocks + "L"
     if count > len(letters):
         notes.refusals.append(f"{count} stages are more than {len(letters)} layers; use fewer")
@@ -252,9 +257,12 @@ def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> 
             raise ValueError(
                 f"partition method {method[:40]!r}: is not a regular expression behind type:; correct it"
             ) from None
-        if not any(pattern.search(name) for name in _BLOCK_NAMES.split()):
+        found = {letter for letter, names in _NAMES.items() if any(map(pattern.search, names))}
+        if "t" not in found:
             notes.assumed.append(f"{method[:40]} matches the blocks and nothing else")
-        sizes = balanced_sizes([int(letter == "t") for letter in letters], count)
+            found = {"t"}
+        found |= {"L"} if shape.is_tied and "E" in found else set()
+        sizes = balanced_sizes([int(letter in found) for letter in letters], count)
     else:
         raise ValueError(f"partition method {method[:40]!r}: is not known; give one of {METHODS}")
     ends = [sum(sizes[: number + 1]) for number in range(count)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
+from profiles.configurations.deepspeed_run import cut_layers
 from profiles.configurations.flag_meanings import REFUSED, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
@@ -223,7 +224,8 @@ def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
         )
     if stage == 2:
         return "gradients"
-    return "optimizer" if stage or take.switch("use_distributed_optimizer") else "nothing"
+    is_sharded = take.switch("deepspeed") and take.switch("bf16")  # by DeepSpeed's BF16_Optimizer, whatever the stage
+    return "optimizer" if stage or is_sharded or take.switch("use_distributed_optimizer") else "nothing"
 
 
 def _require_known(read: ReadArguments, take: Taking) -> None:
@@ -655,6 +657,9 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         if not found and "" in stages:
             raise ValueError(f"the layout's stage {stages.index('')} is empty; give every stage a layer")
         return () if found else tuple(stages)
+    if take.switch("deepspeed") and not (each or chunks):
+        method = (take.text("pp_partition_method") or "type:transformer").strip("'\"")
+        return cut_layers(shape, count=ranks, method=method, notes=take.notes)
     try:
         if each:
             chunks = _chunks(shape.blocks + sum(counts), ranks=ranks, each=each)

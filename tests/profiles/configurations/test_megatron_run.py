@@ -84,6 +84,20 @@ def test_attention_is_fused_or_not(flags: str, is_fused: bool) -> None:
     assert (run.fused_attention, run.notes.unknown, run.notes.not_counted) == (is_fused, [], [])
 
 
+def test_megatron_deepspeed_cuts_by_kinds_of_layers() -> None:
+    """Tests that its engine balances what a method names, whatever divides, and shards the optimizer's state in bf16.
+
+    BLOOM was trained so: an embedding, 70 blocks and a tied head on 12 ranks are six of them each.
+    """
+    sizes = "--num-layers 70 --hidden-size 14336 --num-attention-heads 112 --pad-vocab-size-to 250880"
+    start = f"python pretrain_gpt.py {sizes} --pipeline-model-parallel-size 12 --deepspeed --zero-stage 0"
+    run = run_of(f"{start} --bf16 --pp-partition-method 'type:transformer|embedding'")
+    assert run.stages == ("Ettttt", *["tttttt"] * 10, "tttttL")
+    assert (run.shape.vocabulary, run.shards, run.notes.unknown, run.notes.refusals) == (250880, "optimizer", [], [])
+    run = run_of(f"{start} --fp16")
+    assert ([stage.count("t") for stage in run.stages], run.shards) == ([6] * 10 + [5, 5], "nothing")
+
+
 def test_experts_of_megatron_deepspeed() -> None:
     """Tests that its own defaults count: one expert is a dense model, one chosen, experts in every second block."""
     plain = as_script(FLAGS)

@@ -96,7 +96,7 @@ def test_windows_of_all_blocks():
         read(model_type="gemma2", sliding_window=128)
 
 
-# Kind; blocks, hidden, heads, those of keys, inner, vocabulary; more; millions of parameters that transformers 5.23 counts.
+# Kind; blocks, hidden, heads, those of keys, inner, vocabulary; more; million parameters by transformers 5.23.
 PUBLISHED = [
     ("llama", (16, 2048, 32, 8, 8192, 128256), {"head_dim": 64, "tie_word_embeddings": True}, 1235.81),
     ("mistral", (40, 5120, 32, 8, 14336, 131072), {"head_dim": 128}, 12247.78),
