@@ -59,8 +59,11 @@ _MIXED: Mapping[str, Dtype] = {
 _BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
 """Of attention; whether scores stay inside a kernel."""
 _FLASH = ("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder")
-_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
-"""Scripts that train something else than a decoder."""
+_OTHER_PROGRAM = re.compile(
+    r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate)"
+    r"(?=[_.])[^/]*$"
+)
+"""Scripts that train something else than a decoder, or nothing."""
 
 
 class Taking:
@@ -199,9 +202,11 @@ def _own(read: ReadArguments, notes: ReadingNotes) -> dict[str, Value]:
 
 def _stated_model(read: ReadArguments) -> str | None:
     """The model that a trainer's configuration names; raises ValueError for one that is not known."""
-    if read.trainer is None or not read.trainer.model or read.values.get("num_layers", False) is not False:
+    if read.trainer is None or not read.trainer.model:
         return None
     if (name := known_name(read.trainer.model)) is None:
+        if read.values.get("num_layers", False) is not False:
+            return None
         raise ValueError(f"model {read.trainer.model[:60]}: its sizes are not known; give its config.json as --model")
     return name
 

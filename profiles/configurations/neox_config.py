@@ -15,12 +15,12 @@ _GATED = ("geglu", "reglu", "swiglu", "bilinear", "glu")
 
 def is_neox(mapping: Mapping[str, Any]) -> bool:
     """Whether a document counts the stages of a pipeline as GPT-NeoX does."""
-    return any(name.replace("-", "_") == "pipe_parallel_size" for name in mapping)
+    return bool({"pipe_parallel_size", "pipe-parallel-size"} & mapping.keys())
 
 
 def of_neox(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """What it says of model, degrees and batch; raises ValueError for mixers that are no attention of all tokens."""
-    said = {name.replace("-", "_"): value for name, value in mapping.items()}
+    said = {str(name).replace("-", "_"): value for name, value in mapping.items()}
     sections = {name: value for name in _SECTIONS if isinstance(value := said.get(name), dict)}
     kinds = set(re.findall("[a-z]+", str(said.get("attention_config")).lower())) - {"all", "none"}
     if unread := kinds - {"global", "flash"}:

@@ -44,6 +44,8 @@ NOT_COUNTED = (
 """Those that change times or bytes, which estimates do not follow."""
 
 
+_WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
+
 UNREAD = "_unread"
 """The entry of a document for what of a recipe was not read."""
 
@@ -116,6 +118,8 @@ def read_torchtitan(
     )
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
     data, shards = _data(fields, notes, within=tensor * context * pipeline, devices=devices)
+    if pipeline == 1 and shards != "nothing":
+        raise ValueError(f"parallelism.data_parallel_shard_degree: {_WITHOUT_PIPELINE}; give --pp")
     expert = fields.count("parallelism.expert_parallel_degree", 1)
     stated = [fields.number(f"training.{name}", least=1) for name in ("seq_len", "max_context_length")]
     tokens = sequence or stated[0] or stated[1]
@@ -128,7 +132,7 @@ def read_torchtitan(
     if int(tokens) % parts:
         notes.refusals.append(f"training.seq_len = {tokens} is not a multiple of {parts}, its parts by tp and cp")
     micro, count = _microbatches(fields, notes, sequence=int(tokens), data=data)
-    order, has_several = _order(fields)
+    order, has_several = _order(fields, ranks=pipeline)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
     if has_several and order == "1F1B" and count % pipeline:
         notes.refusals.append(
@@ -227,7 +231,7 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
     return micro, max(1, per_rank // micro)
 
 
-def _order(fields: _Fields) -> tuple[Order, bool]:
+def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
     name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
     if fields.get("parallelism.pipeline_parallel_schedule_csv"):
         raise ValueError(
@@ -238,7 +242,7 @@ def _order(fields: _Fields) -> tuple[Order, bool]:
             f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
             "Interleaved1F1B, ZBVZeroBubble"
         )
-    return ORDERS[name.lower()]
+    return ORDERS[name.lower()] if ranks > 1 else ("1F1B", False)
 
 
 def _stages(
