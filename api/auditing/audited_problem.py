@@ -189,7 +189,7 @@ class _StateCosts:
         sharers = self.run.experts or self.run.tensor
         parts = ((weights - experts, self.replicas, self.run.tensor), (experts, self.expert_replicas, sharers))
         shards = self.run.shards
-        own = sum(-(-held // count) for held, count, _ in parts)
+        own = sum(-(-held // max(1, count // self.run.copies)) for held, count, _ in parts)
         optimizer = OPTIMIZER_BYTES * (weights if shards == "nothing" else own)
         gradients = GRADIENT_BYTES * (own if shards in ("gradients", "weights") else weights)
         step_ns = layer.costs[0].optimizer_ns * (own if shards != "nothing" else weights) // max(1, weights)
@@ -206,7 +206,7 @@ class _StateCosts:
         """A measured layer's state where replicas shard the optimizer's, with the exchange of its gradients."""
         weights = 0 if layer.frozen else layer.parameter_bytes // WEIGHT_BYTES
         held = layer.optimizer_bytes or 0
-        own = held if self.run.shards == "nothing" else -(-held // self.replicas)
+        own = held if self.run.shards == "nothing" else -(-held // max(1, self.replicas // self.run.copies))
         cost = layer.costs[0]
         step_ns = cost.optimizer_ns * own // held if held else cost.optimizer_ns
         step_ns += self._exchange_ns(weights, replicas=self.replicas, stride=self.run.tensor)

@@ -47,7 +47,7 @@ NOT_COUNTED = (
     "moe_layer_recompute", "moe_pad_expert*", "moe_paged_stash*", "moe_shared_expert_overlap",
     "moe_token_drop*", "mtp_use_repeated_layer", "mtp_detach_heads", "mtp_hsm", "nccl_ub",
     "no_gradient_accumulation_fusion", "no_overlap_p2p_communication", "no_*_fusion",
-    "num_distributed_optimizer_instances", "offload_*", "optimizer_cpu_offload", "optimizer_offload_fraction",
+    "offload_*", "optimizer_cpu_offload", "optimizer_offload_fraction",
     "overlap_cpu_optimizer_d2h_h2d", "overlap_dispatch_backward_with_experts_wgrad",
     "overlap_p2p_comm_warmup_flush", "overlap_param_gather_with_optimizer_step", "overlap_p2p_comm", "quant_recipe",
     "rampup_batch_size", "recompute_modules", "reuse_grad_buf_for_mxfp8_param_ag", "sft*", "step_batch_size_schedule",

@@ -163,6 +163,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
         shards=_shards(take),
+        copies=take.count("num_distributed_optimizer_instances", 1),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
         hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),

@@ -154,6 +154,7 @@ def read_torchtitan(
         sequence=int(tokens),
         recompute=_recomputation(fields, notes),
         shards=shards,
+        copies=fields.count("parallelism.data_parallel_replicate_degree", 1),
         gradient_bytes=4,
         notes=notes,
     )

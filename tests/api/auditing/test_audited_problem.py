@@ -37,3 +37,14 @@ def test_a_tied_head_is_held_once() -> None:
         states.append((layers[0].state_bytes, layers[-1].state_bytes))
     table = 18 * 32000 * 512
     assert states == [(table, 0), (table, table), (table, table)]
+
+
+def test_groups_of_replicas_shard_by_themselves() -> None:
+    """Tests that states are divided within a group where replicas are in several, as in HSDP."""
+    held = []
+    for instances in ("1", "2", "8"):
+        flags = {"world_size": "8", "num_distributed_optimizer_instances": instances, "use_distributed_optimizer": True}
+        run = read_megatron(ReadArguments(values={}, kind="options"), options=dict(flags), model="llama3-8b")
+        held.append(make_audited_problem(run, gpu="h100").problem.profile.layers[1].optimizer_bytes or 0)
+    assert held[1] == 2 * held[0]
+    assert held[2] == 8 * held[0]
