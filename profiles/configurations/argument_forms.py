@@ -244,6 +244,8 @@ def _named(values: Mapping[str, Value]) -> dict[str, Value]:
     """By the names that are read; a name and its alias are one, and the name itself counts."""
     aliased = {ALIASES[name]: value for name, value in values.items() if name in ALIASES}
     own = {name: value for name, value in values.items() if name not in ALIASES}
+    if values.get("num_key_value_heads", False) is not False:  # which needs no switch
+        aliased["group_query_attention"] = True
     return {**own, **{name: value for name, value in aliased.items() if own.get(name, False) is False}}
 
 

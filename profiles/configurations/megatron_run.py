@@ -352,7 +352,8 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         if not value and not (name == "num_layers" and take.text(_PATTERN)):
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
-    is_gated = take.switch("swiglu")
+    other = [take.text(name) or "" for name in ("activation_func_type", "glu_activation")]
+    is_gated = take.switch("swiglu") or any(name.endswith("glu") for name in other)
     inner = take.number("ffn_hidden_size") or (4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None

@@ -364,7 +364,7 @@ def _place(script: Script, words: str) -> None:
 def _first_word(text: str) -> str:
     """Up to the first blank outside of quotes and brackets."""
     match = re.match(
-        r"""(?:\$\(\(.*?\)\)|\$\([^)]*\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'])*""",
+        r"""(?:\$\(\(.*?\)\)|\$\([^)]*\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|`[^`]*`|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'])*""",
         text,
         re.DOTALL,
     )

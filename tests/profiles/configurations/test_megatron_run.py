@@ -98,6 +98,15 @@ def test_megatron_deepspeed_cuts_by_kinds_of_layers() -> None:
     assert ([stage.count("t") for stage in run.stages], run.shards) == ([6] * 10 + [5, 5], "nothing")
 
 
+def test_groups_and_gates_by_other_names() -> None:
+    """Tests that Megatron-DeepSpeed's and BigScience's flags say that heads share keys and that parts are gated."""
+    plain = as_script(FLAGS)
+    shape = run_of(f"{plain} --num-key-value-heads 4 --glu-activation geglu").shape
+    assert (shape.key_value_heads, shape.is_gated) == (4, True)
+    shape = run_of(f"{plain} --num-query-groups 4 --activation-func-type gelu").shape
+    assert (shape.key_value_heads, shape.is_gated) == (16, False)
+
+
 def test_experts_of_megatron_deepspeed() -> None:
     """Tests that its own defaults count: one expert is a dense model, one chosen, experts in every second block."""
     plain = as_script(FLAGS)
