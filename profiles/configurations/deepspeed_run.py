@@ -11,25 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
 from profiles.estimates.model_shapes import ModelShape
-
-IRRELEVANT = (
-    "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown", "dump_state",
-    "tensorboard", "wandb", "csv_monitor", "comet", "flops_profiler", "monitor_config", "prescale_gradients",
-    "memory_breakdown", "checkpoint", "data_types", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
-    "elasticity", "seed", "comms_logger", "gradient_predivide_factor", "sparse_gradients", "dataloader_drop_last",
-    "autotuning", "train_iters",
-    "comms_config",
-)  # fmt: skip
-"""Sections that have nothing to do with where layers stand."""
-
-NOT_COUNTED = (
-    "fp16", "amp", "communication_data_type", "activation_checkpointing", "compression_training", "data_efficiency",
-    "sparse_attention", "aio", "hybrid_engine", "torch_autocast", "compile",
-)  # fmt: skip
-"""Those that change times or bytes, which estimates do not follow."""
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "pipeline": ("stages", "partition", "partition_method", "activation_checkpoint_interval"),
@@ -320,7 +305,7 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
     for name, value in document.items():
         if (
             name in read
-            or name in IRRELEVANT
+            or meaning_of(name, "deepspeed") == "irrelevant"
             or name.startswith("_")
             or (isinstance(value, Mapping) and value.get("enabled") is False)
         ):
@@ -329,7 +314,7 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
             if not isinstance(value, Mapping):
                 raise ValueError(f"{name} = {str(value)[:60]}: is not a section; write an object")
             notes.not_counted += [f"{name}.{key}" for key in value if key not in SECTIONS[name]]
-        elif name in NOT_COUNTED:
+        elif meaning_of(name, "deepspeed") == "not counted":
             notes.not_counted.append(name)
         else:
             notes.unknown.append(f"{name} = {str(value)[:60]}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
@@ -22,27 +23,6 @@ ORDERS: Mapping[str, tuple[Order, bool]] = {
 
 MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3"}
 """The beginning of our names for its models."""
-
-IRRELEVANT = (
-    "job", "profiling", "metrics", "optimizer", "lr_scheduler", "checkpoint", "comm", "debug", "experimental",
-    "validation", "fault_tolerance", "memory_estimation", "model.hf_assets_path", "model.tokenizer_path",
-    "model.print_after_conversion", "training.dataset", "training.dataset_path", "training.max_norm", "training.steps",
-    "training.gc_freq", "training.gc_debug", "training.seed", "training.deterministic", "dataloader", "hf_assets_path",
-    "tokenizer", "model.converters_path", "model_registry", "dump_folder", "loss", "profiler",
-    "training.disable_cuda_graphs", "validator",
-)  # fmt: skip
-"""Sections and fields that have nothing to do with where layers stand."""
-
-NOT_COUNTED = (
-    "compile", "parallelism.enable_async_tensor_parallel", "parallelism.fsdp_reshard_after_forward",
-    "parallelism.enable_fsdp_symm_mem", "parallelism.enable_sequence_parallel", "parallelism.spmd_backend",
-    "parallelism.context_parallel_load_balancer", "parallelism.context_parallel_rotate_method",
-    "parallelism.context_parallel_ptrr_mask_key", "training.enable_cpu_offload", "training.mixed_precision_param",
-    "training.mixed_precision_reduce", "training.dtype", "quantize", "float8", "mx", "model.converters",
-    "activation_checkpoint", "parallelism.expert_tensor_parallel_degree", "parallelism.disable_loss_parallel",
-)  # fmt: skip
-"""Those that change times or bytes, which estimates do not follow."""
-
 
 _WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
 
@@ -316,13 +296,14 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
     notes.note_optimizer(str(fields.get("optimizer.name", "")))
     for text in fields.get(UNREAD, []):
         is_model = text.startswith("model_spec = ") and "converters" not in text
-        if not is_model and text.partition(" = ")[0].partition(".")[0] not in IRRELEVANT:
+        if not is_model and meaning_of(text.partition(" = ")[0].partition(".")[0], "torchtitan") != "irrelevant":
             notes.unknown.append(text)
     for name, value in fields.values.items():
         if name in fields.taken or value in (None, False, "", [], "none") or name.endswith(CLASS):
             continue
-        degrees_given = {name, *(name[:place] for place, char in enumerate(name) if char == ".")}
-        if degrees_given & set(NOT_COUNTED):
+        sections = [name, *(name[:place] for place, char in enumerate(name) if char == ".")]
+        meanings = {meaning_of(each, "torchtitan") for each in sections}
+        if "not counted" in meanings:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
-        elif not degrees_given & set(IRRELEVANT):
+        elif "irrelevant" not in meanings:
             notes.unknown.append(f"{name} = {str(value)[:60]}")
