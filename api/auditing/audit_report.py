@@ -13,31 +13,21 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 _DENSE_ERRORS = {
-    ("a100_sxm", "bf16"): (109, 1.11, 6.2, 47),
-    ("h100_sxm", "fp8"): (7, 1.19, 2.7, 15),
-    ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
-    ("gb200", "fp8"): (9, 1.18, 7.9, 15),
-    ("gb200", "fp8_block"): (9, 1.18, 1.4, 3),
-    ("gb200", "nvfp4"): (9, 1.05, 5.6, 10),
-    ("gb300", "fp8"): (9, 1.13, 6.1, 12),
-    ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
-    ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
-}
+    ("a100_sxm", "bf16"): (109, 1.11, 6.2, 47), ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
+    ("h100_sxm", "fp8"): (7, 1.19, 2.7, 15), ("gb200", "fp8"): (9, 1.18, 7.9, 15), ("gb300", "fp8"): (9, 1.13, 6.1, 12),
+    ("gb200", "fp8_block"): (9, 1.18, 1.4, 3), ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
+    ("gb200", "nvfp4"): (9, 1.05, 5.6, 10), ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
+}  # fmt: skip
 """Of dense models by GPU and precision, as in docs/tables/estimate-errors.json: rows, measured over estimated time on
 the median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
-    ("h100_sxm", "bf16"): (4, 1.86, 1.4, 2),
-    ("h100_sxm", "fp8"): (9, 1.64, 27.7, 44),
-    ("b200_sxm", "bf16"): (4, 1.21, 2.6, 19),
-    ("b200_sxm", "fp8_block"): (10, 1.19, 4.3, 54),
-    ("b300_sxm", "bf16"): (4, 1.55, 0.7, 37),
-    ("b300_sxm", "fp8_block"): (15, 1.28, 5.3, 50),
-    ("gb200", "bf16"): (4, 2.05, 0.6, 5),
-    ("gb200", "fp8_block"): (23, 1.29, 2.9, 25),
-    ("gb300", "bf16"): (4, 1.89, 0.4, 1),
-    ("gb300", "fp8_block"): (24, 1.28, 4.0, 21),
-}
+    ("h100_sxm", "bf16"): (4, 1.86, 1.4, 2), ("h100_sxm", "fp8"): (9, 1.64, 27.7, 44),
+    ("b200_sxm", "bf16"): (4, 1.21, 2.6, 19), ("b200_sxm", "fp8_block"): (10, 1.19, 4.3, 54),
+    ("b300_sxm", "bf16"): (4, 1.55, 0.7, 37), ("b300_sxm", "fp8_block"): (15, 1.28, 5.3, 50),
+    ("gb200", "bf16"): (4, 2.05, 0.6, 5), ("gb200", "fp8_block"): (23, 1.29, 2.9, 25),
+    ("gb300", "bf16"): (4, 1.89, 0.4, 1), ("gb300", "fp8_block"): (24, 1.28, 4.0, 21),
+}  # fmt: skip
 """The same of models with experts."""
 
 _PRECISIONS = {"bf16": "bf16", "fp8": "FP8", "fp8_block": "MXFP8", "nvfp4": "NVFP4"}

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 _FIELDS = json.loads(Path(__file__).with_name("field_meanings.json").read_text(encoding="utf-8"))
-"""By program, a star standing for anything. Not counted: what changes times or bytes, which estimates do not follow, or
+"""By program, a star standing for anything. Not counted: what changes times or bytes, which no estimate follows, or
 only turns off what a program overlaps by itself. Irrelevant: data, learning rate, checkpoints, logs, launchers, and what
 costs so little that no estimate shows it."""
 
@@ -19,6 +19,9 @@ ALIASES: dict[str, str] = _FIELDS["aliases"]
 REFUSED = {
     "decoder_num_layers": "an encoder beside a decoder is not read",
     "decoder_seq_length": "an encoder beside a decoder is not read",
+    "mrope_section": "an encoder of pictures beside a decoder is not read",
+    "language_model_type": "an encoder of pictures beside a decoder is not read",
+    "crossattn_emb_size": "blocks that attend to other sequences are not read",
     "bert_no_binary_head": "an encoder without a decoder is not read",
     "fsdp": "weights are sharded among replicas (FSDP), of which there are no estimates here",
     "moe_latent_size": "experts that are narrower than the stream of tokens are not read",

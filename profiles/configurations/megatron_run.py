@@ -354,7 +354,7 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     other = [take.text(name) or "" for name in ("activation_func_type", "glu_activation")]
     is_gated = take.switch("swiglu") or any(name.endswith("glu") for name in other)
-    inner = take.number("ffn_hidden_size") or (4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden)
+    inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_gated)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None
     shape = ModelShape(
@@ -372,6 +372,16 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
     )
     return shape, None
+
+
+def _inner(take: Taking, hidden: int, *, is_gated: bool) -> int:
+    """Megatron's own width of a feed-forward part; FlagScale has a factor and a step beside."""
+    step, factor = take.number("multiple_of"), take.text("hidden_dim_multiplier") or "1"
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", factor):
+        raise ValueError(f"--hidden-dim-multiplier {factor[:60]}: is not a number; give one")
+    if step and is_gated:
+        return -(-int(int(4 * hidden * 2 / 3) * float(factor)) // step) * step
+    return 4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden
 
 
 def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:

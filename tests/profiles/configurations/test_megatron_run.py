@@ -107,6 +107,16 @@ def test_groups_and_gates_by_other_names() -> None:
     assert (shape.key_value_heads, shape.is_gated) == (16, False)
 
 
+def test_widths_by_a_factor_and_a_step() -> None:
+    """Tests that FlagScale's factor and step make the width of a gated part: Aquila's 34B is 24576 wide."""
+    sizes = "python pretrain_gpt.py --num-layers 4 --hidden-size 6144 --num-attention-heads 48 --multiple-of 4096"
+    assert run_of(f"{sizes} --swiglu --hidden-dim-multiplier 1.3").shape.inner == 24576
+    assert run_of(f"{sizes} --hidden-dim-multiplier 1.3").shape.inner == 24576
+    assert run_of(f"{sizes} --swiglu").shape.inner == 16384
+    with pytest.raises(ValueError, match="--hidden-dim-multiplier x: is not a number"):
+        run_of(f"{sizes} --hidden-dim-multiplier x")
+
+
 def test_experts_of_megatron_deepspeed() -> None:
     """Tests that its own defaults count: one expert is a dense model, one chosen, experts in every second block."""
     plain = as_script(FLAGS)
@@ -225,6 +235,8 @@ def test_what_a_launcher_is_told_is_no_flag() -> None:
         ("python text_generation_ptq.py --num-layers 4", "trains no decoder alone"),
         ("python train.py --actor-num-nodes 1 --rollout-batch-size 32", "--rollout-batch-size: slime's iterations"),
         ("python run.py --decoder-num-layers 4", "an encoder beside a decoder"),
+        ("python run.py --position-embedding-type mrope --mrope-section 16 24 24", "an encoder of pictures"),
+        ("python run.py --crossattn-emb-size 5120", "attend to other sequences"),
         ("python run.py --zero-stage 3", "--zero-stage 3: replicas that shard weights"),
         ("python run.py --ds-sequence-parallel-size 4", "devices that share sequences so"),
         ("python run.py --use-dualpipev", "two directions"),
