@@ -10,8 +10,8 @@ from pathlib import Path
 
 _FIELDS = json.loads(Path(__file__).with_name("field_meanings.json").read_text(encoding="utf-8"))
 """By program, a star standing for anything. Not counted: what changes times or bytes, which no estimate follows, or
-only turns off what a program overlaps by itself. Irrelevant: data, learning rate, checkpoints, logs, launchers, and what
-costs so little that no estimate shows it."""
+only turns off what a program overlaps by itself. Irrelevant: data, learning rate, checkpoints, logs, launchers, and
+what costs so little that no estimate shows it."""
 
 ALIASES: dict[str, str] = _FIELDS["aliases"]
 """Other names of what is read of Megatron-LM's."""

@@ -58,7 +58,10 @@ _MIXED: Mapping[str, Dtype] = {
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
 _BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
 """Of attention; whether scores stay inside a kernel."""
-_FLASH = ("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder")
+_FLASH = (
+    *("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"),
+    "use_fused_sdpa",
+)
 _OTHER_PROGRAM = re.compile(
     r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate)"
     r"(?=[_.])[^/]*$"

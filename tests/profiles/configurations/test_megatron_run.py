@@ -75,6 +75,7 @@ def test_the_three_forms_tell_the_same_run() -> None:
         ("--transformer-impl transformer_engine", True),
         ("--deepspeed --deepspeed_config ds.json", False),
         ("--deepspeed --use-flash-attn-v2", True),
+        ("--deepspeed --use-fused-sdpa 1", True),
         ("--no-use-flash-attn --deepspeed", False),
     ],
 )
