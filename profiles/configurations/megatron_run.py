@@ -233,7 +233,8 @@ def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
         )
     if stage == 2:
         return "gradients"
-    is_sharded = take.switch("deepspeed") and take.switch("bf16")  # by DeepSpeed's BF16_Optimizer, whatever the stage
+    has_engine = take.switch("deepspeed") and not take.switch("no_pipeline_parallel")
+    is_sharded = has_engine and take.switch("bf16")  # by DeepSpeed's BF16_Optimizer, whatever the stage
     return "optimizer" if stage or is_sharded or take.switch("use_distributed_optimizer") else "nothing"
 
 
@@ -679,6 +680,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         return () if found else tuple(stages)
     if take.switch("deepspeed") and not (each or chunks):
         method = (take.text("pp_partition_method") or "type:transformer").strip("'\"")
+        take.notes.assumed.append("flags of a better plan are Megatron-LM's; DeepSpeed's engine cuts by a method alone")
         return cut_layers(shape, count=ranks, method=method, notes=take.notes)
     try:
         if each:

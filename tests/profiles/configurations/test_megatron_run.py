@@ -95,6 +95,8 @@ def test_megatron_deepspeed_cuts_by_kinds_of_layers() -> None:
     run = run_of(f"{start} --bf16 --pp-partition-method 'type:transformer|embedding'")
     assert run.stages == ("Ettttt", *["tttttt"] * 10, "tttttL")
     assert (run.shape.vocabulary, run.shards, run.notes.unknown, run.notes.refusals) == (250880, "optimizer", [], [])
+    assert any("DeepSpeed's engine cuts by a method alone" in each for each in run.notes.assumed)
+    assert run_of(f"{start} --bf16 --no-pipeline-parallel").shards == "nothing"
     run = run_of(f"{start} --fp16")
     assert ([stage.count("t") for stage in run.stages], run.shards) == ([6] * 10 + [5, 5], "nothing")
 
