@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.deepspeed_run import cut_layers
@@ -346,7 +346,7 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         if blocks == shape.blocks:
             return shape, sequence
         windows = shape.windows[:blocks]
-        return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
+        return replace(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
     if take.text("num_layers") is None and not take.text(_PATTERN):
         raise ValueError(
             f"the model is not stated{beside}; give --model NAME, or --num-layers, --hidden-size and so on"
@@ -410,7 +410,7 @@ def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
         state=take.count("linear_key_head_dim", 128),
         gates=2,
     )
-    return _with(
+    return replace(
         shape,
         blocks=len(pattern),
         windows=(),
@@ -418,10 +418,6 @@ def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
         mamba=mamba if "M" in pattern else None,
         delta=delta if "G" in pattern else None,
     )
-
-
-def _with(shape: ModelShape, **changes: Any) -> ModelShape:
-    return replace(shape, **changes)
 
 
 _SIZES = (
