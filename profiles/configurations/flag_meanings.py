@@ -21,6 +21,8 @@ REFUSED = {
     "decoder_seq_length": "an encoder beside a decoder is not read",
     "mrope_section": "an encoder of pictures beside a decoder is not read",
     "language_model_type": "an encoder of pictures beside a decoder is not read",
+    "model_provider": "encoders beside a decoder (MIMO) are not read",
+    "max_tokens_to_oom": "text is generated and nothing is trained",
     "crossattn_emb_size": "blocks that attend to other sequences are not read",
     "bert_no_binary_head": "an encoder without a decoder is not read",
     "fsdp": "weights are sharded among replicas (FSDP), of which there are no estimates here",

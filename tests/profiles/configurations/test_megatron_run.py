@@ -240,6 +240,8 @@ def test_what_a_launcher_is_told_is_no_flag() -> None:
         ("python run.py --decoder-num-layers 4", "an encoder beside a decoder"),
         ("python run.py --position-embedding-type mrope --mrope-section 16 24 24", "an encoder of pictures"),
         ("python run.py --crossattn-emb-size 5120", "attend to other sequences"),
+        ("python run.py --model-provider llava_vlm", "encoders beside a decoder"),
+        ("python run.py --max-tokens-to-oom 3600000", "text is generated"),
         ("python run.py --zero-stage 3", "--zero-stage 3: replicas that shard weights"),
         ("python run.py --ds-sequence-parallel-size 4", "devices that share sequences so"),
         ("python run.py --use-dualpipev", "two directions"),
