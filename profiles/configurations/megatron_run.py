@@ -455,8 +455,9 @@ def _vocabulary(take: Taking) -> int:
     if padded:
         return padded
     if not rows:
-        take.notes.assumed.append("vocab_size = 128000")
-        rows = 128_000
+        rows = 50_257 if take.text("tokenizer_type") == "GPT2BPETokenizer" else 128_000
+        take.notes.assumed.append(f"vocab_size = {rows}")
+    divisor *= take.count("tensor_model_parallel_size", 1)
     return -(-rows // divisor) * divisor
 
 

@@ -58,7 +58,7 @@ def test_the_three_forms_tell_the_same_run() -> None:
         assert run.stages == ("Ett", "tttt", "tttt", "ttL"), source
         assert (run.tensor, run.pipeline, run.data, run.chunks) == (2, 4, 2, 1)
         assert (run.micro_batch, run.global_batch, run.num_microbatches, run.sequence) == (2, 64, 16, 2048)
-        assert (run.shape.blocks, run.shape.hidden, run.shape.vocabulary) == (12, 1024, 50048)
+        assert (run.shape.blocks, run.shape.hidden, run.shape.vocabulary) == (12, 1024, 50176)
         assert not run.notes.refusals
         assert not run.notes.unknown
 
@@ -108,6 +108,14 @@ def test_groups_and_gates_by_other_names() -> None:
     assert (shape.key_value_heads, shape.is_gated) == (4, True)
     shape = run_of(f"{plain} --num-query-groups 4 --activation-func-type gelu").shape
     assert (shape.key_value_heads, shape.is_gated) == (16, False)
+
+
+def test_rows_of_the_vocabulary() -> None:
+    """Tests that GPT-2's tokenizer has its own rows, and that they are made divisible for all devices of a group."""
+    sizes = "python pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16"
+    run = run_of(f"{sizes} --tokenizer-type GPT2BPETokenizer --tensor-model-parallel-size 8")
+    assert run.shape.vocabulary == 51200
+    assert "vocab_size = 50257" in run.notes.assumed
 
 
 def test_widths_by_a_factor_and_a_step() -> None:
