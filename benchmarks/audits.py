@@ -38,6 +38,7 @@ B200_MODELS: dict[str, dict[str, Value]] = {
         "swiglu": True,
         "vocab_size": "128256",
         "position_embedding_type": "rope",
+        "untie_embeddings_and_output_weights": True,
     }
     for name, hidden, heads, groups, inner in (
         ("llama3_70b", "8192", "64", "8", "28672"),
@@ -115,7 +116,7 @@ def read_variants() -> Iterator[Variant]:
                 "tensor_model_parallel_size": row["tensor parallelism"],
                 "pipeline_model_parallel_size": row["pipeline parallelism"],
                 "world_size": row["# GPUs"],
-                "bf16": True,
+                "fp16": True,
                 "grad_reduce_in_bf16": True,
                 "recompute_granularity": "full",
                 "recompute_method": "uniform",
@@ -210,7 +211,7 @@ def read_mixtures() -> Iterator[Variant]:
             }
         gpu = row["system"].removeprefix("DGX-")
         yield Variant(
-            group=gpu,
+            group=f"{gpu}, {row['precision']}".replace("BF16", "bf16"),
             release=row["release"],
             model=row["model"],
             gpu=gpu.lower(),
@@ -330,7 +331,7 @@ def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
 def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
     table = Table(
         preface=["## Models with experts", ""],
-        header=("GPU", "rows", "measured / predicted", "error with that factor", "worst"),
+        header=("GPU, precision", "rows", "measured / predicted", "error with that factor", "worst"),
         output=output,
     )
     errors: list[float] = []

@@ -138,7 +138,7 @@ def read_bridge() -> Iterator[Trial]:
             model = "llama3-70b" if "70B" in row["model"] else "llama3-405b"
             degrees = f"t {tensor}, p {pipeline} x {chunks}, c {context}, b {row['micro batch']}"
             yield Trial(
-                group=f"Megatron-Bridge, {row['system'].removeprefix('DGX-')}",
+                group=f"Megatron-Bridge, {row['system'].removeprefix('DGX-')}, {row['precision']}",
                 label=f"{model}, {gpus} GPUs, {row['precision']}, {degrees}{', fully sharded' if sharded else ''}",
                 shape=find_shape(find_package(), model),
                 gpu=GPUS[row["system"]],

@@ -12,33 +12,32 @@ from planner.simulation.explain import DeviceTime
 from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
-ERRORS = {
-    "a100_sxm": (109, "bf16", 1.11, 6.2, 47),
-    "h100_sxm": (7, "FP8", 1.19, 2.7, 15),
-    "b200_sxm": (24, "bf16", 1.06, 3.7, 8),
-    "gb200": (27, "FP8, MXFP8 and NVFP4", 1.15, 4.0, 21),
-    "gb300": (27, "FP8, MXFP8 and NVFP4", 1.09, 7.1, 30),
-}
-"""Of dense models by docs/benchmarks/measured_iterations.md, of B200 by docs/benchmarks/audits.md: rows, types of
-numbers, measured over estimated time on the median, and the error in percent once that factor is counted, on the median
-and at worst."""
+_DENSE_ERRORS = {
+    ("a100_sxm", "bf16"): (109, 1.11, 6.2, 47), ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
+    ("h100_sxm", "fp8"): (7, 1.19, 2.7, 15), ("gb200", "fp8"): (9, 1.18, 7.9, 15), ("gb300", "fp8"): (9, 1.13, 6.1, 12),
+    ("gb200", "fp8_block"): (9, 1.18, 1.4, 3), ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
+    ("gb200", "nvfp4"): (9, 1.05, 5.6, 10), ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
+}  # fmt: skip
+"""Of dense models by GPU and precision, as in docs/tables/estimate-errors.json: rows, measured over estimated time on
+the median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
-    "h100_sxm": (13, "bf16 and FP8", 1.77, 6.4, 47),
-    "b200_sxm": (14, "bf16 and MXFP8", 1.19, 3.9, 54),
-    "b300_sxm": (19, "bf16 and MXFP8", 1.35, 10.6, 48),
-    "gb200": (27, "bf16 and MXFP8", 1.31, 3.6, 37),
-    "gb300": (28, "bf16 and MXFP8", 1.29, 5.6, 33),
-}
-"""The same of models with experts, by docs/benchmarks/audits.md."""
+    ("h100_sxm", "bf16"): (4, 1.86, 1.4, 2), ("h100_sxm", "fp8"): (9, 1.64, 27.7, 44),
+    ("b200_sxm", "bf16"): (4, 1.21, 2.6, 19), ("b200_sxm", "fp8_block"): (10, 1.19, 4.3, 54),
+    ("b300_sxm", "bf16"): (4, 1.55, 0.7, 37), ("b300_sxm", "fp8_block"): (15, 1.28, 5.3, 50),
+    ("gb200", "bf16"): (4, 2.05, 0.6, 5), ("gb200", "fp8_block"): (23, 1.29, 2.9, 25),
+    ("gb300", "bf16"): (4, 1.89, 0.4, 1), ("gb300", "fp8_block"): (24, 1.28, 4.0, 21),
+}  # fmt: skip
+"""The same of models with experts."""
+
+_PRECISIONS = {"bf16": "bf16", "fp8": "FP8", "fp8_block": "MXFP8", "nvfp4": "NVFP4"}
+"""As pages name them."""
 
 _MEMORY_ERROR = (
     "peaks of 24 iterations of dense models measured on B200 were 1.00 times their estimate on the median, "
     "0.99 to 1.01 at worst"
 )
 """By docs/benchmarks/audits.md."""
-
-NO_ERROR = "no measured iterations of this type of GPU, or of hybrid models, have been compared"
 
 WHERE_FROM = {
     "row": "come from measured rows",
@@ -126,16 +125,17 @@ def error_of(audit: Audit) -> str:
     name = audit.audited.sheet.name
     if not audit.audited.figures:
         return "layers as measured; what a run takes beside them is not known"
-    shape = audit.audited.run.shape
-    known = ERRORS if shape.mixture is None else _EXPERT_ERRORS
-    if shape.pattern or name not in known:
-        return NO_ERROR
-    rows, numbers, factor, median, worst = known[name]
-    models = "dense models" if shape.mixture is None else "models with experts"
+    run = audit.audited.run
+    is_mixture, gpu = run.shape.mixture is not None, shown_gpu(name)
+    models = "hybrid models" if run.shape.pattern else "models with experts" if is_mixture else "dense models"
+    known = (_EXPERT_ERRORS if is_mixture else _DENSE_ERRORS).get((name, run.dtype))
+    if run.shape.pattern or known is None:
+        return f"no measured iterations of {models} in {_PRECISIONS[run.dtype]} on {gpu} have been compared"
+    rows, factor, median, worst = known
     is_fitted = time_from(audit)["assumed"] == 1
     by_tables = " (by the measured tables; rates fitted to them: benchmarks/achieved_rates.py)" if is_fitted else ""
     return (
-        f"{rows} iterations of {models} in {numbers} measured on {shown_gpu(name)} took {factor} times their "
+        f"{rows} iterations of {models} in {_PRECISIONS[run.dtype]} measured on {gpu} took {factor} times their "
         f"estimate on the median; once that is counted, estimates are {median} % off on the median, "
         f"{worst} % at worst{by_tables}"
     )

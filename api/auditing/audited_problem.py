@@ -125,10 +125,12 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
         )
     )
     costs = _StateCosts(run, sheet)
-    layers = tuple(
+    layers = [
         costs.layer(layer.as_one_device(layer.costs[0]), block=number - 1)
         for number, layer in enumerate(profile.layers)
-    )
+    ]
+    if run.shape.is_tied and run.pipeline == 1:
+        layers[-1] = _without_state(layers[-1])
     return _with_layers(profile, layers, predicting=run.predicting), figures, rates.origin
 
 
@@ -163,6 +165,14 @@ def _recomputing(layer: Layer) -> Layer:
     )
 
 
+def _without_state(layer: Layer) -> Layer:
+    """The layer with weights that another layer of the same device holds and steps."""
+    cost = layer.costs[0]
+    both_ns = cost.input_grad_ns + cost.weight_grad_ns
+    cost = replace(cost, input_grad_ns=both_ns, weight_grad_ns=0, optimizer_ns=0)
+    return replace(layer, costs=(cost,), parameter_bytes=0, gradient_bytes=None, optimizer_bytes=None, state_bytes=0)
+
+
 class _StateCosts:
     """What replicas shard of a layer's state, and what its step and the exchange of its gradients take."""
 
@@ -179,7 +189,7 @@ class _StateCosts:
         sharers = self.run.experts or self.run.tensor
         parts = ((weights - experts, self.replicas, self.run.tensor), (experts, self.expert_replicas, sharers))
         shards = self.run.shards
-        own = sum(-(-held // count) for held, count, _ in parts)
+        own = sum(-(-held // max(1, count // self.run.copies)) for held, count, _ in parts)
         optimizer = OPTIMIZER_BYTES * (weights if shards == "nothing" else own)
         gradients = GRADIENT_BYTES * (own if shards in ("gradients", "weights") else weights)
         step_ns = layer.costs[0].optimizer_ns * (own if shards != "nothing" else weights) // max(1, weights)
@@ -196,7 +206,7 @@ class _StateCosts:
         """A measured layer's state where replicas shard the optimizer's, with the exchange of its gradients."""
         weights = 0 if layer.frozen else layer.parameter_bytes // WEIGHT_BYTES
         held = layer.optimizer_bytes or 0
-        own = held if self.run.shards == "nothing" else -(-held // self.replicas)
+        own = held if self.run.shards == "nothing" else -(-held // max(1, self.replicas // self.run.copies))
         cost = layer.costs[0]
         step_ns = cost.optimizer_ns * own // held if held else cost.optimizer_ns
         step_ns += self._exchange_ns(weights, replicas=self.replicas, stride=self.run.tensor)

@@ -12,6 +12,7 @@ import yaml
 from profiles.configurations.flag_meanings import ALIASES
 from profiles.configurations.megatron_trainers import TrainerArguments, is_verl, of_mapping, other_files, swift, verl
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
+from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
 
@@ -117,7 +118,7 @@ def _read_mapping(
         mapping, files = trainer.values, [_expanded(file, given) for file in trainer.elsewhere]
     else:
         files = other_files(mapping)
-        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else mapping
+        mapping = in_megatrons_names(mapping) if is_nemo(mapping) else of_neox(mapping) if is_neox(mapping) else mapping
     leaves = _flat(mapping, source=source, given=given)
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
@@ -243,6 +244,8 @@ def _named(values: Mapping[str, Value]) -> dict[str, Value]:
     """By the names that are read; a name and its alias are one, and the name itself counts."""
     aliased = {ALIASES[name]: value for name, value in values.items() if name in ALIASES}
     own = {name: value for name, value in values.items() if name not in ALIASES}
+    if values.get("num_key_value_heads", False) is not False:  # which needs no switch
+        aliased["group_query_attention"] = True
     return {**own, **{name: value for name, value in aliased.items() if own.get(name, False) is False}}
 
 

@@ -11,25 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
 from profiles.estimates.model_shapes import ModelShape
-
-IRRELEVANT = (
-    "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown", "dump_state",
-    "tensorboard", "wandb", "csv_monitor", "comet", "flops_profiler", "monitor_config", "prescale_gradients",
-    "memory_breakdown", "checkpoint", "data_types", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
-    "elasticity", "seed", "comms_logger", "gradient_predivide_factor", "sparse_gradients", "dataloader_drop_last",
-    "autotuning", "train_iters",
-    "comms_config",
-)  # fmt: skip
-"""Sections that have nothing to do with where layers stand."""
-
-NOT_COUNTED = (
-    "fp16", "amp", "communication_data_type", "activation_checkpointing", "compression_training", "data_efficiency",
-    "sparse_attention", "aio", "hybrid_engine", "torch_autocast", "compile",
-)  # fmt: skip
-"""Those that change times or bytes, which estimates do not follow."""
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "pipeline": ("stages", "partition", "partition_method", "activation_checkpoint_interval"),
@@ -41,7 +26,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 
 METHODS = "uniform, parameters, type:REGEX"
 
-_BLOCK_NAMES = "transformerlayer paralleltransformerlayerpipe transformerblock decoderlayer layer block"
+_NAMES = {
+    "E": ("embeddingpipe",),
+    "t": ("transformerlayer", "paralleltransformerlayerpipe", "transformerblock", "decoderlayer", "layer", "block"),
+    "L": ("lmheadpipe",),
+}
+"""Of the classes of layers, in small letters; a tied head is another embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +84,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     sequence = asked.sequence or own_sequence or DEFAULT_SEQUENCE
     if asked.sequence is None:
         notes.assumed.append(f"tokens of a sample = {sequence}")
-    cut = _cut(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
+    cut = cut_layers(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
@@ -113,7 +103,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
         global_batch=batch,
         sequence=sequence,
         recompute=Recomputation() if _count(pipe, "activation_checkpoint_interval") else None,
-        shards="optimizer" if zero else "nothing",
+        shards="optimizer" if zero or _is_on(document, "bf16") else "nothing",  # by BF16_Optimizer, whatever the stage
         gradient_bytes=2,
         notes=notes,
     )
@@ -234,8 +224,8 @@ def _method(pipe: Any, notes: ReadingNotes) -> str:
     return str(named)
 
 
-def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> tuple[str, ...]:
-    """As PipelineModule does it."""
+def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> tuple[str, ...]:
+    """As PipelineModule does it; what it would refuse is noted, and other methods raise ValueError."""
     letters = "E" + "t" * shape.blocks + "L"
     if count > len(letters):
         notes.refusals.append(f"{count} stages are more than {len(letters)} layers; use fewer")
@@ -252,9 +242,12 @@ def _cut(shape: ModelShape, *, count: int, method: str, notes: ReadingNotes) -> 
             raise ValueError(
                 f"partition method {method[:40]!r}: is not a regular expression behind type:; correct it"
             ) from None
-        if not any(pattern.search(name) for name in _BLOCK_NAMES.split()):
+        found = {letter for letter, names in _NAMES.items() if any(map(pattern.search, names))}
+        if "t" not in found:
             notes.assumed.append(f"{method[:40]} matches the blocks and nothing else")
-        sizes = balanced_sizes([int(letter == "t") for letter in letters], count)
+            found = {"t"}
+        found |= {"L"} if shape.is_tied and "E" in found else set()
+        sizes = balanced_sizes([int(letter in found) for letter in letters], count)
     else:
         raise ValueError(f"partition method {method[:40]!r}: is not known; give one of {METHODS}")
     ends = [sum(sizes[: number + 1]) for number in range(count)]
@@ -312,7 +305,7 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
     for name, value in document.items():
         if (
             name in read
-            or name in IRRELEVANT
+            or meaning_of(name, "deepspeed") == "irrelevant"
             or name.startswith("_")
             or (isinstance(value, Mapping) and value.get("enabled") is False)
         ):
@@ -321,7 +314,7 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
             if not isinstance(value, Mapping):
                 raise ValueError(f"{name} = {str(value)[:60]}: is not a section; write an object")
             notes.not_counted += [f"{name}.{key}" for key in value if key not in SECTIONS[name]]
-        elif name in NOT_COUNTED:
+        elif meaning_of(name, "deepspeed") == "not counted":
             notes.not_counted.append(name)
         else:
             notes.unknown.append(f"{name} = {str(value)[:60]}")

@@ -4,9 +4,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
+from profiles.configurations.deepspeed_run import cut_layers
 from profiles.configurations.flag_meanings import REFUSED, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
@@ -57,9 +58,15 @@ _MIXED: Mapping[str, Dtype] = {
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
 _BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
 """Of attention; whether scores stay inside a kernel."""
-_FLASH = ("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder")
-_OTHER_PROGRAM = re.compile(r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino)(?=[_.])[^/]*$")
-"""Scripts that train something else than a decoder."""
+_FLASH = (
+    *("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"),
+    "use_fused_sdpa",
+)
+_OTHER_PROGRAM = re.compile(
+    r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate)"
+    r"(?=[_.])[^/]*$"
+)
+"""Scripts that train something else than a decoder, or nothing."""
 
 
 class Taking:
@@ -159,6 +166,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
         shards=_shards(take),
+        copies=take.count("num_distributed_optimizer_instances", 1),
         overlaps_data=take.switch("overlap_grad_reduce"),
         hides_exchanges=take.switch("tp_comm_overlap"),
         hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
@@ -198,9 +206,11 @@ def _own(read: ReadArguments, notes: ReadingNotes) -> dict[str, Value]:
 
 def _stated_model(read: ReadArguments) -> str | None:
     """The model that a trainer's configuration names; raises ValueError for one that is not known."""
-    if read.trainer is None or not read.trainer.model or read.values.get("num_layers", False) is not False:
+    if read.trainer is None or not read.trainer.model:
         return None
     if (name := known_name(read.trainer.model)) is None:
+        if read.values.get("num_layers", False) is not False:
+            return None
         raise ValueError(f"model {read.trainer.model[:60]}: its sizes are not known; give its config.json as --model")
     return name
 
@@ -223,7 +233,9 @@ def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
         )
     if stage == 2:
         return "gradients"
-    return "optimizer" if stage or take.switch("use_distributed_optimizer") else "nothing"
+    has_engine = take.switch("deepspeed") and not take.switch("no_pipeline_parallel")
+    is_sharded = has_engine and take.switch("bf16")  # by DeepSpeed's BF16_Optimizer, whatever the stage
+    return "optimizer" if stage or is_sharded or take.switch("use_distributed_optimizer") else "nothing"
 
 
 def _require_known(read: ReadArguments, take: Taking) -> None:
@@ -334,7 +346,7 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         if blocks == shape.blocks:
             return shape, sequence
         windows = shape.windows[:blocks]
-        return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
+        return replace(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
     if take.text("num_layers") is None and not take.text(_PATTERN):
         raise ValueError(
             f"the model is not stated{beside}; give --model NAME, or --num-layers, --hidden-size and so on"
@@ -344,8 +356,9 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         if not value and not (name == "num_layers" and take.text(_PATTERN)):
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
-    is_gated = take.switch("swiglu")
-    inner = take.number("ffn_hidden_size") or (4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden)
+    other = [take.text(name) or "" for name in ("activation_func_type", "glu_activation")]
+    is_gated = take.switch("swiglu") or any(name.endswith("glu") for name in other)
+    inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_gated)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None
     shape = ModelShape(
@@ -358,10 +371,21 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         inner=inner,
         vocabulary=_vocabulary(take),
         is_gated=is_gated,
+        is_tied=not take.switch("untie_embeddings_and_output_weights"),
         latent=_latent(take),
         mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
     )
     return shape, None
+
+
+def _inner(take: Taking, hidden: int, *, is_gated: bool) -> int:
+    """Megatron's own width of a feed-forward part; FlagScale has a factor and a step beside."""
+    step, factor = take.number("multiple_of"), take.text("hidden_dim_multiplier") or "1"
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", factor):
+        raise ValueError(f"--hidden-dim-multiplier {factor[:60]}: is not a number; give one")
+    if step and is_gated:
+        return -(-int(int(4 * hidden * 2 / 3) * float(factor)) // step) * step
+    return 4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden
 
 
 def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
@@ -386,7 +410,7 @@ def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
         state=take.count("linear_key_head_dim", 128),
         gates=2,
     )
-    return _with(
+    return replace(
         shape,
         blocks=len(pattern),
         windows=(),
@@ -394,10 +418,6 @@ def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
         mamba=mamba if "M" in pattern else None,
         delta=delta if "G" in pattern else None,
     )
-
-
-def _with(shape: ModelShape, **changes: Any) -> ModelShape:
-    return replace(shape, **changes)
 
 
 _SIZES = (
@@ -435,8 +455,9 @@ def _vocabulary(take: Taking) -> int:
     if padded:
         return padded
     if not rows:
-        take.notes.assumed.append("vocab_size = 128000")
-        rows = 128_000
+        rows = 50_257 if take.text("tokenizer_type") == "GPT2BPETokenizer" else 128_000
+        take.notes.assumed.append(f"vocab_size = {rows}")
+    divisor *= take.count("tensor_model_parallel_size", 1)
     return -(-rows // divisor) * divisor
 
 
@@ -654,6 +675,10 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         if not found and "" in stages:
             raise ValueError(f"the layout's stage {stages.index('')} is empty; give every stage a layer")
         return () if found else tuple(stages)
+    if take.switch("deepspeed") and not (each or chunks):
+        method = (take.text("pp_partition_method") or "type:transformer").strip("'\"")
+        take.notes.assumed.append("flags of a better plan are Megatron-LM's; DeepSpeed's engine cuts by a method alone")
+        return cut_layers(shape, count=ranks, method=method, notes=take.notes)
     try:
         if each:
             chunks = _chunks(shape.blocks + sum(counts), ranks=ranks, each=each)

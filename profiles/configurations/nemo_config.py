@@ -1,5 +1,6 @@
 """NeMo's YAML, whose model section has names of its own, in Megatron's names."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +10,16 @@ _RENAMED = {
     "activations_checkpoint_num_layers": "recompute_num_layers",
     "use_flash_attention": "use_flash_attn",
     "bias": "add_bias_linear",
+    "overlap_grad_sync": "overlap_grad_reduce",
+    "ub_tp_comm_overlap": "tp_comm_overlap",
 }
 _OTHER_SECTIONS = ("optim", "tokenizer", "data", "nsys_profile", "exp_manager")
 """Of a model, which say nothing of its layers or degrees."""
 _OF_NEMO = ("mcore_gpt", "megatron_amp_O2", "grad_allreduce_chunk_size_mb", "resume_from_checkpoint")
 """Switches of NeMo's own."""
+_OTHER_MODELS = ("encoder", "vision", "mm_cfg", "retro")
+"""Sections of models that are more than a decoder."""
+_PRODUCT = re.compile(r"\$\{multiply: *(\d+), *\$\{\.(\w+)\}\}")
 
 
 def is_nemo(mapping: Mapping[str, Any]) -> bool:
@@ -23,9 +29,17 @@ def is_nemo(mapping: Mapping[str, Any]) -> bool:
 
 
 def in_megatrons_names(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """What it says of model, degrees, batch and devices; other sections are left out."""
+    """What it says of model, degrees, batch and devices; other sections are left out.
+
+    Raises ValueError for a model that has more than a decoder.
+    """
     trainer, model = mapping["trainer"], mapping["model"]
-    kept = {name: value for name, value in model.items() if name not in (*_OTHER_SECTIONS, *_OF_NEMO)}
+    if others := [name for name, value in model.items() if name in _OTHER_MODELS and isinstance(value, dict)]:
+        raise ValueError(f"model.{others[0]}: an encoder beside a decoder is not read; give a decoder's file")
+    if "bert_binary_head" in model:
+        raise ValueError("model.bert_binary_head: an encoder without a decoder is not read; give a decoder's file")
+    left_out = (*_OTHER_SECTIONS, *_OF_NEMO, "fp8", "fp8_hybrid", "fp8_e4m3")
+    kept = {name: _product(value, model) for name, value in model.items() if name not in left_out}
     activation = str(kept.pop("activation", "gelu"))
     precision = str(trainer.get("precision", model.get("precision", "")))
     optimizer = str((model.get("optim") or {}).get("name", ""))
@@ -34,8 +48,15 @@ def in_megatrons_names(mapping: Mapping[str, Any]) -> dict[str, Any]:
         "swiglu": activation.endswith("glu"),
         "bf16": "bf16" in precision,
         "fp16": precision in ("16", "16-mixed", "fp16"),
-        "use_distributed_optimizer": optimizer == "distributed_fused_adam",
+        "use_distributed_optimizer": optimizer in ("distributed_fused_adam", "mcore_distributed_optim"),
+        "fp8_format": model.get("fp8") is True and ("hybrid" if model.get("fp8_hybrid") else "e4m3"),
         "group_query_attention": bool(kept.get("num_query_groups")),
         "nproc_per_node": trainer["devices"],
         "nnodes": trainer.get("num_nodes", 1),
     }
+
+
+def _product(value: Any, model: Mapping[str, Any]) -> Any:
+    """`${multiply:4, ${.hidden_size}}` by its value; anything else as it is."""
+    match = _PRODUCT.fullmatch(value.strip()) if isinstance(value, str) else None
+    return value if match is None or not isinstance(model.get(match[2]), int) else int(match[1]) * model[match[2]]

@@ -80,6 +80,8 @@ class RunConfiguration:
     """None: no activation is recomputed."""
     shards: Literal["nothing", "optimizer", "gradients", "weights"] = "nothing"
     """What replicas divide among themselves, and all before it."""
+    copies: int = 1
+    """Groups of replicas, each of which divides it anew."""
     overlaps_data: bool = False
     """Whether exchanges among replicas run beside backward passes."""
     hides_exchanges: bool = False

@@ -178,7 +178,7 @@ def program_of(words: Sequence[str]) -> tuple[int, str] | None:
 def _statements(text: str) -> list[_Statement]:
     """Cut at line ends, `;`, `&&` and `||` outside of quotes and brackets; comments go."""
     found, own, closing, joined = list[_Statement](), list[str](), list[str](), ""
-    text = text.replace("\r\n", "\n").replace("\\\n", " ")
+    text = text.replace("\r\n", "\n")
     at, last = 0, "\n"
     while at < len(text):
         if plain := _PLAIN.match(text, at):
@@ -186,6 +186,10 @@ def _statements(text: str) -> list[_Statement]:
             at, last = plain.end(), plain[0][-1]
             continue
         char, rest, inside = text[at], text[at : at + 2], closing[-1] if closing else ""
+        if rest == "\\\n":  # joins lines, but not behind a comment
+            own.append(" ")
+            at, last = at + 2, " "
+            continue
         if char == "#" and inside not in ('"', "'") and last in " \t\n(":
             at = text.find("\n", at)
             at = len(text) if at < 0 else at
@@ -360,7 +364,7 @@ def _place(script: Script, words: str) -> None:
 def _first_word(text: str) -> str:
     """Up to the first blank outside of quotes and brackets."""
     match = re.match(
-        r"""(?:\$\(\(.*?\)\)|\$\([^)]*\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'])*""",
+        r"""(?:\$\(\(.*?\)\)|\$\([^)]*\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|`[^`]*`|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'])*""",
         text,
         re.DOTALL,
     )

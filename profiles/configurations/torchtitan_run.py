@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
@@ -23,26 +24,7 @@ ORDERS: Mapping[str, tuple[Order, bool]] = {
 MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3"}
 """The beginning of our names for its models."""
 
-IRRELEVANT = (
-    "job", "profiling", "metrics", "optimizer", "lr_scheduler", "checkpoint", "comm", "debug", "experimental",
-    "validation", "fault_tolerance", "memory_estimation", "model.hf_assets_path", "model.tokenizer_path",
-    "model.print_after_conversion", "training.dataset", "training.dataset_path", "training.max_norm", "training.steps",
-    "training.gc_freq", "training.gc_debug", "training.seed", "training.deterministic", "dataloader", "hf_assets_path",
-    "tokenizer", "model.converters_path", "model_registry", "dump_folder", "loss", "profiler",
-    "training.disable_cuda_graphs", "validator",
-)  # fmt: skip
-"""Sections and fields that have nothing to do with where layers stand."""
-
-NOT_COUNTED = (
-    "compile", "parallelism.enable_async_tensor_parallel", "parallelism.fsdp_reshard_after_forward",
-    "parallelism.enable_fsdp_symm_mem", "parallelism.enable_sequence_parallel", "parallelism.spmd_backend",
-    "parallelism.context_parallel_load_balancer", "parallelism.context_parallel_rotate_method",
-    "parallelism.context_parallel_ptrr_mask_key", "training.enable_cpu_offload", "training.mixed_precision_param",
-    "training.mixed_precision_reduce", "training.dtype", "quantize", "float8", "mx", "model.converters",
-    "activation_checkpoint", "parallelism.expert_tensor_parallel_degree", "parallelism.disable_loss_parallel",
-)  # fmt: skip
-"""Those that change times or bytes, which estimates do not follow."""
-
+_WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
 
 UNREAD = "_unread"
 """The entry of a document for what of a recipe was not read."""
@@ -116,6 +98,8 @@ def read_torchtitan(
     )
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
     data, shards = _data(fields, notes, within=tensor * context * pipeline, devices=devices)
+    if pipeline == 1 and shards != "nothing":
+        raise ValueError(f"parallelism.data_parallel_shard_degree: {_WITHOUT_PIPELINE}; give --pp")
     expert = fields.count("parallelism.expert_parallel_degree", 1)
     stated = [fields.number(f"training.{name}", least=1) for name in ("seq_len", "max_context_length")]
     tokens = sequence or stated[0] or stated[1]
@@ -128,7 +112,7 @@ def read_torchtitan(
     if int(tokens) % parts:
         notes.refusals.append(f"training.seq_len = {tokens} is not a multiple of {parts}, its parts by tp and cp")
     micro, count = _microbatches(fields, notes, sequence=int(tokens), data=data)
-    order, has_several = _order(fields)
+    order, has_several = _order(fields, ranks=pipeline)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
     if has_several and order == "1F1B" and count % pipeline:
         notes.refusals.append(
@@ -150,6 +134,7 @@ def read_torchtitan(
         sequence=int(tokens),
         recompute=_recomputation(fields, notes),
         shards=shards,
+        copies=fields.count("parallelism.data_parallel_replicate_degree", 1),
         gradient_bytes=4,
         notes=notes,
     )
@@ -227,7 +212,7 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
     return micro, max(1, per_rank // micro)
 
 
-def _order(fields: _Fields) -> tuple[Order, bool]:
+def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
     name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
     if fields.get("parallelism.pipeline_parallel_schedule_csv"):
         raise ValueError(
@@ -238,7 +223,7 @@ def _order(fields: _Fields) -> tuple[Order, bool]:
             f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
             "Interleaved1F1B, ZBVZeroBubble"
         )
-    return ORDERS[name.lower()]
+    return ORDERS[name.lower()] if ranks > 1 else ("1F1B", False)
 
 
 def _stages(
@@ -311,13 +296,14 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
     notes.note_optimizer(str(fields.get("optimizer.name", "")))
     for text in fields.get(UNREAD, []):
         is_model = text.startswith("model_spec = ") and "converters" not in text
-        if not is_model and text.partition(" = ")[0].partition(".")[0] not in IRRELEVANT:
+        if not is_model and meaning_of(text.partition(" = ")[0].partition(".")[0], "torchtitan") != "irrelevant":
             notes.unknown.append(text)
     for name, value in fields.values.items():
         if name in fields.taken or value in (None, False, "", [], "none") or name.endswith(CLASS):
             continue
-        degrees_given = {name, *(name[:place] for place, char in enumerate(name) if char == ".")}
-        if degrees_given & set(NOT_COUNTED):
+        sections = [name, *(name[:place] for place, char in enumerate(name) if char == ".")]
+        meanings = {meaning_of(each, "torchtitan") for each in sections}
+        if "not counted" in meanings:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
-        elif not degrees_given & set(IRRELEVANT):
+        elif "irrelevant" not in meanings:
             notes.unknown.append(f"{name} = {str(value)[:60]}")

@@ -113,6 +113,8 @@ class ModelShape:
     """Of blocks G."""
     has_gated_attention: bool = False
     """Whether attention's output is gated by values as wide as its queries."""
+    is_tied: bool = False
+    """Whether the head's matrix is the embedding's, which one device that holds both has once."""
 
     def __post_init__(self) -> None:
         require_name("model shape: name", self.name)
@@ -191,11 +193,20 @@ ALIASES = {
 """Short names of configurations that come with aiconfigurator-core."""
 
 _LATENT_KINDS = ("deepseek_v2", "deepseek_v3", "kimi_k2")
-_MIXTURE_KINDS = (*_LATENT_KINDS, "qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe")
-_READ_KINDS = ("llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", *_MIXTURE_KINDS)
+_MIXTURE_KINDS = (
+    *_LATENT_KINDS, "qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe", "minimax_m2", "olmoe", "granitemoe",
+)  # fmt: skip
+_TIED_KINDS = ("gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "smollm3")
+"""Those whose head and embedding are one table unless they say otherwise."""
+_READ_KINDS = (
+    "llama", "qwen2", "qwen3", "mistral", "phi3", "olmo", "olmo2", "olmo3", "seed_oss", "ernie4_5", "exaone4",
+    "granite", "glm", "glm4", "helium", "ministral3", *_TIED_KINDS, *_MIXTURE_KINDS,
+)  # fmt: skip
 """The `model_type`s whose blocks are composed here."""
 _WINDOWED_KINDS = ("mistral", "mixtral", "phi3")
 """Those whose window, if they state one, is of all blocks."""
+_ALTERNATING_KINDS = ("gemma2", "gemma3_text", "cohere2", "exaone4", "olmo3", "gpt_oss")
+"""Those whose window is of some blocks; the others have none."""
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -229,6 +240,7 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         windows=_windows(config, blocks=take("num_hidden_layers"), name=name),
         latent=_latent(take) if kind in _LATENT_KINDS else None,
         mixture=_mixture(take) if kind in _MIXTURE_KINDS else None,
+        is_tied=config.get("tie_word_embeddings", kind in _TIED_KINDS) is True,
     )
 
 
@@ -271,6 +283,8 @@ def _windows(config: Mapping[str, Any], *, blocks: int, name: str) -> tuple[int,
     if str(config.get("model_type")).startswith("qwen"):
         first = config.get("max_window_layers", 0) if config.get("use_sliding_window") is True else blocks
         return tuple(window if block >= first else 0 for block in range(blocks)) if first < blocks else ()
+    if config.get("model_type") in _ALTERNATING_KINDS:
+        raise ValueError(f"{name}: sliding_window = {window}: which blocks have it is not stated; give layer_types")
     return (window,) * blocks if config.get("model_type") in _WINDOWED_KINDS else ()
 
 

@@ -24,3 +24,27 @@ def test_experts_are_exchanged_over_the_cards_of_their_replicas(experts: int, he
     weights = block.parameter_bytes // 2
     dense_ns = 31 / 32 * 8 * (weights - held * EXPERT) / (RING_SHARE * 400)
     assert rest_ns == pytest.approx(dense_ns + 30 * weights / (0.8 * 7_700), rel=0.2)
+
+
+def test_a_tied_head_is_held_once() -> None:
+    """Tests that a device with embedding and head holds their table once, where two devices hold one each."""
+    flags = {"num_layers": "2", "hidden_size": "512", "num_attention_heads": "8", "vocab_size": "32000"}
+    options = {**flags, "pipeline_model_parallel_size": "1"}
+    states = []
+    for more in ({}, {"untie_embeddings_and_output_weights": True}, {"pipeline_model_parallel_size": "2"}):
+        run = read_megatron(ReadArguments(values={}, kind="options"), options={**options, **more}, model=None)
+        layers = make_audited_problem(run, gpu="h100").problem.profile.layers
+        states.append((layers[0].state_bytes, layers[-1].state_bytes))
+    table = 18 * 32000 * 512
+    assert states == [(table, 0), (table, table), (table, table)]
+
+
+def test_groups_of_replicas_shard_by_themselves() -> None:
+    """Tests that states are divided within a group where replicas are in several, as in HSDP."""
+    held = []
+    for instances in ("1", "2", "8"):
+        flags = {"world_size": "8", "num_distributed_optimizer_instances": instances, "use_distributed_optimizer": True}
+        run = read_megatron(ReadArguments(values={}, kind="options"), options=dict(flags), model="llama3-8b")
+        held.append(make_audited_problem(run, gpu="h100").problem.profile.layers[1].optimizer_bytes or 0)
+    assert held[1] == 2 * held[0]
+    assert held[2] == 8 * held[0]

@@ -1,6 +1,7 @@
 """`pipeplan audit`: what is said of configurations, in words, as data and by exit codes."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -11,8 +12,9 @@ import pytest
 
 from api.auditing import audited_problem
 from api.auditing import configuration_audit as audit_module
+from api.auditing.audit_report import _DENSE_ERRORS, _EXPERT_ERRORS, _PRECISIONS, error_of, shown_gpu
 from api.auditing.audited_problem import make_audited_problem
-from api.auditing.configuration_audit import play_run
+from api.auditing.configuration_audit import Audit, play_run
 from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
 from api.cli import main
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
@@ -20,6 +22,7 @@ from planner.verify import verify
 from profiles.configurations.megatron_layout import shortened, written_out
 from profiles.configurations.run_configuration import Recomputation
 from profiles.estimates.achieved_rates import known_rates
+from tests.test_house_rules import ROOT
 
 RECIPE = "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL"
 """Of Megatron-Bridge's Llama-3-70B recipe: 8 ranks, 5 stages each."""
@@ -188,6 +191,33 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, "torchtitan: config.json on 2 H100" in shown) == (0, True)
     code, shown = run("deepspeed", "--model", model, "--pp", "2", "--global-batch-size", "12", capsys=capsys)
     assert (code, "12 microbatches of 1" in shown) == (0, True)
+
+
+def test_the_error_is_of_the_same_precision() -> None:
+    """Tests that rows of a question's own GPU, precision and kind of model are quoted, or that there are none."""
+
+    def told(**asked: Any) -> str:
+        nothing = dict.fromkeys(("played", "explanation", "fitting", "better", "lower_bound_ns"))
+        facts: dict[str, Any] = {**nothing, "refusals": (), "is_checked": False, "is_infeasible": False}
+        return error_of(Audit(audited=audited(**asked), **facts))
+
+    assert told(model="llama3-8b") == "no measured iterations of dense models in bf16 on H100 have been compared"
+    assert told(model="llama3-8b", dtype="fp8").startswith("7 iterations of dense models in FP8 measured on H100")
+    assert "in bf16 measured on GB200 took 2.05 times" in told(model="qwen3-30b-a3b", gpu="gb200")
+
+
+def test_errors_are_those_of_the_pages() -> None:
+    """Tests that the errors quoted are those of the generated table, rounded up at worst."""
+    rows = json.loads((ROOT / "docs" / "tables" / "estimate-errors.json").read_text(encoding="utf-8"))["rows"]
+    found = {
+        (models, gpu, precision): (int(count), round(float(factor), 2), median, math.ceil(float(worst.split()[0])))
+        for models, gpu, precision, count, factor, median, worst in rows
+    }
+    for models, errors in (("dense models", _DENSE_ERRORS), ("models with experts", _EXPERT_ERRORS)):
+        for (gpu, dtype), (count, factor, median, worst) in errors.items():
+            figures = (count, factor, f"{median} %", worst)
+            assert found.pop((models, shown_gpu(gpu), _PRECISIONS[dtype])) == figures
+    assert not found
 
 
 def test_nothing_fits(model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,4 +18,4 @@ def test_every_flag_has_a_meaning() -> None:
         "bf16",
     ]
     assert meaning_of("lr_decay_style") == meaning_of("save_interval") == "irrelevant"
-    assert meaning_of("cuda_graph_impl") == "not counted"
+    assert meaning_of("cuda_graph_impl") == meaning_of("grpo_iterations") == "not counted"

@@ -58,7 +58,7 @@ def test_the_three_forms_tell_the_same_run() -> None:
         assert run.stages == ("Ett", "tttt", "tttt", "ttL"), source
         assert (run.tensor, run.pipeline, run.data, run.chunks) == (2, 4, 2, 1)
         assert (run.micro_batch, run.global_batch, run.num_microbatches, run.sequence) == (2, 64, 16, 2048)
-        assert (run.shape.blocks, run.shape.hidden, run.shape.vocabulary) == (12, 1024, 50048)
+        assert (run.shape.blocks, run.shape.hidden, run.shape.vocabulary) == (12, 1024, 50176)
         assert not run.notes.refusals
         assert not run.notes.unknown
 
@@ -75,6 +75,7 @@ def test_the_three_forms_tell_the_same_run() -> None:
         ("--transformer-impl transformer_engine", True),
         ("--deepspeed --deepspeed_config ds.json", False),
         ("--deepspeed --use-flash-attn-v2", True),
+        ("--deepspeed --use-fused-sdpa 1", True),
         ("--no-use-flash-attn --deepspeed", False),
     ],
 )
@@ -82,6 +83,49 @@ def test_attention_is_fused_or_not(flags: str, is_fused: bool) -> None:
     """Tests that a backend, plain layers or Megatron-DeepSpeed's default say whether scores leave the kernel."""
     run = run_of(as_script(FLAGS) + " " + flags)
     assert (run.fused_attention, run.notes.unknown, run.notes.not_counted) == (is_fused, [], [])
+
+
+def test_megatron_deepspeed_cuts_by_kinds_of_layers() -> None:
+    """Tests that its engine balances what a method names, whatever divides, and shards the optimizer's state in bf16.
+
+    BLOOM was trained so: an embedding, 70 blocks and a tied head on 12 ranks are six of them each.
+    """
+    sizes = "--num-layers 70 --hidden-size 14336 --num-attention-heads 112 --pad-vocab-size-to 250880"
+    start = f"python pretrain_gpt.py {sizes} --pipeline-model-parallel-size 12 --deepspeed --zero-stage 0"
+    run = run_of(f"{start} --bf16 --pp-partition-method 'type:transformer|embedding'")
+    assert run.stages == ("Ettttt", *["tttttt"] * 10, "tttttL")
+    assert (run.shape.vocabulary, run.shards, run.notes.unknown, run.notes.refusals) == (250880, "optimizer", [], [])
+    assert any("DeepSpeed's engine cuts by a method alone" in each for each in run.notes.assumed)
+    assert run_of(f"{start} --bf16 --no-pipeline-parallel").shards == "nothing"
+    run = run_of(f"{start} --fp16")
+    assert ([stage.count("t") for stage in run.stages], run.shards) == ([6] * 10 + [5, 5], "nothing")
+
+
+def test_groups_and_gates_by_other_names() -> None:
+    """Tests that Megatron-DeepSpeed's and BigScience's flags say that heads share keys and that parts are gated."""
+    plain = as_script(FLAGS)
+    shape = run_of(f"{plain} --num-key-value-heads 4 --glu-activation geglu").shape
+    assert (shape.key_value_heads, shape.is_gated) == (4, True)
+    shape = run_of(f"{plain} --num-query-groups 4 --activation-func-type gelu").shape
+    assert (shape.key_value_heads, shape.is_gated) == (16, False)
+
+
+def test_rows_of_the_vocabulary() -> None:
+    """Tests that GPT-2's tokenizer has its own rows, and that they are made divisible for all devices of a group."""
+    sizes = "python pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16"
+    run = run_of(f"{sizes} --tokenizer-type GPT2BPETokenizer --tensor-model-parallel-size 8")
+    assert run.shape.vocabulary == 51200
+    assert "vocab_size = 50257" in run.notes.assumed
+
+
+def test_widths_by_a_factor_and_a_step() -> None:
+    """Tests that FlagScale's factor and step make the width of a gated part: Aquila's 34B is 24576 wide."""
+    sizes = "python pretrain_gpt.py --num-layers 4 --hidden-size 6144 --num-attention-heads 48 --multiple-of 4096"
+    assert run_of(f"{sizes} --swiglu --hidden-dim-multiplier 1.3").shape.inner == 24576
+    assert run_of(f"{sizes} --hidden-dim-multiplier 1.3").shape.inner == 24576
+    assert run_of(f"{sizes} --swiglu").shape.inner == 16384
+    with pytest.raises(ValueError, match="--hidden-dim-multiplier x: is not a number"):
+        run_of(f"{sizes} --hidden-dim-multiplier x")
 
 
 def test_experts_of_megatron_deepspeed() -> None:
@@ -198,7 +242,14 @@ def test_what_a_launcher_is_told_is_no_flag() -> None:
         ("python pretrain_t5.py --num-layers 4", "pretrain_t5.py: trains no decoder alone"),
         ("python tools/pretrain_bert.py --num-layers 4", "trains no decoder alone"),
         ("python pretrain_vlm.py --num-layers 4", "trains no decoder alone"),
+        ("python tools/run_text_generation_server.py --num-layers 4", "trains no decoder alone"),
+        ("python text_generation_ptq.py --num-layers 4", "trains no decoder alone"),
+        ("python train.py --actor-num-nodes 1 --rollout-batch-size 32", "--rollout-batch-size: slime's iterations"),
         ("python run.py --decoder-num-layers 4", "an encoder beside a decoder"),
+        ("python run.py --position-embedding-type mrope --mrope-section 16 24 24", "an encoder of pictures"),
+        ("python run.py --crossattn-emb-size 5120", "attend to other sequences"),
+        ("python run.py --model-provider llava_vlm", "encoders beside a decoder"),
+        ("python run.py --max-tokens-to-oom 3600000", "text is generated"),
         ("python run.py --zero-stage 3", "--zero-stage 3: replicas that shard weights"),
         ("python run.py --ds-sequence-parallel-size 4", "devices that share sequences so"),
         ("python run.py --use-dualpipev", "two directions"),

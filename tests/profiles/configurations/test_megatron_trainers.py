@@ -132,6 +132,10 @@ def test_primus():
     assert (run.shape.name, *sizes(run)) == ("llama3-70b", 8, 4, 1, 1, 64, 8192)
     assert (run.shards, run.sequence_parallel) == ("optimizer", True)
     assert run.notes.unknown == ["what pre_trainer.yaml sets", "what llama3.1_70B.yaml sets"]
+    trainer = PRIMUS["modules"]["pre_trainer"]
+    sized = {**trainer, "overrides": {**trainer["overrides"], "num_layers": 40, "hidden_size": 8192}}
+    shape = audited({"modules": {"pre_trainer": sized}}).shape
+    assert (shape.blocks, shape.key_value_heads) == (40, 8)
 
 
 def test_llama_factory():

@@ -47,3 +47,10 @@ def test_names_are_megatrons():
     assert said["use_distributed_optimizer"]
     assert said["group_query_attention"]
     assert not {"optim", "tokenizer", "mcore_gpt", "activation"} & said.keys()
+
+
+@pytest.mark.parametrize("more", [{"encoder": {"num_layers": 2}}, {"vision": {}}, {"bert_binary_head": False}])
+def test_models_that_are_more_than_a_decoder(more: dict[str, object]):
+    """Tests that encoders and pictures are refused by the section or switch that says so."""
+    with pytest.raises(ValueError, match=f"model.{next(iter(more))}: an encoder .* is not read; give a decoder's file"):
+        in_megatrons_names(document(num_layers=2, **more))

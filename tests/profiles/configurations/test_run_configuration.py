@@ -19,21 +19,24 @@ model:
   encoder_seq_length: 2048
   num_layers: 24
   hidden_size: 2048
-  ffn_hidden_size: 5632
+  ffn_hidden_size: ${multiply:3, ${.hidden_size}}
   num_attention_heads: 16
   num_query_groups: 4
   activation: fast-swiglu
+  fp8: true
+  fp8_hybrid: true
   sequence_parallel: true
   activations_checkpoint_granularity: full
   activations_checkpoint_method: block
   activations_checkpoint_num_layers: 3
-  optim: {name: distributed_fused_adam, lr: 1e-4}
+  optim: {name: mcore_distributed_optim, lr: 1e-4, overlap_grad_sync: true}
   tokenizer: {library: megatron, model: null}
 """
     run = run_of(text, source="gpt.yaml")
     assert (run.tensor, run.pipeline, run.data, run.num_microbatches, run.sequence) == (4, 2, 4, 16, 2048)
-    assert (run.shape.key_value_heads, run.shape.is_gated, run.shape.inner) == (4, True, 5632)
+    assert (run.shape.key_value_heads, run.shape.is_gated, run.shape.inner) == (4, True, 6144)
     assert (run.recompute, run.shards, run.sequence_parallel) == (Recomputation(blocks=3), "optimizer", True)
+    assert run.dtype == "fp8"
     assert run.notes.unknown == []
 
 

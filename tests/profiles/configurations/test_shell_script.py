@@ -45,6 +45,17 @@ def test_variables_arrays_sums_and_conditions() -> None:
     ]  # fmt: skip
 
 
+def test_a_comment_takes_in_no_next_line() -> None:
+    """Tests that a backslash joins two lines, but not a comment and the statement below it."""
+    assert words('A="--a \\\n --b"\n# --c \\\nB="--d"\npython train.py $A $B')[2:] == ["--a", "--b", "--d"]
+
+
+def test_a_date_is_one_word() -> None:
+    """Tests that what stands between backquotes is one value, and takes in no flags behind it."""
+    text = 'NOW=`date +"%Y %H"`\npython train.py --save out/$NOW --bf16'
+    assert words(text)[2:] == ["--save", 'out/`date +"%Y %H"`', "--bf16"]
+
+
 def test_given_variables_and_what_is_left_out() -> None:
     """Tests that the environment's variables count, and that a branch not taken is told."""
     assert words(SCRIPT, NNODES="2")[4] == "2"

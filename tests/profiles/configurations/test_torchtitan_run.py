@@ -87,6 +87,7 @@ def test_torchtitan_with_parts_and_other_names() -> None:
         ('[parallelism]\npipeline_parallel_schedule = "DualPipeV"', "is not supported"),
         ("[parallelism]\ntensor_parallel_degree = true", "not a whole number"),
         ('[parallelism]\npipeline_parallel_microbatch_size = "a"', "not a whole number from 1"),
+        ("[parallelism]\ndata_parallel_shard_degree = 8", "without a pipeline replicas shard weights"),
         ("[training]\nlocal_batch_size = 0", "not a whole number from 1"),
         ("[parallelism]\nmodule_fqns_per_model_part = [[3]]", "not a list of lists of names"),
     ],
@@ -119,3 +120,9 @@ def test_degrees_that_divide_neither_heads_nor_tokens() -> None:
     assert "seq_len = 4096 is not a multiple of 12" in titan(context_parallel_degree=3).notes.refusals[0]
     assumed = titan(TITAN + '[optimizer]\nname = "SGD"\n').notes.assumed
     assert "states of Adam, though the optimizer is SGD" in assumed
+
+
+def test_a_schedule_needs_a_pipeline() -> None:
+    """Tests that one rank has one stage, whatever schedule is stated, as torchtitan runs it."""
+    run = titan(pipeline_parallel_degree=1, data_parallel_shard_degree=1)
+    assert (run.stages, run.order, run.notes.refusals) == (("E" + "t" * 32 + "L",), "1F1B", [])

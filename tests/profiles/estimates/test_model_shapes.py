@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from profiles.estimates.achieved_rates import known_rates
+from profiles.estimates.composed_profile import CompositionQuestion, compose
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, read_shape
 
 BASE = {
@@ -90,6 +92,49 @@ def test_windows_of_all_blocks():
     own = {"model_type": "qwen2", "sliding_window": 128, "max_window_layers": 1}
     assert read(**own, use_sliding_window=True).windows == (0, 128)
     assert read(**own).windows == ()
+    with pytest.raises(ValueError, match="sliding_window = 128: which blocks have it is not stated; give layer_types"):
+        read(model_type="gemma2", sliding_window=128)
+
+
+# Kind; blocks, hidden, heads, those of keys, inner, vocabulary; more; million parameters by transformers 5.23.
+PUBLISHED = [
+    ("llama", (16, 2048, 32, 8, 8192, 128256), {"head_dim": 64, "tie_word_embeddings": True}, 1235.81),
+    ("mistral", (40, 5120, 32, 8, 14336, 131072), {"head_dim": 128}, 12247.78),
+    ("phi3", (40, 5120, 40, 10, 17920, 100352), {}, 14659.51),
+    ("olmo3", (32, 4096, 32, 32, 11008, 100278), {}, 7298.01),
+    ("olmoe", (16, 2048, 16, 16, 1024, 50304), {"num_experts": 64, "num_experts_per_tok": 8}, 6919.16),
+    ("smollm3", (36, 2048, 16, 4, 11008, 128256), {}, 3075.10),
+    ("seed_oss", (64, 5120, 80, 8, 27648, 155136), {"head_dim": 128}, 36151.10),
+    ("ernie4_5", (18, 1024, 16, 2, 3072, 103424), {"head_dim": 128, "tie_word_embeddings": True}, 360.75),
+    ("exaone4", (64, 5120, 40, 8, 27392, 102400), {"head_dim": 128}, 32003.22),
+    ("granite", (40, 4096, 32, 8, 12800, 49159), {"tie_word_embeddings": True}, 8170.85),
+    ("granitemoe", (24, 1024, 16, 8, 512, 49155),
+     {"num_local_experts": 32, "num_experts_per_tok": 8, "tie_word_embeddings": True}, 1334.63),
+    ("glm4", (40, 4096, 32, 2, 13696, 151552), {"head_dim": 128}, 9400.28),
+    ("minimax_m2", (62, 3072, 48, 8, 1536, 200064),
+     {"head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8}, 228689.75),
+    ("gemma", (28, 3072, 16, 16, 24576, 256000), {"head_dim": 256}, 8537.68),
+    ("gemma2", (46, 4608, 32, 16, 36864, 256000), {"head_dim": 128}, 27227.13),
+    ("gemma3_text", (26, 1152, 4, 1, 6912, 262144), {"head_dim": 256}, 999.89),
+    ("cohere2", (32, 4096, 32, 8, 14336, 256000), {"head_dim": 128}, 8028.03),
+    ("ministral3", (34, 4096, 32, 8, 14336, 131072), {"head_dim": 128}, 8489.75),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "sizes", "more", "millions"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
+def test_parameters_are_those_that_transformers_counts(
+    kind: str, sizes: tuple[int, ...], more: dict[str, object], millions: float
+):
+    """Tests that published sizes of every kind weigh what they do; norms and biases are less than a thousandth."""
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+             "vocab_size")  # fmt: skip
+    shape = read(model_type=kind, **dict(zip(names, sizes, strict=True)), **more)
+    question = CompositionQuestion(
+        shape=shape, rates=[known_rates()["h100_sxm"]], sequence=4096, sizes=(1,), degrees=(1,)
+    )
+    layers = [layer.as_one_device(layer.costs[0]) for layer in compose(question)[0].layers]
+    counted = sum((layer.parameter_bytes or 0) // 2 for layer in layers[: -1 if shape.is_tied else None])
+    assert counted == pytest.approx(millions * 1e6, rel=1e-3)
 
 
 def test_dense_blocks_between_others():
