@@ -302,7 +302,9 @@ def audited_plan(audited: AuditedProblem, *, recompute: Recomputation | None) ->
         for number, layers in enumerate(stage_layers(run.stages, names))
     )
     if run.order == "1F1B":
-        return as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}))
+        rounds = max(1, run.num_microbatches // run.pipeline)
+        each = run.num_microbatches // rounds if run.program == "torchtitan" else None
+        return as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}), in_round=each)
     costs = CostModel(problem)
     order = order_gpipe if run.order == "GPipe" else order_zb_v
     return play_order(costs, stages, device_orders=order(make_pipeline(costs, stages)))

@@ -40,31 +40,31 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
             f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks; plan with --no-idle-devices"
         )
     held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
-    devices = [device for rank in held for device in rank]
-    if len(set(devices)) < len(devices):
+    if len({device for rank in held for device in rank}) < sum(map(len, held)):
         raise ValueError("a device belongs to several ranks; plan with max_stages_per_device = 1")
     return held
 
 
-def looped_orders(problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int) -> list[tuple[Action, ...]]:
+def looped_orders(
+    problem: Problem, stages: tuple[Stage, ...], *, num_ranks: int, in_round: int | None = None
+) -> list[tuple[Action, ...]]:
     """What every rank runs; raises ValueError where the interleaved order does not exist.
 
     One chunk: rank p runs min(P - p - 1, M) forwards, then a forward and a backward in turn. With v chunks it runs
-    2 (P - p - 1) + (v - 1) P forwards first, and P microbatches go through one chunk after the other.
+    2 (P - p - 1) + (v - 1) R forwards first, and R microbatches (`in_round`, else P) pass one chunk after another.
     """
-    count, chunks = problem.num_microbatches, len(stages) // num_ranks
-    if chunks > 1 and count % num_ranks:
+    count, chunks, each = problem.num_microbatches, len(stages) // num_ranks, in_round or num_ranks
+    if chunks > 1 and count % each:
         raise ValueError(
             f"{count} microbatches are not a multiple of {num_ranks} ranks, as several stages per rank need; plan with "
             "max_stages_per_device = 1"
         )
     backward = ["B" if problem.profile.trains(stage.layers) else "I" for stage in stages]
-    forward_order = [(chunk, m) for first in range(0, count, num_ranks) for chunk in range(chunks)
-             for m in range(first, min(first + num_ranks, count))]  # fmt: skip
+    forward_order = [(chunk, m) for first in range(0, count, each) for chunk in range(chunks)
+             for m in range(first, min(first + each, count))]  # fmt: skip
     orders = []
     for rank in range(num_ranks):
-        ahead = num_ranks - rank - 1 if chunks == 1 else 2 * (num_ranks - rank - 1) + (chunks - 1) * num_ranks
-        ahead = min(ahead, len(forward_order))
+        ahead = num_ranks - rank - 1 if chunks == 1 else 2 * (num_ranks - rank - 1) + (chunks - 1) * each
         forwards = [Action("F", chunk * num_ranks + rank, m) for chunk, m in forward_order]
         backwards = [((chunks - 1 - chunk) * num_ranks + rank, m) for chunk, m in forward_order]
         order = forwards[:ahead]
@@ -96,10 +96,10 @@ def require_some_loop(problem: Problem) -> None:
         )
 
 
-def as_looped(problem: Problem, plan: Plan, *, has_widths: bool = False) -> Plan:
+def as_looped(problem: Problem, plan: Plan, *, has_widths: bool = False, in_round: int | None = None) -> Plan:
     """The same stages in the only order that there is; raises ValueError if the stages are no loop."""
     ranks = _looped_ranks(plan, has_widths=has_widths)
-    orders = looped_orders(problem, plan.stages, num_ranks=len(ranks))
+    orders = looped_orders(problem, plan.stages, num_ranks=len(ranks), in_round=in_round)
     schedule = {device: orders[number] for number, rank in enumerate(ranks) for device in rank}
     return replace(plan, schedule=schedule, evidence=None)
 

@@ -92,10 +92,8 @@ def read_torchtitan(
     _require_in_place(fields)
     shape, own_sequence = find_model(model or _model_name(fields))
     fields.get("model.name"), fields.get("model.flavor")
-    tensor, context = (
-        fields.count("parallelism.tensor_parallel_degree", 1),
-        fields.count("parallelism.context_parallel_degree", 1),
-    )
+    tensor = fields.count("parallelism.tensor_parallel_degree", 1)
+    context = fields.count("parallelism.context_parallel_degree", 1)
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
     data, shards = _data(fields, notes, within=tensor * context * pipeline, devices=devices)
     if pipeline == 1 and shards != "nothing":
@@ -114,9 +112,9 @@ def read_torchtitan(
     micro, count = _microbatches(fields, notes, sequence=int(tokens), data=data)
     order, has_several = _order(fields, ranks=pipeline)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
-    if has_several and order == "1F1B" and count % pipeline:
+    if has_several and order == "1F1B" and count % max(1, count // pipeline):
         notes.refusals.append(
-            f"{count} microbatches are not a multiple of {pipeline} ranks; use another local_batch_size"
+            f"{count} microbatches are not a multiple of their {count // pipeline} rounds; use another local_batch_size"
         )
     run = RunConfiguration(
         program="torchtitan",

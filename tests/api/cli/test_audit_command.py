@@ -102,6 +102,21 @@ def test_orders_of_torchtitan(model: str, tmp_path: Path, schedule: str) -> None
     assert verify(problem.problem, plan).passed
 
 
+def test_fewer_microbatches_than_two_rounds(model: str, tmp_path: Path) -> None:
+    """Tests that torchtitan starts with three microbatches on two ranks, which are one round and all held at once."""
+    file = tmp_path / "train.toml"
+    file.write_text(
+        "[training]\nlocal_batch_size = 3\n"
+        '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "Interleaved1F1B"\n'
+    )
+    plan = play_run(audited(program="torchtitan", model=model, file=str(file)), recompute=None).plan
+    drawn = {rank: " ".join(f"{a.kind}{a.stage}.{a.microbatch}" for a in own) for rank, own in plan.schedule.items()}
+    assert drawn == {
+        "rank0": "F0.0 F0.1 F0.2 F2.0 F2.1 F2.2 B2.0 B2.1 B2.2 B0.0 B0.1 B0.2",
+        "rank1": "F1.0 F1.1 F1.2 F3.0 B3.0 F3.1 B3.1 F3.2 B3.2 B1.0 B1.1 B1.2",
+    }
+
+
 def test_replicas_shard_and_exchange(model: str) -> None:
     """Tests that a block's bytes are as by hand, sharded or not, and that replicas take time for gradients."""
     whole, shared = (

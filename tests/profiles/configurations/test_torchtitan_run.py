@@ -54,7 +54,7 @@ def test_torchtitan() -> None:
     [
         ({"pipeline_parallel_layers_per_stage": 40}, "makes 1 stages on 4 ranks"),
         ({"pipeline_parallel_microbatch_size": 3}, "not a multiple of the microbatch's 3"),
-        ({"pipeline_parallel_microbatch_size": 8}, "1 microbatches are not a multiple of 4"),
+        ({"num_pp_microbatches": 9}, "9 microbatches are not a multiple of their 2 rounds"),
         ({"module_fqns_per_model_part": [["tok_embeddings", "layers.1"], ["norm", "output"]]}, "does not name"),
         ({"devices": 12}, "12 devices are not 16"),
     ],
