@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -190,31 +190,26 @@ _PROVENANCE = (
 
 
 def _convert_node(node: _PiperNode, name: str, *, device_type: str) -> Layer:
-    plain = _require(node.variant(1, PLAIN))
-    has_weights = plain.parameterSize > 0
+    has_weights = _require(node.variant(1, PLAIN)).parameterSize > 0
     widths = sorted(int(width) for width in node.TMPCs)
+    held = {width: _convert_bytes(node, width, has_weights=has_weights) for width in widths}
     return Layer(
         name=name,
         costs=tuple(_convert_cost(node, width, device_type=device_type) for width in widths),
-        parameter_bytes=_bytes(plain.parameterSize),
-        state_bytes=_bytes(plain.memoryUsageB),
-        stash_bytes=_bytes(plain.memoryUsageA),
-        weight_stash_bytes=_bytes(plain.memoryUsageA) if has_weights else 0,
-        checkpoint_bytes=_checkpoint_bytes(node, 1),
-        wider=tuple(_convert_bytes(node, width, has_weights=has_weights) for width in widths if width > 1),
+        **held[1],
+        wider=tuple(WidthBytes(width=width, **held[width]) for width in widths if width > 1),
     )
 
 
-def _convert_bytes(node: _PiperNode, width: int, *, has_weights: bool) -> WidthBytes:
+def _convert_bytes(node: _PiperNode, width: int, *, has_weights: bool) -> dict[str, Any]:
     plain = _require(node.variant(width, PLAIN))
-    return WidthBytes(
-        width=width,
-        state_bytes=_bytes(plain.memoryUsageB),
-        stash_bytes=_bytes(plain.memoryUsageA),
-        weight_stash_bytes=_bytes(plain.memoryUsageA) if has_weights else 0,
-        checkpoint_bytes=_checkpoint_bytes(node, width),
-        parameter_bytes=_bytes(plain.parameterSize),
-    )
+    return {
+        "parameter_bytes": _bytes(plain.parameterSize),
+        "state_bytes": _bytes(plain.memoryUsageB),
+        "stash_bytes": _bytes(plain.memoryUsageA),
+        "weight_stash_bytes": _bytes(plain.memoryUsageA) if has_weights else 0,
+        "checkpoint_bytes": _checkpoint_bytes(node, width),
+    }
 
 
 def _checkpoint_bytes(node: _PiperNode, width: int) -> int:
