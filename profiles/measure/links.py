@@ -8,7 +8,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from profiles.cluster import Cluster, Device, Link, MessageTime
@@ -282,17 +282,7 @@ class _Inference:
             self._within(host)
         for one, other in itertools.combinations(self.hosts, 2):
             self._between(one, other)
-        devices = tuple(
-            Device(
-                name=place.name,
-                type=place.type,
-                memory_bytes=place.memory_bytes,
-                host=place.host,
-                cores=place.cores,
-                reserved_bytes=place.reserved_bytes,
-            )
-            for place in self.places
-        )
+        devices = tuple(Device(**asdict(place)) for place in self.places)
         times = self._reduction_times()
         links = (replace(link, reduction_times=times) for link in self._ports() + self.links)
         occupancy = self.tables.collective_occupancy
