@@ -11,6 +11,7 @@ from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.documents.refusal import blaming, refusal, render_value
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES
 from profiles.importers.neutral import REFERENCE
@@ -23,14 +24,10 @@ Size = Annotated[float, Field(ge=0, le=MAX_BYTES)]
 PLAIN, RECOMPUTING = "vanilla", "activation recomp"
 """The two variants of a layer that Piper's files know."""
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PiperVariant:
+class _PiperVariant(StrictRecord):
     """One way to run a layer on one number of devices ("TMPC"), per sample."""
-
-    __pydantic_config__ = _STRICT
 
     id: str
     """`vanilla` or `activation recomp`."""
@@ -49,10 +46,8 @@ class _PiperVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PiperNode:
+class _PiperNode(StrictRecord):
     """One layer."""
-
-    __pydantic_config__ = _STRICT
 
     id: int
     name: str = ""
@@ -65,10 +60,8 @@ class _PiperNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PiperEdge:
+class _PiperEdge(StrictRecord):
     """A tensor between two layers."""
-
-    __pydantic_config__ = _STRICT
 
     sourceId: int
     destId: int
@@ -76,10 +69,8 @@ class _PiperEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiperDocument:
+class PiperDocument(StrictRecord):
     """A whole file."""
-
-    __pydantic_config__ = _STRICT
 
     maxDevices: Annotated[int, Field(ge=1, le=10_000)]
     maxMemoryPerDevice: Size
