@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from planner.actions import Action, Offload
-from profiles.documents.strict_record import StrictRecord
 
 ProvedBy = Literal["certificate", "complete search"]
 
@@ -17,6 +16,8 @@ gathered for runs of actions, or fully: gradients, too, and layers are gathered 
 SHARDS: tuple[Shard, ...] = get_args(Shard)
 
 PLAN_FORMAT = "pipeline-plan/1"
+
+_STRICT = {"extra": "forbid"}
 
 DeviceGroup = tuple[str, ...]
 """The devices that work on one replica together; one device is the usual case."""
@@ -339,8 +340,10 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(StrictRecord):
+class Plan:
     """A complete plan; it has no times in it: those come from playing it (`planner.simulation.simulate`)."""
+
+    __pydantic_config__ = _STRICT
 
     problem: ProblemReference
     """The question it answers."""

@@ -49,7 +49,7 @@ class Database(Protocol):
             return cursor.fetchall()
 
     def read_first(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
-        """The first of these rows, if there is one."""
+        """As `read` for statements that ask about one thing; None if nothing matches."""
         return next(iter(self.read(sql, parameters)), None)
 
     def lock_schema(self, cursor: Cursor) -> None:
