@@ -281,10 +281,6 @@ class SqlStore:
             job = find_job(cursor, job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
 
-    def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
-        """The tenant's jobs, latest first."""
-        return self.search(tenant, Search(), limit=limit)
-
     def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
         """Those of the tenant's jobs that are meant, latest first."""
         try:
@@ -529,10 +525,6 @@ class SqlStore:
         if not isinstance(first, float | None):
             raise DamagedError("the row of a plan that waits")
         return 0.0 if first is None else max(0.0, self.database.now() - first)
-
-    def ping(self) -> None:
-        """Raise unless the store answers."""
-        self.database.read("SELECT COUNT(*) FROM tenants")
 
     def close(self) -> None:
         """Release the calling thread's connection."""
