@@ -1,5 +1,7 @@
 """What a command's exit code means, and which one a failure leads to: the only table of either."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -31,6 +33,15 @@ class Exit(IntEnum):
 
 class InputError(Exception):
     """The command was asked for something impossible; the message says what and how to mend it."""
+
+
+@contextmanager
+def as_input_errors() -> Iterator[None]:
+    """What cannot be done for what was given is the user's to mend."""
+    try:
+        yield
+    except ValueError as refusal:
+        raise InputError(str(refusal)) from refusal
 
 
 class BrokenOffError(Exception):

@@ -4,7 +4,7 @@ import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -87,11 +87,6 @@ class ProfileRequest:
     def leaves_sizes_open(self) -> bool:
         """Whether nobody says how the batch is cut: `plan` decides, and sizes are measured by doublings."""
         return self.num_microbatches is None and self.microbatch_size is None
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> "ProfileRequest":
-        """From the parameters of the command, which have the same names."""
-        return cls(**{item.name: parameters[item.name] for item in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from api.client import Client, JobDocument, ServerError, ServerEvent, What
-from api.failures import InputError
+from api.failures import as_input_errors
 from api.interrupts import Interrupts
 from api.planning_run import Effort
 from api.progress import Reporter, RunSummary
@@ -28,10 +28,8 @@ _FAILURES = {"infeasible": InfeasibleProblemError, "no_plan_found": NoPlanFoundE
 
 def connect(url: str) -> Client:
     """The service at `url`, with the key of the environment."""
-    try:
+    with as_input_errors():
         return Client(url, key=os.environ.get(KEY))
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def run_remotely(problem: Question, effort: Effort, *, console: Console, url: str) -> tuple[Plan, RunSummary]:

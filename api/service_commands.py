@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.failures import InputError
+from api.failures import InputError, as_input_errors
 from api.jobs.job import DamagedError
 from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
@@ -148,10 +148,8 @@ def run_server(
 
     if settings.database_url is not None:
         _await(settings.database_url, wait_s)
-    try:
+    with as_input_errors():
         server = make_server(settings, host=host, port=port, make=make or make_app)
-    except ValueError as error:
-        raise InputError(str(error)) from None
     server.run()
 
 
@@ -167,10 +165,8 @@ def _say(line: str) -> None:
 
 
 def _await(url: str, wait_s: float) -> None:
-    try:
+    with as_input_errors():
         await_server(url, wait_s=wait_s, tell=_say)
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | None = None) -> None:
@@ -182,10 +178,8 @@ def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | 
     from api.jobs.workers.postgres_worker import work
 
     _await(settings.database_url, wait_s)
-    try:
+    with as_input_errors():
         work(settings, metrics_address=metrics)
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def render_openapi() -> str:
@@ -207,15 +201,12 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
     """A store's database, up to date, made if there is none yet; raises InputError for what is no store."""
     if database_url is not None:
         _await(database_url, _KEYS_WAIT_S)
-    try:
+    with as_input_errors():
         database = open_database(data, database_url)
-    except ValueError as error:
-        raise InputError(str(error)) from None
     try:
-        SqlStore(database)
-        yield database
-    except ValueError as error:
-        raise InputError(str(error)) from None
+        with as_input_errors():
+            SqlStore(database)
+            yield database
     except DamagedError as error:
         raise InputError(f"{error} is damaged; restore a backup into another --data") from None
     except StoreFullError:
@@ -227,7 +218,7 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
 def create_key(keys: KeyRing, switches: Mapping[str, Any]) -> tuple[ApiKey, str]:
     """A key as the switches of `keys create` ask for it, and its text."""
     days = switches["expires_days"]
-    try:
+    with as_input_errors():
         return keys.create(
             switches["tenant"],
             name=switches["name"],
@@ -236,16 +227,12 @@ def create_key(keys: KeyRing, switches: Mapping[str, Any]) -> tuple[ApiKey, str]
             hourly_jobs=switches["hourly_jobs"],
             concurrent_jobs=switches["concurrent_jobs"],
         )
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def rotate_key(keys: KeyRing, key_id: str, *, overlap_hours: float) -> tuple[ApiKey, str]:
     """The key that follows another one, and its text."""
-    try:
+    with as_input_errors():
         return keys.rotate(key_id, overlap_s=3600.0 * overlap_hours)
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[str, int]:

@@ -60,8 +60,6 @@ class Oidc:
     """For whom it must have been issued."""
     jwks_file: Path
     """The provider's public keys, a JSON Web Key Set that the operator keeps up to date."""
-    tenant_claim: str = "tenant"
-    """Name of the claim whose value is the tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from planner import decisions
 from planner.plan import ProblemReference, Shard, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import (
     MAX_SAMPLES,
     MAX_WIDTH,
@@ -26,8 +27,6 @@ from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
-
-_STRICT = {"extra": "forbid"}
 
 Objective = Literal["makespan", "span", "cost"]
 """`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times
@@ -45,10 +44,8 @@ Synchronisation = Literal["after", "bucketed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinnedLayer:
+class PinnedLayer(StrictRecord):
     """A layer that must run on a given device (every replica of its stage includes the device's group)."""
-
-    __pydantic_config__ = _STRICT
 
     layer: str
     """A layer of the profile."""
@@ -57,10 +54,8 @@ class PinnedLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(StrictRecord):
     """What the executor can do, what the planner may decide, and what is decided already."""
-
-    __pydantic_config__ = _STRICT
 
     split_backward: bool = True
     """The executor can run I and W apart; otherwise only B."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from planner.plan import Plan
 from profiles.documents.schema_rules import Stated, given
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import Whole, require_fields
 
 DEFAULT_PATIENCE = 200
@@ -21,8 +22,6 @@ Method = Literal["auto", "search", "cp-sat", "ilp"]
 """`auto`: everything there is; `search`: moves and orders, without a complete search; `cp-sat` and `ilp`: a solver on
 one model with everything open, which is for small problems (docs/proofs/exact.md)."""
 
-_STRICT = {"extra": "forbid"}
-
 
 def usable_cores() -> int:
     """Cores that this process may use, which a container or `taskset` may have cut down."""
@@ -31,10 +30,9 @@ def usable_cores() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(StrictRecord):
     """When to stop. With max_rounds the answer is the same on every machine, byte for byte."""
 
-    __pydantic_config__ = _STRICT
     __schema_rules__ = {  # noqa: RUF012
         "anyOf": [{"properties": {"solver": {"type": "null"}}}, given("method", {"const": "ilp"})]
     }

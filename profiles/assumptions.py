@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import NotEmpty, Whole, Width, require_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_blockwise", "fp8_mx", "nvfp4"]
@@ -16,14 +17,9 @@ Module = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe
 """A part of a block, as Megatron names it."""
 
 
-_STRICT = {"extra": "forbid"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assumptions:
+class Assumptions(StrictRecord):
     """What times and bytes of a profile hold for; a field that is null is not stated, and nothing follows from it."""
-
-    __pydantic_config__ = _STRICT
 
     precision: Precision | None = None
     """Of the inputs of matrix products."""

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import (
     MAX_WIDTH,
     Bytes,
@@ -24,14 +25,10 @@ from profiles.routing import DirectedLink, Network, RouteTables
 _FEW_SEARCHES = 8
 """So many searches for routes are not worth doing at once."""
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(StrictRecord):
     """One accelerator or one CPU worker."""
-
-    __pydantic_config__ = _STRICT
 
     name: Name
     """Unique within the cluster."""
@@ -74,10 +71,8 @@ def assumed_reserve_bytes(memory_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageTime:
+class MessageTime(StrictRecord):
     """What a message of some size takes on a link."""
-
-    __pydantic_config__ = _STRICT
 
     bytes: Annotated[int, Whole("bytes", least=1)]
     """Size of the message."""
@@ -89,10 +84,8 @@ class MessageTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(StrictRecord):
     """A physical connection between two devices, hosts or switches."""
-
-    __pydantic_config__ = _STRICT
 
     a: Name
     """One end: the name of a device, a host or a switch."""
@@ -194,10 +187,8 @@ def _require_rising(owner: str, points: tuple[MessageTime, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostLink:
+class HostLink(StrictRecord):
     """A connection of one or several devices to the memory of their hosts, which no message takes."""
-
-    __pydantic_config__ = _STRICT
 
     name: Name
     """Unique among the host links, and no host's name."""
@@ -213,10 +204,8 @@ class HostLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(StrictRecord):
     """A host whose memory takes stashes of its devices."""
-
-    __pydantic_config__ = _STRICT
 
     name: Name
     """The `host` of its devices."""
@@ -256,10 +245,8 @@ class Route:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(StrictRecord):
     """Devices and the graph of links between devices, hosts and switches."""
-
-    __pydantic_config__ = _STRICT
 
     name: Name
     """Shown in tables and pictures."""

@@ -2,16 +2,13 @@
 
 from dataclasses import asdict, dataclass
 
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import Width, require_fields
-
-_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
+class Degrees(StrictRecord):
     """The degrees of one width; a width that nobody names is tensor parallelism."""
-
-    __pydantic_config__ = _STRICT
 
     tensor: Width = 1
     """Devices that share every product."""

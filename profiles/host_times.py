@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import Name, Nanoseconds, require_distinct, require_fields
-
-_STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostTime:
+class HostTime(StrictRecord):
     """How long the host asks for one action of a layer, per microbatch."""
-
-    __pydantic_config__ = _STRICT
 
     action: Name
     """`F`, `I`, `W`, `B`, or a kind of recomputation: `full`, or another that the layer states."""

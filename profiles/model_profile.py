@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from profiles.assumptions import Assumptions
 from profiles.degrees import Degrees
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import (
     MAX_NAME_LENGTH,
     MAX_NANOSECONDS,
@@ -42,14 +43,10 @@ Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputeTime:
+class RecomputeTime(StrictRecord):
     """What another kind of recomputation than the full one takes."""
-
-    __pydantic_config__ = _STRICT
 
     kind: Name
     """Its name, e.g. `selective`."""
@@ -61,10 +58,8 @@ class RecomputeTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputeBytes:
+class RecomputeBytes(StrictRecord):
     """What another kind of recomputation than the full one leaves of a layer's stash."""
-
-    __pydantic_config__ = _STRICT
 
     kind: Name
     """Its name, e.g. `selective`."""
@@ -86,10 +81,8 @@ def _require_kind(entry: RecomputeTime | RecomputeBytes) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCost:
+class LayerCost(StrictRecord):
     """Times of one layer, measured on one device type at one width and one microbatch size."""
-
-    __pydantic_config__ = _STRICT
 
     device_type: Name
     """The device type the times were measured on, e.g. `A100`."""
@@ -149,10 +142,8 @@ class LayerCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WidthBytes:
+class WidthBytes(StrictRecord):
     """Bytes that one layer holds on *each* device of a group of `width` devices."""
-
-    __pydantic_config__ = _STRICT
 
     width: Width
     """Number of devices (or cores) that share the layer."""
@@ -183,10 +174,8 @@ class WidthBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(StrictRecord):
     """One profiled unit: a node of the model's graph."""
-
-    __pydantic_config__ = _STRICT
 
     name: Name
     """Unique within the profile."""
@@ -353,10 +342,8 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(StrictRecord):
     """A tensor that flows from one layer to another, once per microbatch."""
-
-    __pydantic_config__ = _STRICT
 
     producer: Name
     """Name of the layer whose output it is."""
@@ -385,10 +372,8 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionOverhead:
+class ActionOverhead(StrictRecord):
     """What an action costs beyond its layers on one device type: the executor's own work in it and before it."""
-
-    __pydantic_config__ = _STRICT
 
     device_type: Name
     """The device type it was measured on."""
@@ -431,13 +416,11 @@ class ActionOverhead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(StrictRecord):
     """What a run of a plan took, or an operation by a table: where figures of a profile come from.
 
     No figure is read from here.
     """
-
-    __pydantic_config__ = _STRICT
 
     what: Name
     """`duration` and `overhead` of actions, `transfer`, `synchronisation` or `optimizer`."""
@@ -465,10 +448,8 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRun:
+class ProbeRun(StrictRecord):
     """A short run of the executor beside the profile: how far its figures are from what happens."""
-
-    __pydantic_config__ = _STRICT
 
     predicted_ns: Annotated[int, Whole("nanoseconds", least=1)]
     """What an iteration takes by the profile's figures."""
@@ -485,10 +466,8 @@ class ProbeRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelProfile:
+class ModelProfile(StrictRecord):
     """A model as the planner sees it: a directed acyclic graph of measured layers."""
-
-    __pydantic_config__ = _STRICT
 
     name: Name
     """Shown in tables and pictures."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import to_plain
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import MAX_SAMPLES, NotEmpty, Samples, Whole, require_fields, require_integer
 from profiles.model_profile import ModelProfile
 
@@ -18,14 +19,10 @@ PROFILE_FORMAT = "pipeline-profile/2"
 CLUSTER_FORMAT = "pipeline-cluster/1"
 """The `format` of the documents that `dump_cluster` writes."""
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(StrictRecord):
     """What one document states; whatever is absent must be given elsewhere."""
-
-    __pydantic_config__ = _STRICT
 
     profile: ModelProfile
     """Layers with costs and bytes, and edges."""

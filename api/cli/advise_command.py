@@ -4,8 +4,8 @@ import sys
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.output import as_input_errors, make_console, report_json, write_document
-from api.failures import InputError
+from api.cli.output import make_console, report_json, write_document
+from api.failures import InputError, as_input_errors
 
 commands = Commands()
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import as_input_errors, play_on_server, report, report_json, write_document
-from api.failures import InputError
+from api.cli.output import play_on_server, report, report_json, write_document
+from api.failures import InputError, as_input_errors
 
 if TYPE_CHECKING:
     from planner.plan import Plan

@@ -12,8 +12,8 @@ import typer
 from api.cli.options import arguments as arg
 from api.cli.options import pod_arguments as pod
 from api.cli.options.folded_help import Commands, folded
-from api.cli.output import as_input_errors, make_console, report_json
-from api.failures import InputError
+from api.cli.output import make_console, report_json
+from api.failures import InputError, as_input_errors
 
 if TYPE_CHECKING:
     from api.running.healing import JobAttempt

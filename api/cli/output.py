@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +78,3 @@ def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, 
     from api.remote import play_remotely
 
     return play_remotely(server, plan, problem=problem, what=what, other=other)
-
-
-@contextmanager
-def as_input_errors() -> Iterator[None]:
-    """What cannot be done for the given plan is the user's to mend."""
-    try:
-        yield
-    except ValueError as refusal:
-        raise InputError(str(refusal)) from refusal

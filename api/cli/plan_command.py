@@ -11,8 +11,8 @@ from api.cli.options.decision_switches import DecisionSwitches
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import Reporting
-from api.cli.output import as_input_errors, make_console, report_event, write_document
-from api.failures import BrokenOffError, Exit, InputError
+from api.cli.output import make_console, report_event, write_document
+from api.failures import BrokenOffError, Exit, InputError, as_input_errors
 
 if TYPE_CHECKING:
     from api.planning_run import Effort

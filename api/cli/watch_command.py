@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands, folded
-from api.cli.output import as_input_errors, make_console, report_json, write_document
-from api.failures import InputError
+from api.cli.output import make_console, report_json, write_document
+from api.failures import InputError, as_input_errors
 
 if TYPE_CHECKING:
     from api.running.replanning import Replanned

@@ -21,6 +21,7 @@ from profiles.documents.canonical_json import canonical_json, to_plain
 from profiles.documents.refusal import refusal
 from profiles.documents.schema_rules import COMPONENT, Stated, given, not_together
 from profiles.documents.strict_json import Ceiling, decode_text, parse_json
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 from profiles.field_rules import require_integer
 from profiles.load import workload_of
@@ -35,8 +36,6 @@ BODIES = Ceiling(values=500_000, containers=100_000)
 
 _ROUNDS = given("limits", given("max_rounds", {"type": "integer"}))
 _SIZES = given("microbatch_sizes", {"type": "array"})
-_STRICT = {"extra": "forbid"}
-
 _SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
 
 
@@ -59,10 +58,9 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(StrictRecord):
     """The body of `POST /v1/plans`; a workload alone is one too, with everything else left to its default."""
 
-    __pydantic_config__ = _STRICT
     __schema_rules__ = {  # noqa: RUF012
         "required": [],
         "anyOf": [{"required": ["workload"]}, given("start_from", {"type": "string"})],

@@ -1,7 +1,7 @@
 """Plans of other kinds beside the best (`plan --top K`): what each costs and what it gives, for people and programs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.formatting import render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_source
-from api.reporting.screen_table import make_table
+from api.reporting.screen_table import figures, make_table
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
 from planner.problem import Problem
@@ -63,7 +63,8 @@ def make_rows(problem: Problem, plans: Sequence[Plan]) -> list[_KindRow]:
             num_devices=len(plan.devices),
             source=evidence.source,
         )
-        rows.append(_with_trades(row, rows[0], objective=problem.options.objective) if rows else row)
+        trades = tuple(_trades(row, rows[0], objective=problem.options.objective)) if rows else ()
+        rows.append(replace(row, trades=trades))
     return rows
 
 
@@ -71,11 +72,6 @@ def _fullest(problem: Problem, plan: Plan) -> float:
     assert plan.evidence is not None
     limits = {name: max(1, problem.cluster.by_name[name].usable_bytes) for name in plan.evidence.peak_bytes}
     return max((peak / limits[name] for name, peak in plan.evidence.peak_bytes.items()), default=0.0)
-
-
-def _with_trades(row: _KindRow, best: _KindRow, *, objective: str) -> _KindRow:
-    values = {name: getattr(row, name) for name in _KindRow.__slots__}
-    return _KindRow(**values | {"trades": tuple(_trades(row, best, objective=objective))})
 
 
 def _trades(row: _KindRow, best: _KindRow, *, objective: str) -> Iterator[str]:
@@ -98,12 +94,7 @@ def render_kinds(rows: Sequence[_KindRow], *, wanted: int) -> RenderableType:
 
 
 def _render_table(rows: Sequence[_KindRow]) -> Table:
-    table = make_table()
-    for header in ("plan", "kind"):
-        table.add_column(header)
-    for header in ("makespan ms", "vs best", "gap", "memory"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("beside the best")
+    table = make_table("plan", "kind", *figures("makespan ms", "vs best", "gap", "memory"), "beside the best")
     for row in rows:
         table.add_row(
             str(row.rank),

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from api.formatting import render_bytes, render_ms, render_of_limit, render_percent, render_ratio
 from api.reporting.plain_names import render_bound, render_schedule
 from api.reporting.screen import ITERATIONS, render_header, render_memory
-from api.reporting.screen_table import make_table
+from api.reporting.screen_table import figures, make_table
 from planner.problem import Problem
 
 if TYPE_CHECKING:
@@ -130,11 +130,8 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
 
 def render_simulation(problem: Problem, timeline: "Timeline") -> RenderableType:
     """The figures of a timeline, per device and together."""
-    table = make_table(
-        "device", "actions", "first start ms", "last end ms", "work ms", "busy", "peak memory", "of limit"
-    )
-    for column in table.columns[1:7]:
-        column.justify = "right"
+    headers = ("actions", "first start ms", "last end ms", "work ms", "busy", "peak memory")
+    table = make_table("device", *figures(*headers, is_whole=False), "of limit")
     for device, device_order in timeline.actions.items():
         work = sum(timed.end_ns - timed.start_ns for timed in device_order)
         limit, peak = problem.cluster.by_name[device].usable_bytes, timeline.peak_bytes[device]
@@ -161,9 +158,7 @@ def render_explanation(problem: Problem, explanation: "Explanation") -> Renderab
     shown = [name for name in _IDLE_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
     work = [name for name in _WORK_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
     names = {name: column for name, column in {**_WORK_COLUMNS, **_IDLE_COLUMNS}.items() if name in (*work, *shown)}
-    table = make_table("device", *names.values(), "makespan")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = make_table("device", *figures(*names.values(), "makespan", is_whole=False))
     for row in explanation.devices:
         table.add_row(row.device, *(_ms_or_blank(getattr(row, name)) for name in names), render_ms(row.total_ns))
     table.add_row("all", *_shares(explanation.devices, list(names)), "100.0 %", style="bold")
@@ -190,9 +185,7 @@ def _render_binds(explanation: "Explanation") -> Table:
 
 def render_prices(prices: Sequence["ShadowPrice"]) -> RenderableType:
     """What more of each resource is worth: by a plan that was found, and at most."""
-    table = make_table("what if", "worth at least", "worth at most", "plan found ms")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = make_table("what if", *figures("worth at least", "worth at most", "plan found ms", is_whole=False))
     ranked = sorted(prices[1:], key=lambda price: -(price.worth_at_least or 0.0))
     for price in (*prices[:1], *ranked):
         cells = render_percent(price.worth_at_least), render_percent(price.worth_at_most), render_ms(price.objective_ns)
@@ -205,12 +198,11 @@ def render_prices(prices: Sequence["ShadowPrice"]) -> RenderableType:
 
 def render_what_if(answer: "WhatIfAnswer") -> RenderableType:
     """A question before and after a change, and what the change saves: by a plan that was found, and at most."""
-    table = make_table("", f"{answer.objective} ms", "no plan below ms", "gap", "stages", "devices")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    headers = (f"{answer.objective} ms", "no plan below ms", "gap", "stages", "devices")
+    table = make_table("", *figures(*headers, is_whole=False))
     for name, outcome in (("before", answer.before), ("after", answer.after)):
-        figures = render_ms(outcome.objective_ns), render_ms(outcome.lower_bound_ns), render_percent(outcome.gap)
-        table.add_row(name, *figures, str(outcome.num_stages), str(outcome.num_devices))
+        cells = render_ms(outcome.objective_ns), render_ms(outcome.lower_bound_ns), render_percent(outcome.gap)
+        table.add_row(name, *cells, str(outcome.num_stages), str(outcome.num_devices))
     parts: list[RenderableType] = [
         render_header(answer.problem),
         "",
@@ -279,12 +271,8 @@ def _render_path(explanation: "Explanation") -> Table:
 
 def render_comparison(problem: Problem, contenders: "Sequence[Contender]") -> RenderableType:
     """Plans side by side, the fastest that passes ticked; ratios are to the first."""
-    table = make_table(
-        "", "plan", "makespan\nms", "ratio", "longest\ndevice ms", "bubble", "stages", "devices", "memory", "verdict"
-    )
-    table.columns[1].overflow = "fold"
-    for column in table.columns[2:9]:
-        column.justify, column.no_wrap = "right", True
+    known = figures("makespan\nms", "ratio", "longest\ndevice ms", "bubble", "stages", "devices", "memory")
+    table = make_table("", Column("plan", overflow="fold"), *known, "verdict")
     best = min((c.makespan_ns for c in contenders if c.num_violations == 0), default=None)
     for contender in contenders:
         passed = contender.num_violations == 0

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from api.formatting import ABSENT, render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_program, render_remark, render_schedule
-from api.reporting.screen_table import make_table
+from api.reporting.screen_table import figures, make_table
 from planner.baselines.best_of_kinds import (
     KINDS,
     ONE_PROCESS,
@@ -50,11 +50,7 @@ def render_kinds(problem: Problem, plan: Plan, *, program: str) -> Iterator[Rend
     if ours not in best:
         return
     yield Text(why_this_kind(best, ours))
-    table = make_table()
-    table.add_column("best of its kind")
-    for header in ("ms", "vs ours", "microbatches", "memory"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("")
+    table = make_table("best of its kind", *figures("ms", "vs ours", "microbatches", "memory"), "")
     for kind in KINDS:
         style = "bold green" if kind == ours else "" if kind in best else "dim"
         found = best.get(kind)

@@ -32,7 +32,7 @@ def why_not_on_one_scale(own: ProblemReference, other: ProblemReference) -> str 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedSide:
-    """One of the two plans, on its own question, played."""
+    """A plan on its own question, played."""
 
     problem: Problem
     plan: Plan

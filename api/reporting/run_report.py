@@ -9,7 +9,7 @@ from rich.text import Text
 from api.formatting import render_bytes, render_ms, render_percent
 from api.reporting.run_comparison import PlanAndRun
 from api.reporting.screen import render_header
-from api.reporting.screen_table import make_table
+from api.reporting.screen_table import figures, make_table
 from planner.fidelity.attribution import CAUSES
 from planner.fidelity.calibration import CalibratedQuantity
 from planner.fidelity.memory_parts import DeviceMemory
@@ -63,9 +63,7 @@ def describe_causes(run: PlanAndRun) -> str:
 
 def _render_parts(run: PlanAndRun) -> Table:
     attribution = run.attribution
-    table = make_table("part", "cause", "ms", "of measured", "what it is")
-    for column in table.columns[2:4]:
-        column.justify = "right"
+    table = make_table("part", "cause", *figures("ms", "of measured", is_whole=False), "what it is")
     for name, part in attribution.parts:
         share, meaning = _share(part, attribution.measured_ns), Text(_MEANINGS[name], style="dim")
         table.add_row(name, CAUSES[name], _signed(part), share, meaning)
@@ -79,9 +77,8 @@ def _render_parts(run: PlanAndRun) -> Table:
 
 
 def _render_findings(findings: list[CalibratedQuantity]) -> Table:
-    table = make_table("where", "samples", "predicted", "median", "quartiles", "difference")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    headers = ("samples", "predicted", "median", "quartiles", "difference")
+    table = make_table("where", *figures(*headers, is_whole=False))
     ranked = sorted(findings, key=lambda finding: -abs(finding.median_ns - finding.predicted_ns))[:_MAX_ROWS]
     for finding in [each for each in findings if each in ranked]:
         entry = finding.as_measurement("run")
@@ -100,11 +97,8 @@ def _render_findings(findings: list[CalibratedQuantity]) -> Table:
 
 def _render_memory(rows: Sequence[DeviceMemory]) -> Table:
     """At rest and under way are the parts of measured - predicted."""
-    table = make_table(
-        "device", "predicted", "measured", "difference", "at rest", "under way", "allocator", "counted by"
-    )
-    for column in table.columns[1:7]:
-        column.justify = "right"
+    headers = ("predicted", "measured", "difference", "at rest", "under way", "allocator")
+    table = make_table("device", *figures(*headers, is_whole=False), "counted by")
     for row in rows:
         difference = row.measured_peak_bytes - row.predicted_peak_bytes
         table.add_row(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from api.formatting import (
@@ -31,7 +31,7 @@ from api.reporting.plain_names import (
     render_types,
     render_unmeasured,
 )
-from api.reporting.screen_table import ScreenTable, make_table
+from api.reporting.screen_table import ScreenTable, figures, make_table
 from planner.actions import Action
 from planner.evidence.certificate import make_bound
 from planner.execute.model.not_compared import NOT_COMPARED
@@ -116,14 +116,8 @@ def render_header(problem: Problem) -> RenderableType:
 
 def render_stages(problem: Problem, plan: Plan, *, peak_bytes: Mapping[str, int]) -> ScreenTable:
     """One row per stage: layers, devices, what a microbatch costs, and the memory of the fullest device."""
-    table = make_table()
-    table.add_column("stage", justify="right", no_wrap=True)
-    table.add_column("layers")
-    table.add_column("devices")
-    for header in ("forward\nms", "input\ngrad ms", "weight\ngrad ms"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("peak memory", justify="right", no_wrap=True)
-    table.add_column("of limit", no_wrap=True)
+    costly = figures("forward\nms", "input\ngrad ms", "weight\ngrad ms", "peak memory")
+    table = make_table(*figures("stage"), "layers", "devices", *costly, Column("of limit", no_wrap=True))
     costs = CostModel(problem)
     for number in _shortened(len(plan.stages), MAX_STAGE_ROWS):
         if number is None:
@@ -180,12 +174,8 @@ def render_memory(fraction: float) -> Text:
 
 def _render_sizes(rows: Sequence[SizeResult]) -> ScreenTable:
     """The sizes of microbatches side by side: the best plan of each, its bound, and what is known of it."""
-    table = make_table()
-    table.add_column("", no_wrap=True)
-    for header in ("samples", "microbatches", "best plan ms", "lower bound ms", "best known method ms"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("size is")
-    table.add_column("searched", justify="right", no_wrap=True)
+    known = figures("samples", "microbatches", "best plan ms", "lower bound ms", "best known method ms")
+    table = make_table(Column(no_wrap=True), *known, "size is", *figures("searched"))
     for row in rows:
         is_best = row.state == "best"
         effort = f"{row.rounds} search rounds" if row.seconds is None else render_seconds(row.seconds)
@@ -222,14 +212,9 @@ def _bound_of(row: SizeResult) -> int | None:
 def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineResult) -> ScreenTable:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
     has_span = problem.options.objective == "span"
-    table = make_table()
-    table.add_column("", no_wrap=True)
-    table.add_column("plan")
     times = ("makespan ms", "longest device ms") if has_span else ("makespan ms",)
-    for header in (*times, "vs ours", "bubble", "memory"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("fits", no_wrap=True)
-    table.add_column("")
+    known = figures(*times, "vs ours", "bubble", "memory")
+    table = make_table(Column(no_wrap=True), "plan", *known, Column("fits", no_wrap=True), "")
     rows, num_hidden = _ranked(problem, [row for row in evidence.baselines if not row.had_no_time])
     for row in [ours, *rows]:
         tick = "✓" if row is ours else ""

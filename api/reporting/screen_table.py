@@ -48,7 +48,12 @@ class ScreenTable(Table):
             yield Text("\n".join(lines), style=row.style or "")
 
 
-def make_table(*headers: str) -> ScreenTable:
+def figures(*headers: str, is_whole: bool = True) -> list[Column]:
+    """Columns of numbers; `is_whole`: none of them is broken."""
+    return [Column(header, justify="right", no_wrap=is_whole) for header in headers]
+
+
+def make_table(*headers: str | Column) -> ScreenTable:
     """The look of every table: no lines, faint headers."""
     return ScreenTable(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
 

@@ -72,8 +72,6 @@ class HealParams:
     """Seconds for each new plan."""
     bytes_per_s: float
     """What the storage of checkpoints gives to all devices together."""
-    seed: int = 0
-    """Of the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +278,7 @@ def plan_rest(
     launch: Launch, *, plan: Plan, problem: Problem, lost: Sequence[str], params: HealParams, console: Console
 ) -> Replanned:
     """A plan for what is left, by what its iterations and the restoring of its state take together."""
-    effort = Effort(limits=Limits(time_limit_s=params.search_s, seed=params.seed), style="quiet")
+    effort = Effort(limits=Limits(time_limit_s=params.search_s), style="quiet")
     rest = Rest(bytes_per_s=params.bytes_per_s, is_restart=not _keeps_copies(launch))
     steps = argument_after("--steps", launch.job.program) or ""
     if steps.isdecimal():

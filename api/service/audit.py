@@ -58,11 +58,9 @@ class AuditLog:
 
     def listed(self, *, limit: int) -> list[AuditEntry]:
         """The latest, first to last."""
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                "SELECT at, actor, action, subject, detail FROM audit ORDER BY at DESC, id LIMIT ?", (limit,)
-            )
-            rows = cursor.fetchall()
+        rows = self._database.read(
+            "SELECT at, actor, action, subject, detail FROM audit ORDER BY at DESC, id LIMIT ?", (limit,)
+        )
         return [
             AuditEntry(at=at, actor=actor, action=action, subject=subject, detail=detail)
             for at, actor, action, subject, detail in reversed(rows)

@@ -165,9 +165,9 @@ def _read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:
             algorithms=["RS256", "ES256"],
             audience=oidc.audience,
             issuer=oidc.issuer,
-            options={"require": ["exp", "iss", "aud", oidc.tenant_claim]},
+            options={"require": ["exp", "iss", "aud", "tenant"]},
         )
     except (jwt.PyJWTError, StopIteration, ValueError, OSError):
         return None
-    tenant = claims.get(oidc.tenant_claim)
-    return claims | {"tenant": tenant} if isinstance(tenant, str) and 0 < len(tenant) <= 200 else None
+    tenant = claims["tenant"]
+    return claims if isinstance(tenant, str) and 0 < len(tenant) <= 200 else None

@@ -162,9 +162,7 @@ class KeyRing:
 
     def listed(self) -> list[ApiKey]:
         """Every key ever made, latest last."""
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(f"SELECT {_COLUMNS} FROM api_keys ORDER BY created_at, id")
-            return [_key(row) for row in cursor.fetchall()]
+        return [_key(row) for row in self._database.read(f"SELECT {_COLUMNS} FROM api_keys ORDER BY created_at, id")]
 
     def revoke(self, key_id: str) -> bool:
         """End a key; False if there is none of that id that is not revoked yet."""
@@ -189,20 +187,17 @@ class KeyRing:
     def good_among(self, key_ids: Collection[str]) -> set[str]:
         """Those that are neither revoked nor expired."""
         marks = ", ".join("?" * len(key_ids))
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                f"SELECT id FROM api_keys WHERE id IN ({marks}) AND {_FINAL}", (*key_ids, self._database.now())
-            )
-            return {row[0] for row in cursor.fetchall()}
+        rows = self._database.read(
+            f"SELECT id FROM api_keys WHERE id IN ({marks}) AND {_FINAL}", (*key_ids, self._database.now())
+        )
+        return {row[0] for row in rows}
 
     def find(self, text: str) -> ApiKey | None:
         """The valid key that `text` is; secrets are compared in constant time."""
         match = _KEY.fullmatch(text)
         if match is None:
             return None
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", (match[1],))
-            row = cursor.fetchone()
+        row = self._database.read_first(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", (match[1],))
         digest = row[_FIXED.split(", ").index("sha256")] if row is not None else "0" * 64
         if not is_sha256(digest):
             raise DamagedError(f"the key {match[1]}")
@@ -238,9 +233,7 @@ class KeyRing:
         return found[0] if found and found[0].is_valid(self._database.now()) else None
 
     def _digest_of(self, key_id: str) -> str:
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT sha256 FROM api_keys WHERE id = ?", (key_id,))
-            row = cursor.fetchone()
+        row = self._database.read_first("SELECT sha256 FROM api_keys WHERE id = ?", (key_id,))
         if row is not None and not is_sha256(row[0]):
             raise DamagedError(f"the key {key_id}")
         return secrets.token_hex(32) if row is None else str(row[0])

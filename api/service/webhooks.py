@@ -162,9 +162,7 @@ class Webhooks:
 
     def listed(self, tenant: str) -> list[_Webhook]:
         """The tenant's webhooks, without their secrets."""
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(f"SELECT {_COLUMNS} FROM webhooks WHERE tenant = ? ORDER BY created_at", (tenant,))
-            rows = cursor.fetchall()
+        rows = self._database.read(f"SELECT {_COLUMNS} FROM webhooks WHERE tenant = ? ORDER BY created_at", (tenant,))
         for row in rows:
             _require_whole(row)
         return [_Webhook(id=row[0], url=row[2], created_at=row[4]) for row in rows]
@@ -206,13 +204,11 @@ class Webhooks:
     def take_due(self) -> list[_Delivery]:
         """Deliveries that are this door's for `LEASE_S`."""
         now = self._database.now()
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                "SELECT webhook_id, job_id, due_at FROM deliveries "
-                "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? ORDER BY due_at LIMIT ?",
-                (now, BATCH),
-            )
-            rows = cursor.fetchall()
+        rows = self._database.read(
+            "SELECT webhook_id, job_id, due_at FROM deliveries "
+            "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? ORDER BY due_at LIMIT ?",
+            (now, BATCH),
+        )
         return [delivery for row in rows if (delivery := self._take_or_drop(row, now=now)) is not None]
 
     def _take_or_drop(self, row: Any, *, now: float) -> _Delivery | None:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from api.formatting import ABSENT, render_ms, render_percent, render_seconds
 from api.reporting.plain_names import render_schedule
-from api.reporting.screen_table import make_table
+from api.reporting.screen_table import figures, make_table
 from api.tuning.tuning_loop import Trial, TuningLimits, TuningResult
 from planner.plan import Plan
 
@@ -33,10 +33,8 @@ def render_result(result: TuningResult, *, limits: TuningLimits, elapsed_s: floa
 
 
 def _render_trials(result: TuningResult) -> Table:
-    headers = ("", "round", "plan", "stages x replicas (layers)", "predicted", "measured", "runs", "spread", "error")
-    table = make_table(*headers, "calibrated", "error")
-    for column in (table.columns[1], *table.columns[4:]):
-        column.justify = "right"
+    known = figures("predicted", "measured", "runs", "spread", "error", "calibrated", "error", is_whole=False)
+    table = make_table("", *figures("round", is_whole=False), "plan", "stages x replicas (layers)", *known)
     for trial in sorted(result.trials, key=lambda each: each.measured_ns or 2**63):
         is_chosen = trial is result.chosen
         table.add_row("✓" if is_chosen else "", *_cells(trial), style="bold green" if is_chosen else "")

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-_STRICT = {"extra": "forbid"}
+from profiles.documents.strict_record import StrictRecord
 
 _Launcher = Literal["torchrun", "slurm", "kubernetes", "skypilot", "ray"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class Submitted(StrictRecord):
     """What is remembered of a submission; stands in the job's folder as `launch.json`."""
-
-    __pydantic_config__ = _STRICT
 
     launcher: _Launcher
     """Launcher that the job was given to."""
@@ -32,10 +30,8 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRequest:
+class LaunchRequest(StrictRecord):
     """What a job was launched with, as far as its plan does not say; stands in the job's folder as `request.json`."""
-
-    __pydantic_config__ = _STRICT
 
     launcher: _Launcher
     """Launcher that runs it."""

@@ -9,10 +9,9 @@ from planner.problem import Problem
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.device_loss import adapt_plan, find_lost, without_devices
 from profiles.documents.schema_rules import Stated, not_together
+from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import MAX_SAMPLES, Whole, require_fields
 from profiles.microbatch_sizes import measured_sizes, profile_at, why_no_cost
-
-_STRICT = {"extra": "forbid"}
 
 _MAX_SPEEDUP = 1000.0
 
@@ -23,10 +22,9 @@ _MOST_DOUBLINGS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(StrictRecord):
     """What is different in a what-if; everything left out stays as it is."""
 
-    __pydantic_config__ = _STRICT
     __schema_rules__ = not_together("num_microbatches", "global_batch_size", "microbatch_size")
 
     devices: Annotated[int, Whole(least=-1024, most=1024)] = 0

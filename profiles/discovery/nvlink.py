@@ -1,11 +1,14 @@
 """NVLink between the GPUs of a host: lanes of each generation, and whether an NVSwitch joins them."""
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from profiles.discovery.hosts import HostFacts, NvlinkDomain
+
+if TYPE_CHECKING:
+    from networkx import Graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,22 +70,10 @@ def with_nvlink(host: HostFacts, lanes: Mapping[tuple[int, int], int]) -> HostFa
 
 def _joined(pairs: Mapping[tuple[int, int], int]) -> list[list[int]]:
     """Devices that lanes join, directly or through others."""
-    neighbours: dict[int, set[int]] = defaultdict(set)
-    for first, second in pairs:
-        neighbours[first].add(second)
-        neighbours[second].add(first)
-    groups, seen = [], set[int]()
-    for start in sorted(neighbours):
-        if start in seen:
-            continue
-        group, edge = {start}, [start]
-        while edge:
-            new = neighbours[edge.pop()] - group
-            group |= new
-            edge += new
-        seen |= group
-        groups.append(sorted(group))
-    return groups
+    import networkx  # takes longer to load than all else here
+
+    graph: Graph[int] = networkx.Graph(list(pairs))
+    return sorted(map(sorted, networkx.connected_components(graph)))
 
 
 def restricted(host: HostFacts, kept: Sequence[int]) -> HostFacts:

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from profiles.assumptions import Assumptions, Precision
 from profiles.degrees import Degrees
@@ -202,22 +203,13 @@ class _Composer:
 
     def _first_of(self, kind: str, *, block: int) -> Layer:
         """A layer of a kind; all of one kind are alike."""
-        question = self.question
-        own = self._bytes(kind, 1, block=block)
         return Layer(
             name=kind,
             costs=tuple(self._costs(kind, block=block)),
-            parameter_bytes=BF16 * own.weights(),
-            gradient_bytes=GRADIENT_BYTES * own.weights(),
-            optimizer_bytes=OPTIMIZER_BYTES * own.weights(),
-            state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * own.weights(),
-            stash_bytes=own.stash(),
-            weight_stash_bytes=own.weight_stash(),
-            checkpoint_bytes=own.checkpoint(),
-            workspace_bytes=own.workspace(),
+            **self._bytes(kind, 1, block=block).fields(),
             wider=tuple(
-                self._bytes(kind, degree, block=block).at(_width(degree))
-                for degree in sorted(question.degrees, key=_width)
+                WidthBytes(width=_width(degree), **self._bytes(kind, degree, block=block).fields())
+                for degree in sorted(self.question.degrees, key=_width)
                 if _width(degree) > 1
             ),
         )
@@ -314,20 +306,19 @@ class _Bytes:
         self.shape, self.run, self.kind, self.block = shape, run, kind, block
         self.tokens, self.degree = run.tokens, run.degree
 
-    def at(self, width: int) -> WidthBytes:
-        """Every figure of the profile at one width."""
+    def fields(self) -> dict[str, Any]:
+        """Every figure, by its name in the profile."""
         weights = self.weights()
-        return WidthBytes(
-            width=width,
-            parameter_bytes=BF16 * weights,
-            gradient_bytes=GRADIENT_BYTES * weights,
-            optimizer_bytes=OPTIMIZER_BYTES * weights,
-            state_bytes=(BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * weights,
-            stash_bytes=self.stash(),
-            weight_stash_bytes=self.weight_stash(),
-            checkpoint_bytes=self.checkpoint(),
-            workspace_bytes=self.workspace(),
-        )
+        return {
+            "parameter_bytes": BF16 * weights,
+            "gradient_bytes": GRADIENT_BYTES * weights,
+            "optimizer_bytes": OPTIMIZER_BYTES * weights,
+            "state_bytes": (BF16 + GRADIENT_BYTES + OPTIMIZER_BYTES) * weights,
+            "stash_bytes": self.stash(),
+            "weight_stash_bytes": self.weight_stash(),
+            "checkpoint_bytes": self.checkpoint(),
+            "workspace_bytes": self.workspace(),
+        }
 
     def _score_bytes(self) -> int:
         """What unfused attention keeps of all scores; 0 where it is fused."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.documents.refusal import blaming
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES, MAX_SAMPLES
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
@@ -22,15 +23,12 @@ Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES)]
 REFERENCE = "reference"
 """Type of the device that the figures were measured on."""
 
-_STRICT = {"extra": "forbid"}
 _LENIENT = {"extra": "ignore"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeutralLayer:
+class NeutralLayer(StrictRecord):
     """One layer, per microbatch on the reference device; its backward is I + W, its gradients are `param_bytes`."""
-
-    __pydantic_config__ = _STRICT
 
     name: str
     forward_ms: Milliseconds
@@ -63,10 +61,8 @@ class NeutralLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NeutralDevice:
+class _NeutralDevice(StrictRecord):
     """One device; an operation takes its reference time divided by `speed`."""
-
-    __pydantic_config__ = _STRICT
 
     name: str
     memory_bytes: Bytes
@@ -74,10 +70,8 @@ class _NeutralDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NeutralLink:
+class _NeutralLink(StrictRecord):
     """A duplex link between two devices."""
-
-    __pydantic_config__ = _STRICT
 
     a: str
     b: str
@@ -86,10 +80,8 @@ class _NeutralLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NeutralCluster:
+class _NeutralCluster(StrictRecord):
     """Devices and the links between them."""
-
-    __pydantic_config__ = _STRICT
 
     devices: tuple[_NeutralDevice, ...]
     links: tuple[_NeutralLink, ...] = ()
@@ -109,10 +101,8 @@ class NeutralMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeutralWorkload:
+class NeutralWorkload(StrictRecord):
     """A whole document; `edges` holds pairs of positions in `layers`."""
-
-    __pydantic_config__ = _STRICT
 
     name: str
     source: str = ""

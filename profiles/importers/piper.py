@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.documents.refusal import blaming, refusal, render_value
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 from profiles.field_rules import MAX_BYTES
 from profiles.importers.neutral import REFERENCE
@@ -23,14 +24,10 @@ Size = Annotated[float, Field(ge=0, le=MAX_BYTES)]
 PLAIN, RECOMPUTING = "vanilla", "activation recomp"
 """The two variants of a layer that Piper's files know."""
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PiperVariant:
+class _PiperVariant(StrictRecord):
     """One way to run a layer on one number of devices ("TMPC"), per sample."""
-
-    __pydantic_config__ = _STRICT
 
     id: str
     """`vanilla` or `activation recomp`."""
@@ -49,10 +46,8 @@ class _PiperVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PiperNode:
+class _PiperNode(StrictRecord):
     """One layer."""
-
-    __pydantic_config__ = _STRICT
 
     id: int
     name: str = ""
@@ -65,10 +60,8 @@ class _PiperNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PiperEdge:
+class _PiperEdge(StrictRecord):
     """A tensor between two layers."""
-
-    __pydantic_config__ = _STRICT
 
     sourceId: int
     destId: int
@@ -76,10 +69,8 @@ class _PiperEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiperDocument:
+class PiperDocument(StrictRecord):
     """A whole file."""
-
-    __pydantic_config__ = _STRICT
 
     maxDevices: Annotated[int, Field(ge=1, le=10_000)]
     maxMemoryPerDevice: Size
@@ -190,31 +181,26 @@ _PROVENANCE = (
 
 
 def _convert_node(node: _PiperNode, name: str, *, device_type: str) -> Layer:
-    plain = _require(node.variant(1, PLAIN))
-    has_weights = plain.parameterSize > 0
+    has_weights = _require(node.variant(1, PLAIN)).parameterSize > 0
     widths = sorted(int(width) for width in node.TMPCs)
+    held = {width: _convert_bytes(node, width, has_weights=has_weights) for width in widths}
     return Layer(
         name=name,
         costs=tuple(_convert_cost(node, width, device_type=device_type) for width in widths),
-        parameter_bytes=_bytes(plain.parameterSize),
-        state_bytes=_bytes(plain.memoryUsageB),
-        stash_bytes=_bytes(plain.memoryUsageA),
-        weight_stash_bytes=_bytes(plain.memoryUsageA) if has_weights else 0,
-        checkpoint_bytes=_checkpoint_bytes(node, 1),
-        wider=tuple(_convert_bytes(node, width, has_weights=has_weights) for width in widths if width > 1),
+        **held[1],
+        wider=tuple(WidthBytes(width=width, **held[width]) for width in widths if width > 1),
     )
 
 
-def _convert_bytes(node: _PiperNode, width: int, *, has_weights: bool) -> WidthBytes:
+def _convert_bytes(node: _PiperNode, width: int, *, has_weights: bool) -> dict[str, Any]:
     plain = _require(node.variant(width, PLAIN))
-    return WidthBytes(
-        width=width,
-        state_bytes=_bytes(plain.memoryUsageB),
-        stash_bytes=_bytes(plain.memoryUsageA),
-        weight_stash_bytes=_bytes(plain.memoryUsageA) if has_weights else 0,
-        checkpoint_bytes=_checkpoint_bytes(node, width),
-        parameter_bytes=_bytes(plain.parameterSize),
-    )
+    return {
+        "parameter_bytes": _bytes(plain.parameterSize),
+        "state_bytes": _bytes(plain.memoryUsageB),
+        "stash_bytes": _bytes(plain.memoryUsageA),
+        "weight_stash_bytes": _bytes(plain.memoryUsageA) if has_weights else 0,
+        "checkpoint_bytes": _checkpoint_bytes(node, width),
+    }
 
 
 def _checkpoint_bytes(node: _PiperNode, width: int) -> int:

@@ -123,19 +123,14 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
         windows = [still] * min(counts.values())
         return RankTraces(files=files, form=form, ranks=ranks, pairs=pairs, windows=windows, clocks={}, is_rebuilt=True)
     rules = ClockRules(source=str(files[0]), starts_with_input=form == OWN or form.endswith(_NOT_MARKED), pairs=pairs)
-    windows, clocks = find_windows(_Iterations(ranks), rules=rules)
+    windows, clocks = find_windows(_iterations(ranks), rules=rules)
     return RankTraces(files=files, form=form, ranks=ranks, pairs=pairs, windows=windows, clocks=clocks)
 
 
-class _Iterations:
+def _iterations(ranks: Mapping[str, _RankTrace]) -> Iterator[dict[str, Sequence[Entry]]]:
     """Every iteration's rows by device, each made when it is its turn."""
-
-    def __init__(self, ranks: Mapping[str, _RankTrace]) -> None:
-        self._ranks = ranks
-
-    def __iter__(self) -> Iterator[dict[str, Sequence[Entry]]]:
-        for rows in zip(*(rank.rows for rank in self._ranks.values()), strict=True):
-            yield dict(zip(self._ranks, rows, strict=True))
+    for rows in zip(*(rank.rows for rank in ranks.values()), strict=True):
+        yield dict(zip(ranks, rows, strict=True))
 
 
 def _find_rows(ranks: Mapping[str, _RankTrace]) -> frozenset[tuple[str, str]] | None:

@@ -8,7 +8,7 @@ update]}}}` in seconds; `llm_info.json` states `{MODEL: {degree: {layer: {"param
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -97,8 +97,6 @@ def _problems(profiles: Mapping[str, Times], held: Mapping[str, Held], *, names:
 
 
 def _layer(name: str, *, profiles: Mapping[str, Times], held: Mapping[str, Held]) -> Layer:
-    own = held["1"][name]
-    parameters = FLOAT_BYTES * own[_PARAMETERS]
     return Layer(
         name=f"layer {name}",
         costs=tuple(
@@ -106,14 +104,9 @@ def _layer(name: str, *, profiles: Mapping[str, Times], held: Mapping[str, Held]
             for device_type, times in profiles.items()
             for cost in _costs(name, device_type, times=times, held=held)
         ),
-        parameter_bytes=parameters,
-        gradient_bytes=parameters,
-        optimizer_bytes=_OPTIMIZER_FLOATS * parameters,
-        state_bytes=STATE_FLOATS * parameters,
-        stash_bytes=FLOAT_BYTES * own[_STASH],
-        weight_stash_bytes=FLOAT_BYTES * own[_STASH],
+        **_bytes_of(held["1"][name]),
         wider=tuple(
-            _bytes_at(int(degree), by_layer[name])
+            WidthBytes(width=int(degree), **_bytes_of(by_layer[name]))
             for degree, by_layer in sorted(held.items(), key=lambda entry: int(entry[0]))
             if degree != "1"
         ),
@@ -141,17 +134,16 @@ def _costs(name: str, device_type: str, *, times: Times, held: Mapping[str, Held
                 )
 
 
-def _bytes_at(width: int, own: Mapping[str, int]) -> WidthBytes:
+def _bytes_of(own: Mapping[str, int]) -> dict[str, Any]:
     parameters = FLOAT_BYTES * own[_PARAMETERS]
-    return WidthBytes(
-        width=width,
-        state_bytes=STATE_FLOATS * parameters,
-        stash_bytes=FLOAT_BYTES * own[_STASH],
-        weight_stash_bytes=FLOAT_BYTES * own[_STASH],
-        parameter_bytes=parameters,
-        gradient_bytes=parameters,
-        optimizer_bytes=_OPTIMIZER_FLOATS * parameters,
-    )
+    return {
+        "parameter_bytes": parameters,
+        "gradient_bytes": parameters,
+        "optimizer_bytes": _OPTIMIZER_FLOATS * parameters,
+        "state_bytes": STATE_FLOATS * parameters,
+        "stash_bytes": FLOAT_BYTES * own[_STASH],
+        "weight_stash_bytes": FLOAT_BYTES * own[_STASH],
+    }
 
 
 def read_sailor(files: Mapping[str, bytes]) -> Workload:

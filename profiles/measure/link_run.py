@@ -22,8 +22,6 @@ class DeviceKind:
     """What layer costs call it; empty: as torch does."""
     memory_bytes: int = 0
     """Of each device; 0: an equal part of what is free."""
-    cores: int = 1
-    """Of each process."""
 
 
 def measure_links(
@@ -47,7 +45,6 @@ def measure_links(
             "--device": kind.device,
             "--device-type": kind.device_type,
             "--memory": kind.memory_bytes,
-            "--cores": kind.cores,
             "--repetitions": repetitions,
             "--largest": largest_bytes,
             "--rendezvous": f"file://{folder}/rendezvous",

@@ -8,13 +8,14 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from profiles.cluster import Cluster, Device, Link, MessageTime
 from profiles.documents.canonical_json import to_plain
 from profiles.documents.refusal import refusal, render_value
 from profiles.documents.strict_json import decode_text, parse_json
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 
 _LINKS_FORMAT = "pipeline-links/1"
@@ -31,14 +32,10 @@ ALL_PAIRS_OF, BETWEEN_HOSTS = 8, 4
 """All pairs of so many places of a host are timed, and so many counterparts of two hosts (`choose_pairs`): 364 pairs of
 64 places on eight hosts instead of 2,016. Not measured on so many."""
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(StrictRecord):
     """One process that took part, and the device that it stands for."""
-
-    __pydantic_config__ = _STRICT
 
     name: str
     """The device."""
@@ -55,10 +52,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairTable:
+class PairTable(StrictRecord):
     """Transfers between two places while nothing else is sent."""
-
-    __pydantic_config__ = _STRICT
 
     a: int
     """Position of one place."""
@@ -74,10 +69,8 @@ class PairTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contention:
+class Contention(StrictRecord):
     """Two transfers at once, compared with each alone."""
-
-    __pydantic_config__ = _STRICT
 
     first: tuple[int, int]
     """Sender and receiver."""
@@ -88,10 +81,8 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduce:
+class AllReduce(StrictRecord):
     """One all-reduce over the first places."""
-
-    __pydantic_config__ = _STRICT
 
     places: int
     """Number of processes."""
@@ -102,10 +93,8 @@ class AllReduce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTables:
+class LinkTables(StrictRecord):
     """Everything that was measured between some places."""
-
-    __pydantic_config__ = _STRICT
 
     places: tuple[Place, ...]
     """In the order of their ranks."""
@@ -282,17 +271,7 @@ class _Inference:
             self._within(host)
         for one, other in itertools.combinations(self.hosts, 2):
             self._between(one, other)
-        devices = tuple(
-            Device(
-                name=place.name,
-                type=place.type,
-                memory_bytes=place.memory_bytes,
-                host=place.host,
-                cores=place.cores,
-                reserved_bytes=place.reserved_bytes,
-            )
-            for place in self.places
-        )
+        devices = tuple(Device(**asdict(place)) for place in self.places)
         times = self._reduction_times()
         links = (replace(link, reduction_times=times) for link in self._ports() + self.links)
         occupancy = self.tables.collective_occupancy

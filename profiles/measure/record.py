@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from profiles.documents.canonical_json import to_plain
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
-
-_STRICT = {"extra": "forbid"}
 
 Clock = Literal["wall", "thread"]
 """`wall`: what passes for everyone. `thread`: what the calling thread worked, the one that else wanted its core."""
@@ -22,10 +21,8 @@ backward with recomputation, optimizer step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(StrictRecord):
     """Repetitions of one phase of one layer."""
-
-    __pydantic_config__ = _STRICT
 
     wall_ns: int
     """Median of the wall-clock time."""
@@ -66,10 +63,8 @@ def spreads_that_count(timings: Iterable[Timing]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSpec:
+class TensorSpec(StrictRecord):
     """What a layer gives, without its values."""
-
-    __pydantic_config__ = _STRICT
 
     shape: tuple[int, ...]
     dtype: str
@@ -79,10 +74,8 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerBytes:
+class LayerBytes(StrictRecord):
     """Bytes of one layer at one microbatch size."""
-
-    __pydantic_config__ = _STRICT
 
     parameters: int
     """Bytes of weights."""
@@ -103,10 +96,8 @@ class LayerBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerRecord:
+class LayerRecord(StrictRecord):
     """One layer at one microbatch size and width."""
-
-    __pydantic_config__ = _STRICT
 
     outputs: tuple[TensorSpec, ...]
     sizes: LayerBytes

@@ -1,7 +1,7 @@
 """One layer as an autograd segment of its own: called, differentiated, split into I and W, and timed."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,15 +97,8 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if is_kept else tensor.contiguous()
 
 
-def time_segment(
-    segment: Segment,
-    clock: HostClock | CudaClock,
-    *,
-    effort: MeasuringEffort,
-    recomputes: bool,
-    pause: Callable[[], None] | None = None,
-) -> None:
-    """Leave samples of F, N, I, W, B (and C, R) with the clock; `pause` is called between repetitions."""
+def time_segment(segment: Segment, clock: HostClock | CudaClock, *, effort: MeasuringEffort, recomputes: bool) -> None:
+    """Leave samples of F, N, I, W, B (and C, R) with the clock."""
     segment.make_grads()
     calls = _num_calls(segment)
     started, number = time.monotonic(), 0
@@ -118,8 +111,6 @@ def time_segment(
     for number in range(effort.repetitions):
         _repeat(segment, clock, calls=calls, recomputes=recomputes)
         clock.end_repetition()
-        if pause is not None:
-            pause()
         if number >= 2 and time.monotonic() - started > effort.seconds:
             break
     clock.settle()

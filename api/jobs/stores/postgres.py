@@ -26,7 +26,7 @@ from psycopg import sql
 from api.jobs.job import DamagedError
 from api.jobs.stores.connections import ThreadConnections
 from api.jobs.stores.store import OPENING_S, GivenUpError, StoreFullError, persistently
-from api.jobs.stores.transactions import Cursor
+from api.jobs.stores.transactions import Cursor, Database
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ _FULL_S = 60.0
 """So long after the server's disk was full it may be so still."""
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """Every thread has its own connection; one that broke is made anew with the next transaction."""
 
     row_lock = " FOR UPDATE"
@@ -176,20 +176,10 @@ class PostgresDatabase:
     def now(self) -> float:
         """The database's clock, as far as ours runs evenly with it for `EVEN_S`."""
         if time.monotonic() >= self._offset_until:
-            with self.transaction() as cursor:
-                cursor.execute("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
-                row = cursor.fetchone()
+            row = self.read_first("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
             self._offset_s = float(row[0] if row else 0.0) - time.time()
             self._offset_until = time.monotonic() + EVEN_S
         return time.time() + self._offset_s
-
-    def close(self) -> None:
-        """Close the calling thread's connection."""
-        self._connections.close()
-
-    def close_all(self) -> None:
-        """Close every thread's connection."""
-        self._connections.close_all()
 
 
 class _Cursor:

@@ -148,23 +148,20 @@ class SqlStore:
         parameters: tuple[Any, ...] = (tenant, problem_key, request_key)
         if not is_exact:
             is_good, parameters = "gap <= ?", (tenant, problem_key, gap)
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                f"SELECT {COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
-                f"AND {is_good} ORDER BY gap, created_at, id LIMIT 1",
-                parameters,
-            )
-            return job_of_row(cursor.fetchone())
+        found = self.database.read_first(
+            f"SELECT {COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
+            f"AND {is_good} ORDER BY gap, created_at, id LIMIT 1",
+            parameters,
+        )
+        return job_of_row(found)
 
     def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
         """The best plan of the tenant for the same question, to start from."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id "
-                "WHERE tenant = ? AND problem_key = ? ORDER BY incumbent_ns, jobs.id LIMIT 1",
-                (tenant, problem_key),
-            )
-            row = cursor.fetchone()
+        row = self.database.read_first(
+            "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id "
+            "WHERE tenant = ? AND problem_key = ? ORDER BY incumbent_ns, jobs.id LIMIT 1",
+            (tenant, problem_key),
+        )
         return None if row is None else require_sound(row[0], sha256=row[1], what="a plan for the same question")
 
     # ------------------------------------------------------------ working
@@ -284,10 +281,6 @@ class SqlStore:
             job = find_job(cursor, job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
 
-    def recent(self, tenant: str, *, limit: int) -> Sequence[Job]:
-        """The tenant's jobs, latest first."""
-        return self.search(tenant, Search(), limit=limit)
-
     def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
         """Those of the tenant's jobs that are meant, latest first."""
         try:
@@ -298,11 +291,9 @@ class SqlStore:
 
     def _name_the_damaged(self, tenant: str) -> None:
         """Raise DamagedError for the latest of the tenant's plans whose row cannot be read, if there is one."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT id FROM jobs WHERE tenant = ? ORDER BY created_at DESC, id", (tenant,))
-            ids = [str(row[0]) for row in cursor.fetchall()]
-        for job_id in ids:
-            self.get(job_id)
+        ids = "SELECT id FROM jobs WHERE tenant = ? ORDER BY created_at DESC, id"
+        for (job_id,) in self.database.read(ids, (tenant,)):
+            self.get(str(job_id))
 
     def _search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
         with self.database.transaction(is_writing=False) as cursor:
@@ -320,13 +311,11 @@ class SqlStore:
 
     def projects(self, tenant: str) -> Sequence[tuple[str, int, float]]:
         """The tenant's projects: name, number of jobs, when the last one was submitted; latest first."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                "SELECT project, COUNT(*), MAX(created_at) FROM jobs WHERE tenant = ? AND project <> '' "
-                "GROUP BY project ORDER BY MAX(created_at) DESC, project",
-                (tenant,),
-            )
-            rows = cursor.fetchall()
+        rows = self.database.read(
+            "SELECT project, COUNT(*), MAX(created_at) FROM jobs WHERE tenant = ? AND project <> '' "
+            "GROUP BY project ORDER BY MAX(created_at) DESC, project",
+            (tenant,),
+        )
         if not all(isinstance(name, str) and LABEL.fullmatch(name) for name, _, _ in rows):
             self._name_the_damaged(tenant)
             raise DamagedError("the name of a project")
@@ -349,9 +338,8 @@ class SqlStore:
     def request_text(self, job_id: str) -> str:
         """The request of a job; raises LeaseLostError if there is no such job any more."""
         what = f"the request of the plan {job_id}"
-        with naming(what), self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT text, sha256 FROM requests WHERE job_id = ?", (job_id,))
-            row = cursor.fetchone()
+        with naming(what):
+            row = self.database.read_first("SELECT text, sha256 FROM requests WHERE job_id = ?", (job_id,))
         if row is None:
             raise LeaseLostError(job_id)
         return require_sound(row[0], sha256=row[1], what=what)
@@ -359,19 +347,18 @@ class SqlStore:
     def plan_text(self, job_id: str) -> str | None:
         """The best verified plan of a job, final or not."""
         what = f"the document of the plan {job_id}"
-        with naming(what), self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(
+        with naming(what):
+            row = self.database.read_first(
                 "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE job_id = ?", (job_id,)
             )
-            row = cursor.fetchone()
         return None if row is None else require_sound(row[0], sha256=row[1], what=what)
 
     def incumbent_text(self, job_id: str, seq: int) -> str | None:
         """The plan that incumbent event `seq` told of, if it is kept."""
         what = f"incumbent {seq} of the plan {job_id}"
-        with naming(what), self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT text FROM incumbents WHERE job_id = ? AND seq = ?", (job_id, seq))
-            packed = _first(cursor.fetchone())
+        with naming(what):
+            kept = "SELECT text FROM incumbents WHERE job_id = ? AND seq = ?"
+            packed = _first(self.database.read_first(kept, (job_id, seq)))
         try:
             return None if packed is None else zlib.decompress(b64decode(packed)).decode()
         except (ValueError, TypeError, zlib.error):  # the packed text carries a checksum
@@ -379,9 +366,8 @@ class SqlStore:
 
     def incumbents(self, job_id: str) -> Sequence[int]:
         """Numbers of the incumbent events whose plans are kept, ascending."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq", (job_id,))
-            numbers = [row[0] for row in cursor.fetchall()]
+        rows = self.database.read("SELECT seq FROM incumbents WHERE job_id = ? ORDER BY seq", (job_id,))
+        numbers = [row[0] for row in rows]
         if not all(isinstance(number, int) for number in numbers):
             raise DamagedError(f"an incumbent of the plan {job_id}")
         return numbers
@@ -389,9 +375,9 @@ class SqlStore:
     def drawing(self, job_id: str, what: str) -> str | None:
         """What was made of a job's plan before, by its name, or None."""
         what_of = f"a drawing of the plan {job_id}"
-        with naming(what_of), self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT text, sha256 FROM drawings WHERE job_id = ? AND what = ?", (job_id, what))
-            row = cursor.fetchone()
+        with naming(what_of):
+            kept = "SELECT text, sha256 FROM drawings WHERE job_id = ? AND what = ?"
+            row = self.database.read_first(kept, (job_id, what))
         if row is None or row[1] is None:  # an earlier release, whose pages do not ask for it any more, kept no hash
             return None if row is None else str(row[0])
         return require_sound(row[0], sha256=row[1], what=what_of)
@@ -413,11 +399,9 @@ class SqlStore:
 
     def events(self, job_id: str, *, after: int) -> Sequence[Event]:
         """The story from `after` on."""
-        with naming(f"the story of the plan {job_id}"), self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq", (job_id, after)
-            )
-            found = [event_of_row(job_id, row) for row in cursor.fetchall()]
+        with naming(f"the story of the plan {job_id}"):
+            told = "SELECT seq, kind, at, data FROM events WHERE job_id = ? AND seq > ? ORDER BY seq"
+            found = [event_of_row(job_id, row) for row in self.database.read(told, (job_id, after))]
         if [event.seq for event in found] != list(range(after + 1, after + 1 + len(found))):
             raise DamagedError(f"the story of the plan {job_id}")
         return found
@@ -427,9 +411,7 @@ class SqlStore:
         if not job_ids:
             return {}
         marks = ", ".join("?" * len(job_ids))
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(f"SELECT id, version FROM jobs WHERE id IN ({marks})", list(job_ids))
-            return dict(cursor.fetchall())
+        return dict(self.database.read(f"SELECT id, version FROM jobs WHERE id IN ({marks})", list(job_ids)))
 
     # ------------------------------------------------------------ changing
 
@@ -535,27 +517,14 @@ class SqlStore:
         """Jobs by state."""
         known = ", ".join(f"'{state}'" for state in get_args(State))
         state = f"CASE WHEN state IN ({known}) THEN state ELSE 'damaged' END"
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(f"SELECT {state} AS known, COUNT(*) FROM jobs GROUP BY known")
-            return dict(cursor.fetchall())
+        return dict(self.database.read(f"SELECT {state} AS known, COUNT(*) FROM jobs GROUP BY known"))
 
     def queue_age_s(self) -> float:
         """Seconds since the oldest job that waits was submitted; 0 without one."""
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute("SELECT MIN(created_at) FROM jobs WHERE state = 'queued'")
-            first = _first(cursor.fetchone())
+        first = _first(self.database.read_first("SELECT MIN(created_at) FROM jobs WHERE state = 'queued'"))
         if not isinstance(first, float | None):
             raise DamagedError("the row of a plan that waits")
         return 0.0 if first is None else max(0.0, self.database.now() - first)
-
-    def _count(self, sql: str, *parameters: Any) -> int:
-        with self.database.transaction(is_writing=False) as cursor:
-            cursor.execute(sql, parameters)
-            return int(_first(cursor.fetchone()) or 0)
-
-    def ping(self) -> None:
-        """Raise unless the store answers."""
-        self._count("SELECT COUNT(*) FROM tenants")
 
     def close(self) -> None:
         """Release the calling thread's connection."""

@@ -12,7 +12,7 @@ from api.jobs.stores.batch_size import Portion
 from api.jobs.stores.connections import ThreadConnections
 from api.jobs.stores.reserve import Reserve
 from api.jobs.stores.store import StoreFullError
-from api.jobs.stores.transactions import Cursor
+from api.jobs.stores.transactions import Cursor, Database
 
 _BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for another."""
@@ -36,7 +36,7 @@ PAUSE_S = 0.12
 """Between transactions of housekeeping: who waits for the file looks again every tenth of a second at the latest."""
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """Every thread has its own connection; a commit is on the disk before it returns."""
 
     row_lock = ""  # a writing transaction has the file to itself
@@ -158,24 +158,16 @@ class SqliteDatabase:
         """This machine's clock: nobody else shares the file."""
         return time.time()
 
-    def close(self) -> None:
-        """Close the calling thread's connection."""
-        self._connections.close()
-
-    def close_all(self) -> None:
-        """Close every thread's connection."""
-        self._connections.close_all()
-
 
 _DAMAGED = ("Could not decode", "malformed", "not a database")
 
 
 def _meaning_of(error: sqlite3.DatabaseError) -> Exception:
     """What SQLite's words say about the store."""
-    device_orders = str(error)
-    if "full" in device_orders or "disk I/O" in device_orders:
-        return StoreFullError(device_orders)
-    if any(each in device_orders for each in _DAMAGED):
+    text = str(error)
+    if "full" in text or "disk I/O" in text:
+        return StoreFullError(text)
+    if any(each in text for each in _DAMAGED):
         return DamagedError("the file of the store")
     return error
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from api.jobs.stores.connections import ThreadConnections
+
 Row = Any
 
 
@@ -30,6 +32,7 @@ class Cursor(Protocol):
 class Database(Protocol):
     """A connection per thread, transactions that see and write all or nothing, and a clock."""
 
+    _connections: ThreadConnections[Any]
     row_lock: str
     """What follows a SELECT whose row nobody else may change until the transaction ends."""
 
@@ -38,6 +41,16 @@ class Database(Protocol):
 
     def picture(self) -> AbstractContextManager[Cursor]:
         """All that is read is as it stood at one moment, however long it takes, and nobody waits for it."""
+
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """The rows of one SELECT, in a transaction of its own."""
+        with self.transaction(is_writing=False) as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchall()
+
+    def read_first(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """As `read` for statements that ask about one thing; None if nothing matches."""
+        return next(iter(self.read(sql, parameters)), None)
 
     def lock_schema(self, cursor: Cursor) -> None:
         """Until the transaction ends, nobody else makes tables."""
@@ -73,6 +86,8 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the calling thread's connection."""
+        self._connections.close()
 
     def close_all(self) -> None:
         """Close all connections; nobody may use the database any more."""
+        self._connections.close_all()

@@ -2,26 +2,17 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from api.reporting.plan_difference import PlayedSide, compare_plans, why_not_on_one_scale
 from api.reporting.what_if_range import find_ranges, make_named_baseline
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import Timeline
 from planner.what_if.change import Change
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlayedQuestion:
-    """A plan on its question, played."""
-
-    problem: Problem
-    plan: Plan
-    timeline: Timeline
-
-
-Drawing = Callable[[_PlayedQuestion], str]
+Drawing = Callable[[PlayedSide], str]
 
 
 def inspect(order: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +35,7 @@ def inspect(order: dict[str, Any]) -> dict[str, Any]:
         return {"ranges": [asdict(each) for each in ranges]}
     if order["what"] == "verdict":
         return {"verdict": _judge(problem, plan, with_certificate=bool(order.get("certificate")))}
-    played = _PlayedQuestion(problem=problem, plan=plan, timeline=_play(problem, plan))
+    played = PlayedSide(problem=problem, plan=plan, timeline=_play(problem, plan))
     if order["what"] == "difference":
         return {"text": _compare(played, order["other"], workload=order["other_workload"])}
     if order["what"] == "view" and order.get("other") is not None:
@@ -90,8 +81,7 @@ def _play(problem: Problem, plan: Plan) -> Timeline:
     return verdict.timeline
 
 
-def _draw_both(played: _PlayedQuestion, other: str) -> str:
-    from api.reporting.plan_difference import why_not_on_one_scale
+def _draw_both(played: PlayedSide, other: str) -> str:
     from api.viewer import render_picture
     from planner.document import parse_plan
 
@@ -104,9 +94,8 @@ def _draw_both(played: _PlayedQuestion, other: str) -> str:
     )
 
 
-def _draw_content(played: _PlayedQuestion, *, other: str | None, baseline: str | None) -> str:
+def _draw_content(played: PlayedSide, *, other: str | None, baseline: str | None) -> str:
     """What a picture shows, as JSON; a second plan is given as its document, or as the name of a baseline."""
-    from api.reporting.plan_difference import why_not_on_one_scale
     from api.viewer import picture_content
     from planner.document import parse_plan
 
@@ -130,43 +119,41 @@ def _change(tree: dict[str, Any]) -> Change:
     return validate(Change, tree, source="body: change")
 
 
-def _compare(played: _PlayedQuestion, other: str, *, workload: dict[str, Any]) -> str:
+def _compare(played: PlayedSide, other: str, *, workload: dict[str, Any]) -> str:
     """Each plan on its own question: profiles may be of two versions."""
-    from api.reporting.plan_difference import PlayedSide, compare_plans
     from planner.document import parse_plan
 
     second = parse_plan(other, source="body: other")
     question = _question(second, workload)
-    before = PlayedSide(problem=played.problem, plan=played.plan, timeline=played.timeline)
     after = PlayedSide(problem=question, plan=second, timeline=_play(question, second))
-    return json.dumps(compare_plans(before, after), ensure_ascii=False)
+    return json.dumps(compare_plans(played, after), ensure_ascii=False)
 
 
-def _draw_view(played: _PlayedQuestion) -> str:
+def _draw_view(played: PlayedSide) -> str:
     from api.viewer import render_picture
 
     return render_picture(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_trace(played: _PlayedQuestion) -> str:
+def _draw_trace(played: PlayedSide) -> str:
     from planner.export.trace import render_trace
 
     return render_trace(played.problem, played.plan, timeline=played.timeline)
 
 
-def _draw_torch(played: _PlayedQuestion) -> str:
+def _draw_torch(played: PlayedSide) -> str:
     from planner.export.torch_table import render_torch_table
 
     return render_torch_table(played.problem, played.plan)
 
 
-def _draw_simulation(played: _PlayedQuestion) -> str:
+def _draw_simulation(played: PlayedSide) -> str:
     from api.reporting.summaries import summarise_timeline
 
     return json.dumps(summarise_timeline(played.problem, played.timeline), ensure_ascii=False)
 
 
-def _draw_explanation(played: _PlayedQuestion) -> str:
+def _draw_explanation(played: PlayedSide) -> str:
     from api.reporting.summaries import summarise_explanation
     from planner.simulation.explain import explain
 
@@ -175,7 +162,7 @@ def _draw_explanation(played: _PlayedQuestion) -> str:
     )
 
 
-def _draw_report(played: _PlayedQuestion) -> str:
+def _draw_report(played: PlayedSide) -> str:
     """Everything a page shows of a plan: figures, stages, devices, baselines, where the time goes."""
     from api.reporting.summaries import summarise_explanation, summarise_timeline
     from planner.simulation.explain import explain

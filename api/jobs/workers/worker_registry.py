@@ -58,12 +58,10 @@ class WorkerRegistry:
 
     def strength(self) -> Strength:
         """The workers alive now, and their free slots."""
-        with self._database.transaction(is_writing=False) as cursor:
-            cursor.execute(
-                "SELECT COUNT(*), COALESCE(SUM(num_slots), 0) FROM workers WHERE seen_at > ?",
-                (self._database.now() - SILENT_S,),
-            )
-            row = cursor.fetchone()
+        row = self._database.read_first(
+            "SELECT COUNT(*), COALESCE(SUM(num_slots), 0) FROM workers WHERE seen_at > ?",
+            (self._database.now() - SILENT_S,),
+        )
         return Strength(num_workers=int(row[0] if row else 0), num_slots=int(row[1] if row else 0))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from api.jobs.job import State
 from api.jobs.request_fields import PlanId, Priority
 from profiles.documents.schema_rules import Stated
+from profiles.documents.strict_record import StrictRecord
 
 Moment = Annotated[str, Stated(format="date-time")]
 _Sha256 = Annotated[str, Stated(pattern="^[0-9a-f]{64}$")]
@@ -30,10 +31,8 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(StrictRecord):
     """A question and how far its answer is."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     id: PlanId
     name: str

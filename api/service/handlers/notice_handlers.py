@@ -14,21 +14,18 @@ from api.service.handlers.responses import answer
 from api.service.http.problem_json import ServiceError
 from api.service.http.request_body import read_body
 from profiles.documents.schema_rules import JSON_OBJECT, Stated
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/plans")
-
-_STRICT = {"extra": "forbid"}
 
 _MOST_DETAIL = 16 * 2**10
 """Letters of a notice's detail as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(StrictRecord):
     """The body of `POST /v1/plans/{id}:notify`."""
-
-    __pydantic_config__ = _STRICT
 
     event: Literal["drifted", "device_lost"]
     """What happened to the job that runs by the plan."""

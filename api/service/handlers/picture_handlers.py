@@ -20,6 +20,7 @@ from api.service.http.request_body import read_body
 from planner.release import RELEASE
 from planner.what_if.change import Change, WhatIfRange
 from profiles.documents.schema_rules import Stated
+from profiles.documents.strict_record import StrictRecord
 
 router = APIRouter(prefix="/v1")
 
@@ -28,14 +29,10 @@ _MOST_CHANGES = 32
 
 PRIVATE = "private, no-cache"
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RangeOrder:
+class RangeOrder(StrictRecord):
     """The body of `POST /v1/what-if/ranges`."""
-
-    __pydantic_config__ = _STRICT
 
     base: str
     """A plan of this service that has one, final or not."""

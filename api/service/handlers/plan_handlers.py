@@ -37,6 +37,7 @@ from api.service.http.problem_json import Complaint, ServiceError, complaints_of
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
 from profiles.documents.strict_json import UnreadableError
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/plans")
@@ -49,8 +50,6 @@ PAUSE_S = 1.0
 
 _TICKET_S = 600.0
 """How long a ticket for a picture is good."""
-
-_STRICT = {"extra": "forbid"}
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
@@ -382,10 +381,8 @@ async def unpin_plan(request: Request, caller: Writer) -> Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filing:
+class Filing(StrictRecord):
     """The body of `POST /v1/plans/{id}:file`."""
-
-    __pydantic_config__ = _STRICT
 
     project: Project = ""
     """What to file the plan under; empty: nothing."""

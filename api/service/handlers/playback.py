@@ -33,18 +33,15 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.what_if.change import Change, apply_change
 from profiles.documents.canonical_json import canonical_json
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1")
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(StrictRecord):
     """The body of `POST /v1/verifications`."""
-
-    __pydantic_config__ = _STRICT
 
     plan: PlanTree
     """A plan document, as PlanDocument says; what it states is judged."""
@@ -55,10 +52,8 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Playback:
+class Playback(StrictRecord):
     """The body of `POST /v1/playbacks`."""
-
-    __pydantic_config__ = _STRICT
 
     plan: PlanTree
     """A plan document, as PlanDocument says; what it states is judged."""
@@ -71,10 +66,8 @@ class Playback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIf(StrictRecord):
     """The body of `POST /v1/what-if`."""
-
-    __pydantic_config__ = _STRICT
 
     base: str
     """A plan of this service that has succeeded."""

@@ -19,19 +19,17 @@ from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body
 from api.service.webhooks import MOST_LETTERS, URL
 from profiles.documents.schema_rules import Stated
+from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
 
 router = APIRouter(prefix="/v1/webhooks")
 
-_STRICT = {"extra": "forbid"}
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewWebhook:
+class NewWebhook(StrictRecord):
     """The body of `POST /v1/webhooks`."""
-
-    __pydantic_config__ = _STRICT
 
     url: Annotated[str, Stated(maxLength=MOST_LETTERS, pattern=f"^{URL.pattern}$")]
     """Where to POST when a job of the tenant ends."""

@@ -27,6 +27,7 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.workload import Workload, dump_workload
+from tests.api.jobs.stores.looks import ping, recent
 from tests.api.jobs.workers.test_pool import large_problem
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import fill
@@ -91,7 +92,7 @@ class Storm:
     def look(self) -> int:
         """How many jobs have ended; none of them may change any more."""
         try:
-            jobs = [job for job in self.store.recent("local", limit=10_000) if job.is_finished]
+            jobs = [job for job in recent(self.store, "local", limit=10_000) if job.is_finished]
         except STORE_FAILURES:
             return len(self.ended)
         for job in jobs:
@@ -123,7 +124,7 @@ class Storm:
         assert len(self.asked) == count
         wait_all(self.site.client, list(self.asked), seconds=SECONDS + 20 * count)
         self.site.close()
-        persistently(self.store.ping, seconds=SECONDS)  # our own connection may not have survived
+        persistently(lambda: ping(self.store), seconds=SECONDS)  # our own connection may not have survived
         self.look()
         assert set(self.ended) == set(self.asked), "lost, or stored twice"
         check_all(self.store, self.asked)
@@ -213,8 +214,8 @@ def freeze_whoever_works(storm: Storm) -> bool:
         Whether it was: a job may have ended before the freeze.
     """
     site, until = storm.site, time.monotonic() + SECONDS
-    while not (running := [job for job in storm.store.recent("local", limit=9) if job.state == "running"]):
-        if all(job.is_finished for job in storm.store.recent("local", limit=9)):
+    while not (running := [job for job in recent(storm.store, "local", limit=9) if job.state == "running"]):
+        if all(job.is_finished for job in recent(storm.store, "local", limit=9)):
             return False
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -243,7 +244,7 @@ def test_killed_between_commit_and_reply(make_site: Callable[..., Site]):
     with site.store() as store:
         for number in range(1 + KILLS // 10):
             lose_a_reply(site, store, body=tree | {"priority": number % 10})
-        jobs = store.recent("local", limit=99)
+        jobs = recent(store, "local", limit=99)
         assert len(jobs) == 1 + KILLS // 10
         wait_all(site.client, [job.id for job in jobs], seconds=SECONDS)
         check_all(store, {job.id: TOY for job in jobs})
@@ -253,11 +254,11 @@ def test_killed_between_commit_and_reply(make_site: Callable[..., Site]):
 def lose_a_reply(site: Site, store: SqlStore, *, body: dict[str, Any]) -> None:
     """Submit, kill the service as soon as the job is stored, and submit again: it is the same job."""
     headers = {"Idempotency-Key": uuid.uuid4().hex, "Content-Type": "application/json", "Cache-Control": "no-cache"}
-    before = {job.id for job in store.recent("local", limit=99)}
+    before = {job.id for job in recent(store, "local", limit=99)}
     connection = site.client._connect()
     connection.request("POST", "/v1/plans", body=json.dumps(body).encode(), headers=headers)
     until = time.monotonic() + 30
-    while not (stored := {job.id for job in store.recent("local", limit=99)} - before):  # the reply is not read
+    while not (stored := {job.id for job in recent(store, "local", limit=99)} - before):  # the reply is not read
         assert time.monotonic() < until
         time.sleep(0.001)
     site.kill("api")

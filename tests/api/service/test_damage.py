@@ -14,6 +14,7 @@ from api.jobs.stores.store import persistently
 from api.service.keys import KeyRing
 from api.service.webhooks import Webhooks, WebhookSender
 from planner.release import RELEASE
+from tests.api.jobs.stores.looks import recent
 from tests.api.jobs.stores.test_store import submit
 from tests.api.listening import listening
 from tests.api.service.servers import Running, serving
@@ -211,5 +212,5 @@ def test_a_job_of_no_tenant_is_nobodys(store: SqlStore):
     damage(store, job_id, table="jobs", column="tenant", how="SUBSTR(tenant, 1, 8)")
     damage(store, job_id, table="jobs", column="state", how=HALF)
     with pytest.raises(DamagedError, match=job_id):
-        store.recent("research", limit=9)
+        recent(store, "research", limit=9)
     assert store.count_states() == {"damaged": 1}

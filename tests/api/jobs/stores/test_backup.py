@@ -16,6 +16,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.transactions import Database
 from api.service.keys import KeyRing
+from tests.api.jobs.stores.looks import recent
 from tests.api.jobs.stores.test_store import DONE, NEWS, claim, submit
 
 Make = Callable[[str], Database]
@@ -72,7 +73,7 @@ def test_a_backup_under_load_is_one_moment(make: Make, tmp_path: Path, engine: s
     assert KeyRing(second).find(key) is not None
     again = SqlStore(second)
     assert "running" not in again.count_states()
-    jobs = again.recent("a", limit=10_000)
+    jobs = recent(again, "a", limit=10_000)
     assert len(jobs) == counts["jobs"]
     for job in jobs:
         assert again.request_text(job.id).startswith(f"request {job.name[1:]} ")
@@ -95,7 +96,7 @@ def test_only_an_empty_store_is_filled(make: Make, tmp_path: Path):
         back_up(database, tmp_path / "b.gz")
     with pytest.raises(ValueError, match="restore into an empty one"):
         restore(database, tmp_path / "b.gz")
-    assert [each.id for each in store.recent("a", limit=9)] == [job.id]
+    assert [each.id for each in recent(store, "a", limit=9)] == [job.id]
     database.close_all()
 
 

@@ -1,6 +1,7 @@
 """The store in SQL, the same statements for SQLite and PostgreSQL: tests of api/jobs/stores/sql_store.py."""
 
 from api.jobs.stores.sql_store import SqlStore
+from tests.api.jobs.stores.looks import recent
 from tests.api.jobs.stores.test_store import claim, submit
 
 
@@ -11,7 +12,7 @@ def test_another_tenant_sees_nothing(store: SqlStore):
     assert store.stop(job.id, "b") is None
     assert store.pin(job.id, "b", is_pinned=True) is None
     assert store.forget(job.id, "b") is False
-    assert list(store.recent("b", limit=9)) == []
+    assert list(recent(store, "b", limit=9)) == []
     assert store.get(job.id) == job
 
 

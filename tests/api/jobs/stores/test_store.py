@@ -15,6 +15,7 @@ from api.jobs.stores import sql_store
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import BATCH, KEPT, SqlStore
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError
+from tests.api.jobs.stores.looks import ping, recent
 from tests.api.postgres import PostgresServer
 
 
@@ -252,7 +253,7 @@ def test_retention_spares_the_pinned(store: SqlStore):
     waiting = submit(store)
     assert store.expire(older_than_s=1000) == 0
     assert store.expire(older_than_s=-1000) == 1
-    assert {job.id for job in store.recent("a", limit=9)} == {jobs[0].id, waiting.id}
+    assert {job.id for job in recent(store, "a", limit=9)} == {jobs[0].id, waiting.id}
 
 
 def test_answers(store: SqlStore):
@@ -279,7 +280,7 @@ def test_counts(store: SqlStore):
     assert count_since(store, "k", seconds=60) == 1
     assert count_since(store, None, seconds=60) == 2
     assert count_since(store, None, seconds=-60) == 0
-    store.ping()
+    ping(store)
 
 
 def test_many_workers_claim_each_job_once(store: SqlStore):

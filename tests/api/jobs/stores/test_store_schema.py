@@ -21,6 +21,7 @@ from api.jobs.stores.transactions import Database
 from api.service.keys import KeyRing
 from planner.document import parse_plan
 from tests.api.jobs import frozen_stores
+from tests.api.jobs.stores.looks import recent
 
 HERE = Path(__file__).parents[1]
 
@@ -132,7 +133,7 @@ def test_version_2_is_taken_over(version_2: Database):
     for _ in range(2):
         store = SqlStore(version_2)
         assert version_of(version_2) == store_schema.VERSION
-    states = {job.id: job.state for job in store.recent("research", limit=9)}
+    states = {job.id: job.state for job in recent(store, "research", limit=9)}
     assert states == {
         DONE: "succeeded",
         FAILED: "failed",
@@ -161,7 +162,7 @@ def test_frozen_stores_are_taken_over(frozen: Database, tmp_path: Path):
         store = SqlStore(frozen)
         assert version_of(frozen) == store_schema.VERSION
     assert_as_new(frozen, tmp_path)
-    jobs = {job.id: job for job in store.recent(frozen_stores.TENANT, limit=9)}
+    jobs = {job.id: job for job in recent(store, frozen_stores.TENANT, limit=9)}
     assert {job.id: job.state for job in jobs.values()} == {
         frozen_stores.DONE: "succeeded",
         frozen_stores.FAILED: "failed",
