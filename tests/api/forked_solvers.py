@@ -1,7 +1,6 @@
 """Services, workers and their solver processes as forks of one process that has loaded what they need.
 
 Loading is most of what they do in a test: seconds for each. Tests of a start itself start real ones (`real_solvers`).
-Most of the rest is rounds of the search: counted ones are hasty, as in tests of the planner (tests/planner/hasty.py).
 """
 
 import importlib
@@ -9,7 +8,7 @@ import os
 import threading
 import time
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from api.jobs.workers.solver_handle import Child, logs_json
 from tests.forking import SHARED, SOLVERS, ForkedProcess, Forker, Program, find_forker
@@ -29,9 +28,6 @@ LOADED = (
 )
 """What services, workers, solvers and checks import sooner or later."""
 
-WHOLE_ROUNDS = "PIPEPLAN_TESTS_WHOLE_ROUNDS"
-"""Set in the environment of a test, it lets the solvers that are started then search as they do for everybody else."""
-
 _LOCK = threading.Lock()
 """Threads ask for the first solvers at the same time."""
 
@@ -48,27 +44,10 @@ def load() -> None:
     from planner.progress import Limits
 
     make_plan(make_toy_problem(), limits=Limits(max_rounds=1, threads=1))
-    search_hastily()
     until = time.monotonic() + 60.0
     while len(os.listdir("/proc/self/task")) > 1:  # threads of the search may be about to end
         assert time.monotonic() < until, "there are threads, which forks would not have"
         time.sleep(0.01)
-
-
-def search_hastily() -> None:
-    """Solvers that are forks of this process have hasty rounds where these are counted, unless a test asks for whole
-    ones; what a test stops stays as long.
-    """
-    from planner import planning
-    from tests.planner import hasty
-
-    whole = planning.make_plans
-
-    def make_plans(*arguments: Any, **named: Any) -> Any:
-        is_hasty = named["limits"].max_rounds is not None and WHOLE_ROUNDS not in os.environ
-        return (hasty.make_plans if is_hasty else whole)(*arguments, **named)
-
-    planning.make_plans = make_plans
 
 
 @cache
@@ -87,8 +66,7 @@ def fork_solver(child: Child) -> "Popen[bytes]":
     program, *arguments = child._program()
     orders, stdin = os.pipe()
     stdout, answers = os.pipe()
-    rounds = {name: value for name, value in os.environ.items() if name == WHOLE_ROUNDS}
-    asked = Program(program=program, arguments=arguments, environment=child._environment() | rounds)
+    asked = Program(program=program, arguments=arguments, environment=child._environment())
     stderr, log = os.pipe() if logs_json() else (None, 2)
     process = forker().start(asked, files=[orders, answers, log])
     for end in {orders, answers, log} - {2}:

@@ -20,7 +20,6 @@ from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from profiles.workload import Workload, dump_workload
-from tests.planner.hasty import OPTIONS
 
 MILLISECOND = 10**6
 
@@ -142,12 +141,6 @@ class Outcome:
     err: str
 
 
-def _hurry(arguments: tuple[str, ...]) -> list[str]:
-    """What makes rounds hasty, where a plan is searched here for so many of them and with no parameters of its own."""
-    is_searched = arguments[:1] == ("plan",) and "--max-rounds" in arguments
-    return [] if {"--server", "--search-param"} & {*arguments} or not is_searched else OPTIONS
-
-
 class Shell:
     """Runs commands in this process and keeps what they say."""
 
@@ -159,7 +152,7 @@ class Shell:
         """The command's exit code and its two streams."""
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         self._capsys.readouterr()
-        code = main([*arguments, *_hurry(arguments)])
+        code = main(list(arguments))
         said = self._capsys.readouterr()
         return Outcome(code=code, out=said.out, err=said.err)
 

@@ -7,13 +7,10 @@ from planner.planning.named_params import params_with
 from planner.planning.planning_params import SearchParams
 from tests.long_runs import shortened
 
-_FEWER = {"multistart.round_ticks": 200_000, "multistart.max_iterations": 2_000}
-
-HASTY = shortened(params_with(_FEWER), whole=SearchParams())
+HASTY = shortened(
+    params_with({"multistart.round_ticks": 200_000, "multistart.max_iterations": 2_000}), whole=SearchParams()
+)
 """Anneals of a round take a fifth of a second otherwise, most of what small problems take."""
-
-OPTIONS = shortened([f"--search-param={name}={value}" for name, value in _FEWER.items()], whole=[])
-"""The same on the command line of `plan`."""
 
 make_plan = partial(planning.make_plan, params=HASTY)
 make_plans = partial(planning.make_plans, params=HASTY)

@@ -23,12 +23,12 @@ from api.settings import ClientLimits, Settings
 from planner.batch_problem import BatchProblem, problem_for
 from planner.document import parse_plan, render_plan
 from planner.documents.schema import document_schema
+from planner.planning import make_plan
 from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.api.jobs.workers.test_pool import large_problem
 from tests.api.service.servers import Running, serving
-from tests.planner.hasty import make_plan
 from tests.planner.judge.test_microbatches import listed
 from tests.solver_models.complete.test_complete_model import open_problem
 

@@ -25,7 +25,6 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.load import load_workload
-from tests.api.forked_solvers import WHOLE_ROUNDS
 
 PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0, max_crashes=3)
 
@@ -99,9 +98,8 @@ def assert_verified(store: SqlStore, job: Job, problem: Problem) -> None:
     assert plan.evidence.verdict["passed"]
 
 
-def test_a_plan_is_the_command_lines(store: SqlStore, make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_is_the_command_lines(store: SqlStore, make_pool: Callable[..., Pool]):
     """Tests that with a deterministic limit the stored plan equals what make_plan gives here, byte for byte."""
-    monkeypatch.setenv(WHOLE_ROUNDS, "1")
     make_pool()
     problem, limits = make_toy_problem(), Limits(time_limit_s=60, seed=3, max_rounds=2)
     job = wait(store, submit(store, problem, limits), lambda job: job.is_finished)
