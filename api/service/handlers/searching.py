@@ -50,7 +50,7 @@ def read_limit(query: Mapping[str, str]) -> int:
     if not (
         text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_LISTED)) and 1 <= int(text) <= _MOST_LISTED
     ):
-        raise _refusal("limit", f"give a number from 1 to {_MOST_LISTED}")
+        raise _refusal("limit", f"a number from 1 to {_MOST_LISTED}")
     return int(text)
 
 

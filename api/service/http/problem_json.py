@@ -117,6 +117,8 @@ _CODES = (
     ("too small", "too_small"),
     ("more than", "too_large"),
 )
+_OWNER = re.compile(r"(?:problem|submission): ")
+"""Classes that speak of a field of the body itself."""
 _PART = re.compile(r"(workload|options|plan|other)(?: document)?: ")
 _PATH = re.compile(r"((?:[A-Za-z_]\w*|\[\d+\])(?:\.[A-Za-z_]\w*|\[\d+\])*)(?= |:)")
 _STATED = re.compile(r" = .{0,300}?(?= (?:is|are|asks|has|holds|does|needs|names|was)\b)")
@@ -131,7 +133,7 @@ def complaints_of(error: Exception, *, source: str = "body") -> tuple[Complaint,
 
 def _complaints(text: str, *, source: str) -> Iterator[Complaint]:
     for line in text.splitlines()[:_MAX_ERRORS]:
-        told = line.removeprefix(f"{source}: ")
+        told = _OWNER.sub("", line.removeprefix(f"{source}: "), count=1)
         part = _PART.match(told)
         told = told[part.end() :] if part else told
         path = _PATH.match(told)
