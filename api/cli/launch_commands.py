@@ -199,7 +199,10 @@ def launch_torchrun_command(
     launch = job.make(plan, program, default_python=own_python())
 
     def render(launch: "Launch") -> "LaunchSubmission":
-        return render_torchrun(launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here)
+        with as_input_errors():
+            return render_torchrun(
+                launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here
+            )
 
     submission = render(launch)
     if dry_run:
@@ -299,13 +302,14 @@ def launch_kubernetes_command(
     from planner.launch.kubernetes import PodNeeds
 
     launch = job.make(plan, program)
-    needs = PodNeeds(
-        image=pods.image,
-        namespace=pods.namespace,
-        with_gpus=gpus,
-        max_restarts=pods.max_restarts,
-        queue=pods.queue(),
-    )
+    with as_input_errors():
+        needs = PodNeeds(
+            image=pods.image,
+            namespace=pods.namespace,
+            with_gpus=gpus,
+            max_restarts=pods.max_restarts,
+            queue=pods.queue(),
+        )
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
     request = LaunchRequest(

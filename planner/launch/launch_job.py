@@ -52,6 +52,19 @@ class LaunchJob:
             raise ValueError(f"job name {self.name!r}: give at most 52 lower-case letters, digits and inner hyphens")
         if not self.program or self.program == ("-m",):
             raise ValueError("what to run is missing; add -- and the program, e.g. -- train.py --steps 100")
+        first = self.program[0]
+        if re.fullmatch(r"(?!-m$|.*\.py$)[\w.-]+|.*\.sh", first):
+            raise ValueError(
+                f"the program {first!r} is no Python file; write -- FILE.py ARGUMENTS or -- -m MODULE ARGUMENTS, "
+                "with no interpreter or launcher before it, and a file with another ending by its path"
+            )
+        planned: dict[str, str] = {}
+        for host in self.placement.hosts:
+            if (other := planned.setdefault(self.real_host(host), host)) != host:
+                raise ValueError(
+                    f"hosts {other!r} and {host!r} of the plan are both {self.real_host(host)!r}; name two "
+                    "machines with --host, or plan for one"
+                )
 
     def real_host(self, host: str) -> str:
         """The name of a host of the plan as the network knows it."""
@@ -126,5 +139,5 @@ def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
 def require_host_names(hosts: Sequence[str], *, what: str) -> None:
     """Raise ValueError for a host that cannot be the name of a machine: it would be taken for something else."""
     for host in hosts:
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", host):
             raise ValueError(f"host {host!r} cannot be {what}; name it with --host {shlex.quote(host)}=NAME")

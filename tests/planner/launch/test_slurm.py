@@ -166,3 +166,21 @@ def test_the_answer_of_squeue_is_read():
     said |= {"COMPLETED None\nRUNNING n1": "RUNNING n1", "FAILED a\nCOMPLETED b": "ended: FAILED a"}
     said |= {"COMPLETED None\nCOMPLETED None": "ended: COMPLETED None"}
     assert {answer: describe_slurm_job(f"{answer}\n") for answer in said} == said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--nodes=9"], "--nodes; leave it out"),
+        (["-N9"], "-N; leave it out"),
+        (["--time=10", "--array=1-4"], "--array; leave it out"),
+        (["--wrap=ls"], "--wrap; leave it out"),
+        (["--output=mine"], "--output; leave it out"),
+        (["time=2:00:00"], "is no option of sbatch"),
+        (["-t", "10", "10"], "is no option of sbatch"),
+    ],
+)
+def test_options_that_would_undo_the_plan_are_refused(options: list[str], words: str):
+    """Tests that nothing of sbatch's overrides where the plan puts its processes, nor is taken for the script."""
+    with pytest.raises(ValueError, match=words):
+        render_slurm(make_job(), folder="/job", options=options)
