@@ -117,9 +117,7 @@ def choose_batch(
 ) -> Workload:
     """The workload with the number of microbatches, or the global batch, that the command line asks for."""
     if num_microbatches is not None and global_batch is not None:
-        raise InputError(
-            f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one of them"
-        )
+        raise InputError(f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one")
     with reading():
         if num_microbatches is not None and sizes is None:
             return workload.cut_into(num_microbatches)
@@ -289,9 +287,7 @@ def require_method(method: str, solver: str | None) -> None:
     if method not in get_args(Method):
         raise InputError(f"--method {method}: give one of {', '.join(get_args(Method))}")
     if solver is not None and method != "ilp":
-        raise InputError(
-            f"--solver {solver}: needs --method ilp, not {method}; add --method ilp, or leave --solver out"
-        )
+        raise InputError(f"--solver {solver}: needs --method ilp, not {method}; add --method ilp, or drop --solver")
 
 
 def require_writable(*targets: str | None) -> None:

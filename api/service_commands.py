@@ -133,9 +133,7 @@ def _oidc(switches: Mapping[str, Any]) -> Oidc | None:
     if issuer is None and keys is None:
         return None
     if issuer is None or keys is None or not keys.is_file():
-        raise InputError(
-            "--oidc-issuer and --oidc-jwks belong together; give the issuer and a file with its public keys"
-        )
+        raise InputError("--oidc-issuer and --oidc-jwks belong together; give issuer and a file with its public keys")
     return Oidc(issuer=issuer, audience=switches["oidc_audience"], jwks_file=keys)
 
 

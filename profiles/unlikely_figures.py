@@ -1,41 +1,25 @@
 """Figures of a cluster that are likelier a mistake of units than a machine: they are said, and never refused."""
 
-from collections.abc import Iterator
-
 from profiles.cluster import Cluster
 
-_RATES = range(10**6, 10**13)
-"""Bytes per second of a link, from a slow wide-area network to beyond what any card has."""
-_MEMORY = range(2**20, 2**42)
-"""Bytes that a plan may fill of a device."""
-_LONGEST_NS = 10**9
-"""A second before the first byte arrives."""
+_RATES, _MEMORY, _LATENCIES = range(10**6, 10**13), range(2**20, 2**42), range(10**9)
+"""Bytes per second of a link, bytes that a plan may fill of a device, and nanoseconds before the first byte."""
 
 
 def unlikely_figures(cluster: Cluster) -> list[str]:
     """A sentence about the first figure of each kind, and how many more are like it."""
-    kinds: dict[str, list[str]] = {}
-    for kind, sentence in _doubts(cluster):
-        kinds.setdefault(kind, []).append(sentence)
-    return [said[0] + (f" (and {len(said) - 1} more such)" if len(said) > 1 else "") for said in kinds.values()]
-
-
-def _doubts(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Each figure that is out of the usual, by the unit that may be mistaken."""
-    for link in cluster.links:
-        rate, name = link.bandwidth_bytes_per_s, f"link {link.a!r} - {link.b!r}"
-        if rate not in _RATES:
-            yield (
-                "B/s",
-                f"{name}: bandwidth_bytes_per_s = {rate:,} is {rate / 1e9:.2g} GB/s; are these bytes per second?",
-            )
-        if link.latency_ns >= _LONGEST_NS:
-            yield (
-                "ns",
-                f"{name}: latency_ns = {link.latency_ns:,} is {link.latency_ns / 1e9:.3g} s; are these nanoseconds?",
-            )
-    for device in cluster.devices:
-        usable = device.memory_bytes - (device.reserved_bytes or 0)
-        if usable not in _MEMORY:
-            told = f"device {device.name!r}: memory_bytes = {device.memory_bytes:,} leaves {usable / 2**30:.4g} GiB"
-            yield "bytes", f"{told} to plans; are these bytes?"
+    ends = [(f"link {link.a!r} - {link.b!r}", link) for link in cluster.links]
+    rates = [(name, link.bandwidth_bytes_per_s) for name, link in ends if link.bandwidth_bytes_per_s not in _RATES]
+    latencies = [(name, link.latency_ns) for name, link in ends if link.latency_ns not in _LATENCIES]
+    sizes = [(f"device {d.name!r}", d.memory_bytes) for d in cluster.devices if d.usable_bytes not in _MEMORY]
+    kinds = (
+        (rates, "bandwidth_bytes_per_s", 1e9, "GB/s"),
+        (latencies, "latency_ns", 1e9, "s"),
+        (sizes, "memory_bytes", 2.0**30, "GiB, reserved memory included"),
+    )
+    return [
+        f"{found[0][0]}: {field} = {found[0][1]:,} is {found[0][1] / unit:.3g} {readable}; is the unit right?"
+        + (f" (and {len(found) - 1} more such)" if len(found) > 1 else "")
+        for found, field, unit, readable in kinds
+        if found
+    ]

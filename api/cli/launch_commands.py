@@ -302,14 +302,13 @@ def launch_kubernetes_command(
     from planner.launch.kubernetes import PodNeeds
 
     launch = job.make(plan, program)
-    with as_input_errors():
-        needs = PodNeeds(
-            image=pods.image,
-            namespace=pods.namespace,
-            with_gpus=gpus,
-            max_restarts=pods.max_restarts,
-            queue=pods.queue(),
-        )
+    needs = PodNeeds(
+        image=pods.image,
+        namespace=pods.namespace,
+        with_gpus=gpus,
+        max_restarts=pods.max_restarts,
+        queue=pods.queue(),
+    )
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
     request = LaunchRequest(

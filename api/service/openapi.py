@@ -415,16 +415,16 @@ def make_document() -> Schema:
 
 async def require_known_query(request: Request) -> None:
     """Raise ServiceError 422 for a parameter that the resource does not have: it would narrow nothing, in silence."""
-    path, method = request.scope["route"].path, request.method.lower()
+    path = request.scope["route"].path
     if not path.startswith("/v1/"):
         return  # pages and probes take what browsers and load balancers add
-    known = [
-        each["name"] for each in make_document()["paths"][path][method].get("parameters", ()) if each["in"] == "query"
-    ]
-    if unknown := next((name for name in request.query_params if name not in (*known, "ticket")), None):
-        told = f"use {', '.join(known)}" if known else "leave it out"
-        complaint = Complaint(pointer=f"/{unknown[:60]}", code="unknown_field", detail=f"no such parameter; {told}")
-        raise ServiceError(422, "invalid", errors=(complaint,))
+    taken = make_document()["paths"][path][request.method.lower()].get("parameters", ())
+    known = ", ".join(each["name"] for each in taken if each["in"] == "query")
+    if unknown := next((name for name in request.query_params if name not in (*known.split(", "), "ticket")), None):
+        told = f"no such parameter; use {known}" if known else "no such parameter; leave it out"
+        raise ServiceError(
+            422, "invalid", errors=(Complaint(pointer=f"/{unknown[:60]}", code="unknown_field", detail=told),)
+        )
 
 
 def allowed_methods(path: str) -> list[str]:

@@ -15,11 +15,7 @@ _MAKERS = (
 
 
 def resource_of(kind: str, *, host: str) -> str:
-    """The resource that devices of a type are; a type that is called like one is it.
-
-    Raises ValueError where the type does not say it: a slice is `nvidia.com/gpu` or its own resource, as MIG's strategy
-    has it.
-    """
+    """The resource of a type, which may be its name; raises ValueError where it may be several."""
     if any(family.resource.fullmatch(kind) for family in FAMILIES):
         return kind
     resource = next((name for words, name in _MAKERS[::-1] if words.search(kind)), "nvidia.com/gpu")

@@ -59,12 +59,6 @@ class PodNeeds:
     queue: KueueQueue | None = None
     """JobSet only: Kueue chooses the nodes, instead of the plan."""
 
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", self.namespace):
-            raise ValueError(f"--namespace {self.namespace!r} is no name; give one of `kubectl get namespaces`")
-        if not re.fullmatch(r"([\w.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[\w.-]+)?(@[\w.:+-]+)?", self.image):
-            raise ValueError(f"--image {self.image!r} is no image; write REGISTRY/name:TAG, the name in lower case")
-
 
 def render_kubernetes(
     job: LaunchJob,
@@ -85,6 +79,10 @@ def render_kubernetes(
     """
     if needs.queue is not None and kind != "jobset":
         raise ValueError(f"--kueue: pods of a {kind} are placed on the plan's nodes; use --controller jobset")
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", needs.namespace):
+        raise ValueError(f"--namespace {needs.namespace!r} is no name; give one of `kubectl get namespaces`")
+    if not re.fullmatch(r"([\w.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[\w.-]+)?(@[\w.:+-]+)?", needs.image):
+        raise ValueError(f"--image {needs.image!r} is no image; write REGISTRY/name:TAG, the name in lower case")
     _require_name(job.name, kind=kind, num_hosts=len(job.placement.hosts), is_queued=needs.queue is not None)
     require_host_names([job.real_host(host) for host in job.placement.hosts], what="the name of a node")
     make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]

@@ -52,19 +52,14 @@ class LaunchJob:
             raise ValueError(f"job name {self.name!r}: give at most 52 lower-case letters, digits and inner hyphens")
         if not self.program or self.program == ("-m",):
             raise ValueError("what to run is missing; add -- and the program, e.g. -- train.py --steps 100")
-        first = self.program[0]
-        if re.fullmatch(r"(?!-m$|.*\.py$)[\w.-]+|.*\.sh", first):
+        if re.fullmatch(r"(?!-m$|.*\.py$)[\w.-]+|.*\.sh", self.program[0]):
             raise ValueError(
-                f"the program {first!r} is no Python file; write -- FILE.py ARGUMENTS or -- -m MODULE ARGUMENTS, "
-                "with no interpreter or launcher before it, and a file with another ending by its path"
+                f"the program {self.program[0]!r} is no Python file; write -- FILE.py or -- -m MODULE and its "
+                "arguments, no interpreter or launcher before it, and a file with another ending by its path"
             )
-        planned: dict[str, str] = {}
-        for host in self.placement.hosts:
-            if (other := planned.setdefault(self.real_host(host), host)) != host:
-                raise ValueError(
-                    f"hosts {other!r} and {host!r} of the plan are both {self.real_host(host)!r}; name two "
-                    "machines with --host, or plan for one"
-                )
+        names = [self.real_host(host) for host in self.placement.hosts]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two hosts of the plan are {twice!r}; name two machines with --host, or plan for one")
 
     def real_host(self, host: str) -> str:
         """The name of a host of the plan as the network knows it."""

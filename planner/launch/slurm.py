@@ -47,11 +47,8 @@ exit $code
 """
 _MIG = re.compile(r"(?:^|[_ -])\d+g\.\d+gb")
 """Types of parts of an accelerator, e.g. `1g.10gb`, `a100_3g.20gb`."""
-_PLANNED = {
-    *("--nodes", "-N", "--nodelist", "-w", "--ntasks", "-n", "--ntasks-per-node", "--array", "-a"),
-    *("--wrap", "--output", "-o", "--open-mode"),
-}
-"""Options of sbatch that would undo the placement, make several jobs, or hide the log from `job logs`."""
+_NOT_ALLOWED = re.compile(r"[^-]|-[Nnwao]|--(?:nodes|nodelist|ntasks(?:-per-node)?|array|wrap|output|open-mode)(?:=|$)")
+"""Options of sbatch that undo the placement, make several jobs or hide the log, and what is taken for the script."""
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -96,7 +93,10 @@ def render_slurm(
     """
     nodes = [job.real_host(host) for host in job.placement.hosts]
     require_host_names(nodes, what="the name of a Slurm node")
-    _require_own_options(options)
+    if refused := next(filter(_NOT_ALLOWED.match, options), None):
+        raise ValueError(
+            f"--sbatch={refused}: the plan decides it, or it is no option; leave it out, or write --sbatch=--NAME=VALUE"
+        )
     components = _components(job, with_gpus=with_gpus)
     script = _SCRIPT.format(
         name=job.name,
@@ -113,18 +113,6 @@ def render_slurm(
     )
     submit = ("sbatch", "--parsable", f"--output={_plain(folder)}/log", *options, f"{folder}/job.sbatch")
     return LaunchSubmission(files={"task.sh": _TASK, "job.sbatch": script}, commands=(Command(arguments=submit),))
-
-
-def _require_own_options(options: Sequence[str]) -> None:
-    """Raise ValueError for what sbatch would take for the script, and for what the plan decides."""
-    is_value = False
-    for option in options:
-        name = option.partition("=")[0] if option.startswith("--") else option[:2]
-        if not is_value and not option.startswith("-"):
-            raise ValueError(f"--sbatch={option}: is no option of sbatch; write --sbatch=--NAME=VALUE")
-        if name in _PLANNED:
-            raise ValueError(f"--sbatch={option}: the plan and the job's folder decide {name}; leave it out")
-        is_value = option.startswith("-") and "=" not in option
 
 
 def _components(job: LaunchJob, *, with_gpus: bool) -> list[_Component]:

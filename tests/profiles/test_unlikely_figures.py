@@ -38,4 +38,4 @@ def test_memory_in_another_unit_is_said(memory: int, reserved: int | None):
     """Tests that memory in gibibytes, too much of it, and less than what is reserved are said."""
     odd = replace(DEVICES[1], memory_bytes=memory, reserved_bytes=reserved)
     (sentence,) = unlikely_figures(replace(CLUSTER, devices=(DEVICES[0], odd, DEVICES[2])))
-    assert sentence.startswith(f"device 'b': memory_bytes = {memory:,} leaves")
+    assert sentence.startswith(f"device 'b': memory_bytes = {memory:,} is")

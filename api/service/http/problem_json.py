@@ -97,9 +97,7 @@ class ServiceError(Exception):
 
 def not_found() -> ServiceError:
     """For what is not there and for what is another tenant's: nobody can tell which."""
-    return ServiceError(
-        404, "not_found", detail="there is nothing here that you may see; check the address and the key"
-    )
+    return ServiceError(404, "not_found", detail="there is nothing here that you may see; check address and key")
 
 
 _CODES = (

@@ -84,4 +84,4 @@ def test_memory_in_another_unit_is_said(tmp_path: Path, capsys):
     hosts = tmp_path / "hosts"
     hosts.write_text("n1 slots=2\n")
     assert main(["cluster", "discover", "hostfile", "--file", str(hosts), "--accelerator-gib", "81920"]) == 0
-    assert "memory_bytes = 87,960,930,222,080 leaves" in capsys.readouterr().err
+    assert "memory_bytes = 87,960,930,222,080 is 8.19e+04 GiB" in capsys.readouterr().err

@@ -176,4 +176,4 @@ def test_hostile_words_stay_words():
 def test_names_that_kubernetes_refuses(needs: dict[str, str]):
     """Tests that a namespace or image that no cluster takes is refused here, by its option."""
     with pytest.raises(ValueError, match=f"--{next(iter(needs))} "):
-        PodNeeds(**({"image": "registry:5000/trainer@sha256:ab"} | needs))
+        manifest(needs=PodNeeds(**({"image": "registry:5000/trainer@sha256:ab"} | needs)))

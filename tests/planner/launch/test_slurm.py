@@ -169,18 +169,19 @@ def test_the_answer_of_squeue_is_read():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "option",
     [
-        (["--nodes=9"], "--nodes; leave it out"),
-        (["-N9"], "-N; leave it out"),
-        (["--time=10", "--array=1-4"], "--array; leave it out"),
-        (["--wrap=ls"], "--wrap; leave it out"),
-        (["--output=mine"], "--output; leave it out"),
-        (["time=2:00:00"], "is no option of sbatch"),
-        (["-t", "10", "10"], "is no option of sbatch"),
+        "--nodes=9",
+        "-N9",
+        "--array=1-4",
+        "--wrap=ls",
+        "--output=mine",
+        "--ntasks-per-node=2",
+        "--nodelist",
+        "time=2:00:00",
     ],
 )
-def test_options_that_would_undo_the_plan_are_refused(options: list[str], words: str):
+def test_options_that_would_undo_the_plan_are_refused(option: str):
     """Tests that nothing of sbatch's overrides where the plan puts its processes, nor is taken for the script."""
-    with pytest.raises(ValueError, match=words):
-        render_slurm(make_job(), folder="/job", options=options)
+    with pytest.raises(ValueError, match=f"--sbatch={option}: the plan decides it, or it is no option"):
+        render_slurm(make_job(), folder="/job", options=["--ntasks-per-core=1", option])
