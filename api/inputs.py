@@ -38,14 +38,6 @@ def reading() -> Iterator[None]:
         raise InputError(str(error)) from None
 
 
-def read_text(file: str) -> str:
-    """The text of another program's file, without a byte order mark; raises OSError, or ValueError with the file."""
-    from profiles.documents.strict_json import decode_text
-
-    data = Path(file).read_bytes().removeprefix(b"\xef\xbb\xbf")
-    return decode_text(data, source=file) if data.strip() else ""
-
-
 UNKNOWN_SIZE = (
     "does not say how many samples a microbatch has (microbatch_size = null): state it in the profile, or no program "
     "can run replicas"

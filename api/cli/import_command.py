@@ -137,10 +137,11 @@ def _import_tables(
 def _import_solution(files: list[str], *, cluster: str | None, output: str | None) -> None:
     """A plan from a solver's answer, judged like any other."""
     from api.formatting import render_ms
-    from api.inputs import play, read_plan_and_problem, read_text, reading
+    from api.inputs import play, read_plan_and_problem, reading
     from planner.document import render_plan
     from planner.planning.complete.complete_files import read_solution
     from planner.verify import verify
+    from profiles.documents.strict_json import read_text
 
     if not 2 <= len(files) <= 3:
         raise InputError(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from api.discovery.nvidia_host import describe_host
 from api.failures import InputError
-from api.inputs import read_text, reading
+from api.inputs import reading
 from planner.execute.run.host_check import host_memory_bytes
 from planner.execute.run.nvidia_smi import (
     CONNECTION_QUESTION,
@@ -36,6 +36,7 @@ from profiles.discovery.measured import with_measured_links
 from profiles.discovery.slurm_nodes import parse_slurm_nodes
 from profiles.discovery.slurm_topology import with_slurm_switches
 from profiles.discovery.summary import describe
+from profiles.documents.strict_json import read_text
 from profiles.importers.nccl_tests import read_links
 from profiles.unlikely_figures import unlikely_figures
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from api.inputs import read_text
 from planner.launch.manifest_patch import ManifestPatch
+from profiles.documents.strict_json import read_text
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]

@@ -18,7 +18,7 @@ def resource_of(kind: str, *, host: str) -> str:
     """The resource of a type, which may be its name; raises ValueError where it may be several."""
     if any(family.resource.fullmatch(kind) for family in FAMILIES):
         return kind
-    resource = next((name for words, name in _MAKERS[::-1] if words.search(kind)), "nvidia.com/gpu")
+    resource = next((name for pattern, name in _MAKERS[::-1] if pattern.search(kind)), "nvidia.com/gpu")
     if resource is None:
         raise ValueError(
             f"host {host!r}: several resources may offer its {kind!r}; leave --gpus out, and name the right one in a "
