@@ -109,7 +109,9 @@ def choose_batch(
 ) -> Workload:
     """The workload with the number of microbatches, or the global batch, that the command line asks for."""
     if num_microbatches is not None and global_batch is not None:
-        raise InputError(f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one")
+        raise InputError(
+            f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one of them"
+        )
     with reading():
         if num_microbatches is not None and sizes is None:
             return workload.cut_into(num_microbatches)

@@ -112,7 +112,7 @@ def _host_names(pairs: Sequence[str]) -> dict[str, str]:
         if not (planned and equals and real):
             raise InputError(f"--host {pair}: write PLANNED=REAL, e.g. --host h0=node17")
         if names.get(planned, real) != real:
-            raise InputError(f"--host {pair}: {planned} is {names[planned]} already; give one of them")
+            raise InputError(f"--host {pair}: {planned} is {names[planned]} already; give one")
         names[planned] = real
     return names
 

@@ -421,10 +421,9 @@ async def require_known_query(request: Request) -> None:
     taken = make_document()["paths"][path][request.method.lower()].get("parameters", ())
     known = ", ".join(each["name"] for each in taken if each["in"] == "query")
     if unknown := next((name for name in request.query_params if name not in (*known.split(", "), "ticket")), None):
-        told = f"no such parameter; use {known}" if known else "no such parameter; leave it out"
-        raise ServiceError(
-            422, "invalid", errors=(Complaint(pointer=f"/{unknown[:60]}", code="unknown_field", detail=told),)
-        )
+        told = f"no such parameter; {f'use {known}' if known else 'leave it out'}"
+        complaint = Complaint(pointer=f"/{unknown[:60]}", code="unknown_field", detail=told)
+        raise ServiceError(422, "invalid", errors=(complaint,))
 
 
 def allowed_methods(path: str) -> list[str]:

@@ -778,7 +778,9 @@ def _positive(certificate: Mapping[str, Any]) -> int:
 
 def _require_ruled_out(stated: int, *, is_out: bool) -> None:
     if not is_out:
-        raise ValueError(f"certificate: it states {stated} ns but does not exclude {stated - 1} ns; make it again")
+        raise ValueError(
+            f"certificate: it states {stated} ns but does not exclude {stated - 1} ns; make the bound again"
+        )
 
 
 def _read_price(least: Least, plain: object) -> pipeline_bound.Price:

@@ -94,9 +94,7 @@ def render_slurm(
     nodes = [job.real_host(host) for host in job.placement.hosts]
     require_host_names(nodes, what="the name of a Slurm node")
     if refused := next(filter(_NOT_ALLOWED.match, options), None):
-        raise ValueError(
-            f"--sbatch={refused}: the plan decides it, or it is no option; leave it out, or write --sbatch=--NAME=VALUE"
-        )
+        raise ValueError(f"--sbatch={refused}: the plan decides it, or it is no option; drop it, or write --NAME=VALUE")
     components = _components(job, with_gpus=with_gpus)
     script = _SCRIPT.format(
         name=job.name,
