@@ -289,7 +289,9 @@ class _Table:
         if self.in_flight is None or self.fits(assignment):
             return assignment
         half = (len(assignment) + 1) // 2
-        interleaved = [each for pair in zip_longest(assignment[:half], reversed(assignment[half:])) for each in pair]
+        interleaved = [
+            number for pair in zip_longest(assignment[:half], reversed(assignment[half:])) for number in pair
+        ]
         mixed = [number for number in interleaved if number is not None]
         if crowded := self.in_flight.crowded(mixed):
             stage, held = crowded

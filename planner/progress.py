@@ -72,7 +72,9 @@ class Limits:
         if self.method not in get_args(Method):
             raise ValueError(f"limits: method = {self.method!r} is unknown; give one of {', '.join(get_args(Method))}")
         if self.solver is not None and self.method != "ilp":
-            raise ValueError(f"limits: solver = {self.solver!r} is for method = ilp, not {self.method}; drop one")
+            raise ValueError(
+                f"limits: solver = {self.solver!r} is for method = ilp, not {self.method}; drop one of them"
+            )
 
     def within(self, *, threads: int | None) -> "Limits":
         """The same limits with at most so many threads."""

@@ -179,7 +179,9 @@ def checked(
             f"solver {solver} calls a problem infeasible although it was given a solution; choose another --solver"
         )
     if answer.status == "optimal" and fault is not None:
-        raise SolverFailedError(f"solver {solver} calls a solution optimal that breaks {fault}; use another --solver")
+        raise SolverFailedError(
+            f"solver {solver} calls a solution optimal that breaks {fault}; choose another --solver"
+        )
     if fault is not None:
         return CheckedAnswer(status="unknown", values=None, bound=answer.bound)
     if answer.bound is not None and start is not None:

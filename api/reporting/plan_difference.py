@@ -22,7 +22,9 @@ def why_not_on_one_scale(own: ProblemReference, other: ProblemReference) -> str 
     """Why a plan cannot be drawn by the times of a question: it was made for other ones."""
     if other.profile != own.profile:
         return f"B is a plan of {other.profile}, A of {own.profile}: plans of different models are not compared"
-    differing = [drawn for name, drawn in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)]
+    differing = [
+        device_orders for name, device_orders in _DRAWN_BY.items() if getattr(own, name) != getattr(other, name)
+    ]
     if not differing:
         return None
     return f"B was made {differing[0]} and cannot be drawn on the scale of A"
@@ -46,7 +48,7 @@ def compare_plans(before: PlayedSide, after: PlayedSide) -> dict[str, Any]:
     _require_one_model(before.problem.profile, after.problem.profile)
     evidence = [None if side.plan.evidence is None else side.plan.evidence for side in sides]
     profiles, clusters = (
-        [getattr(own.problem, name) for own in sides] for name in ("profile_sha256", "cluster_sha256")
+        [getattr(side.problem, name) for side in sides] for name in ("profile_sha256", "cluster_sha256")
     )
     figures: dict[str, list[Any]] = {
         "makespan_ns": [side.timeline.makespan_ns for side in sides],

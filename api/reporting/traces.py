@@ -55,7 +55,9 @@ def describe_trace(summary: TraceSummary) -> list[str]:
     ]
     for stage in summary.stages:
         for kind in "FBIW":
-            those = {device: each for (device, n, k), each in summary.cells.items() if (n, k) == (stage, kind)}
+            those = {
+                device: each for (device, number, k), each in summary.cells.items() if (number, k) == (stage, kind)
+            }
             if those:
                 slow = max(those, key=lambda device: those[device].mean_ns)
                 fast = min(those, key=lambda device: those[device].mean_ns)

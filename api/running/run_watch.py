@@ -219,7 +219,9 @@ def _describe_time(found: Diagnosis) -> Iterator[str]:
 
 
 def _sentence(culprit: Culprit, plan: Plan) -> str:
-    alternatives = [" and ".join(_name(suspect, plan) for suspect in each) for each in culprit.alternatives]
+    alternatives = [
+        " and ".join(_name(suspect, plan) for suspect in alternative) for alternative in culprit.alternatives
+    ]
     text = ", or ".join(alternatives[: culprit.num_likely])
     if culprit.num_likely > 1:
         text += " (the measurements do not show which)"

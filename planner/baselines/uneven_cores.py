@@ -174,7 +174,9 @@ def _times(costs: CostModel, device_type: str, *, width: int) -> Floats:
     """[L + 1, L + 1] nanoseconds of F and backward of layers a to b; infinite where one was not measured, or none."""
     layers = [costs.problem.profile.by_name[name] for name in costs.problem.profile.topological_order]
     works = [costs.layer_work(layer.name, device_type, width=width, replicas=1) for layer in layers]
-    is_known = [own is not None and layer.bytes_at(width) is not None for own, layer in zip(works, layers, strict=True)]
+    is_known = [
+        work is not None and layer.bytes_at(width) is not None for work, layer in zip(works, layers, strict=True)
+    ]
     own = [work.forward_ns + work.backward_ns if work is not None else 0 for work in works]
     sums, gaps = numpy.cumsum([0, *own]), numpy.cumsum([0, *(not each for each in is_known)])
     times: Floats = (sums[None, :] - sums[:, None]).astype(numpy.float64)

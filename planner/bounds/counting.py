@@ -149,7 +149,9 @@ def read(least: Least, certificate: Mapping[str, Any]) -> Counting:
     """The counting that a certificate names; raises ValueError if it is none."""
     unit, special = read_counted(least, certificate)
     if least.num_devices ** len(special) > MAX_ASSIGNMENTS:
-        raise ValueError(f"certificate: {len(special)} special layers are too many for the devices; make it again")
+        raise ValueError(
+            f"certificate: {len(special)} special layers are too many for the devices; make the bound again"
+        )
     return Counting(least, unit=unit, special=special)
 
 

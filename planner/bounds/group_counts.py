@@ -215,7 +215,9 @@ class GroupCounts:
         late = numpy.maximum(head.min() + stages.work[begin], answer.min() + stages.returned[begin]) > deadline
         late[: begin + 1] = False
         ends = slice(begin + 1, int(late.argmax()) if late.any() else self.size + 1)
-        forward, back, closing, work, returned = (each[begin, ends].reshape(-1, *[1] * head.ndim) for each in stages)
+        forward, back, closing, work, returned = (
+            figure[begin, ends].reshape(-1, *[1] * head.ndim) for figure in stages
+        )
         is_late = (head + work > deadline) | (answer + returned > deadline)
         turned = numpy.maximum(answer + back, head + closing) + forward
         return ends, (numpy.where(is_late, NEVER, head + forward), numpy.where(is_late, NEVER, turned))

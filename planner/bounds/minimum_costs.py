@@ -315,7 +315,7 @@ class Least:
     def transfer_ns(self, num_bytes: int) -> int:
         """No transfer of so many bytes between two devices is faster: every route contains a link."""
         return min(
-            (each.latency_ns + each.least_moving_ns(num_bytes) for each in self.problem.cluster.links), default=0
+            (link.latency_ns + link.least_moving_ns(num_bytes) for link in self.problem.cluster.links), default=0
         )
 
     @cached_property

@@ -336,7 +336,9 @@ class DivisionProgramme:
 
         Where slots are not counted exactly, they may hold more devices: then none of them is known to be idle.
         """
-        weights = sorted((self.price.weights[each.type] for each in self.least.problem.cluster.devices), reverse=True)
+        weights = sorted(
+            (self.price.weights[device.type] for device in self.least.problem.cluster.devices), reverse=True
+        )
         if self.least.widths != (1,) or any(entry.least < entry.most for entry in self.ranges):
             return numpy.full(self.slots + 1, self._total_weight, dtype=numpy.int64)
         sums = numpy.cumsum([0, *weights, *[0] * self.slots], dtype=numpy.int64)

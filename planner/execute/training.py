@@ -113,7 +113,9 @@ class Training:
         if self.accumulate < 1:
             raise ValueError(f"accumulate = {self.accumulate} is not positive; give the number of iterations per step")
         if self.num_tokens is not None and not self.loss_is_sum:
-            raise ValueError("num_tokens is given, but the loss is a mean; sum it over tokens, set loss_is_sum = True")
+            raise ValueError(
+                "num_tokens is given, but the loss is a mean; sum it over tokens and set loss_is_sum = True"
+            )
         if self.on_nonfinite not in ("stop", "skip", "ignore"):
             raise ValueError(f"on_nonfinite = {self.on_nonfinite!r} is not allowed; give stop, skip or ignore")
         if self.max_norm is not None and not self.max_norm > 0:

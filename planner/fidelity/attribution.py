@@ -162,7 +162,9 @@ class Comparison:
 
     def _typical_lags(self) -> dict[TransferPart, int]:
         """Median over the actions that waited for their input; ways without any are left out."""
-        return {channel: round(statistics.median(lags)) for channel, lags in self.lag_samples().items() if lags}
+        return {
+            channel: round(statistics.median(samples)) for channel, samples in self.lag_samples().items() if samples
+        }
 
     def lag_samples(self) -> dict[TransferPart, list[int]]:
         """Times from the end of an action to the start of one that waited for most of that time."""

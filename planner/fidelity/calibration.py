@@ -280,7 +280,9 @@ def _closing_ns(comparison: Comparison) -> int:
     ends = []
     for iteration in comparison.iterations:
         rows = iteration.rows.items()
-        ends.append(max(r.end_ns - (r.reduced_ns if d in replicated else r.actions[-1].end_ns) for d, r in rows))
+        ends.append(
+            max(row.end_ns - (row.reduced_ns if d in replicated else row.actions[-1].end_ns) for d, row in rows)
+        )
     return max(0, round(expected(ends)))
 
 

@@ -51,5 +51,7 @@ def list_steps(step: RunStep) -> tuple[list[Key], OrderedSteps]:
     stuck = [(replica, row[place[replica]].stage) for replica, row in step.actions.items() if place[replica] < len(row)]
     if stuck:
         (pipeline, _), stage = stuck[0]
-        raise ValueError(f"step {step.number}: stage {stage} of pipeline {pipeline} waits for itself; report it")
+        raise ValueError(
+            f"step {step.number}: stage {stage} of pipeline {pipeline} waits for itself; report this trace"
+        )
     return keys, OrderedSteps(*zip(*rows, strict=True))

@@ -57,7 +57,9 @@ class LayerWork:
         """What a kind of recomputation takes; raises ValueError where the layer does not state it."""
         known = {FULL_RECOMPUTATION: self.recompute_ns, **dict(self.kinds_ns)}
         if kind not in known:
-            raise ValueError(f"recomputation {kind!r} is none of the layer's kinds ({', '.join(known)}); use one")
+            raise ValueError(
+                f"recomputation {kind!r} is none of the layer's kinds ({', '.join(known)}); use one of them"
+            )
         return known[kind]
 
 
@@ -387,7 +389,9 @@ class CostModel:
         has_weight_grad = self.problem.profile.trains(stage.layers)
         recomputed = stage.recomputed
         kinds = [recomputed.get(name) for name in stage.layers]
-        recompute = sum(own.recomputation_ns(kind) for own, kind in zip(works, kinds, strict=True) if kind is not None)
+        recompute = sum(
+            work.recomputation_ns(kind) for work, kind in zip(works, kinds, strict=True) if kind is not None
+        )
         stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
         workspace = max(size.workspace_bytes for size in sizes)
         kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0

@@ -50,7 +50,9 @@ def fit_pack_times(stages: Sequence[StageTimes]) -> tuple[PackTimes, ...]:
 
 def _fit(stage: StageTimes) -> PackTimes:
     if len(stage.lengths) < 3:
-        raise ValueError(f"lengths = {stage.lengths}: three or more are needed for tokens and squares; measure more")
+        raise ValueError(
+            f"lengths = {stage.lengths}: three or more are needed to tell tokens from squares; measure more"
+        )
     (pack, token, square), (pack_back, token_back, square_back) = (
         _least_squares(stage.lengths, row) for row in (stage.forward_ns, stage.backward_ns)
     )

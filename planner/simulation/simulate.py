@@ -269,7 +269,9 @@ class _Playback:
         """What the evaluator plays: the stage replicas, and after them one per ring, which sends to itself."""
         replicas, device_orders = self.replicas, self.device_orders
         heads = [self.plan.stages[number].replicas[0][0] for number in rings]
-        devices = dict.fromkeys([*device_orders.schedule, *(each for replica in replicas for each in replica.group)])
+        devices = dict.fromkeys(
+            [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
+        )
         index = {device: number for number, device in enumerate(devices)}
         arrivals = self.laid_out.arrivals()
         closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}

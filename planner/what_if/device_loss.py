@@ -21,7 +21,9 @@ def find_lost(problem: Problem, names: Collection[str], *, field: str = "--lost"
                 f"{field} {name}: no device or host of the cluster; give one of {', '.join(sorted(known))[:200]}"
             )
     asked = frozenset(names)
-    return frozenset(each.name for each in devices if each.name in asked or (each.host and each.host in asked))
+    return frozenset(
+        device.name for device in devices if device.name in asked or (device.host and device.host in asked)
+    )
 
 
 def without_devices(problem: Problem, lost: Collection[str]) -> Problem:

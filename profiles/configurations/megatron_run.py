@@ -218,7 +218,9 @@ def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
     """Megatron's switch, or the stage of DeepSpeed's ZeRO."""
     stage = take.number("zero_stage", 0) or 0
     if stage > 2:
-        raise ValueError(f"--zero-stage {stage}: replicas that shard weights are not read; drop it to see the rest")
+        raise ValueError(
+            f"--zero-stage {stage}: replicas that shard weights are not read; leave it out to see the rest"
+        )
     if stage == 2:
         return "gradients"
     return "optimizer" if stage or take.switch("use_distributed_optimizer") else "nothing"
@@ -334,7 +336,9 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         windows = shape.windows[:blocks]
         return _with(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
     if take.text("num_layers") is None and not take.text(_PATTERN):
-        raise ValueError(f"the model is not stated{beside}; give --model NAME, or --num-layers, --hidden-size etc.")
+        raise ValueError(
+            f"the model is not stated{beside}; give --model NAME, or --num-layers, --hidden-size and so on"
+        )
     sizes = {name: take.number(name) for name in ("num_layers", "hidden_size", "num_attention_heads")}
     for name, value in sizes.items():
         if not value and not (name == "num_layers" and take.text(_PATTERN)):

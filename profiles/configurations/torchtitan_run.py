@@ -230,7 +230,9 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
 def _order(fields: _Fields) -> tuple[Order, bool]:
     name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
     if fields.get("parallelism.pipeline_parallel_schedule_csv"):
-        raise ValueError("parallelism.pipeline_parallel_schedule_csv: schedules in files are not read; leave it out")
+        raise ValueError(
+            "parallelism.pipeline_parallel_schedule_csv: schedules in files are not read here; leave it out"
+        )
     if name.lower() not in ORDERS:
         raise ValueError(
             f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
@@ -244,7 +246,9 @@ def _stages(
 ) -> tuple[str, ...]:
     """As stated, or as torchtitan cuts: embedding and head count as blocks, and the first stages take the rest."""
     parts = fields.get("parallelism.module_fqns_per_model_part")
-    ends = [fields.number(f"parallelism.pipeline_parallel_{e}_stage_less_layers", least=0) for e in ("first", "last")]
+    ends = [
+        fields.number(f"parallelism.pipeline_parallel_{end}_stage_less_layers", least=0) for end in ("first", "last")
+    ]
     first, last = (1 if end is None else end for end in ends)
     each = fields.number("parallelism.pipeline_parallel_layers_per_stage", least=1)
     if parts is not None:

@@ -234,7 +234,9 @@ def _workers(host: HostFacts, count: int) -> tuple[HostDevice, ...]:
 def accelerators(kind: str, *, count: int, memory_bytes: int | None, sizes: DeviceDefaults) -> tuple[HostDevice, ...]:
     """So many accelerators; raises ValueError if nobody says how much memory they have, and for more than are built."""
     if count > MOST:
-        raise ValueError(f"{count:,} of {kind} on one host are more than the {MOST} that hosts have; correct it")
+        raise ValueError(
+            f"{count:,} of {kind} on one host are more than the {MOST} that hosts have; correct the number"
+        )
     size = memory_bytes or sizes.memory_bytes
     if size is None:
         raise ValueError(f"the memory of {kind} is not stated; add --accelerator-gib N")

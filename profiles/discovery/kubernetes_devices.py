@@ -153,7 +153,9 @@ def _shares(resource: str, there: int, *, labels: Mapping[str, str]) -> int:
     if resource == "amd.com/gpu":
         counted = max((_label_count(labels, key) or 0 for key in labels if _AMD_KEY.fullmatch(key)), default=0)
         if counted not in (0, there):
-            raise ValueError(f"capacity {resource} = {there}, but labels of amd.com count {counted}; correct them")
+            raise ValueError(
+                f"capacity {resource} = {there}, but labels of amd.com count {counted}; correct the labels"
+            )
     if resource.startswith("gpu.intel.com/"):
         counted = sum(_label_count(labels, key) or 0 for key in labels if _INTEL_KEY.fullmatch(key))
         if counted and there % counted:

@@ -130,7 +130,9 @@ def read_megatron_timers(path: Path) -> MegatronTimers:
 def _require_arguments(log: _Log) -> dict[str, int]:
     found = {name: int(value) for name, value in log.arguments.items() if name in _NEEDED and value.isdecimal()}
     if missing := [name for name in _NEEDED if found.get(name, 0) < 1]:
-        raise ValueError(f"{log.path}: does not state {missing[0]}; give the whole log, with arguments at its start")
+        raise ValueError(
+            f"{log.path}: does not state {missing[0]}; give the whole log, with the arguments at its start"
+        )
     pipelines = found["pipeline_model_parallel_size"] * found["data_parallel_size"]
     if found["world_size"] % pipelines:
         raise ValueError(

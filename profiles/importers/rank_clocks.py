@@ -62,7 +62,9 @@ def find_windows(
         windows = [_windows(_merged(gaps), devices=devices, source=rules.source)] * len(gaps)
     except ValueError:
         windows = [_windows(each, devices=devices, source=rules.source) for each in gaps]
-    told = {name: max((found[name] for found in windows), key=lambda each: abs(each.offset_ns)) for name in devices}
+    told = {
+        device: max((found[device] for found in windows), key=lambda each: abs(each.offset_ns)) for device in devices
+    }
     return windows, {device: window for device, window in told.items() if window.offset_ns}
 
 

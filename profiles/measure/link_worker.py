@@ -231,7 +231,9 @@ class LinkSweep:
         sender = first[0]
         if self.rank == sender:
             works = [distributed.isend(self.buffers[0], to) for to in (first[1], second[1])]
-            answers = [distributed.irecv(self.buffers[1][k : k + 1], to) for k, to in enumerate((first[1], second[1]))]
+            answers = [
+                distributed.irecv(self.buffers[1][at : at + 1], to) for at, to in enumerate((first[1], second[1]))
+            ]
             for work in (*works, *answers):
                 if work is not None:
                     work.wait()

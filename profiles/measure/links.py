@@ -159,7 +159,9 @@ def _ordered(a: int, b: int) -> tuple[int, int]:
 
 def choose_counts(world: int) -> list[int]:
     """Over how many places all-reduces are timed: each number up to eight, powers of two, and all."""
-    return [each for each in range(2, world + 1) if each <= ALL_PAIRS_OF or each & (each - 1) == 0 or each == world]
+    return [
+        count for count in range(2, world + 1) if count <= ALL_PAIRS_OF or count & (count - 1) == 0 or count == world
+    ]
 
 
 def dump_links(tables: LinkTables) -> str:

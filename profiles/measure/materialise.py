@@ -133,7 +133,9 @@ def is_uneven_loss(model: Model, last: nn.Module, *, inputs: Tensors) -> bool:
         for start in range(0, min(target.shape[0] - 1, _MOST_SAMPLES), 2):
             pair = target[start : start + 2].to(outputs[0].device)
             pair = pair.to(outputs[0].dtype) if pair.is_floating_point() else pair
-            parts = (_loss_of(model, tuple(own[k : k + 1] for own in outputs), target=pair[k : k + 1]) for k in (0, 1))
+            parts = (
+                _loss_of(model, tuple(each[k : k + 1] for each in outputs), target=pair[k : k + 1]) for k in (0, 1)
+            )
             whole, said = _loss_of(model, outputs, target=pair), sum(parts) / (1 if model.loss_is_sum else 2)
             if not isnan(whole) and not abs(whole - said) <= _ALIKE * max(abs(whole), abs(said)):
                 return True

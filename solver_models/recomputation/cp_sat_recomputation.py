@@ -144,7 +144,9 @@ class _RecomputationModel:
             is_free = [window is None or self._is_free(window, key, device=device) for key in keys]
             if window is not None:
                 self._keep_order(keys, is_free)
-            self.model.add_no_overlap([self.tasks[key].interval for key, own in zip(keys, is_free, strict=True) if own])
+            self.model.add_no_overlap(
+                [self.tasks[key].interval for key, free in zip(keys, is_free, strict=True) if free]
+            )
             if window is not None and device not in window.devices:
                 self._keep_what_recomputes(keys)
             elif any(is_free):

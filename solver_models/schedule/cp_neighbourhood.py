@@ -181,7 +181,9 @@ class _Window:
         for device in self.device_orders:
             own = [key for key in self._keys(device) if key in self.free]
             if own:
-                value = max(self.played.starts[k] + duration_of(self.instance.replicas[k[1]], k[0]) for k in own)
+                value = max(
+                    self.played.starts[key] + duration_of(self.instance.replicas[key[1]], key[0]) for key in own
+                )
                 ends.append(self._number(f"device{device}", value=value))
             for key in own:
                 self.model.add(ends[-1] >= self._end(key))

@@ -96,7 +96,9 @@ class TimedOrders:
 
 def play(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> TimedOrders | None:
     """Play `device_orders`; None if they are not every action once, or deadlock."""
-    replica_of = {(device, own.stage): n for n, own in enumerate(instance.replicas) for device in own.devices}
+    replica_of = {
+        (device, replica.stage): n for n, replica in enumerate(instance.replicas) for device in replica.devices
+    }
     actions = _actions(in_order(device_orders), replica_of=replica_of)
     if actions is None or not _is_complete(instance, actions):
         return None

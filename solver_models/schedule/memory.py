@@ -38,7 +38,9 @@ class MemoryRule:
         holds += [hold for replica, own in replicas for hold in self._extras(replica, own, always=always)]
         holds += [hold for replica, own in replicas for hold in self._more_of_input_grads(replica, own)]
         if sum(units for _, units in holds) > budget - always:
-            self.model.add_cumulative([each for each, _ in holds], [units for _, units in holds], budget - always)
+            self.model.add_cumulative(
+                [interval for interval, _ in holds], [units for _, units in holds], budget - always
+            )
 
     def _wait_for_release(self, replica: StageReplica, own: ReplicaTasks, *, budget: int) -> None:
         """Until the end of I or B a microbatch holds `held`, until the end of W at least min(held, weight_stash)."""

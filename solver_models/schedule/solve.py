@@ -131,7 +131,9 @@ def _run(order: _OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResu
     if status is None:
         return _no_answer("unknown")
     if status == cp_model.MODEL_INVALID:
-        raise ValueError(f"CP-SAT refuses the order model ({order.model.validate()[:300]}); please report it")
+        raise ValueError(
+            f"CP-SAT refuses the order model ({order.model.validate()[:300]}); please report this question"
+        )
     return _read(order, solver, status=_STATUS.get(status, "unknown"))
 
 

@@ -56,7 +56,9 @@ def _ordered(rates: Integers, devices: list[int]) -> list[int]:
     if len(devices) < 3 or (others == others[0]).all():
         return devices
     side = least_cut(own)
-    sides = [_ordered(rates, [each for each, is_in in zip(devices, side, strict=True) if is_in == s]) for s in (1, 0)]
+    sides = [
+        _ordered(rates, [device for device, is_in in zip(devices, side, strict=True) if is_in == s]) for s in (1, 0)
+    ]
     turned = [(first, second) for second in (sides[1], sides[1][::-1]) for first in (sides[0], sides[0][::-1])]
     first, second = max(turned, key=lambda pair: rates[pair[0][-1], pair[1][0]])
     return [*first, *second]

@@ -74,7 +74,9 @@ class FoldedHelp(SectionedHelp):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Options are hidden only meanwhile: completion in a shell knows all of them."""
-        folded = [own for own in self.params if own.name not in {*self.usual, "help_all"} and not ctx.meta.get(_WHOLE)]
+        folded = [
+            each for each in self.params if each.name not in {*self.usual, "help_all"} and not ctx.meta.get(_WHOLE)
+        ]
         for each in folded:
             each.hidden = True  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)

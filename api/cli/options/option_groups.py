@@ -27,7 +27,9 @@ def takes_groups(command: Callable[..., None]) -> Any:
 
     @wraps(command)
     def flat(**values: Any) -> None:
-        grouped = {name: group(**{each: values.pop(each) for each in group._fields}) for name, group in groups.items()}
+        grouped = {
+            name: group(**{field: values.pop(field) for field in group._fields}) for name, group in groups.items()
+        }
         command(**values, **grouped)
 
     parameters = [

@@ -71,7 +71,9 @@ def make_modulo_stages(costs: CostModel, *, mod: int) -> tuple[Stage, ...]:
     order = costs.problem.profile.topological_order
     names = [device.name for device in costs.problem.cluster.devices]
     groups = cut_at(order, [*range(0, len(order), mod), len(order)])
-    return tuple(Stage(layers=layers, replicas=((names[n % len(names)],),)) for n, layers in enumerate(groups))
+    return tuple(
+        Stage(layers=layers, replicas=((names[number % len(names)],),)) for number, layers in enumerate(groups)
+    )
 
 
 def _order(costs: CostModel, stages: tuple[Stage, ...], *, has_time: HasTime) -> Plan:

@@ -73,7 +73,9 @@ class Classes:
         self.num_classes = len(self.members)
         self.num_states = num_states(members)
         used = numpy.indices([len(names) + 1 for names in members]).reshape(self.num_classes, -1)
-        self.room: list[Integers] = [numpy.flatnonzero(used[n] < len(names)) for n, names in enumerate(members)]
+        self.room: list[Integers] = [
+            numpy.flatnonzero(used[number] < len(names)) for number, names in enumerate(members)
+        ]
         """Per class: the states in which one of its devices is free."""
         self.unit = [prod(len(names) + 1 for names in members[number + 1 :]) for number in range(self.num_classes)]
         """Per class: what one more of its devices adds to the number of a state."""

@@ -241,7 +241,9 @@ class CheapestDriver(Driver):
             reasons = {box.time for box in self.subsets.boxes if isinstance(box.time, str)}
             late = [box.time_ns for box in self.subsets.boxes if box.time_ns is not None]
             if late:
-                reasons.add(f"deadline_ns = {deadline}, but no plan is faster than {min(late)} ns; give a later one")
+                reasons.add(
+                    f"deadline_ns = {deadline}, but no plan is faster than {min(late)} ns; give a later deadline"
+                )
             raise InfeasibleProblemError(f"no plan fits on any subset of the devices: {'; '.join(sorted(reasons))}")
         late_ns = min((run.objective_ns for run in self.runs if run.objective_ns is not None), default=None)
         if late_ns is not None:

@@ -40,7 +40,9 @@ def require_fit_microbatches(mine: Mapping[int, Batch], *, layout: Layout, numbe
     """Raise ExecutionError, on every process the same, if processes were given different microbatches of an iteration
     or deal them in different ways. `mine`: those given here; `layout`: with the dealing.
     """
-    digests = {place: (digest_batch(as_tuple(own)), digest_batch([target])) for place, (own, target) in mine.items()}
+    digests = {
+        place: (digest_batch(as_tuple(given)), digest_batch([target])) for place, (given, target) in mine.items()
+    }
     told = gather((digests, layout.dealing))
     text = find_microbatch_difference([each for each, _ in told], devices=layout.devices, number=number)
     text = text or find_assignment_difference([each for _, each in told], devices=layout.devices, number=number)

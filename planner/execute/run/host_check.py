@@ -112,7 +112,9 @@ def find_world_differences(world: World, found: Found, *, on_processors: bool = 
     `on_processors`: run there, whatever accelerators there are.
     """
     if not on_processors and (found.accelerators or any(_is_measured(device) for device in world.devices)):
-        sentences = [each for device in world.devices for each in _differences(device, world=world, found=found)]
+        sentences = [
+            sentence for device in world.devices for sentence in _differences(device, world=world, found=found)
+        ]
         return tuple(sentences) or _topology(world, found)
     need = sum(device.need_bytes for device in world.devices)
     if need > found.memory_bytes:

@@ -315,7 +315,9 @@ def _has_like_replicas(layout: Layout) -> bool:
     """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
     if not isinstance(layout, Pipelines):
         return False
-    tables = [_with_reductions(layout.table(each), layout.num_microbatches) for each in range(layout.num_replicas)]
+    tables = [
+        _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
+    ]
     return not check_replicas(tables)
 
 

@@ -62,7 +62,9 @@ def _find_joint_step(
     remedy = _REMEDY + instead
     noise = torch.Generator().manual_seed(0)
     shapes = [tuple(min(length, MOST_ALONG) for length in each.shape) for each in named.values()]
-    values, *grads = [[torch.randn(own, generator=noise).to(device) for own in shapes] for _ in range(1 + NUM_STEPS)]
+    values, *grads = [
+        [torch.randn(shape, generator=noise).to(device) for shape in shapes] for _ in range(1 + NUM_STEPS)
+    ]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         whole = [nn.Parameter(value.clone()) for value in values]
         _train(training, named, stepped=whole, grads=grads)

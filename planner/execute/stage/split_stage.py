@@ -141,7 +141,9 @@ class SplitStage(RoutedStage):
     def run_weight_grad(self, microbatch: int) -> None:
         """W: of all shares of I, in their order."""
         shares = [part.rank for part in self.parts if part.has_share]
-        given = [self.waiting.pop((microbatch, r), []) or self._collect("X", microbatch, rank=r) for r in shares]
+        given = [
+            self.waiting.pop((microbatch, rank), []) or self._collect("X", microbatch, rank=rank) for rank in shares
+        ]
         with self.log.computing():
             for rank, tensors in zip(shares, given, strict=True):
                 self.backward.weight_grads(self.backward.shares[rank], tensors)

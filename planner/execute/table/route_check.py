@@ -251,7 +251,9 @@ class _RouteChecker:
         for stage, ranks in enumerate(self.owners):
             for rank in () if self.parts[stage] else ranks:
                 places = [place for place, cell in enumerate(self.rows[rank]) if cell == Cell(stage, "REDUCE_GRAD")]
-                work = [at for at, cell in enumerate(self.rows[rank]) if cell.stage == stage and cell.kind in "WB"]
+                work = [
+                    place for place, cell in enumerate(self.rows[rank]) if cell.stage == stage and cell.kind in "WB"
+                ]
                 if len(places) != 1:
                     yield f"stage {stage} is reduced {len(places)} times on rank {rank}, not once"
                 elif work and places[0] < work[-1]:

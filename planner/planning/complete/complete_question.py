@@ -179,7 +179,9 @@ class _Question:
     def _make_assignments(self) -> tuple[tuple[int, ...], ...]:
         """Devices in every order, for every number of replicas that is allowed."""
         devices = range(len(self.devices))
-        return tuple(each for count in self.problem.allowed_replicas for each in permutations(devices, count))
+        return tuple(
+            assignment for count in self.problem.allowed_replicas for assignment in permutations(devices, count)
+        )
 
     def _sets_of(self, slot: int) -> tuple[int, ...]:
         return (slot,) if self.options.partition is not None else tuple(range(len(self.sets)))

@@ -398,7 +398,9 @@ def search(run: SearchState) -> Generator[None, None, None]:
         if run.plan is None:
             raise
         # a bug of ours must not cost the user a plan that is already verified
-        warnings.warn(f"the search failed ({error!r}); the best plan is returned", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"the search failed ({error!r}); the best verified plan is returned", RuntimeWarning, stacklevel=2
+        )
         run.stopped_by = "internal_error"
     finally:
         run.window.close()

@@ -99,4 +99,6 @@ def _stages(classes: Classes, path: _Path) -> tuple[Stage, ...]:
     """The stages of a way, on the devices of every class in their order."""
     free = [[device.name for device in devices] for devices in classes.members]
     names = [classes.least.layers[layer].name for layer in classes.trunk.path]
-    return tuple(Stage(layers=tuple(names[start:end]), replicas=((free[own].pop(0),),)) for start, end, own in path)
+    return tuple(
+        Stage(layers=tuple(names[start:end]), replicas=((free[number].pop(0),),)) for start, end, number in path
+    )

@@ -166,7 +166,7 @@ class _DifferingLengths:
 def _form_of(inputs: Any) -> str:
     names = f"{', '.join(map(str, inputs))} " if isinstance(inputs, dict) else ""
     kinds = [
-        f"{each.dim()}-dimensional" if isinstance(each, torch.Tensor) else repr(each) for each in leaves_of(inputs)
+        f"{leaf.dim()}-dimensional" if isinstance(leaf, torch.Tensor) else repr(leaf) for leaf in leaves_of(inputs)
     ]
     return f"{names}({', '.join(kinds)})"
 
