@@ -281,9 +281,7 @@ def require_method(method: str, solver: str | None) -> None:
     if method not in get_args(Method):
         raise InputError(f"--method {method}: give one of {', '.join(get_args(Method))}")
     if solver is not None and method != "ilp":
-        raise InputError(
-            f"--solver {solver}: needs --method ilp, not {method}; add --method ilp, or leave --solver out"
-        )
+        raise InputError(f"--solver {solver}: needs --method ilp, not {method}; add --method ilp, or drop --solver")
 
 
 def require_writable(*targets: str | None) -> None:

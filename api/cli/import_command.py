@@ -67,6 +67,7 @@ def import_command(
     folders MODEL/GPU. `import aiconfigurator` composes a model from measured tables of GPUs.
     """
     from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
+    from profiles.unlikely_figures import unlikely_figures
     from profiles.workload import dump_workload
 
     output, json, num_microbatches = files.output, files.json, batch.num_microbatches
@@ -92,8 +93,9 @@ def import_command(
         workload = rename_device_type(workload, device_type)
     if num_microbatches is not None:
         workload = workload.with_microbatches(num_microbatches)
-    if workload.profile.microbatch_size is None:
-        print(f"{source}: {UNKNOWN_SIZE}", file=sys.stderr)
+    doubts = [] if workload.cluster is None else unlikely_figures(workload.cluster)
+    for doubt in (*doubts, *([] if workload.profile.microbatch_size else [UNKNOWN_SIZE])):
+        print(f"{source}: {doubt}", file=sys.stderr)
     write_document(dump_workload(workload), output)
 
 
@@ -139,6 +141,7 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
     from planner.document import render_plan
     from planner.planning.complete.complete_files import read_solution
     from planner.verify import verify
+    from profiles.documents.strict_json import read_text
 
     if not 2 <= len(files) <= 3:
         raise InputError(
@@ -148,7 +151,7 @@ def _import_solution(files: list[str], *, cluster: str | None, output: str | Non
     plan, problem = read_plan_and_problem(files[1], files[2] if len(files) == 3 else None, cluster=cluster)
     before = play(problem, plan, source=files[1])
     with reading():
-        found = read_solution(problem, before, text=Path(files[0]).read_text(encoding="utf-8"), source=files[0])
+        found = read_solution(problem, before, text=read_text(files[0]), source=files[0])
     verdict = verify(problem, found)
     if verdict.timeline is None or not verdict.passed:
         raise InputError(

@@ -199,7 +199,10 @@ def launch_torchrun_command(
     launch = job.make(plan, program, default_python=own_python())
 
     def render(launch: "Launch") -> "LaunchSubmission":
-        return render_torchrun(launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here)
+        with as_input_errors():
+            return render_torchrun(
+                launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here
+            )
 
     submission = render(launch)
     if dry_run:

@@ -64,6 +64,8 @@ def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Js
     require_storage_rate(options.storage_rate)
     if options.lost and options.output is None:
         raise InputError("--lost: the new plan has no file; add -o FILE")
+    if not (source.timings or options.lost or options.output):
+        raise InputError("nothing to hold the plan against; add the folder of a --trace, or --lost NAME -o FILE")
     present, problem = read_plan_and_problem(source.plan, source.workload, cluster=source.cluster)
     seen = read_timings(source.timings, present) if source.timings else None
     outlook = look_at(problem, present, seen=seen, source=source.plan, timings=source.timings or ())

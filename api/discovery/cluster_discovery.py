@@ -36,7 +36,9 @@ from profiles.discovery.measured import with_measured_links
 from profiles.discovery.slurm_nodes import parse_slurm_nodes
 from profiles.discovery.slurm_topology import with_slurm_switches
 from profiles.discovery.summary import describe
+from profiles.documents.strict_json import read_text
 from profiles.importers.nccl_tests import read_links
+from profiles.unlikely_figures import unlikely_figures
 
 _TOPOLOGY = ("scontrol", "--oneliner", "show", "topology")
 _QUESTIONS = {
@@ -100,7 +102,8 @@ def discover(
         cluster = make_cluster(title, found.hosts, speeds=speeds)
         if links is not None:
             cluster = with_measured_links(cluster, read_links(Path(links)))
-        return _Discovery(cluster=cluster, line=describe(found, speeds=speeds, is_measured=links is not None))
+        line = "; ".join([describe(found, speeds=speeds, is_measured=links is not None), *unlikely_figures(cluster)])
+        return _Discovery(cluster=cluster, line=line)
 
 
 def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) -> FoundHosts:
@@ -109,7 +112,7 @@ def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) ->
         return _this_host(sizes) if file is None else _described_host(file, answers.topology, sizes=sizes)
     if source == "hostfile" and file is None:
         raise InputError("hostfile: no file is given; add --file FILE")
-    text = _read(file) if file is not None else _ask(_QUESTIONS[source])
+    text = read_text(file) if file is not None else _ask(_QUESTIONS[source])
     if source == "slurm":
         return with_slurm_switches(parse_slurm_nodes(text, sizes=sizes), _slurm_topology(answers))
     if source == "kubernetes":
@@ -117,16 +120,12 @@ def _find(source: str, *, answers: Answers, sizes: DeviceDefaults, kind: str) ->
     return parse_hostfile(text, sizes=sizes, kind=kind)
 
 
-def _read(file: str) -> str:
-    return Path(file).read_text(encoding="utf-8")
-
-
 def _slurm_topology(answers: Answers) -> str:
     """What Slurm says of its switches; nothing where only its nodes were obtained elsewhere."""
     if answers.is_flat:
         return ""
     if answers.topology is not None:
-        return _read(answers.topology)
+        return read_text(answers.topology)
     return "" if answers.file is not None else _ask(_TOPOLOGY)
 
 
@@ -187,8 +186,8 @@ def _said(question: tuple[str, ...]) -> str:
 
 def _described_host(file: str, topology: str | None, *, sizes: DeviceDefaults) -> FoundHosts:
     """A machine whose answers were obtained elsewhere."""
-    connections = "" if topology is None else _read(topology)
-    rows = parse_accelerators(_read(file))
+    connections = "" if topology is None else read_text(topology)
+    rows = parse_accelerators(read_text(file))
     bare = HostFacts(name="host0")
     found = describe_host(bare, rows, connections=connections, sizes=sizes, environment={}, uuids={})
     return replace(found, assumed=(f"the name {bare.name}", *found.assumed))

@@ -39,6 +39,7 @@ from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
 from planner.simulation.host_waits import find_host_waits
+from profiles.unlikely_figures import unlikely_figures
 
 if TYPE_CHECKING:
     from api.progress import RunSummary
@@ -285,7 +286,7 @@ def _render_outcome(problem: Problem, plan: Plan, *, evidence: Evidence, run: "R
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
     doubts = [*_describe_host(problem, plan, evidence=evidence), *_describe_comparison(problem)]
-    doubts += [*_describe_probe(problem), *_describe_exchanges(problem, plan)]
+    doubts += [*_describe_probe(problem), *_describe_exchanges(problem, plan), *unlikely_figures(problem.cluster)]
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", Text(note, style="yellow"))
     table.add_row("", Text(_MEANINGS, style="dim"))
@@ -385,9 +386,7 @@ def _notes(problem: Problem, evidence: Evidence) -> list[str]:
         notes.insert(0, f"not measured: {render_unmeasured(scaled[0])}{more}")
     if evidence.assumed_divisible:
         stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
-        notes.insert(
-            0, f"the profile states no microbatch size (null): no program can run the replicas of stage {stages}"
-        )
+        notes.insert(0, f"the profile states no microbatch size (null): no program runs the replicas of stage {stages}")
     hidden = len(notes) - _MAX_NOTES + 1
     return notes if hidden <= 1 else [*notes[: _MAX_NOTES - 1], f"{hidden} more such"]
 

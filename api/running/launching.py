@@ -106,11 +106,13 @@ def make_launch(
 
 
 def _host_names(pairs: Sequence[str]) -> dict[str, str]:
-    names = {}
+    names: dict[str, str] = {}
     for pair in pairs:
         planned, equals, real = pair.partition("=")
         if not (planned and equals and real):
             raise InputError(f"--host {pair}: write PLANNED=REAL, e.g. --host h0=node17")
+        if names.get(planned, real) != real:
+            raise InputError(f"--host {pair}: {planned} is {names[planned]} already; give one")
         names[planned] = real
     return names
 

@@ -1,12 +1,12 @@
 """Files with patches of manifests: YAML or JSON, one document or several."""
 
 from collections.abc import Hashable, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from planner.launch.manifest_patch import ManifestPatch
+from profiles.documents.strict_json import read_text
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -27,8 +27,8 @@ def read_patches(files: Sequence[str]) -> tuple[ManifestPatch, ...]:
 
 
 def _read(file: str) -> list[ManifestPatch]:
+    text = read_text(file)
     try:
-        text = Path(file).read_text(encoding="utf-8")
         found = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
@@ -22,7 +22,7 @@ from api.service.handlers.responses import render_json
 from api.service.http.problem_json import ServiceError
 from api.service.http.request_admission import AsgiApp, Message, Receive, Send, admit_bodies
 from api.service.http.request_body import busy
-from api.service.openapi import allowed_methods, make_document
+from api.service.openapi import allowed_methods, make_document, require_known_query
 from api.service.routes import ROUTERS
 from api.service.warmup import build_everything
 from api.settings import Settings
@@ -53,7 +53,7 @@ def make_app(settings: Settings) -> FastAPI:
     )
     app.state.service = service
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(require_known_query)])
     app.openapi = make_document  # type: ignore[method-assign]
     app.add_exception_handler(ServiceError, _on_service_error)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -86,18 +86,19 @@ async def _on_service_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    headers = dict(error.headers or {})
+    headers, detail = dict(error.headers or {}), "see /v1/openapi.json for what there is"
     if error.status_code == 405:
         methods = allowed_methods(request.url.path) or headers.get("Allow", "GET").split(", ")
         headers["Allow"] = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
-    codes = {404: "not_found", 405: "method_not_allowed"}
-    return _problem_answer(ServiceError(error.status_code, codes.get(error.status_code, "http_error"), headers=headers))
+        detail = f"use {headers['Allow']}"
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    return _problem_answer(ServiceError(error.status_code, code, detail=detail, headers=headers))
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     del request, error
     return _problem_answer(
-        ServiceError(422, "invalid", detail="a parameter of the query or path is not allowed; see /openapi.json")
+        ServiceError(422, "invalid", detail="a parameter of the query or path is not allowed; see /v1/openapi.json")
     )
 
 

@@ -5,6 +5,7 @@ import re
 from functools import cache
 from typing import Any, get_args
 
+from fastapi import Request
 from fastapi.routing import APIRoute
 
 from api.auditing.audit_request import AuditRequest
@@ -16,7 +17,7 @@ from api.service.handlers.picture_handlers import RangeOrder, Ranges
 from api.service.handlers.plan_handlers import Filing
 from api.service.handlers.playback import Audit, Playback, Verification, WhatIf
 from api.service.handlers.webhook_handlers import MadeWebhook, NewWebhook, WebhookList
-from api.service.http.problem_json import ProblemDetails
+from api.service.http.problem_json import Complaint, ProblemDetails, ServiceError
 from api.service.routes import ROUTERS
 from planner.documents.schema import definitions
 from planner.release import RELEASE
@@ -253,7 +254,11 @@ def _artefact_operations() -> Schema:
     return {
         "get_plan_document": _artefact("The plan document", _json(_ref("PlanDocument"), "The plan document")),
         "get_trace": _artefact("A Chrome trace", _text(media, "A Chrome trace")),
-        "get_view": _artefact("The timeline picture", _text("text/html", "The timeline picture")),
+        "get_view": _artefact(
+            "The timeline picture",
+            _text("text/html", "The timeline picture"),
+            _query("against", _ID, description="A second plan of this service, drawn below"),
+        ),
         "get_report": _artefact(
             "Stages, devices, memory, baselines", _text(media, "Stages, devices, memory, baselines")
         ),
@@ -406,6 +411,19 @@ def make_document() -> Schema:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+async def require_known_query(request: Request) -> None:
+    """Raise ServiceError 422 for a parameter that the resource does not have: it would narrow nothing, in silence."""
+    path = request.scope["route"].path
+    if not path.startswith("/v1/"):
+        return  # pages and probes take what browsers and load balancers add
+    taken = make_document()["paths"][path][request.method.lower()].get("parameters", ())
+    known = ", ".join(each["name"] for each in taken if each["in"] == "query")
+    if unknown := next((name for name in request.query_params if name not in (*known.split(", "), "ticket")), None):
+        told = f"no such parameter; {f'use {known}' if known else 'leave it out'}"
+        complaint = Complaint(pointer=f"/{unknown[:60]}", code="unknown_field", detail=told)
+        raise ServiceError(422, "invalid", errors=(complaint,))
 
 
 def allowed_methods(path: str) -> list[str]:

@@ -7,12 +7,14 @@ import base64
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.execute.table.placement import HOST_VARIABLES
+from planner.launch.device_resources import resource_of
 from planner.launch.kueue import MAX_POD_SETS, QUEUE_LABEL, KueueQueue, indexed_command, split_pod_sets
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
@@ -47,7 +49,7 @@ class PodNeeds:
     namespace: str = "default"
     """Namespace of all objects."""
     with_gpus: bool = False
-    """Ask for as many `nvidia.com/gpu` on every host as the plan's highest accelerator there needs."""
+    """Ask on every host for as many accelerators as the plan's highest there needs (`device_resources`)."""
     max_restarts: int = 3
     """How often the job starts anew when a host fails."""
     avoided: tuple[str, ...] = ()
@@ -77,6 +79,10 @@ def render_kubernetes(
     """
     if needs.queue is not None and kind != "jobset":
         raise ValueError(f"--kueue: pods of a {kind} are placed on the plan's nodes; use --controller jobset")
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", needs.namespace):
+        raise ValueError(f"--namespace {needs.namespace!r} is no name; give one of `kubectl get namespaces`")
+    if not re.fullmatch(r"([\w.-]+(:[0-9]+)?/)?[a-z0-9._/-]+(:[\w.-]+)?(@[\w.:+-]+)?", needs.image):
+        raise ValueError(f"--image {needs.image!r} is no image; write REGISTRY/name:TAG, the name in lower case")
     _require_name(job.name, kind=kind, num_hosts=len(job.placement.hosts), is_queued=needs.queue is not None)
     require_host_names([job.real_host(host) for host in job.placement.hosts], what="the name of a node")
     make = {"jobset": _job_set, "trainjob": _train_job, "volcano": _volcano_job}[kind]
@@ -342,8 +348,15 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
 
 
 def _resources(job: LaunchJob, needs: PodNeeds, *, hosts: Sequence[str]) -> dict[str, Any]:
-    count = max(slot.index for host in hosts for slot in job.placement.on(host)) + 1
-    return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}} if needs.with_gpus else {}
+    """What pods that are alike ask for: the most that one of these hosts needs."""
+    if not needs.with_gpus:
+        return {}
+    limits: Counter[str] = Counter()
+    for host in hosts:
+        count = max(slot.index for slot in job.placement.on(host)) + 1
+        kinds = (*job.cluster.types.get(host, ()), *[""] * count)[:count]
+        limits |= Counter(resource_of(kind, host=host) for kind in kinds)
+    return {"resources": {"limits": {name: str(count) for name, count in limits.items()}}}
 
 
 def _is_mounted(job: LaunchJob) -> bool:

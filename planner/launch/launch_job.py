@@ -52,6 +52,14 @@ class LaunchJob:
             raise ValueError(f"job name {self.name!r}: give at most 52 lower-case letters, digits and inner hyphens")
         if not self.program or self.program == ("-m",):
             raise ValueError("what to run is missing; add -- and the program, e.g. -- train.py --steps 100")
+        if re.fullmatch(r"(?!-m$|.*\.py$)[\w.-]+|.*\.sh", self.program[0]):
+            raise ValueError(
+                f"the program {self.program[0]!r} is no Python file; write -- FILE.py or -- -m MODULE and its "
+                "arguments, no interpreter or launcher before it, and a file with another ending by its path"
+            )
+        names = [self.real_host(host) for host in self.placement.hosts]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two hosts of the plan are {twice!r}; name two machines with --host, or plan for one")
 
     def real_host(self, host: str) -> str:
         """The name of a host of the plan as the network knows it."""
@@ -126,5 +134,5 @@ def rank_arguments(job: LaunchJob, *, is_here: bool = False) -> tuple[str, ...]:
 def require_host_names(hosts: Sequence[str], *, what: str) -> None:
     """Raise ValueError for a host that cannot be the name of a machine: it would be taken for something else."""
     for host in hosts:
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", host):
             raise ValueError(f"host {host!r} cannot be {what}; name it with --host {shlex.quote(host)}=NAME")

@@ -47,6 +47,8 @@ exit $code
 """
 _MIG = re.compile(r"(?:^|[_ -])\d+g\.\d+gb")
 """Types of parts of an accelerator, e.g. `1g.10gb`, `a100_3g.20gb`."""
+_NOT_ALLOWED = re.compile(r"[^-]|-[Nnwao]|--(?:nodes|nodelist|ntasks(?:-per-node)?|array|wrap|output|open-mode)(?:=|$)")
+"""Options of sbatch that undo the placement, make several jobs or hide the log, and what is taken for the script."""
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -91,6 +93,8 @@ def render_slurm(
     """
     nodes = [job.real_host(host) for host in job.placement.hosts]
     require_host_names(nodes, what="the name of a Slurm node")
+    if refused := next(filter(_NOT_ALLOWED.match, options), None):
+        raise ValueError(f"--sbatch={refused}: the plan decides it, or it is no option; drop it, or write --NAME=VALUE")
     components = _components(job, with_gpus=with_gpus)
     script = _SCRIPT.format(
         name=job.name,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
+from pathlib import Path
 
 from profiles.documents.refusal import TOO_DEEP, DocumentPath, refusal, render_path, render_value
 
@@ -60,6 +61,12 @@ def decode_text(data: bytes, *, source: str) -> str:
     except UnicodeDecodeError as error:
         byte = f"byte {data[error.start]:#04x} at offset {error.start}"
         raise _unreadable(source, f"{byte} is not UTF-8; save the text as UTF-8") from None
+
+
+def read_text(file: str) -> str:
+    """The text of another program's file, without a byte order mark; raises OSError, or ValueError with the file."""
+    data = Path(file).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    return decode_text(data, source=file) if data.strip() else ""
 
 
 def _unreadable(source: str, problem: str) -> UnreadableError:

@@ -60,6 +60,7 @@ class MarkedActions:
         self._source = source
         self._found: dict[bool, list[Entry]] = {True: [], False: []}
         self._messages = MessageColumns()
+        self._processes: dict[bool, Any] = {}
 
     def take(self, event: Mapping[str, Any]) -> bool:
         """Whether the event is an action; ValueError for one without times that can be."""
@@ -75,9 +76,12 @@ class MarkedActions:
             raise ValueError(
                 f"{self._source}: action {event['name']} takes {length} us from {start}; export the trace again"
             )
+        on_gpu, process = event.get("cat") == "gpu_user_annotation", event.get("pid")
+        if (other := self._processes.setdefault(on_gpu, process)) != process:
+            raise ValueError(f"{self._source}: has actions of processes {other} and {process}; give a file per rank")
         begin = round(start * 1000)
         entry = begin, begin + round(length * 1000), match[2], int(match[1]), int(match[3])
-        self._found[event.get("cat") == "gpu_user_annotation"].append(entry)
+        self._found[on_gpu].append(entry)
         return True
 
     def finish(self) -> tuple[list[Entry], list[MessageEnd]]:

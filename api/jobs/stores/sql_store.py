@@ -139,19 +139,20 @@ class SqlStore:
         with self.database.transaction(is_writing=False) as cursor:
             return _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
-    def find_answer(self, tenant: str, *, problem_key: str, request_key: str, gap: float, is_exact: bool) -> Job | None:
-        """A finished job that answers the same request.
+    def find_answer(self, asked: NewJob, *, gap: float) -> Job | None:
+        """A finished job that answers the same request, and is kept and filed as it asks.
 
         A deterministic request is answered only by its twin; any other by a plan that is proved to `gap`.
         """
-        is_good = "request_key = ? AND is_deterministic = 1 AND stopped_by NOT IN ('time', 'user', 'memory')"
-        parameters: tuple[Any, ...] = (tenant, problem_key, request_key)
-        if not is_exact:
-            is_good, parameters = "gap <= ?", (tenant, problem_key, gap)
+        kept = {"project": asked.project, "tags": asked.tags, "is_pinned": int(asked.is_pinned)}
+        wanted = {"tenant": asked.tenant, "problem_key": asked.problem_key} | {k: v for k, v in kept.items() if v}
+        is_good = "gap <= ?"
+        if asked.is_deterministic:
+            is_good = "is_deterministic = 1 AND stopped_by NOT IN ('time', 'user', 'memory') AND request_key = ?"
         found = self.database.read_first(
-            f"SELECT {COLUMNS} FROM jobs WHERE tenant = ? AND problem_key = ? AND state = 'succeeded' "
+            f"SELECT {COLUMNS} FROM jobs WHERE {''.join(f'{name} = ? AND ' for name in wanted)}state = 'succeeded' "
             f"AND {is_good} ORDER BY gap, created_at, id LIMIT 1",
-            parameters,
+            (*wanted.values(), asked.request_key if asked.is_deterministic else gap),
         )
         return job_of_row(found)
 

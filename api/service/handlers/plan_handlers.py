@@ -95,13 +95,13 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
     tree = await service.executor.call(_tree_of, body)
     base = await _base_of(service, caller, tree=tree)
     submission, plan = await service.executor.call(_read_tree, tree, service)
+    new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     if "no-cache" not in request.headers.get("cache-control", ""):
-        hit = await find_answer(service, caller, plan=plan)
+        hit = await service.executor.call(service.store.find_answer, new, gap=plan.limits.gap)
         if hit is not None:
             await _remember(service, caller, key=key, digest=digest, job=hit)
             service.metrics.cache_hits.inc()
             return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
-    new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     job = await enqueue(service, caller, new=new, key=key, digest=digest)
     return await accepted(service, request, caller=caller, job=job)
 
@@ -172,18 +172,6 @@ async def _remember(service: Service, caller: Caller, *, key: str | None, digest
 def _reused() -> ServiceError:
     return ServiceError(
         422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before; use a new key"
-    )
-
-
-async def find_answer(service: Service, caller: Caller, *, plan: PlanRequest) -> Job | None:
-    """A finished job that answers the request already."""
-    return await service.executor.call(
-        service.store.find_answer,
-        caller.tenant,
-        problem_key=plan.problem_key,
-        request_key=plan.request_key,
-        gap=plan.limits.gap,
-        is_exact=plan.is_deterministic,
     )
 
 

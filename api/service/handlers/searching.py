@@ -40,7 +40,7 @@ def read_search(query: Mapping[str, str]) -> Search:
         if text is not None:
             values[field.name] = _read(field.name, text)
             if values[field.name] is None:
-                raise _refusal(field.name, _FORMS[field.name])
+                raise _refusal(field.name, f"give {_FORMS[field.name]}")
     return Search(**values)
 
 
@@ -75,6 +75,6 @@ def _moment(text: str) -> float | None:
         return None
 
 
-def _refusal(name: str, form: str) -> ServiceError:
-    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=f"give {form}")
+def _refusal(name: str, told: str) -> ServiceError:
+    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=told)
     return ServiceError(422, "invalid", errors=(complaint,))

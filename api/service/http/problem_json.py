@@ -97,9 +97,7 @@ class ServiceError(Exception):
 
 def not_found() -> ServiceError:
     """For what is not there and for what is another tenant's: nobody can tell which."""
-    return ServiceError(
-        404, "not_found", detail="there is nothing here that you may see; check the address and the key"
-    )
+    return ServiceError(404, "not_found", detail="there is nothing here that you may see; check address and key")
 
 
 _CODES = (
@@ -117,6 +115,8 @@ _CODES = (
     ("too small", "too_small"),
     ("more than", "too_large"),
 )
+_OWNER = re.compile(r"(?:problem|submission): ")
+"""Classes that speak of a field of the body itself."""
 _PART = re.compile(r"(workload|options|plan|other)(?: document)?: ")
 _PATH = re.compile(r"((?:[A-Za-z_]\w*|\[\d+\])(?:\.[A-Za-z_]\w*|\[\d+\])*)(?= |:)")
 _STATED = re.compile(r" = .{0,300}?(?= (?:is|are|asks|has|holds|does|needs|names|was)\b)")
@@ -131,7 +131,7 @@ def complaints_of(error: Exception, *, source: str = "body") -> tuple[Complaint,
 
 def _complaints(text: str, *, source: str) -> Iterator[Complaint]:
     for line in text.splitlines()[:_MAX_ERRORS]:
-        told = line.removeprefix(f"{source}: ")
+        told = _OWNER.sub("", line.removeprefix(f"{source}: "), count=1)
         part = _PART.match(told)
         told = told[part.end() :] if part else told
         path = _PATH.match(told)

@@ -65,3 +65,23 @@ def test_answers_in_files_are_read(tmp_path: Path, monkeypatch, capsys):
     (tmp_path / "other").write_text("0, NVIDIA GB10, [N/A]\n")
     assert main(["cluster", "discover", "nvidia-smi", "--file", str(tmp_path / "other")]) == 2
     assert "the memory of NVIDIA GB10 is not stated; add --accelerator-gib N" in capsys.readouterr().err
+
+
+def test_files_of_other_programs_are_read_as_they_save_them(tmp_path: Path, capsys):
+    """Tests that a byte order mark does not matter, and that UTF-16 is refused by file and remedy."""
+    hosts = tmp_path / "hosts"
+    words = ["cluster", "discover", "hostfile", "--file", str(hosts), "--accelerator-gib", "24"]
+    hosts.write_bytes(b"\xef\xbb\xbfn1 slots=2\n")
+    assert main(words) == 0
+    assert '"host":"n1"' in capsys.readouterr().out
+    hosts.write_bytes("n1 slots=2\n".encode("utf-16"))
+    assert main(words) == 2
+    assert f"{hosts}: is UTF-16; save the text as UTF-8" in capsys.readouterr().err
+
+
+def test_memory_in_another_unit_is_said(tmp_path: Path, capsys):
+    """Tests that mebibytes after --accelerator-gib are taken, and said beside what is assumed."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n1 slots=2\n")
+    assert main(["cluster", "discover", "hostfile", "--file", str(hosts), "--accelerator-gib", "81920"]) == 0
+    assert "memory_bytes = 87,960,930,222,080 is 8.19e+04 GiB" in capsys.readouterr().err

@@ -96,6 +96,12 @@ def watch(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
     return json.loads(capsys.readouterr().out)
 
 
+def test_a_plan_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Tests that with neither traces, a loss nor a file for a new plan, the command says what is missing."""
+    assert main(["watch", str(tmp_path / "plan.json")]) == 2
+    assert "add the folder of a --trace, or --lost NAME -o FILE" in capsys.readouterr().err
+
+
 def test_a_slowed_process_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """Tests that of two real processes the one whose actions take 2.5 times as long is named, and its layers are not.
 

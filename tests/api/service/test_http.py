@@ -279,6 +279,17 @@ def test_the_cache_answers(running: Running, done: Any):
     assert (fresh[0], fresh[1]["x-cache"]) == (202, "MISS")
 
 
+def test_the_cache_does_not_lose_a_project(running: Running, done: Any):
+    """Tests that a question that was answered before is found under the project that it is asked for now."""
+    body = {"workload": workload_document(plain_problem()), "limits": {"time_limit_s": 30, "max_rounds": 1}}
+    filed = {**body, "project": "moon", "tags": ["lunar"]}
+    first = json.loads(request(running, "POST", "/v1/plans", filed, {"Prefer": "wait=60"})[2])
+    assert first["id"] != done["id"]
+    listed = json.loads(request(running, "GET", "/v1/plans?project=moon&tag=lunar")[2])["plans"]
+    assert [job["id"] for job in listed] == [first["id"]]
+    assert json.loads(request(running, "POST", "/v1/plans", filed)[2])["id"] == first["id"]
+
+
 def test_one_at_a_time(running: Running):
     """Tests that a key whose first request is still under way is a conflict."""
     running.service.in_flight.add(("local", "busy-key"))
@@ -451,6 +462,16 @@ def test_problems_name_the_place_not_the_value(running: Running):
     assert problem["errors"][0]["pointer"] == "/workload/profile/layers/1/costs/0/forward_ns"
     assert b"MARKER" not in text
     validate_as("Problem", problem)
+
+
+@pytest.mark.parametrize("fields", [{"tags": ["a b"]}, {"global_batch_size": 8, "microbatch_sizes": [2, 2]}])
+def test_problems_point_into_the_body(running: Running, fields: dict[str, Any]):
+    """Tests that a refusal that a class of ours words points to nothing that the body does not have."""
+    text = request(running, "POST", "/v1/plans", {**example_submission(), **fields})[2]
+    assert [each["pointer"].split("/")[1:2] for each in json.loads(text)["errors"]] in (
+        [[]],
+        [[next(reversed(fields))]],
+    )
 
 
 @pytest.mark.parametrize(

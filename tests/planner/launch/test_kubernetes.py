@@ -167,3 +167,13 @@ def test_hostile_words_stay_words():
     assert command[-3:] == [HOSTILE, "\n", "${X}"]
     with pytest.raises(ValueError, match="cannot be the name of a node"):
         manifest(host_names={"b": "b: {x}"})
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [{"namespace": "Team_A"}, {"namespace": ""}, {"image": "my image"}, {"image": "registry/Trainer:1"}, {"image": ""}],
+)
+def test_names_that_kubernetes_refuses(needs: dict[str, str]):
+    """Tests that a namespace or image that no cluster takes is refused here, by its option."""
+    with pytest.raises(ValueError, match=f"--{next(iter(needs))} "):
+        manifest(needs=PodNeeds(**({"image": "registry:5000/trainer@sha256:ab"} | needs)))

@@ -56,6 +56,18 @@ def write(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **hosts: 
     return [str(tmp_path / "plan.json"), "--cluster", str(tmp_path / "cluster.json"), "--processors"]
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "slurm", "ray"])
+def test_a_host_that_is_no_machine_is_refused(launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    """Tests that every launcher refuses a host's name that is none, and takes one with an underscore."""
+    given = write(TWO, tmp_path, monkeypatch, d0="user@h0", d1="node_1")[:3]
+    assert main(["launch", launcher, *given, "--dry-run", "--", "train.py"]) == 2
+    assert "host 'user@h0' cannot be" in capsys.readouterr().err
+    named = ["--host", "user@h0=node_0", "--host", "user@h0=node_0"]
+    assert main(["launch", launcher, *given, *named, "--dry-run", "--", "train.py"]) == 0
+    assert main(["launch", launcher, *given, *named, "--host", "user@h0=x", "--dry-run", "--", "train.py"]) == 2
+    assert "--host user@h0=x: user@h0 is node_0 already" in capsys.readouterr().err
+
+
 def run_forked_ranks(plan: Plan, given: list[str], to: Path) -> list[list[float]]:
     """The losses of the plan without a launcher."""
     ranks = start_ranks([[given[0], *PROGRAM[2:], "--losses", to]] * len(plan.devices))

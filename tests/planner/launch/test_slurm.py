@@ -166,3 +166,22 @@ def test_the_answer_of_squeue_is_read():
     said |= {"COMPLETED None\nRUNNING n1": "RUNNING n1", "FAILED a\nCOMPLETED b": "ended: FAILED a"}
     said |= {"COMPLETED None\nCOMPLETED None": "ended: COMPLETED None"}
     assert {answer: describe_slurm_job(f"{answer}\n") for answer in said} == said
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--nodes=9",
+        "-N9",
+        "--array=1-4",
+        "--wrap=ls",
+        "--output=mine",
+        "--ntasks-per-node=2",
+        "--nodelist",
+        "time=2:00:00",
+    ],
+)
+def test_options_that_would_undo_the_plan_are_refused(option: str):
+    """Tests that nothing of sbatch's overrides where the plan puts its processes, nor is taken for the script."""
+    with pytest.raises(ValueError, match=f"--sbatch={option}: the plan decides it, or it is no option"):
+        render_slurm(make_job(), folder="/job", options=["--ntasks-per-core=1", option])

@@ -92,3 +92,16 @@ def test_half_a_job_is_refused(changes: dict[str, object], message: str):
 def test_job_names_are_made_of_anything(text: str):
     """Tests that whatever a file is called, its job gets a name that is allowed."""
     assert make_job(name=make_job_name(text)).name
+
+
+@pytest.mark.parametrize("program", ["python", "torchrun", "./run.sh", "train"])
+def test_a_program_that_is_not_python_is_refused(program: str):
+    """Tests that an interpreter, a launcher or a shell script is refused before it fails on every host."""
+    with pytest.raises(ValueError, match="no Python file"):
+        make_job(program=(program, "train.py"))
+
+
+def test_two_hosts_cannot_be_one_machine():
+    """Tests that two hosts of the plan under one real name are refused."""
+    with pytest.raises(ValueError, match="two hosts of the plan are 'x'"):
+        make_job(host_names={"a": "x", "b": "x"})

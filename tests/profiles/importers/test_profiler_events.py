@@ -1,10 +1,12 @@
 """Tests of profiles/importers/profiler_events.py."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from profiles.importers import profiler_events
+from profiles.importers.profiler_events import read_profiled_rank
 from profiles.importers.trace_summary import make_traced_workload, summarise_traces
 from tests.profiles.importers.test_trace_summary import FIRST, SECOND, kineto
 
@@ -23,3 +25,13 @@ def test_traces_of_the_profiler_are_read(tmp_path: Path, ending: str, monkeypatc
     }
     assert (summary.iterations_ns, summary.orders["rank1"]) == ([60_000], ("1F0", "1B0"))
     assert "no transfers" in make_traced_workload(summary).profile.provenance
+
+
+def test_traces_of_several_processes_in_one_file_are_refused(tmp_path: Path):
+    """Tests that a merged trace, or a plan's own timeline, is not taken for one rank that does everything."""
+    trace = tmp_path / "merged.json"
+    event = {"ph": "X", "cat": "forward", "ts": 0.0, "dur": 4.0, "tid": 1}
+    events = [{**event, "name": f"{number}F0", "pid": number} for number in (1, 2)]
+    trace.write_text(json.dumps({"traceEvents": events}))
+    with pytest.raises(ValueError, match="has actions of processes 1 and 2; give a file per rank"):
+        read_profiled_rank(trace)

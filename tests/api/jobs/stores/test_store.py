@@ -260,16 +260,30 @@ def test_answers(store: SqlStore):
     """Tests that a deterministic request is answered by its twin only, another by a plan proved well enough."""
     job = submit(store, request_key="twin", is_deterministic=True)
     store.finish(claim(store), replace(DONE, stopped_by="rounds"))
-    ask = {"problem_key": "p", "request_key": "twin"}
-    found = store.find_answer("a", **ask, gap=0.0, is_exact=True)
+    twin, other = new_job(request_key="twin", is_deterministic=True), new_job(request_key="other")
+    found = store.find_answer(twin, gap=0.0)
     assert found is not None
     assert found.id == job.id
-    assert store.find_answer("b", **ask, gap=0.0, is_exact=True) is None
-    assert store.find_answer("a", problem_key="p", request_key="other", gap=0.9, is_exact=True) is None
-    assert store.find_answer("a", **ask, gap=0.3, is_exact=False) is None
-    assert store.find_answer("a", **ask, gap=0.4, is_exact=False) is not None
+    assert store.find_answer(replace(twin, tenant="b"), gap=0.0) is None
+    assert store.find_answer(replace(twin, request_key="other"), gap=0.9) is None
+    assert store.find_answer(other, gap=0.3) is None
+    assert store.find_answer(other, gap=0.4) is not None
     assert store.find_plan_like("a", "p") == "{best}"
     assert store.find_plan_like("b", "p") is None
+
+
+@pytest.mark.parametrize("kept", [{"project": "moon"}, {"tags": " a b "}, {"is_pinned": True}])
+def test_answers_are_kept_as_asked(store: SqlStore, kept: dict[str, object]):
+    """Tests that a plan answers a request for a project, tags or a pin only if it has them."""
+    submit(store, request_key="twin", is_deterministic=True)
+    store.finish(claim(store), replace(DONE, stopped_by="rounds"))
+    asked = new_job(request_key="twin", is_deterministic=True, **kept)
+    assert store.find_answer(asked, gap=0.0) is None
+    job = submit(store, request_key="twin", is_deterministic=True, **kept)
+    store.finish(claim(store), replace(DONE, stopped_by="rounds"))
+    found = store.find_answer(asked, gap=0.0)
+    assert found is not None
+    assert found.id == job.id
 
 
 def test_counts(store: SqlStore):

@@ -70,7 +70,9 @@ def test_a_request_is_followed_to_its_solver(tmp_path: Path, postgres: PostgresS
             counted = answer.read().decode()
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/livez", timeout=10) as answer:
             assert answer.status == 200
-        asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/plans?{secret}", headers={"X-Request-ID": "a\tb"})
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/plans?name={secret}", headers={"X-Request-ID": "a\tb"}
+        )
         with urllib.request.urlopen(asked, timeout=10) as answer:
             assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-ID"])
         assert ready(port) == {"status": "ready", "workers": 1, "slots": 1}

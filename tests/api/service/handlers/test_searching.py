@@ -97,7 +97,17 @@ def test_pages_have_no_gap(team: Running):
 
 @pytest.mark.parametrize(
     "query",
-    ["limit=0", "limit=101", "project=%20", "tag=a%25b", "sha256=xyz", "state=lost", "since=yesterday", "after=1"],
+    [
+        "limit=0",
+        "limit=101",
+        "project=%20",
+        "tag=a%25b",
+        "sha256=xyz",
+        "state=lost",
+        "since=yesterday",
+        "after=1",
+        "created_after=1",
+    ],
 )
 def test_what_cannot_be_searched_for(team: Running, query: str):
     """Tests that a parameter that cannot be is refused by its name."""

@@ -244,13 +244,13 @@ ENVELOPES: dict[str, Callable[[bytes], bytes]] = {
     "/v1/playbacks": lambda body: body,
     "/v1/what-if": lambda body: body,
     "/v1/audits": lambda body: body,
-    "/v1/audits?as=config": lambda body: b'{"program": "megatron", "config": ' + body + b"}",
-    "/v1/plans?as=workload": lambda body: b'{"workload": ' + body + b"}",
-    "/v1/verifications?as=plan": lambda body: b'{"plan": ' + body + b"}",
-    "/v1/verifications?as=workload": lambda body: b'{"plan": {}, "workload": ' + body + b"}",
-    "/v1/playbacks?as=plan": lambda body: b'{"what": "view", "plan": ' + body + b"}",
-    "/v1/what-if?as=base": lambda body: b'{"change": {}, "base": ' + body + b"}",
-    "/v1/what-if?as=change": lambda body: b'{"base": "", "change": ' + body + b"}",
+    "/v1/audits as config": lambda body: b'{"program": "megatron", "config": ' + body + b"}",
+    "/v1/plans as workload": lambda body: b'{"workload": ' + body + b"}",
+    "/v1/verifications as plan": lambda body: b'{"plan": ' + body + b"}",
+    "/v1/verifications as workload": lambda body: b'{"plan": {}, "workload": ' + body + b"}",
+    "/v1/playbacks as plan": lambda body: b'{"what": "view", "plan": ' + body + b"}",
+    "/v1/what-if as base": lambda body: b'{"change": {}, "base": ' + body + b"}",
+    "/v1/what-if as change": lambda body: b'{"base": "", "change": ' + body + b"}",
 }
 """Where a body is sent, and as which part of a larger one."""
 
@@ -260,7 +260,7 @@ def test_hostile_bodies(running: Running, path: str):
     """Tests that every body of the corpus, wherever it is sent, is refused shortly, soon and without an echo."""
     wait_ready(running)
     for name, body in BODIES.items():
-        assert_cheap(running, name, post(path, ENVELOPES[path](body)), most_s=MAX_WORK_S)
+        assert_cheap(running, name, post(path.split()[0], ENVELOPES[path](body)), most_s=MAX_WORK_S)
 
 
 @pytest.mark.parametrize("name", FULL)
