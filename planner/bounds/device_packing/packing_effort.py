@@ -9,7 +9,7 @@ from planner.clock import InterruptedStepError
 MAX_EFFORT = 1_500_000
 """Loads that a check may look at, of about a microsecond each. A certificate keeps to it or is refused."""
 
-SMALL, SMALL_FACTOR = 256, 4
+SMALL, SMALL_FACTOR = 256, 16
 """With so many keys x devices at most there may be so many times as many: there, many cases close a gap."""
 
 PER_CASE = 4_000

@@ -26,8 +26,8 @@ _SHARE = 0.4
 """Part of the search's time that it gets at most."""
 _GAP_SHARES = 4
 """It gets so many times the gap as a part of the search's time."""
-_STEP_S = 0.5
-"""Seconds of a step, about."""
+_STEP_S, _MOST_STEP_S = 0.5, 2.0
+"""Seconds of a step, about: the least, and the most where that much of its share is left."""
 _QUIET_SHARE, _MOST_QUIET_S = 0.25, 8.0
 """Part of the time left, and seconds at most, that the search has to itself before the first step."""
 _MIN_LEFT_S = 4.0
@@ -75,12 +75,23 @@ class BoundImprover:
         """As soon as the others had their first rounds, as long as it has used no more than its share of the time."""
         if rounds < _AFTER_ROUNDS or (self.is_done and not self.found):
             return False
-        gap = 1.0 if self.run.gap is None else self.run.gap
-        if self.steps is None and gap > _NEAR and self.run.elapsed_s < self.begin_s + self.quiet_s:
+        if self.steps is None and self._gap > _NEAR and self.run.elapsed_s < self.begin_s + self.quiet_s:
             return False
-        share = min(_SHARE, _GAP_SHARES * gap)
-        is_paid = self.used_s <= share * (self.run.elapsed_s - self.begin_s)
-        return is_paid and self.run.has_time_for_round(max(self.search.round_s, _STEP_S))
+        return self._left_s >= 0 and self.run.has_time_for_round(max(self.search.round_s, _STEP_S))
+
+    @property
+    def _gap(self) -> float:
+        return 1.0 if self.run.gap is None else self.run.gap
+
+    @property
+    def _left_s(self) -> float:
+        """Seconds of its share that are left."""
+        return min(_SHARE, _GAP_SHARES * self._gap) * (self.run.elapsed_s - self.begin_s) - self.used_s
+
+    @property
+    def _step_s(self) -> float:
+        """Seconds of the next step: in short ones it would not come to its share, for rounds of the search are long."""
+        return min(max(_STEP_S, self._left_s), _MOST_STEP_S)
 
     def take_step(self) -> Iterator[None]:
         """Some steps of the bound, or the order of one plan that it lets pass."""
@@ -88,7 +99,7 @@ class BoundImprover:
             yield from self._try(self.found.pop())
             return
         is_first, begin = self.run.pending_effort > 0, time.monotonic()
-        self._raise_bound(until=begin + (0.0 if is_first else _STEP_S))
+        self._raise_bound(until=begin + (0.0 if is_first else self._step_s))
         if not is_first:
             self.used_s += time.monotonic() - begin
         yield

@@ -84,6 +84,20 @@ def test_what_passes_is_tried_once():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("begun_s", "used_s", "step_s"), [(5.0, 0.5, 1.5), (5.0, 1.9, 0.5), (5.0, 9.0, 0.5), (90.0, 1.0, 2.0)]
+)
+def test_a_step_takes_what_is_left_of_its_share(
+    begun_s: float, used_s: float, step_s: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Tests that without a plan it gets 0.4 of the time: half a second at least, and two at most, in one step."""
+    run, turns = begin(Limits(time_limit_s=600.0, threads=1))
+    monkeypatch.setattr(run, "rests_since", 0.0)
+    turns.begin_s, turns.used_s = run.elapsed_s - begun_s, used_s
+    assert turns._step_s == pytest.approx(step_s)
+
+
+@pytest.mark.slow
 def test_it_waits_for_its_share():
     """Tests that it is due after the first rounds, not beyond its share of the time, and not where rounds count."""
     run, turns = begin(Limits(time_limit_s=600.0, threads=1))
