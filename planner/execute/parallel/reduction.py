@@ -201,15 +201,31 @@ def clip_gradients(
     the norm before.
     """
     grads = gradients_of(counted)
-    squares = [torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2 for grad in grads]
-    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=device)
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    if grads:
+        asked = torch._foreach_norm if are_plain(grads) else _norms
+        total = torch.stack(list(asked(grads, 2, torch.float64))).square().sum()
     distributed.all_reduce(total)
     norm = float(total.sqrt())
     scale = max_norm / (norm + 1e-6)  # as torch.nn.utils.clip_grad_norm_ has it
-    for parameter in parameters:
-        if parameter.grad is not None and scale < 1:
-            parameter.grad.mul_(scale)
+    if scale < 1:
+        _scale([each.grad for each in parameters if each.grad is not None], scale)
     return norm
+
+
+def _norms(grads: list[torch.Tensor], order: float, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.linalg.vector_norm(grad, order, dtype=dtype) for grad in grads]
+
+
+def _scale(grads: list[torch.Tensor], factor: float) -> None:
+    """As torch.nn.utils.clip_grad_norm_ has it: together on accelerators, of which the host would wait for each call;
+    a host rounds short types otherwise so.
+    """
+    if grads and grads[0].device.type != "cpu" and are_plain(grads):
+        torch._foreach_mul_(grads, factor)
+        return
+    for grad in grads:
+        grad.mul_(factor)
 
 
 def gradient_of(parameter: nn.Parameter) -> torch.Tensor:

@@ -79,6 +79,34 @@ def test_buffers_that_matter_are_as_they_were():
         assert layer.seen == number
 
 
+def test_numbers_that_matter_are_as_they_were():
+    """Tests that a recomputation sees the numbers that its forward saw, one that was not yet there among them, and that
+    each forward counts once.
+    """
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen, self.is_odd, self.rate = 1, True, 0.5
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen, self.is_odd = self.seen + 1, not self.is_odd
+            self.later = getattr(self, "later", 0) + 3
+            return x * (self.seen + 10 * self.is_odd + 100 * self.later) * x
+
+    layer, plain, changing = Counting(), Counting(), ChangingBuffers()
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):  # two that are pending at once
+        given, grads = [], []
+        for _ in range(2):
+            given.append(run_recomputed(LayerRun(layer, changing=changing, exchange=None, store=None, seed=None), x))
+            grads.append(torch.autograd.grad(plain(x).sum(), x)[0])
+        for y, expected in reversed(list(zip(given, grads, strict=True))):
+            assert torch.equal(torch.autograd.grad(y.sum(), x)[0], expected)
+        numbers = ("seen", "is_odd", "later", "rate")
+        assert [getattr(layer, name) for name in numbers] == [getattr(plain, name) for name in numbers]
+
+
 def test_little_is_saved_and_the_end_is_not_run_again():
     """Tests that nothing of a forward lives on but its inputs, and that a recomputation stops at the last saved one."""
     calls = []
