@@ -213,8 +213,8 @@ def differences(execution: Execution, whole: Whole) -> dict[str, Any]:
             mine, theirs = execution.layer(name), whole.layers[name]
             for (_, a), (_, b) in zip(mine.named_buffers(), theirs.named_buffers(), strict=True):
                 found["buffers"] = max(found["buffers"], apart(a, b))
-            for path, a in execution.held(name):
-                b, part = theirs.get_parameter(path), execution.parts.of(a)
+            for path, a in execution.model.held(name):
+                b, part = theirs.get_parameter(path), execution.model.parts.of(a)
                 found["weights"] = max(found["weights"], apart(a, b if part is None else part.cut(b)))
                 if a.requires_grad:
                     stepped, expected = execution.update.stepped_for(a), whole.optimizer.seen[id(b)]

@@ -19,9 +19,7 @@ from planner.execute.model.loss_totals import LossSums, LossTotals
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.parallel.full_sharding import free_weights
-from planner.execute.parallel.group_parts import GroupParts
 from planner.execute.parallel.process_groups import ProcessGroups
-from planner.execute.parallel.sharding import ShardedReduction
 from planner.execute.parallel.update import Update, UpdateOutcome
 from planner.execute.record.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.record.executed_timeline import IterationTimes
@@ -117,14 +115,14 @@ class Execution:
         """Losses that travel with the present gradients."""
         self._parts = {number: self.layout.part_at(number, self.rank) for number in self.layout.stages_of(self.rank)}
         self.runtime = self._make_runtime()
-        pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
+        pieces = {key: piece for each in self.model.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
             self.training,
             self.model.named(),
             counted=self.model.counted(pieces),
             device=self.device,
             pieces=pieces,
-            wholes=self.parts.wholes,
+            wholes=self.model.parts.wholes,
         )
         whole, *more = self.plan.stages
         is_whole = all(len(group) == 1 for group in whole.replicas) and not (whole.is_split or whole.is_sharded)
@@ -193,16 +191,6 @@ class Execution:
         return self.model.stages
 
     @property
-    def parts(self) -> GroupParts:
-        """What of layers that a group runs together is held here."""
-        return self.model.parts
-
-    @property
-    def sharded(self) -> dict[int, ShardedReduction]:
-        """Reductions of those stages here whose replicas shard the optimizer's state."""
-        return self.model.sharded
-
-    @property
     def takes_batch(self) -> bool:
         """Whether this process has a use for inputs or targets."""
         return self.cutter.takes_batch
@@ -216,22 +204,6 @@ class Execution:
     def is_last(self) -> bool:
         """Whether the last stage is here."""
         return self.cutter.is_last
-
-    def is_keeper(self, stage: int) -> bool:
-        """Whether this process, of all replicas of a stage, speaks for it."""
-        return self.model.is_keeper(stage)
-
-    def is_in_first(self, stage: int) -> bool:
-        """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
-        return self.model.is_in_first(stage)
-
-    def speaks(self, stage: int) -> bool:
-        """Whether this process has a part of what speaks for a stage."""
-        return self.model.speaks(stage)
-
-    def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
-        """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
-        return self.model.held(name)
 
     def layer(self, name: str) -> nn.Module:
         """A layer that is here; raises KeyError for any other."""
