@@ -201,20 +201,17 @@ def clip_gradients(
     the norm before.
     """
     grads = gradients_of(counted)
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    if grads:
-        asked = torch._foreach_norm if are_plain(grads) else _norms
-        total = torch.stack(list(asked(grads, 2, torch.float64))).square().sum()
+    if grads and are_plain(grads):
+        norms = list(torch._foreach_norm(grads, 2, torch.float64))
+    else:
+        norms = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in grads]
+    total = torch.stack(norms or [torch.zeros((), dtype=torch.float64, device=device)]).square().sum()
     distributed.all_reduce(total)
     norm = float(total.sqrt())
     scale = max_norm / (norm + 1e-6)  # as torch.nn.utils.clip_grad_norm_ has it
     if scale < 1:
         _scale([each.grad for each in parameters if each.grad is not None], scale)
     return norm
-
-
-def _norms(grads: list[torch.Tensor], order: float, dtype: torch.dtype) -> list[torch.Tensor]:
-    return [torch.linalg.vector_norm(grad, order, dtype=dtype) for grad in grads]
 
 
 def _scale(grads: list[torch.Tensor], factor: float) -> None:
@@ -230,8 +227,7 @@ def _scale(grads: list[torch.Tensor], factor: float) -> None:
 
 def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     """Zeros where a replica's samples did not touch a parameter: the others' may have."""
-    zeros_dtype = parameter.grad_dtype or parameter.dtype
-    return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
+    return torch.zeros_like(parameter, dtype=kind_of(parameter)) if parameter.grad is None else parameter.grad
 
 
 def _divide(grads: list[torch.Tensor], divisor: float) -> None:

@@ -187,7 +187,7 @@ class Execution:
 
     @property
     def stages(self) -> list[PlanStage]:
-        """Numbers of this process's stages."""
+        """Those of this process."""
         return self.model.stages
 
     @property
@@ -199,11 +199,6 @@ class Execution:
     def pipeline(self) -> int:
         """Which of the pipelines this process belongs to, where microbatches are dealt to them."""
         return self.layout.replica_at(self.layout.stages_of(self.rank)[0], self.rank)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the last stage is here."""
-        return self.cutter.is_last
 
     def layer(self, name: str) -> nn.Module:
         """A layer that is here; raises KeyError for any other."""
@@ -310,7 +305,7 @@ class Execution:
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
         runtime.loss_factor = self.update.scale * self._root_factor
-        if self.layout.samples and self.is_last and not self.training.loss_is_sum:
+        if self.layout.samples and self.cutter.is_last and not self.training.loss_is_sum:
             runtime.loss_factor *= self._loss_weight
         self.log.on_note = None if self.active is None else self.active.take
         if self.stashes is not None:
@@ -426,7 +421,7 @@ class Execution:
         if self.layout.dealing:
             return 1.0
         samples = self.layout.samples_of(-1)
-        return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.is_last else 0.0
+        return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.cutter.is_last else 0.0
 
     def evaluate(self, batch: int | Batch | Microbatches | None) -> tuple[float, ...]:
         """The losses of every microbatch, in evaluation mode and without gradients; a collective call.
