@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
+from planner.execute.model.cut.module_state import keep_separately, separate_numbers
 from planner.execute.model.deferred import WeightGradStore
 
 
@@ -53,6 +54,8 @@ class LayerRun:
         self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
         self.before: Copies = {}
+        self.draw_again: Callable[[], None] | None = None
+        """Gives generators that are not torch's the numbers of before."""
         self.is_first = True
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
@@ -67,8 +70,12 @@ class LayerRun:
                     stack.enter_context(self.store.closed())
                 if self.seed is not None:
                     self.seed()
+                if self.changing.draws_separately and self.draw_again is not None:
+                    stack.callback(keep_separately())
+                    self.draw_again()
                 return self.layer(*arguments)
             self.is_first = False
+            self.draw_again = keep_separately() if self.changing.draws_separately else None
             self.before = self.changing.copies(self.layer)
             result = self.layer(*arguments)
             self.before = self.changing.learn(self.layer, self.before)
@@ -86,13 +93,16 @@ class ChangingBuffers:
         self._places: list[_Place] = []
         """Of all until it is known which change."""
         self._is_known = False
+        self.draws_separately = True
+        """Whether it may take numbers of Python's generator, or numpy's."""
+        self._numbers: tuple[Any, ...] = ()
         self._spare: dict[_Place, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
     def copies(self, layer: nn.Module) -> "Copies":
         """Of those that may change now."""
         if not self._is_known:
-            self._places = _places(layer)
+            self._places, self._numbers = _places(layer), separate_numbers()
         return {place: _copy(place.held) for place in self._places if not _is_average(place)}
 
     def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
@@ -106,7 +116,7 @@ class ChangingBuffers:
         held = {place for place in now.union(before) if not _is_average(place)}
         changed = {place for place in held if not _are_same(before.get(place, _NOTHING), place.held)}
         self._places = [place for place in now | changed if place in changed or _is_average(place)]
-        self._is_known = True
+        self._is_known, self.draws_separately = True, self._numbers != separate_numbers()
         return {place: old for place, old in before.items() if place in changed}
 
     @contextmanager

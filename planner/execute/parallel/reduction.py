@@ -145,7 +145,7 @@ class StageReduction:
             self._running.clear()
             if divisor == 1:
                 return
-            _divide(self.flats or [each.grad for each in self.parameters if each.grad is not None], divisor)
+            _change(self.flats or [each.grad for each in self.parameters if each.grad is not None], "div", divisor)
 
     def finish_buckets(self) -> None:
         """To be called when ties are added up, before the optimizers' step: whose gradient is whose."""
@@ -210,19 +210,9 @@ def clip_gradients(
     norm = float(total.sqrt())
     scale = max_norm / (norm + 1e-6)  # as torch.nn.utils.clip_grad_norm_ has it
     if scale < 1:
-        _scale([each.grad for each in parameters if each.grad is not None], scale)
+        held = [each.grad for each in parameters if each.grad is not None]
+        _change(held, "mul", scale, is_together=device.type != "cpu")  # a host rounds short types otherwise so
     return norm
-
-
-def _scale(grads: list[torch.Tensor], factor: float) -> None:
-    """As torch.nn.utils.clip_grad_norm_ has it: together on accelerators, of which the host would wait for each call;
-    a host rounds short types otherwise so.
-    """
-    if grads and grads[0].device.type != "cpu" and are_plain(grads):
-        torch._foreach_mul_(grads, factor)
-        return
-    for grad in grads:
-        grad.mul_(factor)
 
 
 def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
@@ -230,13 +220,13 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=kind_of(parameter)) if parameter.grad is None else parameter.grad
 
 
-def _divide(grads: list[torch.Tensor], divisor: float) -> None:
+def _change(grads: list[torch.Tensor], kind: str, number: float, *, is_together: bool = True) -> None:
     """All at once where that is known to work: a call each takes the host of a card longer than the card."""
-    if grads and are_plain(grads):
-        torch._foreach_div_(grads, divisor)
+    if is_together and grads and are_plain(grads):
+        getattr(torch, f"_foreach_{kind}_")(grads, number)
         return
     for grad in grads:
-        grad.div_(divisor)
+        getattr(grad, f"{kind}_")(number)
 
 
 def are_plain(grads: Sequence[torch.Tensor]) -> bool:

@@ -228,7 +228,7 @@ class Execution:
         is not finite.
         """
         self.number = batch if isinstance(batch, int) else self.number
-        is_checking = self._is_time_to_check()
+        is_checking = self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
         share = self._take(self.cutter.given(batch, self.training.batch), is_checking=is_checking)
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
@@ -283,9 +283,6 @@ class Execution:
         if is_checking:
             require_fit_batch(batch, self.training, layout=self.layout, number=self.number)
         return self.cutter.cut(batch)
-
-    def _is_time_to_check(self) -> bool:
-        return self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
 
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""

@@ -63,12 +63,12 @@ class _Calls(TorchDispatchMode):
         return function(*arguments, **(more or {}))
 
 
-def _filled(types, *, device="cpu"):
+def _filled(types):
     """Parameters with gradients of these types, of several sizes."""
     noise, held = torch.Generator().manual_seed(3), []
     for number, kind in enumerate(types):
-        held.append(torch.nn.Parameter(torch.zeros(7 * number + 1, 3, dtype=kind, device=device)))
-        held[-1].grad = torch.randn(held[-1].shape, generator=noise).to(device, kind)
+        held.append(torch.nn.Parameter(torch.zeros(7 * number + 1, 3, dtype=kind)))
+        held[-1].grad = torch.randn(held[-1].shape, generator=noise).to(kind)
     return held
 
 
@@ -88,7 +88,7 @@ def test_the_norm_of_all_gradients_is_asked_for_at_once(monkeypatch):
     assert "linalg_vector_norm" not in calls.names
     for each, other in zip(held, alike, strict=True):
         assert torch.equal(each.grad, other.grad.mul_(0.5 / (norm + 1e-6)))
-    card = [each.grad for each in _filled(types, device="meta")]
-    with _Calls() as calls:
-        reduction._scale(card, 0.5)
-    assert calls.names == ["_foreach_mul_"]
+    for is_together, asked in ((True, ["_foreach_mul_"]), (False, ["mul_"] * 4)):
+        with _Calls() as calls:
+            reduction._change([each.grad for each in alike], "mul", 0.5, is_together=is_together)
+        assert calls.names == asked
