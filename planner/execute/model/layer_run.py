@@ -90,13 +90,13 @@ class ChangingBuffers:
     """
 
     def __init__(self) -> None:
-        self._places: list[_Place] = []
+        self._places: list[_StatePlace] = []
         """Of all until it is known which change."""
         self._is_known = False
         self.draws_separately = True
         """Whether it may take numbers of Python's generator, or numpy's."""
         self._numbers: tuple[Any, ...] = ()
-        self._spare: dict[_Place, torch.Tensor] = {}
+        self._spare: dict[_StatePlace, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
     def copies(self, layer: nn.Module) -> "Copies":
@@ -131,14 +131,14 @@ class ChangingBuffers:
             for place, own in kept:
                 place.hold(own)
 
-    def _spare_for(self, place: "_Place", own: torch.Tensor) -> torch.Tensor:
+    def _spare_for(self, place: "_StatePlace", own: torch.Tensor) -> torch.Tensor:
         spare = self._spare.get(place)
         if spare is None or spare.device != own.device or spare.dtype != own.dtype:
             spare = self._spare[place] = own.clone()
         return spare
 
 
-class _Place(NamedTuple):
+class _StatePlace(NamedTuple):
     """A buffer, or a number, by the module that has it and its name there."""
 
     owner: nn.Module
@@ -147,11 +147,11 @@ class _Place(NamedTuple):
 
     @property
     def held(self) -> Any:
-        """What is there."""
+        """The value that the module has there now, if it has one."""
         return self._store.get(self.name, _NOTHING)
 
     def hold(self, value: Any) -> None:
-        """Let it be there."""
+        """Put a value there, or leave nothing there."""
         if value is _NOTHING:
             self._store.pop(self.name, None)
         else:
@@ -162,8 +162,8 @@ class _Place(NamedTuple):
         return self.owner._buffers if self.is_buffer else vars(self.owner)
 
 
-Copies = Mapping[_Place, Any]
-"""What was there."""
+Copies = Mapping[_StatePlace, Any]
+"""Buffers and numbers as they were before a run."""
 
 _NOTHING = object()
 _NUMBERS = frozenset({bool, int, float})
@@ -171,9 +171,9 @@ _AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 """Exactly these take the averages of the batch in training."""
 
 
-def _places(layer: nn.Module) -> list[_Place]:
+def _places(layer: nn.Module) -> list[_StatePlace]:
     return [
-        _Place(each, name, is_buffer)
+        _StatePlace(each, name, is_buffer)
         for each in layer.modules()
         for is_buffer, store in ((True, each._buffers), (False, vars(each)))
         for name, own in store.items()
@@ -191,5 +191,5 @@ def _are_same(old: Any, new: Any) -> bool:
     return type(old) is type(new) and bool(old == new)
 
 
-def _is_average(place: _Place) -> bool:
+def _is_average(place: _StatePlace) -> bool:
     return place.is_buffer and type(place.owner) in _AVERAGING and place.owner.training

@@ -145,7 +145,7 @@ class StageReduction:
             self._running.clear()
             if divisor == 1:
                 return
-            _change(self.flats or [each.grad for each in self.parameters if each.grad is not None], "div", divisor)
+            _change(self.flats or [each.grad for each in self.parameters if each.grad is not None], divisor, kind="div")
 
     def finish_buckets(self) -> None:
         """To be called when ties are added up, before the optimizers' step: whose gradient is whose."""
@@ -211,7 +211,7 @@ def clip_gradients(
     scale = max_norm / (norm + 1e-6)  # as torch.nn.utils.clip_grad_norm_ has it
     if scale < 1:
         held = [each.grad for each in parameters if each.grad is not None]
-        _change(held, "mul", scale, is_together=device.type != "cpu")  # a host rounds short types otherwise so
+        _change(held, scale, kind="mul", is_together=device.type != "cpu")  # a host rounds short types otherwise so
     return norm
 
 
@@ -220,7 +220,7 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     return torch.zeros_like(parameter, dtype=kind_of(parameter)) if parameter.grad is None else parameter.grad
 
 
-def _change(grads: list[torch.Tensor], kind: str, number: float, *, is_together: bool = True) -> None:
+def _change(grads: list[torch.Tensor], number: float, *, kind: str, is_together: bool = True) -> None:
     """All at once where that is known to work: a call each takes the host of a card longer than the card."""
     if is_together and grads and are_plain(grads):
         getattr(torch, f"_foreach_{kind}_")(grads, number)

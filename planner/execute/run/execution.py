@@ -187,7 +187,7 @@ class Execution:
 
     @property
     def stages(self) -> list[PlanStage]:
-        """Those of this process."""
+        """The stages that this process runs, in their order."""
         return self.model.stages
 
     @property

@@ -90,5 +90,5 @@ def test_the_norm_of_all_gradients_is_asked_for_at_once(monkeypatch):
         assert torch.equal(each.grad, other.grad.mul_(0.5 / (norm + 1e-6)))
     for is_together, asked in ((True, ["_foreach_mul_"]), (False, ["mul_"] * 4)):
         with _Calls() as calls:
-            reduction._change([each.grad for each in alike], "mul", 0.5, is_together=is_together)
+            reduction._change([each.grad for each in alike], 0.5, kind="mul", is_together=is_together)
         assert calls.names == asked
