@@ -175,13 +175,31 @@ def main(about: str) -> None:
     gc.freeze()
     processor = dict[str, list[int]]()
     times = take_turns(contenders, rounds=work["rounds"], block=work.get("block", 1), processor=processor)
-    alone = next(iter(contenders.values())) if len(contenders) == 1 else None
-    held = (alone.memory if isinstance(alone, Execution) else meter).read()
-    told = {"times": times, "failures": failures, "peak_bytes": None if held is None else held.peak_bytes}
-    told["processor"] = processor
-    if isinstance(alone, Execution):
-        told["device"] = alone.layout.devices[rank]
+    told = {"times": times, "failures": failures, "processor": processor} | _held_alone(contenders, meter=meter)
     Path(folder, f"rank{rank}.json").write_text(json.dumps(told), encoding="utf-8")
+    part(contenders)
+
+
+def _held_alone(contenders: dict[str, Contender], *, meter: MemoryMeter) -> dict[str, Any]:
+    """The peak of the process, and which device it is, if the only contender is a plan."""
+    alone = next(iter(contenders.values())) if len(contenders) == 1 else None
+    if not isinstance(alone, Execution):
+        held = meter.read()
+        return {"peak_bytes": None if held is None else held.peak_bytes}
+    held = alone.memory.read()
+    device = alone.layout.devices[distributed.get_rank()]
+    return {"peak_bytes": None if held is None else held.peak_bytes, "device": device}
+
+
+def part(contenders: dict[str, Contender]) -> None:
+    """Let all contenders go, and leave the others; a collective call.
+
+    DistributedDataParallel's reducer keeps Python's lock as it lets its process group go. If it were the last to do so,
+    it would wait for gloo's threads, which may still want that lock: reductions of a backward drop its context.
+    """
+    contenders.clear()
+    gc.unfreeze()
+    gc.collect()
     distributed.barrier()
     distributed.destroy_process_group()
 

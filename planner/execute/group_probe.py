@@ -66,9 +66,9 @@ def _stage_and_kind(name: str) -> str:
 
 def _held_bytes(execution: Execution, name: str) -> tuple[int, int]:
     """Of a layer's trained weights: on this process, and in all."""
-    trained = [parameter for _, parameter in execution.held(name) if parameter.requires_grad]
+    trained = [parameter for _, parameter in execution.model.held(name) if parameter.requires_grad]
     here = sum(parameter.numel() * parameter.element_size() for parameter in trained)
-    shapes = [(execution.parts.shape(parameter).numel(), parameter.element_size()) for parameter in trained]
+    shapes = [(execution.model.parts.shape(parameter).numel(), parameter.element_size()) for parameter in trained]
     return here, sum(count * size for count, size in shapes)
 
 

@@ -280,7 +280,7 @@ def sharded_alike(folder: Path, *, rank: int) -> Any:
     found = {}
     for name, training in trainings.items():
         whole, sharded = start(folder, training, "c"), start(folder, training, "s", check_every=1)
-        for reduction in sharded.sharded.values():
+        for reduction in sharded.model.sharded.values():
             reduction.bucket_bytes = 23 * 2 * 2 * 2 * 8
         told = [[execution.step(number).losses for number in range(3)] for execution in (whole, sharded)]
         found[name] = {

@@ -151,7 +151,7 @@ def watch_gathered(execution: Execution) -> dict[str, Any]:
     active, computing = execution.active, execution.log.computing
     if active is None:
         return {}
-    found: dict[str, Any] = {"sizes": [layers.num_bytes for layers in active.stages.values()], "seen": []}
+    found: dict[str, Any] = {"sizes": list(map(whole_bytes, active.stages.values())), "seen": []}
     parts = [
         part
         for layers in active.stages.values()
@@ -169,6 +169,12 @@ def watch_gathered(execution: Execution) -> dict[str, Any]:
 
     execution.log.computing = looking
     return found
+
+
+def whole_bytes(layers: Any) -> int:
+    """Of all weights of a stage's layers that are in parts, gathered."""
+    parameters = [each for layer in layers.layers.values() for each in layer.parameters()]
+    return sum(each.numel() * each.element_size() for each in parameters if hasattr(each, "device_mesh"))
 
 
 def sharded_groups(layer: Any) -> list[Any]:
@@ -213,8 +219,8 @@ def differences(execution: Execution, whole: Whole) -> dict[str, Any]:
             mine, theirs = execution.layer(name), whole.layers[name]
             for (_, a), (_, b) in zip(mine.named_buffers(), theirs.named_buffers(), strict=True):
                 found["buffers"] = max(found["buffers"], apart(a, b))
-            for path, a in execution.held(name):
-                b, part = theirs.get_parameter(path), execution.parts.of(a)
+            for path, a in execution.model.held(name):
+                b, part = theirs.get_parameter(path), execution.model.parts.of(a)
                 found["weights"] = max(found["weights"], apart(a, b if part is None else part.cut(b)))
                 if a.requires_grad:
                     stepped, expected = execution.update.stepped_for(a), whole.optimizer.seen[id(b)]

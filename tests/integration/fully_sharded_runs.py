@@ -38,7 +38,7 @@ def start(folder: Path, training: Training, name: str) -> Execution:
 
 def whole_weights(execution: Execution) -> list[torch.Tensor]:
     """A collective call of the replicas."""
-    parts = [(execution.parts.of(parameter), parameter.detach()) for parameter in execution.parameters()]
+    parts = [(execution.model.parts.of(parameter), parameter.detach()) for parameter in execution.parameters()]
     return [parameter.clone() if part is None else part.gather(parameter) for part, parameter in parts]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
+from planner.execute.model.cut.module_state import keep_separately, separate_numbers
 from planner.execute.model.deferred import WeightGradStore
 
 
@@ -53,6 +54,8 @@ class LayerRun:
         self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
         self.before: Copies = {}
+        self.draw_again: Callable[[], None] | None = None
+        """Gives generators that are not torch's the numbers of before."""
         self.is_first = True
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
@@ -67,8 +70,12 @@ class LayerRun:
                     stack.enter_context(self.store.closed())
                 if self.seed is not None:
                     self.seed()
+                if self.changing.draws_separately and self.draw_again is not None:
+                    stack.callback(keep_separately())
+                    self.draw_again()
                 return self.layer(*arguments)
             self.is_first = False
+            self.draw_again = keep_separately() if self.changing.draws_separately else None
             self.before = self.changing.copies(self.layer)
             result = self.layer(*arguments)
             self.before = self.changing.learn(self.layer, self.before)
@@ -76,83 +83,113 @@ class LayerRun:
 
 
 class ChangingBuffers:
-    """Which buffers a layer changes as it runs: found out in its first run, copied before each of the others.
+    """Which buffers, and numbers among its attributes, a layer changes as it runs: found out in its first run, copied
+    before each of the others.
 
     The running averages of a batch norm in training change nothing that it gives: no copy is taken of them.
     """
 
     def __init__(self) -> None:
-        self._places: list[_BufferPlace] = []
+        self._places: list[_StatePlace] = []
         """Of all until it is known which change."""
         self._is_known = False
-        self._spare: dict[_BufferPlace, torch.Tensor] = {}
+        self.draws_separately = True
+        """Whether it may take numbers of Python's generator, or numpy's."""
+        self._numbers: tuple[Any, ...] = ()
+        self._spare: dict[_StatePlace, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
     def copies(self, layer: nn.Module) -> "Copies":
         """Of those that may change now."""
         if not self._is_known:
-            self._places = _places(layer)
-        return {place: _held(place).clone() for place in self._places if not _is_average(place)}
+            self._places, self._numbers = _places(layer), separate_numbers()
+        return {place: _copy(place.held) for place in self._places if not _is_average(place)}
 
     def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
-        """Compare with what was there before the first run; a buffer that changed once may do so again.
+        """Compare with what was there before the first run; what changed once may do so again.
 
         Gives those that changed, as they were.
         """
         if self._is_known:
             return before
         now = set(_places(layer))
-        changed = {p for p, old in before.items() if p not in now or not torch.equal(old, _held(p))}
+        held = {place for place in now.union(before) if not _is_average(place)}
+        changed = {place for place in held if not _are_same(before.get(place, _NOTHING), place.held)}
         self._places = [place for place in now | changed if place in changed or _is_average(place)]
-        self._is_known = True
+        self._is_known, self.draws_separately = True, self._numbers != separate_numbers()
         return {place: old for place, old in before.items() if place in changed}
 
     @contextmanager
     def put_back(self, before: "Copies") -> Iterator[None]:
-        """Copies in the place of the buffers that change, which come back as they are now."""
-        kept = []
-        for place in self._places:
-            own = _held(place)
-            kept.append((place, own))
-            place.owner._buffers[place.name] = before[place].clone() if place in before else self._spare_for(place, own)
+        """Copies in the place of what changes, which comes back as it is now."""
+        kept = [(place, place.held) for place in self._places]
+        for place, own in kept:
+            place.hold(self._spare_for(place, own) if _is_average(place) else _copy(before.get(place, _NOTHING)))
         try:
             yield
         finally:
             for place, own in kept:
-                place.owner._buffers[place.name] = own
+                place.hold(own)
 
-    def _spare_for(self, place: "_BufferPlace", own: torch.Tensor) -> torch.Tensor:
+    def _spare_for(self, place: "_StatePlace", own: torch.Tensor) -> torch.Tensor:
         spare = self._spare.get(place)
         if spare is None or spare.device != own.device or spare.dtype != own.dtype:
             spare = self._spare[place] = own.clone()
         return spare
 
 
-class _BufferPlace(NamedTuple):
-    """A buffer, by the module that has it and its name there."""
+class _StatePlace(NamedTuple):
+    """A buffer, or a number, by the module that has it and its name there."""
 
     owner: nn.Module
     name: str
+    is_buffer: bool
+
+    @property
+    def held(self) -> Any:
+        """The value that the module has there now, if it has one."""
+        return self._store.get(self.name, _NOTHING)
+
+    def hold(self, value: Any) -> None:
+        """Put a value there, or leave nothing there."""
+        if value is _NOTHING:
+            self._store.pop(self.name, None)
+        else:
+            self._store[self.name] = value
+
+    @property
+    def _store(self) -> dict[str, Any]:
+        return self.owner._buffers if self.is_buffer else vars(self.owner)
 
 
-Copies = Mapping[_BufferPlace, torch.Tensor]
-"""Buffers as they were."""
+Copies = Mapping[_StatePlace, Any]
+"""Buffers and numbers as they were before a run."""
 
+_NOTHING = object()
+_NUMBERS = frozenset({bool, int, float})
 _AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 """Exactly these take the averages of the batch in training."""
 
 
-def _places(layer: nn.Module) -> list[_BufferPlace]:
+def _places(layer: nn.Module) -> list[_StatePlace]:
     return [
-        _BufferPlace(each, name) for each in layer.modules() for name, own in each._buffers.items() if own is not None
+        _StatePlace(each, name, is_buffer)
+        for each in layer.modules()
+        for is_buffer, store in ((True, each._buffers), (False, vars(each)))
+        for name, own in store.items()
+        if own is not None and (is_buffer or type(own) in _NUMBERS)
     ]
 
 
-def _held(place: _BufferPlace) -> torch.Tensor:
-    held = place.owner._buffers[place.name]
-    assert held is not None
-    return held
+def _copy(held: Any) -> Any:
+    return held.clone() if isinstance(held, torch.Tensor) else held
 
 
-def _is_average(place: _BufferPlace) -> bool:
-    return type(place.owner) in _AVERAGING and place.owner.training
+def _are_same(old: Any, new: Any) -> bool:
+    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+        return torch.equal(old, new)
+    return type(old) is type(new) and bool(old == new)
+
+
+def _is_average(place: _StatePlace) -> bool:
+    return place.is_buffer and type(place.owner) in _AVERAGING and place.owner.training

@@ -22,8 +22,6 @@ class ActiveLayers:
         """`layers`: by name, in one order on all replicas."""
         self.layers = layers
         self._handles: list[Any] = []
-        self.num_bytes = sum(_whole_bytes(layer) for layer in layers.values())
-        """Of all their weights, gathered."""
 
     def hold(self, *, is_held: bool) -> None:
         """Whether weights stay after a forward or a backward, and gradients whole, until they are asked for."""
@@ -56,12 +54,6 @@ class ActiveLayers:
             layer.set_requires_gradient_sync(False)
 
 
-def _whole_bytes(layer: Any) -> int:
-    """Of the parameters that are in parts."""
-    parameters = (each for each in layer.parameters() if hasattr(each, "device_mesh"))
-    return sum(each.numel() * each.element_size() for each in parameters)
-
-
 class ActiveStages:
     """The stages of one process, as it goes through its actions."""
 
@@ -70,8 +62,6 @@ class ActiveStages:
         self.stages = stages
         self._changes = {each.position: each for each in weight_changes([a.stage for a in order], most=most)}
         self._position, self._active = 0, set[int]()
-        self.peak_bytes = 0
-        """Most that gathered weights have taken at a time."""
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
@@ -113,4 +103,3 @@ class ActiveStages:
             if number in self.stages and number not in self._active:
                 self.stages[number].gather()
                 self._active.add(number)
-        self.peak_bytes = max(self.peak_bytes, sum(self.stages[number].num_bytes for number in self._active))

@@ -145,7 +145,7 @@ class StageReduction:
             self._running.clear()
             if divisor == 1:
                 return
-            _divide(self.flats or [each.grad for each in self.parameters if each.grad is not None], divisor)
+            _change(self.flats or [each.grad for each in self.parameters if each.grad is not None], divisor, kind="div")
 
     def finish_buckets(self) -> None:
         """To be called when ties are added up, before the optimizers' step: whose gradient is whose."""
@@ -201,30 +201,32 @@ def clip_gradients(
     the norm before.
     """
     grads = gradients_of(counted)
-    squares = [torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2 for grad in grads]
-    total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=device)
+    if grads and are_plain(grads):
+        norms = list(torch._foreach_norm(grads, 2, torch.float64))
+    else:
+        norms = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in grads]
+    total = torch.stack(norms or [torch.zeros((), dtype=torch.float64, device=device)]).square().sum()
     distributed.all_reduce(total)
     norm = float(total.sqrt())
     scale = max_norm / (norm + 1e-6)  # as torch.nn.utils.clip_grad_norm_ has it
-    for parameter in parameters:
-        if parameter.grad is not None and scale < 1:
-            parameter.grad.mul_(scale)
+    if scale < 1:
+        held = [each.grad for each in parameters if each.grad is not None]
+        _change(held, scale, kind="mul", is_together=device.type != "cpu")  # a host rounds short types otherwise so
     return norm
 
 
 def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
     """Zeros where a replica's samples did not touch a parameter: the others' may have."""
-    zeros_dtype = parameter.grad_dtype or parameter.dtype
-    return torch.zeros_like(parameter, dtype=zeros_dtype) if parameter.grad is None else parameter.grad
+    return torch.zeros_like(parameter, dtype=kind_of(parameter)) if parameter.grad is None else parameter.grad
 
 
-def _divide(grads: list[torch.Tensor], divisor: float) -> None:
+def _change(grads: list[torch.Tensor], number: float, *, kind: str, is_together: bool = True) -> None:
     """All at once where that is known to work: a call each takes the host of a card longer than the card."""
-    if grads and are_plain(grads):
-        torch._foreach_div_(grads, divisor)
+    if is_together and grads and are_plain(grads):
+        getattr(torch, f"_foreach_{kind}_")(grads, number)
         return
     for grad in grads:
-        grad.div_(divisor)
+        getattr(grad, f"{kind}_")(number)
 
 
 def are_plain(grads: Sequence[torch.Tensor]) -> bool:

@@ -19,9 +19,7 @@ from planner.execute.model.loss_totals import LossSums, LossTotals
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.parallel.full_sharding import free_weights
-from planner.execute.parallel.group_parts import GroupParts
 from planner.execute.parallel.process_groups import ProcessGroups
-from planner.execute.parallel.sharding import ShardedReduction
 from planner.execute.parallel.update import Update, UpdateOutcome
 from planner.execute.record.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.record.executed_timeline import IterationTimes
@@ -117,14 +115,14 @@ class Execution:
         """Losses that travel with the present gradients."""
         self._parts = {number: self.layout.part_at(number, self.rank) for number in self.layout.stages_of(self.rank)}
         self.runtime = self._make_runtime()
-        pieces = {key: piece for each in self.sharded.values() for key, piece in each.pieces.items()}
+        pieces = {key: piece for each in self.model.sharded.values() for key, piece in each.pieces.items()}
         self.update = Update(
             self.training,
             self.model.named(),
             counted=self.model.counted(pieces),
             device=self.device,
             pieces=pieces,
-            wholes=self.parts.wholes,
+            wholes=self.model.parts.wholes,
         )
         whole, *more = self.plan.stages
         is_whole = all(len(group) == 1 for group in whole.replicas) and not (whole.is_split or whole.is_sharded)
@@ -189,18 +187,8 @@ class Execution:
 
     @property
     def stages(self) -> list[PlanStage]:
-        """Numbers of this process's stages."""
+        """The stages that this process runs, in their order."""
         return self.model.stages
-
-    @property
-    def parts(self) -> GroupParts:
-        """What of layers that a group runs together is held here."""
-        return self.model.parts
-
-    @property
-    def sharded(self) -> dict[int, ShardedReduction]:
-        """Reductions of those stages here whose replicas shard the optimizer's state."""
-        return self.model.sharded
 
     @property
     def takes_batch(self) -> bool:
@@ -211,27 +199,6 @@ class Execution:
     def pipeline(self) -> int:
         """Which of the pipelines this process belongs to, where microbatches are dealt to them."""
         return self.layout.replica_at(self.layout.stages_of(self.rank)[0], self.rank)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the last stage is here."""
-        return self.cutter.is_last
-
-    def is_keeper(self, stage: int) -> bool:
-        """Whether this process, of all replicas of a stage, speaks for it."""
-        return self.model.is_keeper(stage)
-
-    def is_in_first(self, stage: int) -> bool:
-        """Whether this process belongs to the first replica of a stage, whose members together speak for it."""
-        return self.model.is_in_first(stage)
-
-    def speaks(self, stage: int) -> bool:
-        """Whether this process has a part of what speaks for a stage."""
-        return self.model.speaks(stage)
-
-    def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
-        """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
-        return self.model.held(name)
 
     def layer(self, name: str) -> nn.Module:
         """A layer that is here; raises KeyError for any other."""
@@ -261,7 +228,7 @@ class Execution:
         is not finite.
         """
         self.number = batch if isinstance(batch, int) else self.number
-        is_checking = self._is_time_to_check()
+        is_checking = self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
         share = self._take(self.cutter.given(batch, self.training.batch), is_checking=is_checking)
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
@@ -317,9 +284,6 @@ class Execution:
             require_fit_batch(batch, self.training, layout=self.layout, number=self.number)
         return self.cutter.cut(batch)
 
-    def _is_time_to_check(self) -> bool:
-        return self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
-
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         runtime = self.runtime
@@ -338,7 +302,7 @@ class Execution:
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
         runtime.loss_factor = self.update.scale * self._root_factor
-        if self.layout.samples and self.is_last and not self.training.loss_is_sum:
+        if self.layout.samples and self.cutter.is_last and not self.training.loss_is_sum:
             runtime.loss_factor *= self._loss_weight
         self.log.on_note = None if self.active is None else self.active.take
         if self.stashes is not None:
@@ -454,7 +418,7 @@ class Execution:
         if self.layout.dealing:
             return 1.0
         samples = self.layout.samples_of(-1)
-        return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.is_last else 0.0
+        return samples[self.layout.replica_at(-1, self.rank)] / sum(samples) if self.cutter.is_last else 0.0
 
     def evaluate(self, batch: int | Batch | Microbatches | None) -> tuple[float, ...]:
         """The losses of every microbatch, in evaluation mode and without gradients; a collective call.

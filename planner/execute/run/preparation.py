@@ -99,7 +99,9 @@ def prepare(
 
     `fully_shard`: as in `Choices`. Raises ValueError that says what does not fit, the same on every process.
     """
-    layout, batch = make_layout(plan), _first_batch(training)
+    layout = make_layout(plan)
+    with calling("the batch of iteration 0"):
+        batch = training.batch(0)
     if training.deal is not None:
         layout = rebalance(layout)
     example = _find_example(batch, plan=plan, training=training, layout=layout)
@@ -148,11 +150,6 @@ def prepare(
 def _is_plain(layout: Layout, wirings: Sequence[StageWiring], *, skip: Skip) -> bool:
     """Whether torch can send all messages by itself."""
     return sends_itself() and _has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
-
-
-def _first_batch(training: Training) -> Batch | Microbatches:
-    with calling("the batch of iteration 0"):
-        return training.batch(0)
 
 
 def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training, layout: Layout) -> Tensors | None:

@@ -43,8 +43,8 @@ def save_checkpoint(execution: Execution, folder: Path, *, iteration: int) -> No
         )
     require_tensors(execution)
     numbers = [stage.stage_index for stage in execution.stages]
-    spoken = [name for n in numbers if execution.speaks(n) for name in execution.plan.stages[n].layers]
-    layers = [name for n in numbers if execution.is_keeper(n) for name in execution.plan.stages[n].layers]
+    spoken = [name for n in numbers if execution.model.speaks(n) for name in execution.plan.stages[n].layers]
+    layers = [name for n in numbers if execution.model.is_keeper(n) for name in execution.plan.stages[n].layers]
     state = held_state(execution, spoken, whole=gather_states(execution), kept=layers)
     state |= {f"random/{execution.rank}": torch.get_rng_state()}
     state[_ITERATION] = torch.tensor(iteration)
@@ -181,7 +181,7 @@ def take_over(execution: Execution, state: Mapping[str, Any]) -> None:
     """Continue from the state of the layers that are here, whole, by the keys of a checkpoint."""
     held = held_layers(execution)
     for key, tensor in _weights(execution, held).items():
-        part = execution.parts.of(tensor)
+        part = execution.model.parts.of(tensor)
         if part is not None:
             part.parameter.detach().copy_(part.cut(state[key]))
         elif tensor.data_ptr() != state[key].data_ptr():
@@ -208,14 +208,14 @@ def layer_of(key: str) -> str:
 
 def _place_for(execution: Execution, tensor: torch.Tensor) -> torch.Tensor:
     """What loading fills: the tensor itself, or room on the host for the whole of which a group holds parts."""
-    part = execution.parts.of(tensor)
+    part = execution.model.parts.of(tensor)
     return tensor if part is None else torch.empty(part.shape, dtype=tensor.dtype)
 
 
 def _whole_weights(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
     """As `_weights`, put together; a collective call of the groups that hold parts."""
     for key, tensor in _weights(execution, layers).items():
-        part = execution.parts.of(tensor)
+        part = execution.model.parts.of(tensor)
         yield key, tensor if part is None else part.gather(tensor.detach()).cpu()
 
 
@@ -223,7 +223,7 @@ def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Ten
     """Parameters and buffers; the tensors themselves, so that loading fills them."""
     found: dict[str, torch.Tensor] = {}
     for name in layers:
-        state = dict(execution.parts.plain(name, list(kept_tensors(execution.layer(name)).items())))
+        state = dict(execution.model.parts.plain(name, list(kept_tensors(execution.layer(name)).items())))
         found |= {f"weights/{name}:{path}": tensor for path, tensor in state.items()}
         buffers = execution.layer(name).named_buffers()
         found |= {f"buffers/{name}:{path}": tensor for path, tensor in buffers if path not in state}
@@ -232,7 +232,7 @@ def _weights(execution: Execution, layers: Sequence[str]) -> dict[str, torch.Ten
 
 def _parameters(execution: Execution, layers: Sequence[str]) -> Iterator[tuple[str, nn.Parameter]]:
     for name in layers:
-        for path, parameter in execution.held(name):
+        for path, parameter in execution.model.held(name):
             if parameter.requires_grad:
                 yield f"optimizer/{name}:{path}/", parameter
 
@@ -246,7 +246,7 @@ def _optimizer_state(
     for prefix, parameter in _parameters(execution, layers):
         optimizer = execution.update.optimizer_of(parameter)
         held = {} if optimizer is None else optimizer.state.get(parameter, {})
-        part = execution.parts.of(parameter)
+        part = execution.model.parts.of(parameter)
         for name, value in whole.get(id(parameter), held).items():
             if value is not None:
                 is_cut = isinstance(value, torch.Tensor) and value.shape == parameter.shape
@@ -268,6 +268,6 @@ def _place_of_state(execution: Execution, parameter: nn.Parameter, *, found: Any
     """What loading fills: a new optimizer has no state yet."""
     if not isinstance(found, TensorStorageMetadata):
         return None
-    is_whole = id(parameter) not in execution.update.pieces and execution.parts.of(parameter) is None
+    is_whole = id(parameter) not in execution.update.pieces and execution.model.parts.of(parameter) is None
     device = execution.device if is_whole and found.size == parameter.shape else torch.device("cpu")
     return torch.empty(found.size, dtype=found.properties.dtype, device=device)

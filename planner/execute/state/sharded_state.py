@@ -20,8 +20,8 @@ def gather_states(execution: Execution, *, by_all: bool = False) -> dict[int, di
     for the stage, unless all replicas want it (`by_all`).
     """
     found: dict[int, dict[str, Any]] = {}
-    for number, reduction in sorted(execution.sharded.items()):
-        is_kept = by_all or execution.is_in_first(number)
+    for number, reduction in sorted(execution.model.sharded.items()):
+        is_kept = by_all or execution.model.is_in_first(number)
         states = _gather_stage(execution, reduction, is_kept=is_kept)
         found |= states if is_kept else {}
     return found
@@ -88,8 +88,8 @@ def _gather(piece: ShardPiece, value: torch.Tensor, *, reduction: ShardedReducti
 
 def cut_state(execution: Execution, parameter: nn.Parameter, *, value: Any) -> Any:
     """What of a state's whole value belongs here."""
-    piece, part = execution.update.pieces.get(id(parameter)), execution.parts.of(parameter)
-    is_cut = isinstance(value, torch.Tensor) and value.shape == execution.parts.shape(parameter)
+    piece, part = execution.update.pieces.get(id(parameter)), execution.model.parts.of(parameter)
+    is_cut = isinstance(value, torch.Tensor) and value.shape == execution.model.parts.shape(parameter)
     if not is_cut or (piece is None and part is None):
         return value
     value = value if part is None else part.cut(value)

@@ -86,13 +86,13 @@ def _held(execution: Execution) -> dict[str, torch.Tensor]:
     for alias, home in execution.training.aliases.items():
         aliases.setdefault(home, []).append(alias)
     for stage, name in _layers(execution):
-        if not execution.speaks(stage):
+        if not execution.model.speaks(stage):
             continue
-        layer, parts = execution.layer(name), execution.parts.of_layer.get(name, {})
+        layer, parts = execution.layer(name), execution.model.parts.of_layer.get(name, {})
         wholes = {path: part.gather(part.parameter.detach()) for path, part in parts.items()}
         with standing_in(layer, wholes):
             state = layer.state_dict()
-        for path, tensor in state.items() if execution.is_keeper(stage) else ():
+        for path, tensor in state.items() if execution.model.is_keeper(stage) else ():
             for key in (name_of(layer, name, path=path), *aliases.get(f"{name}:{path}", ())):
                 mine[key] = tensor
     return mine
@@ -151,7 +151,7 @@ def load_weights(execution: Execution, path: Path) -> None:
 
 
 def _load_layer(execution: Execution, name: str, *, files: WeightFiles, others: Mapping[str, tuple[str, ...]]) -> None:
-    layer, parts = execution.layer(name), execution.parts.of_layer.get(name, {})
+    layer, parts = execution.layer(name), execution.model.parts.of_layer.get(name, {})
     unused = set(getattr(layer, "kept_only", ()))
 
     def read(path: str, tensor: torch.Tensor) -> torch.Tensor:

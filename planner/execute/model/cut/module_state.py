@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,8 +24,7 @@ class ModuleState:
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
         weights = module.parameters() if has_weights else ()
         self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
-        self._numbers, self._numpy = random.getstate(), sys.modules.get("numpy")
-        self._numpy_numbers = None if self._numpy is None else self._numpy.random.get_state()
+        self._restore_numbers = keep_separately()
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -36,9 +36,7 @@ class ModuleState:
         for parameter, value, grad in self._weights:
             parameter.copy_(value)
             parameter.grad = grad
-        random.setstate(self._numbers)
-        if self._numpy is not None:
-            self._numpy.random.set_state(self._numpy_numbers)
+        self._restore_numbers()
 
     def find_changed(self) -> list[str]:
         """Plain attributes that are not what they were, for messages."""
@@ -57,6 +55,19 @@ def separate_numbers() -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy")
     state = () if numpy is None else numpy.random.get_state()[1:3]
     return random.getstate(), *(str(each) if isinstance(each, int) else each.tobytes() for each in state)
+
+
+def keep_separately() -> Callable[[], None]:
+    """Brings those generators back to where they are now."""
+    numbers, numpy = random.getstate(), sys.modules.get("numpy")
+    state = None if numpy is None else numpy.random.get_state()
+
+    def restore() -> None:
+        random.setstate(numbers)
+        if numpy is not None:
+            numpy.random.set_state(state)
+
+    return restore
 
 
 def seed_separately(number: int) -> None:

@@ -1,5 +1,8 @@
 """Layers that are recomputed give what they give otherwise, bit by bit, and save only what they were given."""
 
+import random
+
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -77,6 +80,53 @@ def test_buffers_that_matter_are_as_they_were():
         run_recomputed(run, x).sum().backward()
         assert torch.equal(x.grad, torch.full((2,), 2.0 * number))
         assert layer.seen == number
+
+
+def test_numbers_that_matter_are_as_they_were():
+    """Tests that a recomputation sees the numbers that its forward saw, one that was not yet there among them, and that
+    each forward counts once.
+    """
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen, self.is_odd, self.rate = 1, True, 0.5
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen, self.is_odd = self.seen + 1, not self.is_odd
+            self.later = getattr(self, "later", 0) + 3
+            return x * (self.seen + 10 * self.is_odd + 100 * self.later) * x
+
+    layer, plain, changing = Counting(), Counting(), ChangingBuffers()
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):  # two that are pending at once
+        given, grads = [], []
+        for _ in range(2):
+            given.append(run_recomputed(LayerRun(layer, changing=changing, exchange=None, store=None, seed=None), x))
+            grads.append(torch.autograd.grad(plain(x).sum(), x)[0])
+        for y, expected in reversed(list(zip(given, grads, strict=True))):
+            assert torch.equal(torch.autograd.grad(y.sum(), x)[0], expected)
+        numbers = ("seen", "is_odd", "later", "rate")
+        assert [getattr(layer, name) for name in numbers] == [getattr(plain, name) for name in numbers]
+
+
+def test_numbers_that_are_not_torchs_are_drawn_again():
+    """Tests that a recomputation is given the numbers of Python and numpy that its forward was given, and that what
+    comes after it is what would have come.
+    """
+
+    class Drawing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (random.random() + 10 * float(numpy.random.rand())) * x
+
+    layer, changing, x = Drawing(), ChangingBuffers(), torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        runs = [LayerRun(layer, changing=changing, exchange=None, store=None, seed=None) for _ in range(2)]
+        given = [run_recomputed(run, x) for run in runs]
+        after = random.getstate(), numpy.random.get_state()[2]
+        for y in reversed(given):
+            assert torch.equal(torch.autograd.grad(y.sum(), x)[0], 2 * y.detach())
+        assert (random.getstate(), numpy.random.get_state()[2]) == after
 
 
 def test_little_is_saved_and_the_end_is_not_run_again():

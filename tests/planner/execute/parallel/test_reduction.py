@@ -1,4 +1,4 @@
-"""Gradients of replicas are added up, and divided."""
+"""Gradients of replicas are added up, divided, and clipped."""
 
 import pytest
 
@@ -6,10 +6,14 @@ from tests.planner.builders import make_layer, make_plan, make_problem, with_evi
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from planner.execute.parallel import reduction  # noqa: E402
 from planner.execute.parallel.reduction import (  # noqa: E402
     BUCKET_BYTES,
     StageReduction,
     bucket_bytes_of,
+    clip_gradients,
 )
 
 
@@ -45,3 +49,46 @@ def test_the_sum_is_divided_in_its_bucket(divisor: float):
         assert [parameter.grad.tolist() for parameter in held] == [[16 / divisor] * 2, [8 / divisor] * 3]
         for parameter in held:
             parameter.grad = None
+
+
+class _Calls(TorchDispatchMode):
+    """Notes what the host asks of a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), more=None):
+        self.names.append(function.__name__.split(".")[0])
+        return function(*arguments, **(more or {}))
+
+
+def _filled(types):
+    """Parameters with gradients of these types, of several sizes."""
+    noise, held = torch.Generator().manual_seed(3), []
+    for number, kind in enumerate(types):
+        held.append(torch.nn.Parameter(torch.zeros(7 * number + 1, 3, dtype=kind)))
+        held[-1].grad = torch.randn(held[-1].shape, generator=noise).to(kind)
+    return held
+
+
+def test_the_norm_of_all_gradients_is_asked_for_at_once(monkeypatch):
+    """Tests that a card's host makes no call per gradient, and that norm and gradients are those of one after another,
+    bit by bit, of any types.
+    """
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda _: None)
+    types = [torch.float32, torch.bfloat16, torch.float64, torch.float16]
+    held, alike = _filled(types), _filled(types)
+    squares = [torch.linalg.vector_norm(each.grad, dtype=torch.float64) ** 2 for each in alike]
+    norm = float(torch.stack(squares).sum().sqrt())
+    with _Calls() as calls:
+        given = clip_gradients(held, counted=held, max_norm=0.5, device=torch.device("cpu"))
+    assert given == norm
+    assert calls.names.count("_foreach_norm") == 1
+    assert "linalg_vector_norm" not in calls.names
+    for each, other in zip(held, alike, strict=True):
+        assert torch.equal(each.grad, other.grad.mul_(0.5 / (norm + 1e-6)))
+    for is_together, asked in ((True, ["_foreach_mul_"]), (False, ["mul_"] * 4)):
+        with _Calls() as calls:
+            reduction._change([each.grad for each in alike], 0.5, kind="mul", is_together=is_together)
+        assert calls.names == asked
