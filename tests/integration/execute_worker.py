@@ -114,7 +114,7 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     count = plan.problem.num_microbatches
     make = next(getattr(each, case["model"]) for each in MODELS if hasattr(each, case["model"]))
     training = make(case["kinds"], num_microbatches=count)
-    options = {key: case[key] for key in ("split", "skip", "messages")}
+    options = {key: case[key] for key in ("split", "skip")}
     execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case), **options), device=CPU)
     gathered = watch_gathered(execution)
     whole = Whole(training)
@@ -141,7 +141,6 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "executed": executed,
         "kept": sum(num_kept(stage) for stage in execution.stages),
         "gathered": gathered,
-        "is_routed": execution.preparation.rows is not None,
         "row": [str(action) for action in execution.layout.rows[execution.rank]],
     } | differences(execution, whole)
 

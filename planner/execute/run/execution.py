@@ -33,16 +33,14 @@ from planner.execute.run.nonfinite import locate_nonfinite
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.shard_check import require_sharding
 from planner.execute.run.unused_stages import forget_unused_stages
-from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
 from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
 from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
-from planner.execute.stage.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.stage.split_stage import SplitRuntime
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.stage.weight_stream import WeightStream
-from planner.execute.table.layout import Layout, Pipelines
+from planner.execute.table.layout import Layout
 from planner.execute.table.message_queues import make_queues
 from planner.execute.table.routes import make_inner_routes, make_routes
 from planner.execute.table.watch import describe_needs
@@ -100,7 +98,7 @@ class Execution:
         require_sharding(self.plan, self.training, device=device)
         self.log = log or make_log(device)
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
-        groups = ProcessGroups(self.layout, is_routed=preparation.rows is not None)
+        groups = ProcessGroups(self.layout)
         is_relayed = preparation.skip != "direct"
         self.cutter = BatchCutter(
             self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
@@ -169,26 +167,22 @@ class Execution:
             cast(StageModule, stage.submod).offloading = partial(found.forward, stage.stage_index)
         return found
 
-    def _make_runtime(self) -> StepRuntime | DirectRuntime:
+    def _make_runtime(self) -> RoutedRuntime | DirectRuntime:
         count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
         if self.rounds is None and is_direct(self.stages, actions=actions):
             reduction = self.model.reductions[0]
             reduction.num_carried, reduction.is_direct = count, True
             return DirectRuntime(self.stages[0], actions=actions, loss=loss, take_losses=self._carry)
-        if self.preparation.rows is not None:
-            routes = (*self.model.routes, *make_inner_routes(self.layout))
-            queues = make_queues(routes, rank=self.rank, device=self.device)
-            meet(routes, device=self.device, queues=queues)
-            held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
-            stages, row = cast(list[RoutedStage], held), self.preparation.rows[self.rank]
-            make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
-            return make_runtime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
-        assert isinstance(self.layout, Pipelines)
-        table = self.layout.table(self.layout.replica_of(self.rank))
-        return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
+        routes = (*self.model.routes, *make_inner_routes(self.layout))
+        queues = make_queues(routes, rank=self.rank, device=self.device)
+        meet(routes, device=self.device, queues=queues)
+        held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
+        make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
+        row = self.preparation.rows[self.rank]
+        return make_runtime(held, row=row, num_microbatches=count, loss=loss, queues=queues)
 
     @property
-    def stages(self) -> list[PlanStage]:
+    def stages(self) -> list[RoutedStage]:
         """Numbers of this process's stages."""
         return self.model.stages
 
@@ -332,8 +326,7 @@ class Execution:
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
-            if isinstance(stage, RoutedStage):
-                stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
+            stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
         if share.row is not None and isinstance(self.runtime, RoutedRuntime):
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
@@ -389,11 +382,7 @@ class Execution:
         if isinstance(self.runtime, DirectRuntime):
             assert share.targets is not None
             return self.runtime.run(share.batches[0], share.targets)
-        inputs: Tensors = ()
-        if self.preparation.rows is None and (rows := share.batches.get(0)):
-            columns = zip(*rows.values(), strict=True)
-            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in columns)
-        return self.runtime.run(inputs, share.targets)
+        return self.runtime.run(share.targets)
 
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""

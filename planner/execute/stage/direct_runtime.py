@@ -8,7 +8,7 @@ import torch
 from planner.actions import Action
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.runtime import PlanStage
+from planner.execute.stage.plan_stage import PlanStage
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.training import Tensors
 

@@ -1,8 +1,9 @@
 """Torch's schedule runtime between any two stages and any two of their replicas; pinned to torch 2.13.
 
 Torch's own stages talk to the next one only, and each to a single rank. Here the loop, W and the reduction remain
-torch's; F, I and B fetch what they need from an inbox, and messages are cells of our own. Nothing of torch's receive
-infrastructure is used: a buffer lives from its receive to the action that takes it.
+torch's; F, I and B fetch what they need from an inbox, messages are cells of our own, and losses are filed under their
+microbatch. Nothing of torch's receive infrastructure is used: a buffer lives from its receive to the action that takes
+it.
 """
 
 import functools
@@ -12,11 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
-from torch.distributed.pipelining.schedules import _Action, _ComputationType
+from torch.distributed.pipelining.schedules import _Action, _ComputationType, _PipelineScheduleRuntime
 
+from planner.execute.model.user_code import calling
+from planner.execute.record.action_log import WatchedRow
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.runtime import PlanStage, StepRuntime
+from planner.execute.stage.plan_stage import PlanStage
 from planner.execute.stage.sample_parts import join_shares, share_of
+from planner.execute.stage.sending import Sending
 from planner.execute.stage.stage_module import StageShape, unflatten
 from planner.execute.table.message_queues import Queues, find_directions
 from planner.execute.table.routes import Cell, SampleExchange
@@ -175,8 +179,11 @@ class _MessageAction(_Action):
         return str(self.cell)
 
 
-class RoutedRuntime(StepRuntime):
-    """Runs one row of cells."""
+class RoutedRuntime(_PipelineScheduleRuntime):
+    """Runs one row of cells, one iteration after the other, with a loss for every microbatch."""
+
+    targets: Mapping[int, torch.Tensor] | None = None
+    """By microbatch; None where the last stage is elsewhere."""
 
     def __init__(
         self,
@@ -187,8 +194,13 @@ class RoutedRuntime(StepRuntime):
         loss: Any,
         queues: Queues,
     ) -> None:
-        super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
-        self.queues = queues
+        super().__init__(list(stages), num_microbatches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
+        self._pending: dict[int, torch.Tensor] = {}
+        self._losses: dict[int, torch.Tensor] = {}
+        self.log = stages[0].log
+        self.loss_factor = 1.0
+        """What the loss is multiplied by for the backward."""
+        self.sending, self.queues = Sending(is_host=stages[0].device.type == "cpu"), queues
         self.by_number: Mapping[int, RoutedStage] = {stage.stage_index: stage for stage in stages}
         self.routes = {
             (route.producer, route.consumer, route.source, route.target, letter): route
@@ -197,7 +209,7 @@ class RoutedRuntime(StepRuntime):
             for letter in route.letters
         }
         self.pipeline_order_with_comms = {}
-        self.watch([_make_action(cell) for cell in row], stages[0].log)
+        self._watch(row)
         types = _ComputationType
         self._comp_type_to_function_map = {
             types.FORWARD: self._forward,
@@ -210,7 +222,42 @@ class RoutedRuntime(StepRuntime):
     def take_row(self, row: Sequence[Cell], *, num_microbatches: int) -> None:
         """Run these cells from the next iteration on."""
         self._n_microbatches = num_microbatches
-        self.watch([_make_action(cell) for cell in row], self._here[0].log)
+        self._watch(row)
+
+    def _watch(self, row: Sequence[Cell]) -> None:
+        """Take these as the cells of this process, and note each as it is taken up."""
+        for stage in self.by_number.values():
+            stage.split = frozenset(
+                cell.microbatch for cell in row if cell.stage == stage.stage_index and cell.kind == "I"
+            )
+        self.row = WatchedRow([_make_action(cell) for cell in row], self.log)
+        self.pipeline_order_with_comms[self.rank] = self.row
+
+    def run(self, targets: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
+        """One iteration; returns the loss of every microbatch (empty unless the last stage is here)."""
+        self._losses.clear()
+        self._pending.clear()
+        self.row.is_armed, self.targets = True, targets
+        self.step(return_outputs=False)
+        self.sending.finish()
+        return dict(sorted(self._losses.items()))
+
+    def _maybe_compute_loss(self, stage: Any, output: Any, *rest: Any) -> None:
+        """Torch would file the k-th loss computed under microbatch k, whichever it belongs to."""
+        microbatch = rest[1]
+        if stage.is_last:
+            assert self.targets is not None
+            with calling("the loss"):
+                loss = self._compute_loss(output, self.targets[microbatch])  # type: ignore[no-untyped-call]
+            self._pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
+            self._losses[microbatch] = loss.detach()
+            stage.log.prolong()  # the last layer carries the loss
+
+    def _maybe_get_loss(self, stage: Any, mb_index: int) -> torch.Tensor | None:
+        return self._pending.pop(mb_index) if stage.is_last else None
+
+    def _update_losses(self, stages: Any, losses: Any) -> None:
+        """They are handed out by `run`."""
 
     def _initialize_stages(self, *arguments: Any, **more: Any) -> None:  # noqa: ARG002
         for stage in self.by_number.values():

@@ -8,8 +8,8 @@ from torch import distributed
 
 from planner.execute.model.deferred import add_grad
 from planner.execute.model.saved_tensors import SavedTensors
+from planner.execute.stage.plan_stage import defer_layers
 from planner.execute.stage.routed_runtime import Mail, RoutedRuntime, RoutedStage
-from planner.execute.stage.runtime import defer_layers
 from planner.execute.stage.split_backward import ShareOfBackward, SplitBackward
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.table.layout import StagePart
@@ -205,11 +205,9 @@ class SplitRuntime(RoutedRuntime):
 
         self._comp_type_to_function_map[_ComputationType.BACKWARD_WEIGHT] = self._weight
 
-    def run(
-        self, inputs: Sequence[torch.Tensor], targets: Mapping[int, torch.Tensor] | None
-    ) -> dict[int, torch.Tensor]:
+    def run(self, targets: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
         """As others do; afterwards the owners have all gradients."""
-        losses = super().run(inputs, targets)
+        losses = super().run(targets)
         for stage in self.by_number.values():
             if isinstance(stage, SplitStage):
                 stage.settle()
