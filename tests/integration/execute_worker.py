@@ -183,10 +183,8 @@ def is_fully_sharded(plan: Plan, case: dict[str, Any]) -> bool:
 
 def num_kept(stage: Any) -> int:
     """Tensors that a stage still holds between two iterations: received, passed on within the process, or made."""
-    infos = [info for table in (stage.args_recv_info, stage.grad_recv_info) for row in table.values() for info in row]
-    buffers = [info.buffer for info in infos if info.buffer is not None and not info.buffer.is_meta]
     made = [tensor for microbatch in kept_microbatches(stage) for tensor in kept_outputs(stage, microbatch)]
-    return len(buffers) + len(made)
+    return len(stage.inbox) + len(stage.outbox) + len(made)
 
 
 def go_on(execution: Execution, preparation: Preparation, *, checkpoint: Path) -> Execution:

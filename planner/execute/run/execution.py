@@ -34,7 +34,7 @@ from planner.execute.run.preparation import Preparation
 from planner.execute.run.shard_check import require_sharding
 from planner.execute.run.unused_stages import forget_unused_stages
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
-from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
+from planner.execute.stage.forward_pass import ForwardPass, evaluating
 from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.stage.split_stage import SplitRuntime
@@ -320,13 +320,13 @@ class Execution:
         is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu" and self.weight_stream is None
         if is_host_alone and self.active is None and self.stashes is None:
             return self._run_directly(share, is_due=is_due)
+        self._give_out(share)
         for stage in self.stages:
             number = stage.stage_index
             stage.moment = Moment(self.training.seed, self.number, 0, self._parts[number])
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
-            stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
         if share.row is not None and isinstance(self.runtime, RoutedRuntime):
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
@@ -343,6 +343,12 @@ class Execution:
         if self.weight_stream is not None:
             self.weight_stream.settle()
         return losses
+
+    def _give_out(self, share: BatchShare) -> None:
+        """To every stage here what it takes of the batch, and the shapes of its microbatches where they differ."""
+        for stage in self.stages:
+            number = stage.stage_index
+            stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
 
     def _run_directly(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """The same of one stage on a host, with as little around its actions as that allows."""
@@ -475,23 +481,10 @@ class Execution:
         routes = make_routes(self.layout, self.preparation.edges)
         if self._forward_pass is None:
             meet(routes, device=self.device)
-        held = [
-            Held(
-                stage.stage_index,
-                cast(StageModule, stage.submod),
-                self.preparation.shapes[stage.stage_index],
-                self._inputs_of(stage.stage_index, share),
-                share.batches.get(stage.stage_index, {}),
-            )
-            for stage in self.stages
-        ]
-        self._forward_pass = ForwardPass(held, routes=routes, edges=self.preparation.edges, device=self.device)
+        self._give_out(share)
+        assignments = {number: share.layout.assignment_of(number, self.rank) for number in self._parts}
+        self._forward_pass = ForwardPass(self.stages, assignments=assignments, routes=routes)
         return self._forward_pass
-
-    def _inputs_of(self, stage: int, share: BatchShare) -> dict[int, Tensors]:
-        """Per microbatch that it takes, meta tensors of what a stage is given."""
-        planned, own = self.preparation.shape_at(stage, rank=self.rank), share.shapes.get(stage, {})
-        return {k: own.get(k, planned).inputs for k in share.layout.assignment_of(stage, self.rank)}
 
 
 @contextmanager
