@@ -57,7 +57,7 @@ class DirectRuntime:
         log.end(start)
         if is_reduced:
             log.note(self._reduce)
-            stage.perform_reduce_grad(1)
+            stage.start_reduction()
         return losses if len(losses) == 1 else dict(sorted(losses.items()))
 
     def _find_root(self, loss: torch.Tensor) -> torch.Tensor:

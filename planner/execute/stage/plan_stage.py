@@ -174,8 +174,8 @@ class PlanStage(PipelineStage):
             tensor.grad = None
         return grads, None
 
-    def perform_reduce_grad(self, grad_scale_factor: int) -> None:  # noqa: ARG002
-        """Once per iteration, after the last W or B; the factor is ours to know."""
+    def start_reduction(self) -> None:
+        """Once per iteration, after the last W or B."""
         if self.weight_stream is not None:
             self.weight_stream.settle()
         if self.reduction is None:
