@@ -1,4 +1,4 @@
-"""Runs a stage that is the whole model: no messages, so none of what torch's schedule runtime does around an action."""
+"""Runs a stage that is the whole model: no messages, and nothing of torch's stages around an action."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
