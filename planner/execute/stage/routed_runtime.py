@@ -235,7 +235,7 @@ class RoutedRuntime:
         else:
             self._receive(stage, cell)
 
-    def _take_loss(self, stage: RoutedStage, output: torch.Tensor, microbatch: int) -> None:
+    def _take_loss(self, stage: RoutedStage, output: torch.Tensor, *, microbatch: int) -> None:
         if stage.is_last:
             assert self.targets is not None
             with calling("the loss"):
@@ -251,7 +251,7 @@ class RoutedRuntime:
         stage.wait("F", microbatch)
         arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
         output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
-        self._take_loss(stage, output, microbatch)
+        self._take_loss(stage, output, microbatch=microbatch)
         stage.send_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
         stage.release_outputs(microbatch)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)

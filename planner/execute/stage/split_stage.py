@@ -213,7 +213,7 @@ class SplitRuntime(RoutedRuntime):
             return
 
         def take_loss(output: torch.Tensor) -> torch.Tensor | None:
-            self._take_loss(stage, output, microbatch)
+            self._take_loss(stage, output, microbatch=microbatch)
             return self._pending_loss(stage, microbatch)
 
         stage.wait("F", microbatch)

@@ -1,4 +1,4 @@
-"""Which versions of torch the executor runs on; their pipeline stages are half private, and others may differ anywhere."""
+"""Which versions of torch the executor runs on; their pipeline stages are half private, and others may differ."""
 
 import re
 

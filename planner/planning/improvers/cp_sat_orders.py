@@ -85,9 +85,8 @@ class SingleOrders:
         """Have CP-SAT look for an order better than the incumbent."""
         device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        start_orders(
-            self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S, take=self._take
-        )
+        most_s = min(_LIMIT_S, 0.25 * self.run.seconds_left)
+        start_orders(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=most_s, take=self._take)
 
     def _take(self, plan: Plan | None, seconds: float) -> None:
         """The search continues from what was found."""
@@ -167,18 +166,17 @@ def start_orders(
     source: str,
     work: float,
     most_s: float | None = None,
-    share: float = 0.25,
     take: Take | None = None,
 ) -> None:
     """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds.
 
-    `most_s`: seconds, of which it has a `share` of those left at most, where rounds are not counted.
+    `most_s`: seconds where rounds are not counted; if not given, `work` and at most a quarter of those left.
     """
     below = run.incumbent_ns
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
     limit_s = run.seconds_left
     if run.limits.max_rounds is None:
-        limit_s = min(work if most_s is None else most_s, share * run.seconds_left)
+        limit_s = min(work, 0.25 * run.seconds_left) if most_s is None else most_s
 
     def solve() -> ScheduleResult:
         # takes a second to import, and most problems never need it

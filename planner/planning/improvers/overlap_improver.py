@@ -190,10 +190,8 @@ class OverlapImprover:
         layout.is_given_to_solver = True
         if below is not None and schedule_bound(run.problem, layout.stages, costs=run.costs) >= below:
             return
-        hint = layout.order.device_orders
-        start_orders(
-            run, layout.stages, hint=hint, source=self.name, work=_SOLVER_WORK, most_s=_SOLVER_LIMIT_S, share=0.5
-        )
+        hint, most_s = layout.order.device_orders, min(_SOLVER_LIMIT_S, 0.5 * run.seconds_left)
+        start_orders(run, layout.stages, hint=hint, source=self.name, work=_SOLVER_WORK, most_s=most_s)
 
     def _propose(self, layout: _Layout, *, device_orders: dict[int, list[tuple[int, int, int]]]) -> None:
         plan = make_plan_from_orders(self.run.problem, layout.stages, device_orders=device_orders)
