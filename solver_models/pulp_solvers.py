@@ -67,15 +67,14 @@ def solve_checked(
     solver: str = DEFAULT_SOLVER,
     time_limit_s: float,
     threads: int = 1,
-    gap: float = 0.0,
     hint: Mapping[str, int] | None = None,
 ) -> CheckedAnswer:
     """What holds of the answer to a problem that minimises, from `hint` on where the solver takes a start.
 
-    `gap`: the absolute gap that is good enough; solvers that take none close it. Raises SolverFailedError, with what
-    happened, if the solver ends without an answer or one that its own rows, or `hint`, contradict.
+    Raises SolverFailedError, with what happened, if the solver ends without an answer or one that its own rows, or
+    `hint`, contradict.
     """
-    settings: dict[str, Any] = {"threads": threads, "gapRel": 0.0, "gapAbs": gap, "warmStart": hint is not None}
+    settings: dict[str, Any] = {"threads": threads, "gapRel": 0.0, "gapAbs": 0.0, "warmStart": hint is not None}
     if solver == DEFAULT_SOLVER:
         del settings["warmStart"]
         answer = _run_highs(problem, time_limit_s=time_limit_s, settings=settings, hint=hint)
@@ -84,9 +83,9 @@ def solve_checked(
     return checked(problem, answer, solver=solver, hint=hint)
 
 
-def least_whole(bound: float | None, *, tolerance: float) -> int | None:
-    """The least whole objective that a claimed bound leaves, once the bound is lowered by its relative tolerance."""
-    return None if bound is None else math.ceil(bound - tolerance * max(1.0, abs(bound)))
+def least_whole(bound: float | None) -> int | None:
+    """The least whole objective that a claimed bound leaves, once the bound is lowered by a relative tolerance."""
+    return None if bound is None else math.ceil(bound - TOLERANCE * max(1.0, abs(bound)))
 
 
 def _parameters(solver: str) -> Sequence[str]:

@@ -99,7 +99,7 @@ LONG_KERNELS = {"solver_models/simulation/evaluator.py:play": 81}
 # Functions with more parameters than a function may have; the numbers only ever go down. Those of the two models are
 # what a user writes (`llama:layers=80,width=8192`), those of the stage what torch's own wants and ours do.
 MANY_PARAMETERS = {
-    "planner/execute/stage/runtime.py:__init__": 8,
+    "planner/execute/stage/plan_stage.py:__init__": 8,
     "profiles/measure/families/transformers.py:make_llama": 8,
     "profiles/measure/families/transformers.py:make_mixture": 9,
 }

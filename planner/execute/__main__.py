@@ -77,9 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         help="tensors that skip stages: straight to their stage, or handed on by those between (default direct)",
     )
     parser.add_argument(
-        "--messages", choices=("auto", "own"), default="auto", help="own: never leave sends and receives to torch"
-    )
-    parser.add_argument(
         "--groups",
         choices=("tensor", "threads"),
         default="tensor",
@@ -210,7 +207,6 @@ def _choices(options: argparse.Namespace) -> Choices:
     return Choices(
         split=options.split,
         skip=options.skip,
-        messages=options.messages,
         groups=options.groups,
         pins=not options.no_pin,
         device=options.device,

@@ -9,7 +9,7 @@ import torch
 from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _add_send_recv, _add_unshard_reshard
 
 from planner.execute.table.table_check import check_lowered_table
-from planner.execute.torch_versions.supported import TORCH_SENDS, sends_itself, show
+from planner.execute.torch_versions.supported import LOWERING, lowers_tables, show
 
 
 def _lower_table(text: str) -> str:
@@ -17,10 +17,10 @@ def _lower_table(text: str) -> str:
 
     Raises ValueError for a table that cannot be run, and for another version of torch.
     """
-    if not sends_itself():
+    if not lowers_tables():
         raise ValueError(
-            f"torch {torch.__version__} is installed, but such tables need {show(TORCH_SENDS[0])} to "
-            f"{show(TORCH_SENDS[1])}; leave communication to torch"
+            f"torch {torch.__version__} is installed, but such tables need {show(LOWERING[0])} to "
+            f"{show(LOWERING[1])}; leave communication to torch"
         )
     rows = [[_Action.from_str(cell) for cell in line.split(",") if cell] for line in text.splitlines()]
     owner = {action.stage_index: rank for rank, row in enumerate(rows) for action in row if action is not None}

@@ -27,7 +27,7 @@ from planner.execute.record.action_log import ActionLog
 from planner.execute.run.core_groups import as_processes, cores_of, pick_cores, pin_threads
 from planner.execute.run.execution import CHECK_EVERY, Execution, make_log
 from planner.execute.run.host_process import settle_on_host
-from planner.execute.run.preparation import Messages, Preparation, Skip, Split, prepare
+from planner.execute.run.preparation import Preparation, Skip, Split, prepare
 from planner.execute.run.process_agreement import Facts, find_disagreements
 from planner.execute.stage.weight_stream import WeightStream, require_second_stream
 from planner.execute.table.layout import Layout, make_layout
@@ -55,8 +55,6 @@ class Choices:
     """How I and W are split."""
     skip: Skip = "direct"
     """How tensors get over stages that do not use them."""
-    messages: Messages = "auto"
-    """Sends and receives by torch's runtime (`torch`), by ours (`own`), or as the plan needs (`auto`)."""
     device: str = "auto"
     """cpu, cuda, or what there is."""
     cluster: Path | None = None
@@ -206,7 +204,6 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
             made,
             split=choices.split,
             skip=choices.skip,
-            messages=_messages(job),
             fully_shard=choices.fully_shard,
         )
     except Exception as failure:
@@ -225,14 +222,9 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
     return preparation
 
 
-def _messages(job: _ProcessJob) -> Messages:
-    """Torch's own all share one queue of NCCL's."""
-    return "own" if job.device.type == "cuda" else job.choices.messages
-
-
 def _facts(job: _ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
-    chosen = [choices.split, choices.skip, choices.messages, choices.groups, str(choices.check_every)]
+    chosen = [choices.split, choices.skip, choices.groups, str(choices.check_every)]
     chosen += [f"weight_stream = {choices.weight_stream}", job.device.type]
     same = {"torch": torch.__version__, "options": ", ".join(chosen), "fully_shard": str(choices.fully_shard)}
     same |= dict(choices.more)

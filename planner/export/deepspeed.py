@@ -8,6 +8,7 @@ is DualPipeV, two stages per rank.
 import ast
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from planner.export.dual_pipe_v import is_v, require_dual_pipe_v
@@ -19,39 +20,7 @@ from planner.export.stated_assumptions import OWN_CODE, ExportedRun, States, sta
 from planner.plan import Plan
 from planner.problem import Problem
 
-_MODULE = '''\
-"""Cuts a model of {num_layers} layers as planned. Pass the layers as LayerSpecs, in the profile's order, one each."""
-
-from deepspeed.pipe import {bases}
-
-PARTS = {parts}
-"""Stage s holds layers PARTS[s] to PARTS[s + 1] - 1."""
-ACTIVATION_CHECKPOINT_INTERVAL = {interval}
-"""For `PipelineModule(activation_checkpoint_interval=...)`."""
-NUM_MICROBATCHES = {num_microbatches}
-"""`gradient_accumulation_steps` of the configuration."""
-ZERO_OPTIMIZATION = {{"stage": {zero_stage}}}
-"""`zero_optimization` of the configuration: at stage 1 the replicas shard the optimizer's state."""
-CONFIG = {config}
-"""More of the configuration: the precision that times and bytes hold for."""
-MODEL = {model}
-"""How the layers have to be run, which is up to their own code, for times and bytes to hold."""
-RANKS = {ranks}
-"""The device of every global rank: replicas first, then along the pipeline."""
-
-
-class PlannedPipelineModule(PipelineModule):
-    """A PipelineModule whose stages are the plan's."""
-
-    def _partition_layers(self, method="uniform"):
-        if len(self._layer_specs) != PARTS[-1]:
-            raise ValueError(f"the plan is for {{PARTS[-1]}} layers, and there are {{len(self._layer_specs)}}")
-        if self.num_stages != len(PARTS) - 1:
-            raise ValueError(f"the plan has {{len(PARTS) - 1}} stages, and num_stages is {{self.num_stages}}")
-        self.parts = list(PARTS)
-        stage = self._topo.get_coord(self.global_rank).pipe
-        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
-'''
+_MODULE = Path(__file__).with_name("deepspeed_module.txt").read_text(encoding="utf-8")
 
 _V_MODULE = '''
 

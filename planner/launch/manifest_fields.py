@@ -1,130 +1,24 @@
 """The fields that a manifest may have, so that a misspelt one is found before a job is submitted without it.
 
-Kubernetes 1.37's pods, JobSet 0.10, Kubeflow Trainer 2.3, Volcano 1.13. `any` is left to the server.
+Kubernetes 1.37's pods, JobSet 0.10, Kubeflow Trainer 2.3, Volcano 1.13, tasks of SkyPilot 0.14 and runtime environments
+of Ray 2.60 stand in `manifest_fields.json`. `any` is left to the server.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
-_TABLE = {
-    "JobSet": "apiVersion:string kind:string metadata:ObjectMeta spec:JobSetSpec",
-    "JobSetSpec": (
-        "coordinator:any failurePolicy:any managedBy:string network:any replicatedJobs:[ReplicatedJob] "
-        "startupPolicy:any successPolicy:any suspend:boolean ttlSecondsAfterFinished:count volumeClaimPolicies:any"
-    ),
-    "ReplicatedJob": "dependsOn:any groupName:string name:string replicas:count template:JobTemplate",
-    "JobTemplate": "metadata:ObjectMeta spec:JobSpec",
-    "JobSpec": (
-        "activeDeadlineSeconds:count backoffLimit:count backoffLimitPerIndex:count completionMode:NonIndexed|Indexed "
-        "completions:count managedBy:string manualSelector:boolean maxFailedIndexes:count parallelism:count "
-        "podFailurePolicy:any podReplacementPolicy:TerminatingOrFailed|Failed scheduling:any selector:any "
-        "successPolicy:any suspend:boolean template:PodTemplate ttlSecondsAfterFinished:count"
-    ),
-    "Job": "apiVersion:string kind:string metadata:ObjectMeta spec:VolcanoJobSpec",
-    "VolcanoJobSpec": (
-        "maxRetry:count minAvailable:count minSuccess:count networkTopology:any plugins:any policies:any "
-        "priorityClassName:string queue:string runningEstimate:string schedulerName:string tasks:[VolcanoTask] "
-        "ttlSecondsAfterFinished:count volumes:any"
-    ),
-    "VolcanoTask": (
-        "dependsOn:any maxRetry:count minAvailable:count name:string partitionPolicy:any policies:any replicas:count "
-        "template:PodTemplate topologyPolicy:string"
-    ),
-    "TrainJob": "apiVersion:string kind:string metadata:ObjectMeta spec:TrainJobSpec",
-    "TrainJobSpec": (
-        "activeDeadlineSeconds:count initializer:any managedBy:string runtimePatches:any runtimeRef:any "
-        "suspend:boolean trainer:TrainJobTrainer"
-    ),
-    "TrainJobTrainer": (
-        "args:[string] command:[string] env:[EnvVar] image:string numNodes:count numProcPerNode:any "
-        "resourcesPerNode:ResourceRequirements"
-    ),
-    "TrainJobPod": "apiVersion:string kind:string metadata:ObjectMeta spec:TrainJobPodSpec",
-    "TrainJobPodSpec": (
-        "affinity:any containers:[TrainJobContainer] imagePullSecrets:[LocalObjectReference] "
-        "initContainers:[TrainJobContainer] nodeSelector:{label} schedulingGates:any "
-        "securityContext:PodSecurityContext serviceAccountName:string terminationGracePeriodSeconds:count "
-        "tolerations:[Toleration] volumes:[Volume]"
-    ),
-    "TrainJobContainer": "env:[EnvVar] name:string securityContext:SecurityContext volumeMounts:[VolumeMount]",
-    "ConfigMap": (
-        "apiVersion:string binaryData:{string} data:{string} immutable:boolean kind:string metadata:ObjectMeta"
-    ),
-    "ObjectMeta": (
-        "annotations:{string} finalizers:[string] generateName:string labels:{label} name:string namespace:string "
-        "ownerReferences:any"
-    ),
-    "PodTemplate": "metadata:ObjectMeta spec:PodSpec",
-    "Pod": "apiVersion:string kind:string metadata:ObjectMeta spec:PodSpec",
-    "PodSpec": (
-        "activeDeadlineSeconds:count affinity:any automountServiceAccountToken:boolean containers:[Container] "
-        "dnsConfig:any dnsPolicy:ClusterFirstWithHostNet|ClusterFirst|Default|None enableServiceLinks:boolean "
-        "ephemeralContainers:any evictionResponders:any hostAliases:[HostAlias] hostIPC:boolean hostNetwork:boolean "
-        "hostPID:boolean hostUsers:boolean hostname:string hostnameOverride:string "
-        "imagePullSecrets:[LocalObjectReference] initContainers:[Container] nodeName:string nodeSelector:{label} "
-        "os:any overhead:{quantity} preemptionPolicy:Never|PreemptLowerPriority priority:integer "
-        "priorityClassName:string readinessGates:any resourceClaims:any resources:ResourceRequirements "
-        "restartPolicy:Always|OnFailure|Never runtimeClassName:string schedulerName:string schedulingGates:any "
-        "schedulingGroup:any securityContext:PodSecurityContext serviceAccount:string serviceAccountName:string "
-        "setHostnameAsFQDN:boolean shareProcessNamespace:boolean subdomain:string terminationGracePeriodSeconds:count "
-        "tolerations:[Toleration] topologySpreadConstraints:any volumes:[Volume]"
-    ),
-    "Container": (
-        "args:[string] command:[string] env:[EnvVar] envFrom:any image:string "
-        "imagePullPolicy:Always|Never|IfNotPresent lifecycle:any livenessProbe:any name:dns ports:[ContainerPort] "
-        "readinessProbe:any resizePolicy:any resources:ResourceRequirements restartPolicy:Always|OnFailure|Never "
-        "restartPolicyRules:any securityContext:SecurityContext startupProbe:any stdin:boolean stdinOnce:boolean "
-        "terminationMessagePath:string terminationMessagePolicy:File|FallbackToLogsOnError tty:boolean "
-        "volumeDevices:any volumeMounts:[VolumeMount] workingDir:string"
-    ),
-    "ContainerPort": "containerPort:port hostIP:string hostPort:port name:string protocol:TCP|UDP|SCTP",
-    "EnvVar": "name:string value:string valueFrom:any",
-    "VolumeMount": (
-        "bindMountOptions:[noexec|nodev|nosuid] mountPath:string mountPropagation:None|HostToContainer|Bidirectional "
-        "name:string readOnly:boolean recursiveReadOnly:Disabled|IfPossible|Enabled subPath:string subPathExpr:string"
-    ),
-    "Volume": (
-        "awsElasticBlockStore:any azureDisk:any azureFile:any cephfs:any cinder:any configMap:any csi:any "
-        "downwardAPI:any emptyDir:EmptyDirVolumeSource ephemeral:any fc:any flexVolume:any flocker:any "
-        "gcePersistentDisk:any gitRepo:any glusterfs:any hostPath:HostPathVolumeSource image:any iscsi:any name:dns "
-        "nfs:NFSVolumeSource persistentVolumeClaim:PersistentVolumeClaimVolumeSource photonPersistentDisk:any "
-        "portworxVolume:any projected:any quobyte:any rbd:any scaleIO:any secret:any storageos:any vsphereVolume:any"
-    ),
-    "EmptyDirVolumeSource": "medium:string mode:count sizeLimit:quantity",
-    "HostPathVolumeSource": (
-        "path:string type:|DirectoryOrCreate|Directory|FileOrCreate|File|Socket|CharDevice|BlockDevice"
-    ),
-    "NFSVolumeSource": "path:string readOnly:boolean server:string",
-    "PersistentVolumeClaimVolumeSource": "claimName:string readOnly:boolean",
-    "ResourceRequirements": "claims:any limits:{quantity} requests:{quantity}",
-    "Toleration": (
-        "effect:|NoSchedule|PreferNoSchedule|NoExecute key:string operator:|Exists|Equal|Lt|Gt "
-        "tolerationSeconds:integer value:string"
-    ),
-    "HostAlias": "hostnames:[string] ip:string",
-    "LocalObjectReference": "name:string",
-    "SecurityContext": (
-        "allowPrivilegeEscalation:boolean appArmorProfile:any capabilities:Capabilities privileged:boolean "
-        "procMount:Default|Unmasked readOnlyRootFilesystem:boolean runAsGroup:count runAsNonRoot:boolean "
-        "runAsUser:count seLinuxOptions:any seccompProfile:any windowsOptions:any"
-    ),
-    "Capabilities": "add:[string] drop:[string]",
-    "PodSecurityContext": (
-        "appArmorProfile:any fsGroup:count fsGroupChangePolicy:OnRootMismatch|Always runAsGroup:count "
-        "runAsNonRoot:boolean runAsUser:count seLinuxChangePolicy:MountOption|Recursive seLinuxOptions:any "
-        "seccompProfile:any supplementalGroups:[count] supplementalGroupsPolicy:Merge|Strict sysctls:any "
-        "windowsOptions:any"
-    ),
-}
-FIELDS: Mapping[str, Mapping[str, str]] = {
-    kind: dict(entry.split(":") for entry in entries.split()) for kind, entries in _TABLE.items()
-}
+_FILE = json.loads(Path(__file__).with_name("manifest_fields.json").read_text(encoding="utf-8"))
+FIELDS: Mapping[str, Mapping[str, str]] = _FILE["fields"]
 """Type of every field of every kind: a scalar, a kind, `A|B` one of these strings, `[...]` a list, `{...}` a mapping,
 `any` anything.
 """
+MERGE_KEYS: Mapping[str, str] = _FILE["merge_keys"]
+"""The field of the items by which a list is merged; lists that are not named here (tolerations, say) are replaced."""
 DIRECTIVE = "$patch"
 """`replace`, `delete` or `merge`: what Kubernetes reads in a patch instead of a field."""
 _SCALARS: Mapping[str, tuple[type, ...]] = {
@@ -144,34 +38,6 @@ _QUANTITY = re.compile(r"\+?(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+
 _LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _DNS = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
-_TASK = (
-    "api_server_access config envs event_callback file_mounts inputs managed_secrets name num_nodes outputs pool "
-    "resources run secrets service setup volume_mounts volumes workdir"
-)
-_RUNTIME = (
-    "conda config container env_vars excludes image_uri java_jars pip py_executable py_modules uv "
-    "worker_process_setup_hook"
-)
-
-
-def require_task_fields(value: Any, *, where: str) -> None:
-    """Raise ValueError for the first field that a task of SkyPilot 0.14 does not have."""
-    _require_names(
-        _mapping(value, where=where), dict.fromkeys(_TASK.split(), "any"), subject="a SkyPilot task", where=where
-    )
-
-
-def require_runtime_fields(value: Any, *, where: str) -> None:
-    """Raise ValueError for the first field that Ray 2.60's runtime environment does not have."""
-    _require_names(
-        _mapping(value, where=where),
-        dict.fromkeys(_RUNTIME.split(), "any"),
-        subject="a runtime environment",
-        where=where,
-    )
-    if "env_vars" in value:
-        require_known_fields(value["env_vars"], "{string}", where=f"{where}.env_vars")
-
 
 def require_known_fields(value: Any, kind: str, *, where: str) -> None:
     """Raise ValueError for the first field of a patch that `kind` does not have, or whose value is of another type.
@@ -181,7 +47,7 @@ def require_known_fields(value: Any, kind: str, *, where: str) -> None:
     if value is None or kind == "any":
         return
     if kind in FIELDS:
-        _require_object(value, kind, where=where)
+        require_object(value, kind, where=where)
     elif kind.startswith("["):
         _require_list(value, kind[1:-1], where=where)
     elif kind.startswith("{"):
@@ -241,7 +107,8 @@ def _multiplier(suffix: str) -> Fraction:
     return Fraction(10) ** (3 * ("num kMGTPE".index(suffix or " ") - 3))
 
 
-def _require_object(value: Any, kind: str, *, where: str) -> None:
+def require_object(value: Any, kind: str, *, where: str) -> None:
+    """Raise ValueError unless this is a mapping with fields of `kind` alone, of their types."""
     _require_names(_mapping(value, where=where), FIELDS[kind], subject=_subject(kind), where=where)
     for name, item in value.items():
         require_known_fields(item, FIELDS[kind].get(name, "any"), where=f"{where}.{name}")
@@ -279,9 +146,13 @@ def _mapping(value: Any, *, where: str) -> dict[Any, Any]:
 
 
 def _subject(kind: str) -> str:
-    return {"PodSpec": "a pod", "TrainJobPodSpec": "a pod of a TrainJob", "ObjectMeta": "metadata"}.get(
-        kind, f"a {kind}"
-    )
+    return {
+        "PodSpec": "a pod",
+        "TrainJobPodSpec": "a pod of a TrainJob",
+        "ObjectMeta": "metadata",
+        "SkyPilotTask": "a SkyPilot task",
+        "RuntimeEnvironment": "a runtime environment",
+    }.get(kind, f"a {kind}")
 
 
 def _quoted(value: Any) -> str:

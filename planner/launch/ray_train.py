@@ -18,7 +18,7 @@ from planner.launch.launch_job import (
     rank_arguments,
     require_host_names,
 )
-from planner.launch.manifest_fields import require_runtime_fields
+from planner.launch.manifest_fields import require_object
 from planner.launch.manifest_patch import ManifestPatch
 from planner.launch.strategic_merge import merge
 
@@ -56,7 +56,7 @@ def render_ray(
     require_host_names(hosts, what="a machine's name")
     environment: dict[str, Any] = {}
     for patch in patches:
-        require_runtime_fields(patch.document, where=patch.source)
+        require_object(patch.document, "RuntimeEnvironment", where=patch.source)
         environment = merge(environment, patch.document, where=patch.source)
     address = [] if needs.address is None else [f"--address={needs.address}"]
     submit = (

@@ -13,7 +13,7 @@ from typing import Any
 from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch.kubernetes import PORT, render_json
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments
-from planner.launch.manifest_fields import require_task_fields
+from planner.launch.manifest_fields import require_object
 from planner.launch.manifest_patch import ManifestPatch
 from planner.launch.strategic_merge import merge
 
@@ -70,7 +70,7 @@ def render_sky(
         task["file_mounts"] = {job.plan_at: f"{folder}/plan.json"}
     task["run"] = _run(job)
     for patch in patches:
-        require_task_fields(patch.document, where=patch.source)
+        require_object(patch.document, "SkyPilotTask", where=patch.source)
         task = merge(task, patch.document, where=patch.source)
         if task.get("name") != job.name:
             raise ValueError(f"{patch.source}.name: {task.get('name')!r}; use --name, which `pipeplan job` remembers")

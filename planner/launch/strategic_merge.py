@@ -1,31 +1,9 @@
 """Kubernetes' strategic merge: mappings merge by field, named lists by their key, other lists are replaced."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from planner.launch.manifest_fields import DIRECTIVE
+from planner.launch.manifest_fields import DIRECTIVE, MERGE_KEYS
 
-MERGE_KEYS: Mapping[str, str] = {
-    "containers": "name",
-    "env": "name",
-    "ephemeralContainers": "name",
-    "evictionResponders": "name",
-    "hostAliases": "ip",
-    "imagePullSecrets": "name",
-    "initContainers": "name",
-    "ownerReferences": "uid",
-    "ports": "containerPort",
-    "replicatedJobs": "name",
-    "resourceClaims": "name",
-    "runtimePatches": "manager",
-    "schedulingGates": "name",
-    "tasks": "name",
-    "topologySpreadConstraints": "topologyKey",
-    "volumeDevices": "devicePath",
-    "volumeMounts": "mountPath",
-    "volumes": "name",
-}
-"""The field of the items by which a list is merged; lists that are not named here (tolerations, say) are replaced."""
 MERGED_SETS = ("finalizers",)
 """Lists of strings to which new ones are added."""
 

@@ -57,8 +57,6 @@ class ExactParams(ParamGroup):
     """Rounds of the search before a small problem is searched exactly."""
     nodes: tuple[Work, ...] = (600_000, 6_000_000, 40_000_000)
     """Nodes of the tree that are visited before a threshold is lowered, in the first, second ... attempt."""
-    master_rounds: Annotated[int, (0, 10**6)] = 300
-    """Cases that the integer programme solves where the tree gave up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pulp
 from solver_models.complete.programme import Programme, Row
 from solver_models.complete.solver_answer import DEFAULT_SOLVER, SolverAnswer
 from solver_models.interruptible import run_stoppable
-from solver_models.pulp_solvers import TOLERANCE, least_whole, solve_checked
+from solver_models.pulp_solvers import least_whole, solve_checked
 
 _ROWS_PER_LOOK = 512
 """Rows between two looks at the clock."""
@@ -107,9 +107,7 @@ def solve_with_pulp(
     values = None
     if answer.values is not None:  # PuLP leaves out variables that no row mentions
         values = [round(answer.values.get(each.name, each.low)) for each in rows.variables]
-    return SolverAnswer(
-        status=answer.status, bound=least_whole(answer.bound, tolerance=TOLERANCE), values=values, solver=solver
-    )
+    return SolverAnswer(status=answer.status, bound=least_whole(answer.bound), values=values, solver=solver)
 
 
 def write_linear(rows: Programme, path: Path, *, as_mps: bool) -> None:

@@ -23,7 +23,6 @@ def make_tables(instance: PartitionInstance) -> Tables:
         state=_sums(instance.state),
         stash=_sums(instance.stash),
         workspace=_range_maxima(instance.workspace),
-        in_flight=instance.in_flight,
         devices=instance.count,
         capacity=instance.capacity,
         cut_ticks=instance.cut_ticks,
@@ -71,11 +70,9 @@ class Partitioner:
         """Whether all layers are covered in order, the devices suffice, and every stage fits in memory."""
         used = np.zeros(len(self.instance.count), np.int64)
         at = 0
-        for number, stage in enumerate(stages):
+        for stage in stages:
             used[stage.device_class] += stage.replicas
-            if stage.first != at or stage.replicas not in self._numbers:
-                return False
-            if not fits(self.tables, *stage, len(stages) - 1 - number):
+            if stage.first != at or stage.replicas not in self._numbers or not fits(self.tables, *stage):
                 return False
             at = stage.end
         return at == self.instance.num_layers and bool((used <= self.instance.count).all())

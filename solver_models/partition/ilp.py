@@ -24,7 +24,7 @@ from solver_models.result import PartitionResult, Status
 
 SOLVER = f"HiGHS {version('highspy')}"
 
-FIRST, END, CLASS, REPLICAS, LOAD, MOST_AFTER = range(6)
+FIRST, END, CLASS, REPLICAS, LOAD = range(5)
 """Columns of the table of stages."""
 
 MAX_COLUMNS = 200_000
@@ -60,27 +60,17 @@ class IntervalProgram:
     NAMES = ("layers_are_covered_in_order", "devices_suffice")
 
     def __init__(self, instance: PartitionInstance, table: Integers) -> None:
-        """`table` lists the stages allowed: first, end, class, replicas, load, most stages after it."""
+        """`table` lists the stages allowed: first, end, class, replicas, load."""
         self.instance = instance
-        last = len(instance.in_flight) - 1
-        most_stages = min(instance.num_layers, instance.num_devices)
-        self.is_layered = last > 0
-        after = table[:, MOST_AFTER]
-        levels = np.where(after == last, most_stages, after + 1) if self.is_layered else np.ones_like(after)
-        self.stage = np.repeat(table[:, : REPLICAS + 1], levels, axis=0)
+        self.stage = table[:, : REPLICAS + 1]
         """First, end, class and replicas of every column."""
-        self.level = np.arange(len(self.stage)) - np.repeat(np.cumsum(levels) - levels, levels)
-        """Stages after it, where they are counted."""
         self.rules = [found for name in self.NAMES if (found := getattr(self, name)()) is not None]
 
     def layers_are_covered_in_order(self) -> _ConstraintRows | None:
-        """The chosen stages form a path from the first cut to the last; the number of stages left counts down."""
+        """The chosen stages form a path from the first cut to the last."""
         first, end = self.stage[:, FIRST], self.stage[:, END]
-        levels = 1 + int(self.level.max(initial=0)) + 1
-        before = np.where(first > 0, self.level + self.is_layered, 0)
-        source, sink = 0, self.instance.num_layers * levels
-        nodes = np.concatenate([first * levels + before, end * levels + self.level, [source, sink]])
-        names, rows = np.unique(nodes, return_inverse=True)
+        source, sink = 0, self.instance.num_layers
+        names, rows = np.unique(np.concatenate([first, end, [source, sink]]), return_inverse=True)
         count = len(self.stage)
         amount = (names == source).astype(np.int64) - (names == sink)
         return _ConstraintRows(
@@ -147,7 +137,6 @@ def solve_partition(
     instance: PartitionInstance,
     *,
     incumbent: Stages | None = None,
-    allowed: Integers | None = None,
     time_limit_s: float = 10.0,
     max_nodes: int | None = None,
     seed: int = 0,
@@ -155,30 +144,26 @@ def solve_partition(
 ) -> PartitionResult:
     """The partition with the least largest load, and a bound on it; `incumbent` is what is to be beaten.
 
-    `allowed` [R + 1] says which numbers of replicas may be used. `max_nodes` limits HiGHS's tree for every load that is
-    tried, such that the answer does not depend on the clock.
+    `max_nodes` limits HiGHS's tree for every load that is tried, such that the answer does not depend on the clock.
     """
     clock = _Clock(end=time.monotonic() + time_limit_s, should_stop=should_stop)
     options = {"output_flag": False, "threads": 1, "random_seed": seed}
     if max_nodes is not None:
         options |= {"mip_max_nodes": max_nodes}
-    return _Bisection(instance, allowed=allowed, clock=clock, options=options).solve(incumbent)
+    return _Bisection(instance, clock=clock, options=options).solve(incumbent)
 
 
 class _Bisection:
     """The search for the least limit that has a solution."""
 
-    def __init__(
-        self, instance: PartitionInstance, *, allowed: Integers | None, clock: _Clock, options: Mapping[str, int]
-    ) -> None:
+    def __init__(self, instance: PartitionInstance, *, clock: _Clock, options: Mapping[str, int]) -> None:
         self.instance, self.clock, self.options = instance, clock, options
         self.partitioner = Partitioner(instance)
-        self.allowed = instance.allowed if allowed is None else allowed
 
     def solve(self, incumbent: Stages | None) -> PartitionResult:
         best = incumbent if incumbent is not None and self.partitioner.is_feasible(incumbent) else None
         limit = self.partitioner.ceiling() if best is None else self.partitioner.largest_load(best) - 1
-        self.table = columns(self.partitioner.tables, limit, self.allowed)
+        self.table = columns(self.partitioner.tables, limit, self.instance.allowed)
         if len(self.table) > MAX_COLUMNS:
             return _result("unknown" if best is None else "feasible", best, partitioner=self.partitioner, bound=None)
         levels = np.unique(self.table[:, LOAD]).tolist()

@@ -26,7 +26,6 @@ class Tables(NamedTuple):
     state: Integers
     stash: Integers
     workspace: Integers
-    in_flight: Integers
     devices: Integers
     capacity: Integers
     cut_ticks: Integers
@@ -91,30 +90,28 @@ def room(t: Tables, i: int, j: int, c: int, r: int) -> int:
 
 
 @kernel
-def fits(t: Tables, i: int, j: int, c: int, r: int, after: int) -> bool:
-    """Whether layers i to j fit in memory with `after` stages after them."""
-    in_flight = t.in_flight[min(after, t.in_flight.shape[0] - 1)]
-    return in_flight * ceil_div(t.stash[j] - t.stash[i], r) <= room(t, i, j, c, r)
+def fits(t: Tables, i: int, j: int, c: int, r: int) -> bool:
+    """Whether layers i to j fit in memory with one microbatch in flight, the least that any plan needs."""
+    return ceil_div(t.stash[j] - t.stash[i], r) <= room(t, i, j, c, r)
 
 
 @kernel
-def furthest(t: Tables, j: int, c: int, r: int, after: int, limit: int) -> int:
+def furthest(t: Tables, j: int, c: int, r: int, limit: int) -> int:
     """Least i such that layers i to j make a stage within `limit`; j if there is none.
 
     Work, all-reduce, state and stash only grow with the interval; transfers and buffers at the cut need not, so from
     there on they are looked at one by one.
     """
-    in_flight = t.in_flight[min(after, t.in_flight.shape[0] - 1)]
     low, high = 0, j
     while low < high:
         i = (low + high) // 2
-        held = t.state[j] - t.state[i] + in_flight * ceil_div(t.stash[j] - t.stash[i], r)
+        held = t.state[j] - t.state[i] + ceil_div(t.stash[j] - t.stash[i], r)
         if _own_load(t, i, j, c, r) <= limit and held <= t.capacity[c]:
             high = i
         else:
             low = i + 1
     for i in range(low, j):
-        if load(t, i, j, c, r) <= limit and fits(t, i, j, c, r, after):
+        if load(t, i, j, c, r) <= limit and fits(t, i, j, c, r):
             return i
     return j
 
@@ -142,7 +139,7 @@ def reach(t: Tables, limit: int, allowed: Integers, stride: Integers, most_stage
                 for r in range(1, min(allowed.shape[0] - 1, t.devices[c] - used) + 1):
                     to = u + r * stride[c]
                     if allowed[r] and start[k + 1, to] > 0:
-                        i = furthest(t, j, c, r, k, limit)
+                        i = furthest(t, j, c, r, limit)
                         if i < j and i < start[k + 1, to]:
                             start[k + 1, to] = i
                             step[k + 1, to] = c * allowed.shape[0] + r
@@ -159,7 +156,7 @@ def reach_in_order(t: Tables, order: Integers, limit: int) -> Integers:
     first = np.full(num_stages + 1, t.state.shape[0] - 1, np.int64)
     for s in range(num_stages - 1, -1, -1):
         j = first[s + 1]
-        first[s] = furthest(t, j, order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], num_stages - 1 - s, limit)
+        first[s] = furthest(t, j, order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], limit)
     return first
 
 
@@ -207,7 +204,7 @@ def allowances(
                 f, b, whole = part(t, 0, i, j, c, r), part(t, 1, i, j, c, r), work(t, i, j, c, r)
                 if whole > most:
                     break
-                if not fits(t, i, j, c, r, num_stages - 1 - s):
+                if not fits(t, i, j, c, r):
                     continue
                 if by_bound:
                     early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
@@ -225,12 +222,9 @@ def allowances(
 
 @kernel
 def columns(t: Tables, limit: int, allowed: Integers) -> Integers:
-    """[N, 6] every stage with a load within `limit`: first, end, class, replicas, load, most stages after it.
-
-    With more stages after it, it no longer fits in memory; the last index of `in_flight` stands for any number.
-    """
-    num_layers, num_classes, last = t.state.shape[0] - 1, t.devices.shape[0], t.in_flight.shape[0] - 1
-    found = np.zeros((1024, 6), np.int64)
+    """[N, 5] every stage with a load within `limit` that fits in memory: first, end, class, replicas, load."""
+    num_layers, num_classes = t.state.shape[0] - 1, t.devices.shape[0]
+    found = np.zeros((1024, 5), np.int64)
     size = 0
     for c in range(num_classes):
         for r in range(1, min(allowed.shape[0] - 1, t.devices[c]) + 1):
@@ -239,14 +233,11 @@ def columns(t: Tables, limit: int, allowed: Integers) -> Integers:
                     if _own_load(t, i, j, c, r) > limit:
                         break
                     ticks = load(t, i, j, c, r)
-                    if ticks > limit or not fits(t, i, j, c, r, 0):
+                    if ticks > limit or not fits(t, i, j, c, r):
                         continue
-                    after = 0
-                    while after < last and fits(t, i, j, c, r, after + 1):
-                        after += 1
                     if size == found.shape[0]:
                         found = np.concatenate((found, np.zeros_like(found)))
                     row = found[size]
-                    row[0], row[1], row[2], row[3], row[4], row[5] = i, j, c, r, ticks, after
+                    row[0], row[1], row[2], row[3], row[4] = i, j, c, r, ticks
                     size += 1
     return found[:size]

@@ -41,11 +41,9 @@ class PartitionInstance:
     state: Integers
     """[L] resident units."""
     stash: Integers
-    """[L] units of one microbatch in flight."""
+    """[L] units of one microbatch in flight, the least that any plan needs."""
     workspace: Integers
     """[L] units while an action runs."""
-    in_flight: Integers
-    """[K] microbatches in flight on a stage with k stages after it; the last entry holds for all further k."""
     count: Integers
     """[C] devices of every class."""
     capacity: Integers
@@ -80,12 +78,7 @@ class PartitionInstance:
         return flags
 
 
-def _one_in_flight() -> Integers:
-    """The least memory that any plan needs: one microbatch in flight everywhere."""
-    return np.ones(1, np.int64)
-
-
-def make_partition_instance(instance: Instance, *, in_flight: Integers | None = None) -> PartitionInstance:
+def make_partition_instance(instance: Instance) -> PartitionInstance:
     """The partitioning part of a planning problem; devices of one type and memory form a class.
 
     Those of a class stand in an order in which well-linked ones are neighbours.
@@ -104,7 +97,6 @@ def make_partition_instance(instance: Instance, *, in_flight: Integers | None = 
         state=instance.state,
         stash=instance.stash,
         workspace=instance.workspace,
-        in_flight=_one_in_flight() if in_flight is None else in_flight,
         count=np.array([len(devices) for devices in classes.values()], np.int64),
         capacity=np.array([capacity for _, capacity in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),

@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 from ortools.sat.python import cp_model
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
-from solver_models.interruptible import run_stoppable
 from solver_models.recomputation.microbatch_orders import KEPT, RECOMPUTED
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
-from solver_models.schedule.effort import SolveEffort
-from solver_models.schedule.solve import GRACE_S
+from solver_models.schedule.effort import SolveEffort, run_model
 
 _MOST_UNITS = 1 << 20
 """Memory is counted in at most so many units per device."""
@@ -55,21 +53,7 @@ def solve_orders(
 ) -> tuple[RecomputedOrders, bool]:
     """Orders no worse than those it begins with, and whether the model allows none that are better."""
     model = _RecomputationModel(search, start, window=window)
-    solver = cp_model.CpSolver()
-    solver.parameters.merge_text_format("use_dynamic_precedence_in_disjunctive: true")
-    solver.parameters.num_workers = effort.num_workers
-    solver.parameters.random_seed = effort.seed
-    solver.parameters.max_time_in_seconds = effort.time_limit_s
-    if effort.num_workers == 1:
-        solver.parameters.linearization_level = 0
-    if effort.deterministic_limit is not None:
-        solver.parameters.max_deterministic_time = effort.deterministic_limit
-    status = run_stoppable(
-        lambda: solver.solve(model.model),
-        stop=solver.stop_search,
-        should_stop=effort.should_stop,
-        deadline_s=effort.time_limit_s + GRACE_S,
-    )
+    solver, status = run_model(model.model, effort)
     found = model.read(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
     is_closed = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     return start if found is None or found.end > start.end else found, is_closed

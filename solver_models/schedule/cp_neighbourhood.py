@@ -6,8 +6,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder, ScheduleInstance
-from solver_models.interruptible import run_stoppable
-from solver_models.schedule.effort import SolveEffort
+from solver_models.schedule.effort import SolveEffort, run_model
 from solver_models.schedule.evaluation import TimedOrders, duration_of, in_order, play
 from solver_models.schedule.tails import Key, Tails
 
@@ -192,20 +191,7 @@ class _Window:
 
     def solve(self, effort: SolveEffort) -> dict[int, DeviceOrder] | None:
         """The device orders with the best order of the window; None if the solver had no time for one."""
-        solver = cp_model.CpSolver()
-        solver.parameters.max_time_in_seconds = effort.time_limit_s
-        if effort.deterministic_limit is not None:
-            solver.parameters.max_deterministic_time = effort.deterministic_limit
-        solver.parameters.random_seed = effort.seed
-        solver.parameters.num_workers = effort.num_workers
-        solver.parameters.linearization_level = 0
-        solver.parameters.use_dynamic_precedence_in_disjunctive = True
-        status = run_stoppable(
-            lambda: solver.solve(self.model),
-            stop=solver.stop_search,
-            should_stop=effort.should_stop,
-            deadline_s=effort.time_limit_s + 1,
-        )
+        solver, status = run_model(self.model, effort)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
         return {device: self._reordered(device, solver) for device in self.device_orders}

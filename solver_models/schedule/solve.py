@@ -7,11 +7,10 @@ from importlib.metadata import version
 from ortools.sat.python import cp_model
 
 from solver_models.instance import DeviceOrder, ScheduleInstance
-from solver_models.interruptible import run_stoppable
 from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.decode import decode
-from solver_models.schedule.effort import SolveEffort
+from solver_models.schedule.effort import BRANCHING, SolveEffort, run_model
 from solver_models.schedule.evaluation import in_order, play
 from solver_models.schedule.memory_check import fits
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
@@ -23,17 +22,9 @@ SOLVER = f"CP-SAT {version('ortools')}"
 MAX_SIZE = 6_000
 """Largest model that is built, in actions and queued transfers; beyond about 500 the compiled search is better."""
 
-GRACE_S = 1.0
-"""Seconds beyond its time limit after which the solver is told to stop; it does not keep its limit exactly."""
-
-_BRANCHING = "use_dynamic_precedence_in_disjunctive: true"
-
-_IMPROVE = _BRANCHING
-"""Finds better orders near a hint."""
-
-_PROVE = f"""{_BRANCHING} subsolvers: "lower"
-subsolver_params {{ name: "lower" linearization_level: 0 use_objective_lb_search: true {_BRANCHING} }}"""
-"""Raises the bound."""
+_PROVE = f"""{BRANCHING} subsolvers: "lower"
+subsolver_params {{ name: "lower" linearization_level: 0 use_objective_lb_search: true {BRANCHING} }}"""
+"""Raises the bound, where the usual style finds better orders near a hint."""
 
 _STATUS: dict[cp_model.CpSolverStatus, Status] = {
     cp_model.OPTIMAL: "optimal",
@@ -101,7 +92,7 @@ def solve_order(
     start, work = time.monotonic(), effort.deterministic_limit
     half = replace(effort, time_limit_s=effort.time_limit_s / 2, deterministic_limit=None if work is None else work / 2)
     order = make_model(instance, hint=hint, upper_bound=upper_bound)
-    found = _run(order, half, style=_IMPROVE)
+    found = _run(order, half, style=BRANCHING)
     if found.status in ("optimal", "infeasible") or (effort.should_stop is not None and effort.should_stop()):
         return found
     rest = replace(half, time_limit_s=max(0.0, start + effort.time_limit_s - time.monotonic()))
@@ -113,21 +104,7 @@ def solve_order(
 
 def _run(order: _OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResult:
     """Solve a model on a thread that can be stopped."""
-    solver = cp_model.CpSolver()
-    solver.parameters.merge_text_format(style)
-    if effort.num_workers == 1:
-        solver.parameters.linearization_level = 0  # at this size the LP costs more than it prunes
-    solver.parameters.num_workers = effort.num_workers
-    solver.parameters.random_seed = effort.seed
-    solver.parameters.max_time_in_seconds = effort.time_limit_s
-    if effort.deterministic_limit is not None:
-        solver.parameters.max_deterministic_time = effort.deterministic_limit
-    status = run_stoppable(
-        lambda: solver.solve(order.model),
-        stop=solver.stop_search,
-        should_stop=effort.should_stop,
-        deadline_s=effort.time_limit_s + GRACE_S,
-    )
+    solver, status = run_model(order.model, effort, style=style)
     if status is None:
         return _no_answer("unknown")
     if status == cp_model.MODEL_INVALID:

@@ -114,7 +114,7 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     count = plan.problem.num_microbatches
     make = next(getattr(each, case["model"]) for each in MODELS if hasattr(each, case["model"]))
     training = make(case["kinds"], num_microbatches=count)
-    options = {key: case[key] for key in ("split", "skip", "messages")}
+    options = {key: case[key] for key in ("split", "skip")}
     execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case), **options), device=CPU)
     gathered = watch_gathered(execution)
     whole = Whole(training)
@@ -141,7 +141,6 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "executed": executed,
         "kept": sum(num_kept(stage) for stage in execution.stages),
         "gathered": gathered,
-        "is_routed": execution.preparation.rows is not None,
         "row": [str(action) for action in execution.layout.rows[execution.rank]],
     } | differences(execution, whole)
 
@@ -190,10 +189,8 @@ def is_fully_sharded(plan: Plan, case: dict[str, Any]) -> bool:
 
 def num_kept(stage: Any) -> int:
     """Tensors that a stage still holds between two iterations: received, passed on within the process, or made."""
-    infos = [info for table in (stage.args_recv_info, stage.grad_recv_info) for row in table.values() for info in row]
-    buffers = [info.buffer for info in infos if info.buffer is not None and not info.buffer.is_meta]
     made = [tensor for microbatch in kept_microbatches(stage) for tensor in kept_outputs(stage, microbatch)]
-    return len(buffers) + len(made)
+    return len(stage.inbox) + len(stage.outbox) + len(made)
 
 
 def go_on(execution: Execution, preparation: Preparation, *, checkpoint: Path) -> Execution:

@@ -33,9 +33,6 @@ TWO: dict[str, Case] = {
     "early exit": drawn("0/1", cut=(3,), num_microbatches=2, model="leaving"),
     "frozen at first": drawn("0/1", cut=(2,), num_microbatches=2, model="frozen_first"),
     "a stage that nobody uses": drawn("0 1", num_microbatches=2, model="ignoring"),
-    "a stage that nobody uses, without torch's messages": drawn(
-        "0 1", num_microbatches=2, model="ignoring", messages="own"
-    ),
     "a stage that nobody uses, on one process": drawn("0 0 1", num_microbatches=2, model="ignoring"),
     "stages that nobody uses, two replicas": drawn("0/1 0/1 0", num_microbatches=2, model="ignoring"),
     "sharded": sharded("0/1", cut=(2,), num_microbatches=2, model="choosing"),
@@ -53,7 +50,7 @@ TWO: dict[str, Case] = {
 LEFT_OUT = {
     *("whole backward", "recomputed", "uneven replicas", "fused", "loss scaled", "tied within a stage"),
     *("sharded, two stages", "sharded, sparse", "fully sharded, tied", "fully sharded, early exit"),
-    *("a stage that nobody uses, without torch's messages", "a stage that nobody uses, on one process"),
+    "a stage that nobody uses, on one process",
 }
 """Those that `make test` leaves to `make test-long`."""
 assert TWO.keys() >= LEFT_OUT

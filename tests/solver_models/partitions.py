@@ -24,7 +24,6 @@ def make_instance(num_layers: int, counts: tuple[int, ...], *, seed: int = 0, **
         "state": random.integers(1, 20, num_layers),
         "stash": random.integers(1, 20, num_layers),
         "workspace": random.integers(0, 9, num_layers),
-        "in_flight": np.ones(1, np.int64),
         "count": np.array(counts, np.int64),
         "capacity": np.full(len(counts), 10**6),
         "cut_ticks": np.zeros((2, num_layers + 1), np.int64),

@@ -5,27 +5,20 @@ from typing import Any
 
 from torch import distributed
 
-from planner.execute.table.layout import Layout, Pipelines
+from planner.execute.table.layout import Layout
 
 
 class ProcessGroups:
     """The process groups of a layout, seen from this process; making them is a collective call."""
 
-    def __init__(self, layout: Layout, *, is_routed: bool) -> None:
+    def __init__(self, layout: Layout) -> None:
         rank = distributed.get_rank()
-        self.pipeline: Any = None
-        """The processes that torch's stages know; None: all there are."""
+        self.alone: Any = distributed.new_group([rank], use_local_synchronization=True)
+        """This process: torch's stages want a group no larger than the pipeline, and send nothing through it."""
         self.stages: list[Any] = [None] * layout.num_stages
         """Per stage the processes that hold what this one holds of it, one per replica, if there are several."""
         self.teams: list[Any] = [None] * layout.num_stages
         """Per stage the processes that run its actions together with this one, if there are several."""
-        if is_routed:  # torch's stages want a group no larger than the pipeline, and send nothing through it
-            self.pipeline = distributed.new_group([rank], use_local_synchronization=True)
-        elif isinstance(layout, Pipelines) and layout.num_replicas > 1:
-            for circle in map(layout.pipeline, range(layout.num_replicas)):
-                group = distributed.new_group(list(circle))
-                if rank in circle:
-                    self.pipeline = group
         teams = dict[tuple[int, ...], Any]()
         for number in range(layout.num_stages):
             for ranks in layout.alike(number):

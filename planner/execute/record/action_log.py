@@ -2,9 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, SupportsIndex
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -203,28 +203,3 @@ class ActionLog:
     def taken_up(self) -> list[int]:
         """When each action since the last `end_iteration` was taken up: from then until its start it waited."""
         return [self.clock.resolve(mark) for mark in self._taken_up]
-
-
-class WatchedRow(list[Any]):
-    """The cells of this process; notes each as torch's loop takes it up."""
-
-    def __init__(self, cells: Sequence[Any], log: ActionLog) -> None:
-        super().__init__(cells)
-        self._log = log
-        self.is_armed = False
-        """The next iteration over the row is the loop itself; any other is only torch printing the table."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._noting() if self.is_armed else super().__iter__()
-
-    def _noting(self) -> Iterator[Any]:
-        self.is_armed = False
-        for cell in super().__iter__():
-            self._log.note(str(cell))
-            yield cell
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        return list(super().__iter__())
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return list, (list(super().__iter__()),)

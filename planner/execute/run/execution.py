@@ -31,16 +31,14 @@ from planner.execute.run.nonfinite import locate_nonfinite
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.shard_check import require_sharding
 from planner.execute.run.unused_stages import forget_unused_stages
-from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
-from planner.execute.stage.forward_pass import ForwardPass, Held, evaluating
+from planner.execute.stage.forward_pass import ForwardPass, evaluating
 from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
-from planner.execute.stage.runtime import ChainStage, PlanRuntime, PlanStage, StepRuntime
 from planner.execute.stage.split_stage import SplitRuntime
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.stage.weight_stream import WeightStream
-from planner.execute.table.layout import Layout, Pipelines
+from planner.execute.table.layout import Layout
 from planner.execute.table.message_queues import make_queues
 from planner.execute.table.routes import make_inner_routes, make_routes
 from planner.execute.table.watch import describe_needs
@@ -98,7 +96,7 @@ class Execution:
         require_sharding(self.plan, self.training, device=device)
         self.log = log or make_log(device)
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
-        groups = ProcessGroups(self.layout, is_routed=preparation.rows is not None)
+        groups = ProcessGroups(self.layout)
         is_relayed = preparation.skip != "direct"
         self.cutter = BatchCutter(
             self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
@@ -167,26 +165,22 @@ class Execution:
             cast(StageModule, stage.submod).offloading = partial(found.forward, stage.stage_index)
         return found
 
-    def _make_runtime(self) -> StepRuntime | DirectRuntime:
+    def _make_runtime(self) -> RoutedRuntime | DirectRuntime:
         count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
         if self.rounds is None and is_direct(self.stages, actions=actions):
             reduction = self.model.reductions[0]
             reduction.num_carried, reduction.is_direct = count, True
             return DirectRuntime(self.stages[0], actions=actions, loss=loss, take_losses=self._carry)
-        if self.preparation.rows is not None:
-            routes = (*self.model.routes, *make_inner_routes(self.layout))
-            queues = make_queues(routes, rank=self.rank, device=self.device)
-            meet(routes, device=self.device, queues=queues)
-            held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
-            stages, row = cast(list[RoutedStage], held), self.preparation.rows[self.rank]
-            make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
-            return make_runtime(stages, row=row, num_microbatches=count, loss=loss, queues=queues)
-        assert isinstance(self.layout, Pipelines)
-        table = self.layout.table(self.layout.replica_of(self.rank))
-        return PlanRuntime(cast(list[ChainStage], self.stages), table=table, num_microbatches=count, loss=loss)
+        routes = (*self.model.routes, *make_inner_routes(self.layout))
+        queues = make_queues(routes, rank=self.rank, device=self.device)
+        meet(routes, device=self.device, queues=queues)
+        held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
+        make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
+        row = self.preparation.rows[self.rank]
+        return make_runtime(held, row=row, num_microbatches=count, loss=loss, queues=queues)
 
     @property
-    def stages(self) -> list[PlanStage]:
+    def stages(self) -> list[RoutedStage]:
         """The stages that this process runs, in their order."""
         return self.model.stages
 
@@ -290,14 +284,13 @@ class Execution:
         is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu" and self.weight_stream is None
         if is_host_alone and self.active is None and self.stashes is None:
             return self._run_directly(share, is_due=is_due)
+        self._give_out(share)
         for stage in self.stages:
             number = stage.stage_index
             stage.moment = Moment(self.training.seed, self.number, 0, self._parts[number])
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
-            if isinstance(stage, RoutedStage):
-                stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
         if share.row is not None and isinstance(self.runtime, RoutedRuntime):
             self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
             self.log.needs = share.row.needs
@@ -314,6 +307,12 @@ class Execution:
         if self.weight_stream is not None:
             self.weight_stream.settle()
         return losses
+
+    def _give_out(self, share: BatchShare) -> None:
+        """To every stage here what it takes of the batch, and the shapes of its microbatches where they differ."""
+        for stage in self.stages:
+            number = stage.stage_index
+            stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
 
     def _run_directly(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """The same of one stage on a host, with as little around its actions as that allows."""
@@ -353,11 +352,7 @@ class Execution:
         if isinstance(self.runtime, DirectRuntime):
             assert share.targets is not None
             return self.runtime.run(share.batches[0], share.targets)
-        inputs: Tensors = ()
-        if self.preparation.rows is None and (rows := share.batches.get(0)):
-            columns = zip(*rows.values(), strict=True)
-            inputs = tuple(to_device(torch.cat(tensors), device=self.device) for tensors in columns)
-        return self.runtime.run(inputs, share.targets)
+        return self.runtime.run(share.targets)
 
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""
@@ -450,23 +445,10 @@ class Execution:
         routes = make_routes(self.layout, self.preparation.edges)
         if self._forward_pass is None:
             meet(routes, device=self.device)
-        held = [
-            Held(
-                stage.stage_index,
-                cast(StageModule, stage.submod),
-                self.preparation.shapes[stage.stage_index],
-                self._inputs_of(stage.stage_index, share),
-                share.batches.get(stage.stage_index, {}),
-            )
-            for stage in self.stages
-        ]
-        self._forward_pass = ForwardPass(held, routes=routes, edges=self.preparation.edges, device=self.device)
+        self._give_out(share)
+        assignments = {number: share.layout.assignment_of(number, self.rank) for number in self._parts}
+        self._forward_pass = ForwardPass(self.stages, assignments=assignments, routes=routes)
         return self._forward_pass
-
-    def _inputs_of(self, stage: int, share: BatchShare) -> dict[int, Tensors]:
-        """Per microbatch that it takes, meta tensors of what a stage is given."""
-        planned, own = self.preparation.shape_at(stage, rank=self.rank), share.shapes.get(stage, {})
-        return {k: own.get(k, planned).inputs for k in share.layout.assignment_of(stage, self.rank)}
 
 
 @contextmanager

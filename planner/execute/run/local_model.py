@@ -20,8 +20,8 @@ from planner.execute.parallel.sharding import ShardedReduction, ShardPiece
 from planner.execute.record.action_log import ActionLog
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.width_check import GroupTrial, stand_ins
+from planner.execute.stage.plan_stage import defer_layers
 from planner.execute.stage.routed_runtime import RoutedStage
-from planner.execute.stage.runtime import ChainStage, PlanStage, defer_layers
 from planner.execute.stage.split_stage import SplitStage
 from planner.execute.stage.stage_module import StageModule, make_layer, unflatten
 from planner.execute.table.routes import make_routes
@@ -48,7 +48,7 @@ class LocalModel:
         self.preparation, self.groups, self.device, self.log = preparation, groups, device, log
         self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
         self.rank = distributed.get_rank()
-        self.routes = () if preparation.rows is None else make_routes(self.layout, preparation.edges)
+        self.routes = make_routes(self.layout, preparation.edges)
         self.parts = GroupParts()
         """What of layers that a group runs together is held here."""
         self._problems = list[str]()
@@ -121,7 +121,7 @@ class LocalModel:
                 found.append(parameter if piece is None else piece.parameter)
         return found
 
-    def _make_stage(self, number: int, cutter: BatchCutter) -> PlanStage:
+    def _make_stage(self, number: int, cutter: BatchCutter) -> RoutedStage:
         wiring, shape = self.preparation.wirings[number], self.preparation.shape_at(number, rank=self.rank)
         if self.layout.parts_of(number):
             return self._make_split_stage(number)
@@ -140,11 +140,7 @@ class LocalModel:
         options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
-        stage: PlanStage
-        if self.preparation.rows is None:
-            stage = ChainStage(module, number, **options)
-        else:
-            stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+        stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
         is_split = any(each.stage == number and each.kind in "IW" for row in self.layout.rows for each in row)
         if stage.is_deferring and is_split:
             defer_layers(module, stage.store, shape=shape)
@@ -157,7 +153,7 @@ class LocalModel:
             "num_stages": self.layout.num_stages,
             "shape": self.preparation.shape_at(number, rank=self.rank),
             "device": self.device,
-            "group": self.groups.pipeline,
+            "group": self.groups.alone,
             "log": self.log,
             "is_deferring": self.preparation.split == "deferred",
         }
@@ -243,7 +239,7 @@ class LocalModel:
         if found := [text for told in gather(self._problems) for text in told]:
             raise ExecutionError(found[0])
 
-    def _make_reduction(self, stage: PlanStage, *, bucket_bytes: int) -> StageReduction:
+    def _make_reduction(self, stage: RoutedStage, *, bucket_bytes: int) -> StageReduction:
         number, layers = stage.stage_index, self.plan.stages[stage.stage_index].layers
         parameters = list({id(each): each for name in layers for _, each in self.held(name)}.values())
         parts = [part for name in layers for part in self.parts.of_layer.get(name, {}).values()]

@@ -18,12 +18,10 @@ from planner.execute.run.full_shard_check import find_fully_sharded
 from planner.execute.run.width_check import require_widths
 from planner.execute.stage.sample_parts import mark_whole
 from planner.execute.stage.stage_module import StageShape, StageTracer, fingerprint
-from planner.execute.table.layout import Layout, Pipelines, make_layout
+from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.route_check import check_routed_rows
 from planner.execute.table.routes import Cell, lower
-from planner.execute.table.table_check import check_compute_table, check_replicas
-from planner.execute.table.wiring import StageEdge, StageWiring, find_edges, is_chain, make_wirings
-from planner.execute.torch_versions.supported import sends_itself
+from planner.execute.table.wiring import StageEdge, StageWiring, find_edges, make_wirings
 from planner.execute.training import Batch, Microbatches, Tensors, Training, as_tuple
 from planner.plan import Plan
 
@@ -32,9 +30,6 @@ Split = Literal["deferred", "native"]
 
 Skip = Literal["direct", "relay"]
 """How a tensor gets over stages that do not use it: straight to those that do, or handed on by those between."""
-
-Messages = Literal["auto", "own"]
-"""Who sends: `auto` leaves it to torch where stages form chains; `own` never does, and needs fewer receive buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +46,8 @@ class Preparation:
     """Per stage, of its first replica."""
     split: Split
     skip: Skip
-    rows: tuple[tuple[Cell, ...], ...] | None
-    """Per rank what it does, messages included; None where torch finds that out by itself: pipelines of chains."""
+    rows: tuple[tuple[Cell, ...], ...]
+    """Per rank what it does, messages included."""
     synchronised: frozenset[int] = frozenset()
     """Stages whose replicas take the statistics of batch norms together."""
     fully_sharded: frozenset[int] = frozenset()
@@ -92,7 +87,6 @@ def prepare(
     *,
     split: Split = "deferred",
     skip: Skip = "direct",
-    messages: Messages = "auto",
     fully_shard: bool = False,
 ) -> Preparation:
     """Check that plan and training fit together, without weights and without other processes.
@@ -106,10 +100,7 @@ def prepare(
         layout = rebalance(layout)
     example = _find_example(batch, plan=plan, training=training, layout=layout)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
-    wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=False)
-    is_plain = example is None and messages == "auto" and _is_plain(layout, wirings, skip=skip)
-    if is_plain or skip == "relay":
-        wirings = make_wirings(stages, layers, inputs=training.inputs)
+    wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=skip == "relay")
     require_widths(training, stages, widths=layout.widths, split=split)
     tracer = StageTracer(training, wirings)
     traced = _trace(tracer, layout=layout, batch=batch, example=example)
@@ -127,8 +118,6 @@ def prepare(
     _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
     _require_no_gradient_hooks(layout, tracer.layers, split=split, fully=fully)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
-    if is_plain:
-        _require_chains(layout)
     return Preparation(
         plan=plan,
         training=training,
@@ -138,18 +127,13 @@ def prepare(
         shapes=shapes,
         split=split,
         skip=skip,
-        rows=None if is_plain else _lower(layout, edges, joint=synchronised, alike=fully),
+        rows=_lower(layout, edges, joint=synchronised, alike=fully),
         synchronised=synchronised,
         fully_sharded=fully,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
         example=example,
         tracer=None if example is None else tracer,
     )
-
-
-def _is_plain(layout: Layout, wirings: Sequence[StageWiring], *, skip: Skip) -> bool:
-    """Whether torch can send all messages by itself."""
-    return sends_itself() and _has_like_replicas(layout) and (skip == "relay" or is_chain(wirings))
 
 
 def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training, layout: Layout) -> Tensors | None:
@@ -306,46 +290,6 @@ def _find_circle(
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _has_like_replicas(layout: Layout) -> bool:
-    """Whether pipelines run side by side and reduce their stages in one order: torch does so as each stage ends."""
-    if not isinstance(layout, Pipelines):
-        return False
-    tables = [
-        _with_reductions(layout.table(replica), layout.num_microbatches) for replica in range(layout.num_replicas)
-    ]
-    return not check_replicas(tables)
-
-
-def _with_reductions(table: list[list[str]], num_microbatches: int) -> list[list[str]]:
-    """Each row with a reduction after the last W or B of a stage, as torch puts them."""
-    rows = []
-    for row in table:
-        count: dict[str, int] = {}
-        cells: list[str] = []
-        for cell in row:
-            cells.append(cell)
-            stage, kind = cell.rstrip("0123456789")[:-1], cell.rstrip("0123456789")[-1]
-            if kind in "WB":
-                count[stage] = count.get(stage, 0) + 1
-                if count[stage] == num_microbatches:
-                    cells.append(f"{stage}REDUCE_GRAD")
-        rows.append(cells)
-    return rows
-
-
-def _require_chains(layout: Layout) -> None:
-    assert isinstance(layout, Pipelines)
-    faults = [
-        fault
-        for replica in range(layout.num_replicas)
-        for fault in check_compute_table(
-            layout.table(replica), num_stages=layout.num_stages, num_microbatches=layout.num_microbatches
-        )
-    ]
-    if faults:
-        raise ValueError(f"the plan's schedule cannot run on a chain of stages: {'; '.join(faults[:3])}; plan again")
 
 
 def _lower(

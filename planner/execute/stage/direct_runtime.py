@@ -1,4 +1,4 @@
-"""Runs a stage that is the whole model: no messages, so none of what torch's schedule runtime does around an action."""
+"""Runs a stage that is the whole model: no messages, and nothing of torch's stages around an action."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -8,7 +8,7 @@ import torch
 from planner.actions import Action
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.runtime import PlanStage
+from planner.execute.stage.plan_stage import PlanStage
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.training import Tensors
 
@@ -57,7 +57,7 @@ class DirectRuntime:
         log.end(start)
         if is_reduced:
             log.note(self._reduce)
-            stage.perform_reduce_grad(1)
+            stage.start_reduction()
         return losses if len(losses) == 1 else dict(sorted(losses.items()))
 
     def _find_root(self, loss: torch.Tensor) -> torch.Tensor:

@@ -2,30 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import torch
 from torch import distributed, nn
 
-from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.sample_parts import join_shares, share_of
-from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
+from planner.execute.stage.routed_runtime import Mail, RoutedStage
+from planner.execute.stage.stage_module import StageModule
 from planner.execute.table.routes import SampleExchange
-from planner.execute.table.wiring import BATCH, StageEdge
-from planner.execute.training import Tensors
-
-
-class Held(NamedTuple):
-    """A stage of this process, as a pass needs it."""
-
-    number: int
-    module: StageModule
-    shape: StageShape
-    """Of a microbatch; where they differ, of the first."""
-    inputs: Mapping[int, Tensors]
-    """Per microbatch that it takes, meta tensors of what it is given."""
-    batch: Mapping[int, Tensors]
-    """Per microbatch its share of the batch, if it takes it."""
+from planner.execute.training import Tensors, as_tuple
 
 
 class ForwardPass:
@@ -33,85 +18,48 @@ class ForwardPass:
 
     def __init__(
         self,
-        stages: Sequence[Held],
+        stages: Sequence[RoutedStage],
         *,
+        assignments: Mapping[int, Sequence[int]],
         routes: Sequence[SampleExchange],
-        edges: Sequence[StageEdge],
-        device: torch.device,
     ) -> None:
-        """`routes`: of all stages; every pair of ranks must have met."""
-        self.stages, self.device, self.rank = {stage.number: stage for stage in stages}, device, distributed.get_rank()
+        """`assignments`: the microbatches of each stage; `routes`: of all stages, and every pair of ranks has met."""
+        self.stages, self.assignments = {stage.stage_index: stage for stage in stages}, assignments
         ahead = [route for route in routes if "F" in route.letters]
         self.routes = sorted(ahead, key=lambda route: (route.producer, route.consumer, route.source, route.target))
-        self.edges = {(edge.producer, edge.consumer): edge for edge in edges}
 
     @torch.no_grad()
     def run(self, microbatch: int, visit: Callable[[int, Tensors], None]) -> None:
         """`visit` is told the number and the outputs of every stage here that takes the microbatch."""
-        mail, works = self._post(microbatch), list[Any]()
-        for number, stage in sorted(self.stages.items()):
-            if microbatch not in stage.inputs:
-                continue
-            outputs = self._run_stage(stage, mail, microbatch=microbatch)
+        here = {number: stage for number, stage in self.stages.items() if microbatch in self.assignments[number]}
+        self._post(here, microbatch)
+        works = list[Any]()
+        for number, stage in sorted(here.items()):
+            stage.wait("F", microbatch)
+            inputs = [tensor.detach() for tensor in stage.gather_inputs(microbatch)]
+            outputs = as_tuple(cast(StageModule, stage.submod)(*inputs))
             visit(number, outputs)
+            stage.send_out(outputs, "F", microbatch=microbatch)
             for route in self.routes:
-                if (route.producer, route.source) == (number, self.rank):
-                    works += self._pass_on(route, stage, outputs=outputs, mail=mail)
+                if route in stage.leaving["F"]:
+                    works += self._pass_on(route, stage.outbox.pop((route, "F", microbatch)), microbatch=microbatch)
         for work in works:
             work.wait()
 
-    def _post(self, microbatch: int) -> dict[SampleExchange, tuple[list[torch.Tensor], list[Any]]]:
+    def _post(self, here: Mapping[int, RoutedStage], microbatch: int) -> None:
         """All receives, in the order in which every rank sends."""
-        mail = {}
         for route in self.routes:
-            if route.target == self.rank and route.source != self.rank:
-                stage = self.stages[route.consumer]
-                given = stage.inputs.get(microbatch)
-                if given is None:
-                    continue
-                whole = stage.shape.whole_inputs
-                likes = [share_of(given[k], route.used, is_whole=k in whole) for k in self._taken(route)]
-                buffers = [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
-                mail[route] = buffers, [distributed.irecv(buffer, src=route.source) for buffer in buffers]
-        return mail
+            stage = here.get(route.consumer)
+            if stage is not None and route in stage.arriving["F"] and route.source != route.target:
+                buffers = stage.make_buffers(route, "F", microbatch=microbatch)
+                works = [distributed.irecv(buffer, src=route.source) for buffer in buffers]
+                stage.inbox[route, "F", microbatch] = Mail(buffers, works)
 
-    def _taken(self, route: SampleExchange) -> list[int]:
-        stage = self.stages[route.consumer]
-        places = _places(stage)
-        return [k for name in self.edges[route.producer, route.consumer].values for k in places[name]]
-
-    def _run_stage(self, stage: Held, mail: Any, *, microbatch: int) -> Tensors:
-        found: dict[int, list[torch.Tensor]] = {}
-        if stage.batch:
-            places = _places(stage)
-            samples = (to_device(tensor, device=self.device) for tensor in stage.batch[microbatch])
-            found = {k: [tensor] for k, tensor in zip(places[BATCH], samples, strict=True)}
-        incoming = [r for r in self.routes if (r.consumer, r.target) == (stage.number, self.rank)]
-        for route in sorted(incoming, key=lambda route: route.used):
-            tensors, works = mail.pop(route)
-            for work in works:
-                work.wait()
-            for k, tensor in zip(self._taken(route), tensors, strict=True):
-                found.setdefault(k, []).append(tensor)
-        arguments = [join_shares(found[k], is_whole=k in stage.shape.whole_inputs) for k in sorted(found)]
-        outputs = stage.module(*arguments)
-        return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
-
-    def _pass_on(self, route: SampleExchange, stage: Held, *, outputs: Tensors, mail: Any) -> list[Any]:
-        places = unflatten(range(len(outputs)), stage.module.leaving_counts)
-        names = self.edges[route.producer, route.consumer].values
-        leaving, whole = [k for name in names for k in places[name]], stage.shape.whole_outputs
-        parts = [share_of(outputs[k], route.made, is_whole=k in whole).contiguous() for k in leaving]
-        if route.target == self.rank:
-            mail[route] = parts, []
+    def _pass_on(self, route: SampleExchange, tensors: list[torch.Tensor], *, microbatch: int) -> list[Any]:
+        if route.source == route.target:
+            self.stages[route.consumer].inbox[route, "F", microbatch] = Mail(tensors, [])
             return []
-        return [distributed.isend(part, dst=route.target) for part in parts]
-
-
-def _places(stage: Held) -> dict[str, tuple[int, ...]]:
-    """By what arrives, the places of its tensors among the inputs."""
-    counts = stage.module.counts
-    return unflatten(range(sum(counts.values())), counts)
+        return [distributed.isend(tensor, dst=route.target) for tensor in tensors]
 
 
 @contextmanager

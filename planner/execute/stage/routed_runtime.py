@@ -1,8 +1,8 @@
-"""Torch's schedule runtime between any two stages and any two of their replicas; pinned to torch 2.13.
+"""Rows of a plan between any two stages and any two of their replicas: a loop over cells, and messages of our own.
 
-Torch's own stages talk to the next one only, and each to a single rank. Here the loop, W and the reduction remain
-torch's; F, I and B fetch what they need from an inbox, and messages are cells of our own. Nothing of torch's receive
-infrastructure is used: a buffer lives from its receive to the action that takes it.
+Torch's own stages talk to the next one only, and each to a single rank. Here F, I and B fetch what they need from an
+inbox, and losses are filed under their microbatch. Nothing of torch's receive infrastructure is used: a buffer lives
+from its receive to the action that takes it.
 """
 
 import functools
@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
-from torch.distributed.pipelining.schedules import _Action, _ComputationType
+from torch.profiler import record_function
 
+from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.runtime import PlanStage, StepRuntime
+from planner.execute.stage.plan_stage import PlanStage
 from planner.execute.stage.sample_parts import join_shares, share_of
+from planner.execute.stage.sending import Sending
 from planner.execute.stage.stage_module import StageShape, unflatten
 from planner.execute.table.message_queues import Queues, find_directions
 from planner.execute.table.routes import Cell, SampleExchange
@@ -66,7 +68,9 @@ class RoutedStage(PlanStage):
         self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
 
     def prepare(self, num_microbatches: int) -> None:
-        """What torch's own preparation does, but for its buffers."""
+        """What torch's own schedules do before an iteration, but for their buffers."""
+        self.has_backward = True
+        self.clear_runtime_states()
         settle_metadata(self, num_microbatches)
 
     def shape_of(self, microbatch: int) -> StageShape:
@@ -163,20 +167,11 @@ def _present(tensor: torch.Tensor | None, *, like: torch.Tensor, device: torch.d
     return torch.zeros_like(like, device=device, requires_grad=False) if tensor is None else tensor.detach()
 
 
-class _MessageAction(_Action):
-    """One end of a message, as torch's loop wants it: with a stage, a kind and a microbatch."""
+class RoutedRuntime:
+    """Runs one row of cells, one iteration after the other, with a loss for every microbatch."""
 
-    cell: Cell
-
-    def __repr__(self) -> str:
-        return str(self.cell)
-
-    def __str__(self) -> str:
-        return str(self.cell)
-
-
-class RoutedRuntime(StepRuntime):
-    """Runs one row of cells."""
+    targets: Mapping[int, torch.Tensor] | None = None
+    """By microbatch; None where the last stage is elsewhere."""
 
     def __init__(
         self,
@@ -187,8 +182,12 @@ class RoutedRuntime(StepRuntime):
         loss: Any,
         queues: Queues,
     ) -> None:
-        super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
-        self.queues = queues
+        self.loss, self.loss_factor = loss, 1.0
+        """What the loss is multiplied by for the backward."""
+        self._pending: dict[int, torch.Tensor] = {}
+        self._losses: dict[int, torch.Tensor] = {}
+        self.rank, self.log = distributed.get_rank(), stages[0].log
+        self.sending, self.queues = Sending(is_host=stages[0].device.type == "cpu"), queues
         self.by_number: Mapping[int, RoutedStage] = {stage.stage_index: stage for stage in stages}
         self.routes = {
             (route.producer, route.consumer, route.source, route.target, letter): route
@@ -196,45 +195,77 @@ class RoutedRuntime(StepRuntime):
             for route in (*stage.incoming, *stage.outgoing)
             for letter in route.letters
         }
-        self.pipeline_order_with_comms = {}
-        self.watch([_make_action(cell) for cell in row], stages[0].log)
-        types = _ComputationType
-        self._comp_type_to_function_map = {
-            types.FORWARD: self._forward,
-            types.FULL_BACKWARD: self._backward,
-            types.BACKWARD_INPUT: self._backward,
-            types.SEND_F: self._send,
-            types.RECV_F: self._receive,
-        }
+        self.take_row(row, num_microbatches=num_microbatches)
 
     def take_row(self, row: Sequence[Cell], *, num_microbatches: int) -> None:
         """Run these cells from the next iteration on."""
-        self._n_microbatches = num_microbatches
-        self.watch([_make_action(cell) for cell in row], self._here[0].log)
-
-    def _initialize_stages(self, *arguments: Any, **more: Any) -> None:  # noqa: ARG002
+        self.row, self.num_microbatches = row, num_microbatches
         for stage in self.by_number.values():
-            stage.prepare(self._n_microbatches)
+            stage.split = frozenset(
+                cell.microbatch for cell in row if cell.stage == stage.stage_index and cell.kind == "I"
+            )
 
-    def _forward(self, action: _Action, context: Any) -> None:
-        stage, microbatch = self._stage(action), _microbatch(action)
+    def run(self, targets: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
+        """One iteration; returns the loss of every microbatch (empty unless the last stage is here)."""
+        self._losses.clear()
+        self._pending.clear()
+        self.targets = targets
+        for stage in self.by_number.values():
+            stage.prepare(self.num_microbatches)
+        for cell in self.row:
+            name = str(cell)
+            self.log.note(name)
+            with record_function(f"PP:{name}"):
+                self._perform(cell)
+        self.sending.finish()
+        return dict(sorted(self._losses.items()))
+
+    def _perform(self, cell: Cell) -> None:
+        stage = self.by_number[cell.stage]
+        if cell.kind == "F":
+            self._forward(stage, cell.microbatch)
+        elif cell.kind in ("I", "B"):
+            self._backward(stage, cell.microbatch, is_whole=cell.kind == "B")
+        elif cell.kind == "W":
+            self._weight(stage, cell.microbatch)
+        elif cell.kind == "REDUCE_GRAD":
+            stage.start_reduction()
+        elif cell.kind.startswith("SEND"):
+            self._send(stage, cell)
+        else:
+            self._receive(stage, cell)
+
+    def _take_loss(self, stage: RoutedStage, output: torch.Tensor, *, microbatch: int) -> None:
+        if stage.is_last:
+            assert self.targets is not None
+            with calling("the loss"):
+                loss = self.loss(output, self.targets[microbatch])
+            self._pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
+            self._losses[microbatch] = loss.detach()
+            stage.log.prolong()  # the last layer carries the loss
+
+    def _pending_loss(self, stage: RoutedStage, microbatch: int) -> torch.Tensor | None:
+        return self._pending.pop(microbatch) if stage.is_last else None
+
+    def _forward(self, stage: RoutedStage, microbatch: int) -> None:
         stage.wait("F", microbatch)
         arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
         output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
-        self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
+        self._take_loss(stage, output, microbatch=microbatch)
         stage.send_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
         stage.release_outputs(microbatch)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
-    def _backward(self, action: _Action, context: Any) -> None:  # noqa: ARG002
-        stage, microbatch = self._stage(action), _microbatch(action)
+    def _backward(self, stage: RoutedStage, microbatch: int, *, is_whole: bool) -> None:
         stage.wait("B", microbatch)
-        is_whole = action.computation_type == _ComputationType.FULL_BACKWARD
-        loss = self._maybe_get_loss(stage, microbatch)
+        loss = self._pending_loss(stage, microbatch)
         stage.backward_one_chunk(microbatch, loss=loss, full_backward=is_whole, last_backward=False)
         grads = stage.bwd_cache.pop(microbatch)
         stage.send_out(grads, "B", microbatch=microbatch)
         self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
+
+    def _weight(self, stage: RoutedStage, microbatch: int) -> None:
+        stage.backward_weight_one_chunk(microbatch)
 
     def _deliver(self, routes: Sequence[SampleExchange], letter: str, *, microbatch: int) -> None:
         """What stays on this rank needs no message."""
@@ -244,37 +275,31 @@ class RoutedRuntime(StepRuntime):
                 tensors = self.by_number[sender].outbox.pop((route, letter, microbatch))
                 self.by_number[receiver].inbox[route, letter, microbatch] = Mail(tensors, [])
 
-    def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
-        cell, route, letter = self._message(action)
-        tensors = self.by_number[cell.stage].outbox.pop((route, letter, cell.microbatch))
-        self.send_to(cell.rank, tensors)
+    def _send(self, stage: RoutedStage, cell: Cell) -> None:
+        route, letter = self._message(cell)
+        self.send_to(cell.rank, stage.outbox.pop((route, letter, cell.microbatch)))
 
-    def _receive(self, action: _Action, context: Any) -> None:  # noqa: ARG002
-        cell, route, letter = self._message(action)
-        stage = self.by_number[cell.stage]
+    def _receive(self, stage: RoutedStage, cell: Cell) -> None:
+        route, letter = self._message(cell)
         buffers = stage.make_buffers(route, letter, microbatch=cell.microbatch)
         stage.inbox[route, letter, cell.microbatch] = self.receive_from(cell.rank, buffers)
 
     def send_to(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:
         """Begin to send dense tensors."""
-        queue = self.queues.get((distributed.get_rank(), rank))
+        queue = self.queues.get((self.rank, rank))
         works = [distributed.isend(tensor, dst=rank, group=queue) for tensor in tensors]
         self.sending.add(works, num_bytes=sum(tensor.nbytes for tensor in tensors))
 
     def receive_from(self, rank: int, buffers: list[torch.Tensor]) -> Mail:
         """Begin to receive into them."""
-        queue = self.queues.get((rank, distributed.get_rank()))
+        queue = self.queues.get((rank, self.rank))
         return Mail(buffers, [distributed.irecv(buffer, src=rank, group=queue) for buffer in buffers])
 
-    def _message(self, action: Any) -> tuple[Cell, SampleExchange, str]:
-        cell: Cell = action.cell
-        mine, other = (cell.stage, distributed.get_rank()), (cell.peer, cell.rank)
-        (producer, source), (consumer, target) = sorted([mine, other])
+    def _message(self, cell: Cell) -> tuple[SampleExchange, str]:
+        """The route of a message, and what travels."""
+        (producer, source), (consumer, target) = sorted([(cell.stage, self.rank), (cell.peer, cell.rank)])
         letter = cell.kind[-1]
-        return cell, self.routes[producer, consumer, source, target, letter], letter
-
-    def _stage(self, action: _Action) -> RoutedStage:
-        return self.by_number[action.stage_index]
+        return self.routes[producer, consumer, source, target, letter], letter
 
 
 def meet(routes: Sequence[SampleExchange], *, device: torch.device, queues: Queues = MappingProxyType({})) -> None:
@@ -289,18 +314,3 @@ def meet(routes: Sequence[SampleExchange], *, device: torch.device, queues: Queu
             distributed.send(token, receiver, group=queue)
         elif rank == receiver:
             distributed.recv(token, sender, group=queue)
-
-
-def _microbatch(action: _Action) -> int:
-    assert action.microbatch_index is not None
-    return action.microbatch_index
-
-
-def _make_action(cell: Cell) -> _Action:
-    if cell.peer < 0:
-        kind = _ComputationType.from_str(cell.kind)
-        return _Action(cell.stage, kind, None if cell.microbatch < 0 else cell.microbatch)
-    kind = _ComputationType.SEND_F if cell.kind.startswith("SEND") else _ComputationType.RECV_F  # what it is: the cell
-    action = _MessageAction(cell.stage, kind, cell.microbatch)
-    action.cell = cell
-    return action

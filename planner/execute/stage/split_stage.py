@@ -8,8 +8,8 @@ from torch import distributed
 
 from planner.execute.model.deferred import add_grad
 from planner.execute.model.saved_tensors import SavedTensors
+from planner.execute.stage.plan_stage import defer_layers
 from planner.execute.stage.routed_runtime import Mail, RoutedRuntime, RoutedStage
-from planner.execute.stage.runtime import defer_layers
 from planner.execute.stage.split_backward import ShareOfBackward, SplitBackward
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.table.layout import StagePart
@@ -199,68 +199,53 @@ def _share_parameters(module: StageModule, copy: StageModule) -> None:
 class SplitRuntime(RoutedRuntime):
     """Runs rows in which some stages are split."""
 
-    def __init__(self, stages: Sequence[RoutedStage], **more: Any) -> None:
-        super().__init__(stages, **more)
-        from torch.distributed.pipelining.schedules import _ComputationType
-
-        self._comp_type_to_function_map[_ComputationType.BACKWARD_WEIGHT] = self._weight
-
-    def run(
-        self, inputs: Sequence[torch.Tensor], targets: Mapping[int, torch.Tensor] | None
-    ) -> dict[int, torch.Tensor]:
+    def run(self, targets: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
         """As others do; afterwards the owners have all gradients."""
-        losses = super().run(inputs, targets)
+        losses = super().run(targets)
         for stage in self.by_number.values():
             if isinstance(stage, SplitStage):
                 stage.settle()
         return losses
 
-    def _forward(self, action: Any, context: Any) -> None:
-        stage, microbatch = self._stage(action), action.microbatch_index
+    def _forward(self, stage: RoutedStage, microbatch: int) -> None:
         if not isinstance(stage, SplitStage):
-            super()._forward(action, context)
+            super()._forward(stage, microbatch)
             return
 
         def take_loss(output: torch.Tensor) -> torch.Tensor | None:
-            self._maybe_compute_loss(stage, output, context.target_mbs, microbatch)
-            return self._maybe_get_loss(stage, microbatch)
+            self._take_loss(stage, output, microbatch=microbatch)
+            return self._pending_loss(stage, microbatch)
 
         stage.wait("F", microbatch)
         stage.run_forward(microbatch, take_loss)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
-    def _backward(self, action: Any, context: Any) -> None:
-        stage, microbatch = self._stage(action), action.microbatch_index
+    def _backward(self, stage: RoutedStage, microbatch: int, *, is_whole: bool) -> None:
         if not isinstance(stage, SplitStage):
-            super()._backward(action, context)
+            super()._backward(stage, microbatch, is_whole=is_whole)
             return
         stage.wait("B", microbatch)
         stage.run_input_grad(microbatch)
         self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
 
-    def _weight(self, action: Any, context: Any) -> None:  # noqa: ARG002
-        stage = self._stage(action)
+    def _weight(self, stage: RoutedStage, microbatch: int) -> None:
         if isinstance(stage, SplitStage):
-            stage.run_weight_grad(action.microbatch_index)
+            stage.run_weight_grad(microbatch)
         else:
-            stage.backward_weight_one_chunk(action.microbatch_index)
+            super()._weight(stage, microbatch)
 
-    def _send(self, action: Any, context: Any) -> None:
-        cell: Cell = action.cell
-        stage = self.by_number[cell.stage]
+    def _send(self, stage: RoutedStage, cell: Cell) -> None:
         if isinstance(stage, SplitStage) and cell.peer == cell.stage:
             self.send_to(cell.rank, stage.leaving_inner(_inner(cell)))
         else:
-            super()._send(action, context)
+            super()._send(stage, cell)
 
-    def _receive(self, action: Any, context: Any) -> None:
-        cell: Cell = action.cell
-        stage = self.by_number[cell.stage]
+    def _receive(self, stage: RoutedStage, cell: Cell) -> None:
         if isinstance(stage, SplitStage) and cell.peer == cell.stage:
             key = _inner(cell)
             stage.mail[key] = self.receive_from(cell.rank, stage.make_inner_buffers(key))
         else:
-            super()._receive(action, context)
+            super()._receive(stage, cell)
 
 
 def _inner(cell: Cell) -> _Inner:

@@ -132,35 +132,6 @@ class Layout:
         return tuple(number for number, ranks in enumerate(self.owners) if rank in ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipelines(Layout):
-    """All stages have as many replicas, and rank r of every pipeline holds the same stages."""
-
-    num_replicas: int
-    """How many pipelines run side by side, each on its share of every microbatch."""
-
-    @property
-    def pipeline_size(self) -> int:
-        """How many processes one pipeline has."""
-        return len(self.devices) // self.num_replicas
-
-    def replica_of(self, rank: int) -> int:
-        """Index of the rank's pipeline, which is its replica's."""
-        return rank // self.pipeline_size
-
-    def pipeline(self, replica: int) -> range:
-        """The ranks of one pipeline."""
-        return range(replica * self.pipeline_size, (replica + 1) * self.pipeline_size)
-
-    def owner(self, stage: int, *, replica: int) -> int:
-        """The rank that holds a stage of one pipeline."""
-        return self.owners[stage][replica]
-
-    def table(self, replica: int) -> list[list[str]]:
-        """The actions of every rank of one pipeline as text."""
-        return [[str(action) for action in self.rows[rank]] for rank in self.pipeline(replica)]
-
-
 def make_layout(plan: Plan) -> Layout:
     """Give every device its rank; raises ValueError for a plan that this executor cannot run as written."""
     _require_own_devices(plan)
@@ -176,7 +147,7 @@ def make_layout(plan: Plan) -> Layout:
     ):
         raise ValueError(f"device {unknown[0]!r} has actions but no stage; plan again")
     whole = _stages_without_weight_grad(plan)
-    layout = Layout(
+    return Layout(
         devices=devices,
         owners=tuple(
             tuple(member for group in stage.replicas for member in sorted(rank[name] for name in group))
@@ -195,7 +166,6 @@ def make_layout(plan: Plan) -> Layout:
         samples=tuple(stage.samples for stage in plan.stages) if _has_unequal_shares(plan) else (),
         dealing=plan.dealing,
     )
-    return _side_by_side(layout, num_replicas=len(pipelines)) if pipelines else layout
 
 
 def _parts_of(plan: Plan, rank: Mapping[str, int]) -> tuple[tuple[StagePart, ...], ...]:
@@ -226,17 +196,6 @@ def _require_full_recomputation(plan: Plan) -> None:
                     f"stage {number} recomputes layer {name!r} by {kind!r}, but the executor recomputes whole layers "
                     "only; plan without recompute_kinds in the profile"
                 )
-
-
-def _side_by_side(layout: Layout, *, num_replicas: int) -> Pipelines:
-    return Pipelines(
-        devices=layout.devices,
-        owners=layout.owners,
-        rows=layout.rows,
-        num_microbatches=layout.num_microbatches,
-        dealing=layout.dealing,
-        num_replicas=num_replicas,
-    )
 
 
 def _stages_without_weight_grad(plan: Plan) -> set[int]:

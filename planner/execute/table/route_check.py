@@ -11,7 +11,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from planner.execute.table.routes import Cell
-from planner.execute.table.table_check import MAX_FAULTS
+
+MAX_FAULTS = 20
+"""No more than this many are listed."""
 
 _Owners = Sequence[Sequence[int]]
 """Per stage the ranks that hold it, replica after replica."""
@@ -74,8 +76,8 @@ def check_routed_rows(
     `edges`: producer and consumer of everything that crosses stages; `microbatches`: how many there are, of which every
     replica has its share, or those that each replica takes whole; `widths`: per stage the ranks of each replica,
     empty: one; `parts`: per stage rank, kinds and share of I of all that work for it, if I or W is elsewhere, its owner
-    first; `samples`: per stage how many each replica takes, nothing where equally many. As in `table_check`, each rank
-    pair is one first-in-first-out channel for both directions.
+    first; `samples`: per stage how many each replica takes, nothing where equally many. Each rank pair is
+    one first-in-first-out channel for both directions.
     """
     checker = _RouteChecker(
         rows,

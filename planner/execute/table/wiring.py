@@ -1,7 +1,6 @@
 """Which tensors enter and leave every stage, and which stages therefore talk to each other.
 
-A tensor that skips stages goes straight to those that take it, or is handed on by the stages between: torch's own
-stages talk to the next one only.
+A tensor that skips stages goes straight to those that take it, or is handed on by the stages between.
 """
 
 import itertools
@@ -111,13 +110,6 @@ def find_edges(wirings: Sequence[StageWiring]) -> tuple[StageEdge, ...]:
         StageEdge(producer=producer, consumer=consumer, values=tuple(names))
         for (producer, consumer), names in sorted(values.items())
     )
-
-
-def is_chain(wirings: Sequence[StageWiring]) -> bool:
-    """Whether every stage talks to the next one only, and the first alone takes the batch."""
-    neighbours = [(number, number + 1) for number in range(len(wirings) - 1)]
-    has_own_batch = any(BATCH in wiring.arrives for wiring in wirings[1:])
-    return not has_own_batch and [(edge.producer, edge.consumer) for edge in find_edges(wirings)] == neighbours
 
 
 def _takes(layers: Sequence[str], inputs: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

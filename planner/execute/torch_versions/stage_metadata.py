@@ -1,9 +1,6 @@
 """What torch's stages want to know about the tensors between them: nothing but ours since 2.12, buffers in 2.11."""
 
-import importlib
 from typing import Any
-
-import torch
 
 
 def settle_metadata(stage: Any, num_microbatches: int) -> None:
@@ -17,11 +14,3 @@ def settle_metadata(stage: Any, num_microbatches: int) -> None:
 
 def _look_away(*_: Any) -> None:
     """Torch 2.11 looks into its receive buffers, of which there are none; the shapes are checked in F by ourselves."""
-
-
-def make_tensor_from_meta(meta: Any, device: torch.device) -> torch.Tensor:
-    """Torch's own function of that name, which is not in 2.11's place of it."""
-    made: torch.Tensor = importlib.import_module("torch.distributed.pipelining._utils")._make_tensor_from_meta(
-        meta, device
-    )
-    return made

@@ -1,4 +1,4 @@
-"""Which versions of torch the executor runs on; their pipelining runtime is private, and others may differ anywhere."""
+"""Which versions of torch the executor runs on; their pipeline stages are half private, and others may differ."""
 
 import re
 
@@ -7,10 +7,8 @@ import torch
 OLDEST, NEWEST = (2, 11), (2, 15)
 """All between are tested, each in an environment of its own (`make test-torch`)."""
 
-TORCH_SENDS = ((2, 13), (2, 14))
-"""The versions whose own sends and receives are used. 2.11 makes the receive buffers of all microbatches at the start,
-without the metadata that later ones have; 2.12 refuses to send where an input got no gradient; 2.15 retires sends by
-cells of their own. There all messages are ours."""
+LOWERING = ((2, 13), (2, 14))
+"""The versions whose tables with sends and receives are exported (`planner.execute.lowered_table`)."""
 
 
 def torch_version(text: str = "") -> tuple[int, int]:
@@ -28,9 +26,9 @@ def require_supported(text: str = "") -> None:
         )
 
 
-def sends_itself(text: str = "") -> bool:
-    """Whether this torch's own sends and receives can be used between the stages of a chain."""
-    return TORCH_SENDS[0] <= torch_version(text) <= TORCH_SENDS[1]
+def lowers_tables(text: str = "") -> bool:
+    """Whether this torch reads tables with a cell for every send and receive."""
+    return LOWERING[0] <= torch_version(text) <= LOWERING[1]
 
 
 def show(version: tuple[int, int]) -> str:

@@ -4,7 +4,7 @@ The master (`solver_models.joint`) lists the partitions and mappings whose lower
 closed by its lower bound, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from
 below.
 
-What only CP-SAT or the integer programme says is kept apart: it is a solver's claim, not a search of ours.
+What only CP-SAT says is kept apart: it is a solver's claim, not a search of ours.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -31,8 +31,6 @@ from solver_models.local_search.search import LATEST, Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.result import ScheduleResult
 
-_MASTER_SHARE = 0.5
-"""Part of the time left that the integer programme over cases may take."""
 _NODES_AGAIN = (20_000, 200_000)
 """Nodes that a case gets which only CP-SAT closed, once no refutation was found, one after the other."""
 _MOST_NODES_AGAIN = 1_000_000
@@ -43,8 +41,6 @@ _FEW_NODES = 100
 """So many nodes take no time worth stopping."""
 _QUICK_BATCH = 16
 """Cases that are branched on at a time, below the same incumbent, with few nodes."""
-_EFFORTS = (0.3, 3.0, 30.0)
-"""Work that CP-SAT may spend on an order, in its deterministic seconds, one after the other."""
 _PROMISING_STEPS = 3_000
 """Plays that polish the orders of a promising case."""
 _ORDER_BATCH = 8
@@ -142,8 +138,6 @@ class ExactSearch:
         """Whether the last list of open cases was too long: then there is little hope to close them all soon."""
         self.next_nodes = params.exact.nodes[0]
         """Nodes that the next attempt to list them may look at."""
-        self.num_master_rounds = 0
-        """Times that the integer programme was asked for the next case."""
         self.settled: dict[Hashable, tuple[int, int]] = {}
         """By key, the largest bound and proved bound of a case."""
         has_all_groups = not list_groups(problem) or (
@@ -203,8 +197,6 @@ class ExactSearch:
             if self.below == LATEST or not (self.branches or self.num_orders):
                 yield from self._find(threshold, cases[: self.case_params.promising])
             yield from self._close(threshold, cases)
-        if not self.is_closed and not self._is_over():
-            yield from self._ask_master()
         if self.is_closed and self.below == LATEST and self.covers_all_plans:
             how = "" if self.is_proved else ", some orders by a solver whose word it is,"
             raise InfeasibleProblemError(
@@ -336,50 +328,6 @@ class ExactSearch:
             return call()
         return run_stoppable(call, stop=lambda: stop.fill(1), should_stop=self._is_over)
 
-    def _ask_master(self) -> Iterator[Plan | None]:
-        """Where the tree gave up: the integer programme names the next best case, hears what it takes, and continues.
-
-        It ends when it has no case below the incumbent left, or when its best one stays open.
-        """
-        # pulp takes a third of a second to import, and most problems never need it
-        from solver_models.joint.master import make_master
-
-        space = make_space(self.searcher.instance)
-        master = None if space is None else make_master(self.searcher, space)
-        end = self.seconds_left() * (1 - _MASTER_SHARE)
-        opened: list[_Case] = []
-        while master is not None and self._may_ask() and not self._is_over():
-            below, self.num_master_rounds = self.below, self.num_master_rounds + 1
-            answer = master.solve(
-                below=None if below == LATEST else below, time_limit_s=max(0.1, self.seconds_left() - end)
-            )
-            if answer is None or self.seconds_left() <= end:
-                return
-            self._rebound(below if answer.case is None else answer.bound, opened, is_ours=False)
-            if answer.case is None:
-                return
-            case = self._make_case(answer.case)
-            yield from self._settle_fully(case)
-            if case.bound >= self.below:
-                master.forbid(answer.case)
-                continue
-            if case.bound <= answer.bound:
-                return
-            master.cut(answer.case, case.bound)
-            opened.append(case)
-
-    def _may_ask(self) -> bool:
-        """Whether the integer programme may be asked once more."""
-        return self.num_master_rounds < self.exact_params.master_rounds
-
-    def _settle_fully(self, case: _Case) -> Iterator[Plan | None]:
-        """Lift the bound of one case as far as all efforts can."""
-        lower_bound = self.searcher.exact_lower_bound(case.candidate)
-        case.prove(LATEST if lower_bound is None else lower_bound)
-        for effort in _EFFORTS:
-            for open_case in () if self._is_over() else self._next_batch([case], effort=effort):
-                yield self._settle(open_case, effort, below=self.below)
-
     def _is_over(self) -> bool:
         return self.seconds_left() <= 0
 
@@ -387,16 +335,12 @@ class ExactSearch:
         candidate = self.searcher.make_candidate(case.stage_of, case.groups, modes=case.modes)
         return _Case(candidate=candidate, bound=case.lower_bound, proved=case.lower_bound)
 
-    def _rebound(self, threshold: int, cases: Sequence[_Case], *, is_ours: bool = True) -> None:
-        """What is not open takes at least the incumbent, or the threshold that the cases were listed with.
-
-        `is_ours`: whether it was we who listed them, and not a solver.
-        """
+    def _rebound(self, threshold: int, cases: Sequence[_Case]) -> None:
+        """What is not open takes at least the incumbent, or the threshold that the cases were listed with."""
         bound = min([threshold, self.below, *(case.bound for case in cases)])
         self.bound_ns = bound if self.bound_ns is None else max(bound, min(self.bound_ns, self.below))
-        if is_ours:
-            proved = min([threshold, self.below, *(case.proved for case in cases)])
-            self.proved_ns = proved if self.proved_ns is None else max(proved, min(self.proved_ns, self.below))
+        proved = min([threshold, self.below, *(case.proved for case in cases)])
+        self.proved_ns = proved if self.proved_ns is None else max(proved, min(self.proved_ns, self.below))
 
     def _find(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Good orders of the most promising cases, by list scheduling and polishing."""

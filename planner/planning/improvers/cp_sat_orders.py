@@ -85,7 +85,8 @@ class SingleOrders:
         """Have CP-SAT look for an order better than the incumbent."""
         device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        _start(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=_LIMIT_S, take=self._take)
+        most_s = min(_LIMIT_S, 0.25 * self.run.seconds_left)
+        start_orders(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=most_s, take=self._take)
 
     def _take(self, plan: Plan | None, seconds: float) -> None:
         """The search continues from what was found."""
@@ -147,7 +148,7 @@ def order_by_cp_sat(
     if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
         return False
     run.window.make_room(1)
-    _start(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work, take=take)
+    start_orders(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work, take=take)
     return True
 
 
@@ -157,7 +158,7 @@ def _is_small(run: SearchState, groups: Sequence[Sequence[object]], *, most: int
     return num_actions <= most
 
 
-def _start(
+def start_orders(
     run: SearchState,
     stages: tuple[Stage, ...],
     *,
@@ -167,13 +168,15 @@ def _start(
     most_s: float | None = None,
     take: Take | None = None,
 ) -> None:
-    """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds."""
+    """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds.
+
+    `most_s`: seconds where rounds are not counted; if not given, `work` and at most a quarter of those left.
+    """
     below = run.incumbent_ns
-    assert below is not None
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
     limit_s = run.seconds_left
     if run.limits.max_rounds is None:
-        limit_s = min(work if most_s is None else most_s, run.seconds_left / 4)
+        limit_s = min(work, 0.25 * run.seconds_left) if most_s is None else most_s
 
     def solve() -> ScheduleResult:
         # takes a second to import, and most problems never need it
@@ -186,7 +189,7 @@ def _start(
             seed=run.limits.seed,
             should_stop=run.should_stop,
         )
-        return solve_order(instance, hint=hint, upper_bound=below - 1, effort=effort)
+        return solve_order(instance, hint=hint, upper_bound=None if below is None else below - 1, effort=effort)
 
     def propose(result: ScheduleResult, seconds: float) -> None:
         run.solvers["ortools"] = result.solver

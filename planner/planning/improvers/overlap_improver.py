@@ -11,6 +11,7 @@ from planner.evidence.certificate import schedule_bound
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_plan_from_orders, make_schedule_instance
 from planner.plan import Stage
+from planner.planning.improvers.cp_sat_orders import start_orders
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
 from planner.planning.starts.overlapping_layouts import (
@@ -21,7 +22,6 @@ from planner.planning.starts.overlapping_layouts import (
 )
 from solver_models.instance import ScheduleInstance
 from solver_models.local_search.multistart import JointSearch
-from solver_models.result import ScheduleResult
 from solver_models.schedule.periodic_orders import PeriodicOrder, PeriodicSearch
 from solver_models.starts.first_candidates import make_seeds
 
@@ -190,33 +190,8 @@ class OverlapImprover:
         layout.is_given_to_solver = True
         if below is not None and schedule_bound(run.problem, layout.stages, costs=run.costs) >= below:
             return
-        limit_s = run.seconds_left
-        if run.limits.max_rounds is None:
-            limit_s = min(_SOLVER_LIMIT_S, run.seconds_left / 2)
-        hint = layout.order.device_orders
-
-        def solve() -> ScheduleResult:
-            # takes a second to import, and most problems never need it
-            from solver_models.schedule.effort import SolveEffort
-            from solver_models.schedule.solve import solve_order
-
-            effort = SolveEffort(
-                time_limit_s=max(0.1, limit_s),
-                deterministic_limit=_SOLVER_WORK,
-                seed=run.limits.seed,
-                should_stop=run.should_stop,
-            )
-            return solve_order(
-                layout.instance, hint=hint, upper_bound=None if below is None else below - 1, effort=effort
-            )
-
-        def take(result: ScheduleResult, seconds: float) -> None:
-            del seconds
-            run.solvers["ortools"] = result.solver
-            if result.device_orders is not None:
-                self._propose(layout, device_orders=result.device_orders)
-
-        run.window.start([solve], take)
+        hint, most_s = layout.order.device_orders, min(_SOLVER_LIMIT_S, 0.5 * run.seconds_left)
+        start_orders(run, layout.stages, hint=hint, source=self.name, work=_SOLVER_WORK, most_s=most_s)
 
     def _propose(self, layout: _Layout, *, device_orders: dict[int, list[tuple[int, int, int]]]) -> None:
         plan = make_plan_from_orders(self.run.problem, layout.stages, device_orders=device_orders)

@@ -1,4 +1,4 @@
-"""The compute-only table for torch as text; `tests/planner/execute/stage/test_runtime.py` runs such tables."""
+"""The compute-only table for torch as text; `tests/planner/execute/stage/test_plan_stage.py` runs such tables."""
 
 import re
 from dataclasses import replace

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.launch.strategic_merge import MERGE_KEYS, MERGED_SETS, merge
+from planner.launch.manifest_fields import MERGE_KEYS
+from planner.launch.strategic_merge import MERGED_SETS, merge
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 

@@ -23,7 +23,7 @@ def cases() -> list[PartitionInstance]:
         found.append(make_instance(4, (1, 1, 1), seed=seed))
         ticks = {"cut_ticks": with_transfers(5, seed=seed)["cut_ticks"]}
         found.append(make_instance(5, (2, 1), seed=seed, **ticks))
-        tight = {"capacity": np.array([75]), "in_flight": np.array([1, 2, 3])}
+        tight = {"capacity": np.array([55])}
         found.append(make_instance(6, (4,), seed=seed, **tight))
     return found
 

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from solver_models.instance import NO_TABLE
 from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.ilp import IntervalProgram, solve_partition
 from solver_models.partition.partition_instance import PartitionInstance
@@ -13,13 +14,13 @@ from tests.solver_models.partitions import least_largest_load, least_load, make_
 
 
 def cases() -> list[PartitionInstance]:
-    """Small instances of every kind, receive buffers and several microbatches in flight included."""
+    """Small instances of every kind, receive buffers and tight memory included."""
     found = []
     for seed in range(4):
         found.append(make_instance(5, (3,), seed=seed))
         found.append(make_instance(5, (2, 1), seed=seed, **with_transfers(5, seed=seed)))
         found.append(make_instance(4, (1, 1, 1), seed=seed))
-        tight = {"capacity": np.array([80]), "in_flight": np.array([1, 2, 3])}
+        tight = {"capacity": np.array([65])}
         found.append(make_instance(6, (4,), seed=seed, **tight, **with_transfers(6, seed=seed)))
     return found
 
@@ -62,27 +63,10 @@ def test_every_rule_binds(rule: str, monkeypatch: pytest.MonkeyPatch):
     assert solve_partition(instance).status == "unknown"
 
 
-def test_stages_left_are_counted():
-    """Tests that a stage may hold the microbatches in flight that its place from the end asks for, and no more."""
-    even = {"work": np.full((1, 3, 1, 4), 10), "state": np.zeros(4, np.int64), "workspace": np.zeros(4, np.int64)}
-    fields = even | {
-        "stash": np.ones(4, np.int64),
-        "in_flight": np.array([1, 2, 3, 4]),
-        "gradient": np.zeros(4, np.int64),
-    }
-    objectives = []
-    for capacity in (4, 3):
-        instance = make_instance(
-            4, (4,), capacity=np.array([capacity]), table_of_replicas=np.zeros(2, np.int64), **fields
-        )
-        objectives.append(solve_partition(instance).objective)
-    assert objectives == [20, 40]
-
-
 def test_allowed_replicas_are_kept():
     """Tests that only the numbers of replicas that are allowed occur."""
-    instance = make_instance(4, (4,))
-    result = solve_partition(instance, allowed=np.array([0, 0, 1, 0, 0]))
+    instance = make_instance(4, (4,), table_of_replicas=np.array([NO_TABLE, NO_TABLE, 0, NO_TABLE, NO_TABLE]))
+    result = solve_partition(instance)
     assert result.stages is not None
     assert {replicas for *_, replicas in result.stages} == {2}
 

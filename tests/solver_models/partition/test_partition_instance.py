@@ -39,12 +39,11 @@ def test_load_is_that_of_the_link_if_it_is_slower():
     ("capacity", "changes"),
     [
         (9 + 8 + 7, {}),
-        (9 + 2 * 8 + 7, {"in_flight": np.array([1, 2])}),
         (9 + 4 + 7, {"replicas": 2}),
         (9 + 8 + 7 + 6, {"cut_units": np.array([[0, 6, 0, 0], [0, 0, 0, 0]])}),
         (9 + 8 + 7 + 5, {"cut_units": np.array([[0, 0, 0, 0], [0, 0, 5, 0]])}),
     ],
-    ids=["one", "two in flight", "replicas", "activations", "gradients"],
+    ids=["one", "replicas", "activations", "gradients"],
 )
 def test_memory_adds_up(capacity: int, changes: dict[str, object]):
     """Tests that state, stashes in flight, the largest workspace and receive buffers must fit, to the unit."""

@@ -65,7 +65,7 @@ TWO = {
     "planned, frozen in front": planned(cut=(3,), kinds="fnw"),
     "planned, tied": planned(cut=(4,), model="tied_gpt"),
     "two stages each": fully("0/1 0/1", cut=(2, 1), num_microbatches=4),
-    "two stages each, without torch's messages": fully("0/1 0/1", num_microbatches=3, messages="own"),
+    "two stages each, three microbatches": fully("0/1 0/1", num_microbatches=3),
     "beside a stage of one replica": in_order(
         "0/1 1",
         {"d0": ONE_BY_ONE, "d1": "0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1 0F2 1F2 1B2 0B2"},
@@ -91,7 +91,7 @@ TWO = {
     "bfloat16": fully("0/1", cut=(2,), num_microbatches=2, model="bfloat16", dtype="bfloat16"),
     "I and W": apart("0/1", cut=(3,), num_microbatches=3, steps=3),
     "I and W, two stages each": apart("0/1 0/1", cut=(2, 1), num_microbatches=4),
-    "I and W, without torch's messages": apart("0/1 0/1", num_microbatches=3, messages="own"),
+    "I and W, three microbatches": apart("0/1 0/1", num_microbatches=3),
     "I, W and B, W late": in_order(
         "0/1",
         dict.fromkeys(("d0", "d1"), "0F0 0F1 0I0 0F2 0I1 0B2 0W1 0W0"),
@@ -167,7 +167,7 @@ REFUSED = {
 }
 """Plans and trainings that do not fit, and what every rank says."""
 
-LEFT_OUT = {"two stages each, without torch's messages", "frozen between", "loss scaled", "a frozen stage"}
+LEFT_OUT = {"two stages each, three microbatches", "frozen between", "loss scaled", "a frozen stage"}
 """Which `make test` leaves to the long run."""
 CASES = {2: {name: case for name, case in TWO.items() if IS_LONG or name not in LEFT_OUT}, 4: FOUR}
 

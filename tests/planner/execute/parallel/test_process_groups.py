@@ -217,9 +217,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
 
 def write_case(folder: Path, number: int, *, name: str, case: Case) -> None:
     (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
-    document = {
-        key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps", "fully_shard")
-    }
+    document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "steps", "fully_shard")}
     document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
     if case.then is not None:
         document["then"] = f"{number:03}.then.json"

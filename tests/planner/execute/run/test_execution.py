@@ -16,7 +16,7 @@ from planner.actions import Action, parse_action
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
 from planner.document import render_plan
-from planner.execute.table.layout import Pipelines, make_layout
+from planner.execute.table.layout import make_layout
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options
@@ -49,7 +49,6 @@ class Case:
     """Which of `execute_models`."""
     split: str = "deferred"
     skip: str = "direct"
-    messages: str = "auto"
     then: Plan | None = None
     """The plan under which it goes on from a checkpoint after the first iteration."""
     steps: int = 2
@@ -92,9 +91,7 @@ def named(case: Case, *names: str) -> Case:
 
 def drawn(placement: str, *, kinds: str = "", cut: tuple[int, ...] | None = None, **more: Any) -> Case:
     """A plan as `make_random_plan` makes it; unless `kinds` says otherwise every layer is a block."""
-    own = {
-        key: more.pop(key) for key in ("model", "split", "skip", "messages", "steps", "dtype", "then") if key in more
-    }
+    own = {key: more.pop(key) for key in ("model", "split", "skip", "steps", "dtype", "then") if key in more}
     kinds = kinds or "w" * sum(cut or [1] * len(placement.split()))
     return Case(plan=make_random_plan(placement, kinds=kinds, cut=cut, **more), kinds=kinds, **own)
 
@@ -308,20 +305,12 @@ TWO = methods(2, 3, 4) | {
     "two replicas to one": drawn("0/1 0", num_microbatches=3),
     "one replica to two": drawn("1 0/1", cut=(2, 2), num_microbatches=4),
     "replicas crossed": drawn("0/1 1/0", num_microbatches=3),
-    "chain without torch's messages": drawn("0 1 0 1", num_microbatches=4, messages="own"),
-    "V without torch's messages, random order": drawn("0 1 1 0", num_microbatches=5, messages="own", seed=12),
-    "frozen in front, without torch's messages": drawn(
-        "0 1 1", kinds="fffww", cut=(2, 2, 1), num_microbatches=3, messages="own"
-    ),
-    "native split without torch's messages": drawn("0 1 0 1", num_microbatches=4, messages="own", split="native"),
+    "V of five microbatches, random order": drawn("0 1 1 0", num_microbatches=5, seed=12),
     "functions that hold weights": drawn("0 1", cut=(2, 2), num_microbatches=4, model="own_function"),
     "functions that hold weights, native split": drawn(
         "0 1", cut=(2, 2), num_microbatches=4, model="own_function", split="native"
     ),
     "integers between stages": drawn("0 1 0", num_microbatches=3, model="marked"),
-    "integers between stages, without torch's messages": drawn(
-        "0 1 0", num_microbatches=3, model="marked", messages="own"
-    ),
     "integers between uneven stages": drawn("0/1 1 0/1", num_microbatches=3, model="marked"),
     "parameters without use": drawn("0 1", cut=(2, 2), num_microbatches=4, model="unused"),
     "parameters without use, native split": drawn(
@@ -545,16 +534,16 @@ LEFT_OUT = {
     2: {
         *(f"{name}, 3 microbatches" for name in ("GPipe", "1F1B", "ZB-H1", "ZB-H2", "ZB-V")),
         *("V of six layers", "random order, V", "adjacent and revisited", "uneven stages", "whole backward"),
-        *("frozen between", "clipped, frozen in front", "frozen in front, without torch's messages", "recomputation"),
+        *("frozen between", "clipped, frozen in front", "recomputation"),
         *("bfloat16, random order", "GPT, recomputed", "native split, GPT", "native split, skip edges"),
-        *("native split without torch's messages", "parameters without use, native split", "branches, native split"),
+        *("parameters without use, native split", "branches, native split"),
         *("skip edges, random order", "skip edges, whole backward", "skip edges, recomputed", "skip edges, relayed"),
         *("branches", "branches, one frozen", "branches, relayed", "planned branches"),
         *("data parallel", "data parallel, sum of losses", "replicas crossed", "two replicas to one"),
-        *("integers between stages, without torch's messages", "the same 1 and 2 samples everywhere"),
+        "the same 1 and 2 samples everywhere",
         "from one plan to another with uneven replicas",
         *("a compiled layer, recomputed", "skip edges in one stage", "tied within a process", "branches, random order"),
-        *("chain without torch's messages", "one replica to two"),
+        "one replica to two",
     },
     3: {
         *("7 and 5 samples to one", "unequal, recomputed", "unequal, GPT tied", "unequal, sum of losses"),
@@ -602,7 +591,7 @@ def run_cases(cases: Mapping[str, Case], world_size: int, *, folder: Path) -> di
     for number, (name, case) in enumerate(cases.items()):
         (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
         document: dict[str, Any] = {
-            key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "messages", "steps", "fully_shard")
+            key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "steps", "fully_shard")
         }
         document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
         if case.then is not None:
@@ -684,23 +673,6 @@ def test_plan_runs_as_written(outcomes, name: str):
         assert answer["executed"][case.then is not None :] == [answer["row"]] * (case.steps - (case.then is not None))
         if case.split == "deferred":
             assert answer["row"] == [str(action) for action in layout.rows[rank]]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_torch_sends_by_itself_where_it_can(outcomes, name: str):
-    """Tests that messages of our own are for uneven replicas and direct skip edges only, or for all if torch's are not
-    used."""
-    from planner.execute.torch_versions.supported import sends_itself
-
-    case = CASES[name]
-    if case.messages == "own" or "anywhere" in name or case.then is not None:
-        return
-    is_chain = case.skip == "relay" or case.model not in ("skipping", "branching") or len(case.plan.devices) == 1
-    is_plain = is_chain and isinstance(make_layout(case.plan), Pipelines)
-    is_plain &= not name.endswith("replicas in different orders")
-    is_plain |= name.endswith("skip edges in one stage")
-    is_routed = not (is_plain and sends_itself())
-    assert [answer["is_routed"] for answer in outcomes[name]] == [is_routed] * len(case.plan.devices)
 
 
 @pytest.mark.parametrize("name", ["the example GPT", *shortened([], whole=["the example ResNet"])])

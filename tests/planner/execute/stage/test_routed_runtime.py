@@ -33,7 +33,7 @@ TWO = {
     for active in (1, 2)
 } | {
     "one stage": gathered("0/1", active=1, cut=(3,), num_microbatches=3),
-    "own messages": gathered("0/1 0/1", active=1, num_microbatches=3, messages="own"),
+    "two stages, one active": gathered("0/1 0/1", active=1, num_microbatches=3),
     "I and W apart": gathered("0/1 0/1", active=1, backward="IW", order=I_AND_W, num_microbatches=3, cut=(2, 1)),
     "three stages, two active": gathered("0/1 0/1 0/1", active=2, num_microbatches=4, seed=3),
     "recomputed": gathered("0/1 0/1", active=1, order=TWO_CHUNKS, num_microbatches=3, recompute="yy"),

@@ -81,5 +81,5 @@ def test_a_process_makes_its_own_group_only():
         mock.patch("planner.execute.parallel.process_groups.distributed.get_rank", return_value=5),
         mock.patch("planner.execute.parallel.process_groups.distributed.new_group") as new_group,
     ):
-        ProcessGroups(layout, is_routed=True)
+        ProcessGroups(layout)
     new_group.assert_called_once_with([5], use_local_synchronization=True)

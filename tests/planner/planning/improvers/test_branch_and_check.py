@@ -14,7 +14,6 @@ from planner.errors import InfeasibleProblemError
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.planning.improvers.branch_and_check import ExactSearch, is_small
-from planner.planning.planning_params import ExactParams, SearchParams
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.model_profile import Layer, ModelProfile
@@ -219,23 +218,6 @@ def test_nothing_is_begun_once_time_is_over(monkeypatch: pytest.MonkeyPatch):
     assert list(exact.proposals(least=0)) == []
     assert late
     assert begun == []
-
-
-def without_recomputation(problem: Problem) -> Problem:
-    """The problem as the integer programme takes it: no recomputation, and the makespan."""
-    return replace(problem, options=replace(problem.options, recompute=False, objective="makespan"))
-
-
-@pytest.mark.parametrize("kind", ["one stage", "replicas", "chunks", "widths"])
-def test_master_alone_agrees_with_brute_force(kind: str):
-    """Tests that where the tree gives up at once, the integer programme with its cuts finds and proves the best."""
-    params = SearchParams(exact=ExactParams(nodes=(1,)))
-    for seed in range(1000, 1012):
-        problem = without_recomputation(wide_problem(Random(seed))) if kind == "widths" else chain_of(kind, seed)
-        (value, bound), best = search_exactly(problem, params), brute_force(problem)
-        assert value == best, f"seed {seed}"
-        assert bound == best or may_share_links(problem), f"seed {seed}"
-        assert bound is None or best is None or bound <= best, f"seed {seed}"
 
 
 def exact_tiny_problem(seed: int) -> Problem:

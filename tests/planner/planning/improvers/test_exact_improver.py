@@ -36,7 +36,7 @@ def make_turns(
 
 def test_a_turn_ends_where_cases_are_too_many():
     """Tests that a turn takes a few attempts at a list that is too long, and that the next turn goes on from there."""
-    turns = make_turns(nodes=(2, 3, 4), master_rounds=0)
+    turns = make_turns(nodes=(2, 3, 4))
     assert len(list(turns.take_step())) == 2
     assert turns.run.plan is None
     assert not turns.is_done
@@ -91,7 +91,7 @@ def test_too_many_nodes_leave_a_claim():
 
 def test_long_lists_wait_until_their_nodes_are_saved():
     """Tests that with a deterministic limit no more nodes are looked at than the turns so far allow."""
-    turns = make_turns(nodes=(2, 3, 4), master_rounds=0, listing_nodes=1)
+    turns = make_turns(nodes=(2, 3, 4), listing_nodes=1)
     assert len(list(turns.take_step())) == 1  # nobody knows yet that the list is long
     for turn in range(2, 100):
         list(turns.take_step())

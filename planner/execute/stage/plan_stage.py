@@ -1,38 +1,25 @@
-"""Torch's schedule runtime, told what to do by a plan.
+"""A stage of torch's pipelining as a plan runs it: F, I, W and B of one microbatch after the other.
 
-What differs from `_PipelineScheduleRuntime` itself: losses are filed under their microbatch, gradients are reduced by
-our own hand, weight gradients may be put off, every action is noted, and tensors live no longer than they are needed.
+What differs from `PipelineStage` itself: gradients are reduced by our own hand, weight gradients may be put off, every
+action is noted, and tensors live no longer than they are needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import (
-    _Action,
-    _batch_p2p,
-    _ComputationType,
-    _PipelineScheduleRuntime,
-)
 
 from planner.execute.model.deferred import WeightGrads, WeightGradStore, defer_weight_grads
 from planner.execute.model.layer_run import Moment
-from planner.execute.model.user_code import calling
 from planner.execute.parallel.reduction import StageReduction
-from planner.execute.record.action_log import ActionLog, WatchedRow
-from planner.execute.stage.sending import Sending
+from planner.execute.record.action_log import ActionLog
 from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
 from planner.execute.stage.weight_stream import WeightStream
-from planner.execute.table.table_check import check_lowered_table
 from planner.execute.torch_versions.kept_outputs import kept_outputs, replace_outputs
-from planner.execute.torch_versions.stage_metadata import make_tensor_from_meta
 from planner.execute.training import Tensors, as_tuple
-
-_NOWHERE = torch.device("meta")
-"""Where buffers are that stand for those yet to be made."""
 
 
 class PlanStage(PipelineStage):
@@ -54,8 +41,7 @@ class PlanStage(PipelineStage):
         by torch's own two passes.
         """
         self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
-        self.is_deferring, self.is_sending = is_deferring, True
-        """Whether outputs have to wait in the stage until they are sent."""
+        self.is_deferring = is_deferring
         self.split: frozenset[int] = frozenset()
         """The microbatches whose backward is I and W; all others run as torch would run them."""
         self.reduction: StageReduction | None = None
@@ -94,8 +80,6 @@ class PlanStage(PipelineStage):
         with self.log.computing():
             output = super().forward_one_chunk(*args, **kwargs)
         self.require_planned(as_tuple(output), microbatch=args[0])
-        if not self.is_sending:
-            self.release_outputs(args[0])
         return output
 
     def planned_outputs(self, microbatch: int) -> Tensors:  # noqa: ARG002
@@ -190,8 +174,8 @@ class PlanStage(PipelineStage):
             tensor.grad = None
         return grads, None
 
-    def perform_reduce_grad(self, grad_scale_factor: int) -> None:  # noqa: ARG002
-        """Once per iteration, after the last W or B; the factor is ours to know."""
+    def start_reduction(self) -> None:
+        """Once per iteration, after the last W or B."""
         if self.weight_stream is not None:
             self.weight_stream.settle()
         if self.reduction is None:
@@ -210,150 +194,3 @@ def defer_layers(module: StageModule, store: WeightGradStore, *, shape: StageSha
         layer = module.layer(name)
         if not shape.traits[name].differentiates:
             defer_weight_grads(layer, store, owner=name)
-
-
-class ChainStage(PlanStage):
-    """A stage of a chain, whose messages are torch's (2.13 and 2.14).
-
-    A receive buffer is made when its receive is posted, and forgotten when it is used; torch makes one for every
-    microbatch and keeps them for good, and keeps what passes between two stages of one process, too.
-    """
-
-    @contextmanager
-    def _making_nothing(self) -> Iterator[None]:
-        device, self.device = self.device, _NOWHERE
-        yield
-        self.device = device
-
-    def _setup_forward_recv_info(self, *arguments: Any) -> None:
-        with self._making_nothing():
-            super()._setup_forward_recv_info(*arguments)
-
-    def _create_grad_recv_info(self, *arguments: Any) -> Any:
-        with self._making_nothing():
-            return super()._create_grad_recv_info(*arguments)
-
-    def _get_recv_ops(self, recv_infos: Any, *group: Any) -> Any:
-        for info in recv_infos:
-            if info.buffer is not None:
-                info.buffer = make_tensor_from_meta(info.tensor_meta, self.device)
-        return super()._get_recv_ops(recv_infos, *group)  # which since 2.14
-
-    def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
-        tensors = super()._retrieve_recv_activations(fwd_chunk_id)
-        _forget(self.args_recv_info[fwd_chunk_id])
-        return tensors
-
-    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:
-        tensors = super()._retrieve_recv_grads(bwd_chunk_id)
-        _forget(self.grad_recv_info[bwd_chunk_id])
-        return tensors
-
-    def set_local_bwd_input(self, next_stage_bwd_outputs: Any, mb_index: int) -> None:
-        """As torch does, but for gradients that are missing there is no old buffer to be set to zero."""
-        infos = self.grad_recv_info[mb_index]
-        grads = tuple(
-            make_tensor_from_meta(info.tensor_meta, self.device).zero_() if grad is None and info.tensor_meta else grad
-            for grad, info in zip(next_stage_bwd_outputs, infos, strict=True)
-        )
-        super().set_local_bwd_input(grads, mb_index)
-
-
-def _forget(infos: Any) -> None:
-    for info in infos:
-        if info.buffer is not None:
-            info.buffer = make_tensor_from_meta(info.tensor_meta, _NOWHERE)
-
-
-class StepRuntime(_PipelineScheduleRuntime):
-    """What the runtimes have in common: one iteration after the other, and a loss for every microbatch."""
-
-    targets: Mapping[int, torch.Tensor] | None = None
-    """By microbatch; None where the last stage is elsewhere."""
-
-    def __init__(self, stages: Sequence[PlanStage], *, num_microbatches: int, loss: Any) -> None:
-        super().__init__(list(stages), num_microbatches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
-        self._here = list(stages)
-        self._pending: dict[int, torch.Tensor] = {}
-        self._losses: dict[int, torch.Tensor] = {}
-        self.row = WatchedRow([], stages[0].log)
-        self.loss_factor = 1.0
-        """What the loss is multiplied by for the backward."""
-        self.sending = Sending(is_host=stages[0].device.type == "cpu")
-
-    def watch(self, cells: Sequence[Any], log: ActionLog) -> None:
-        """Take these as the cells of this process, and note each as it is taken up."""
-        for stage in self._here:
-            stage.split = frozenset(
-                cell.microbatch_index
-                for cell in cells
-                if cell.stage_index == stage.stage_index and cell.computation_type == _ComputationType.BACKWARD_INPUT
-            )
-        self.row = WatchedRow(cells, log)
-        self.pipeline_order_with_comms[self.rank] = self.row
-
-    def run(
-        self, inputs: Sequence[torch.Tensor], targets: Mapping[int, torch.Tensor] | None
-    ) -> dict[int, torch.Tensor]:
-        """One iteration; inputs are empty and the targets None where the first or the last stage is elsewhere.
-
-        Returns the loss of every microbatch (empty unless the last stage is here).
-        """
-        self._losses.clear()
-        self._pending.clear()
-        self.row.is_armed, self.targets = True, targets
-        self.step(*inputs, return_outputs=False)
-        self.sending.finish()
-        return dict(sorted(self._losses.items()))
-
-    def _maybe_compute_loss(self, stage: Any, output: Any, *rest: Any) -> None:
-        """Torch would file the k-th loss computed under microbatch k, whichever it belongs to."""
-        microbatch = rest[1]
-        if stage.is_last:
-            assert self.targets is not None
-            with calling("the loss"):
-                loss = self._compute_loss(output, self.targets[microbatch])  # type: ignore[no-untyped-call]
-            self._pending[microbatch] = loss if self.loss_factor == 1 else loss * self.loss_factor
-            self._losses[microbatch] = loss.detach()
-            stage.log.prolong()  # the last layer carries the loss
-
-    def _maybe_get_loss(self, stage: Any, mb_index: int) -> torch.Tensor | None:
-        return self._pending.pop(mb_index) if stage.is_last else None
-
-    def _update_losses(self, stages: Any, losses: Any) -> None:
-        """They are handed out by `run`."""
-
-
-class PlanRuntime(StepRuntime):
-    """Runs the rows of one pipeline, a chain of stages; sends and receives are torch's own."""
-
-    def __init__(
-        self, stages: Sequence[ChainStage], *, table: Sequence[Sequence[str]], num_microbatches: int, loss: Any
-    ) -> None:
-        """`table`: the actions of every rank of the pipeline; raises ValueError if it cannot run to its end."""
-        super().__init__(stages, num_microbatches=num_microbatches, loss=loss)
-        self.pipeline_order = {rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(table)}
-        self._prepare_schedule_with_comms(self.pipeline_order)
-        self.lowered = [[str(cell) for cell in row] for _, row in sorted(self.pipeline_order_with_comms.items())]
-        faults = check_lowered_table(self.lowered, num_stages=stages[0].num_stages, num_microbatches=num_microbatches)
-        if faults:
-            raise ValueError(
-                f"torch lowers the plan to a table that cannot be trusted: {'; '.join(faults[:3])}; "
-                "run with --messages own"
-            )
-        self.watch(self.pipeline_order_with_comms[self.rank], stages[0].log)
-        self._by_number = {stage.stage_index: stage for stage in stages}
-        for number, stage in self._by_number.items():
-            stage.is_sending = not (stage.is_last or number + 1 in self._by_number)
-        for kind in (_ComputationType.SEND_F, _ComputationType.SEND_B):
-            self._comp_type_to_function_map[kind] = self._send
-
-    def _send(self, action: _Action, context: Any) -> None:  # noqa: ARG002
-        """Torch holds on to everything it sent until the iteration is over."""
-        stage, microbatch = self._by_number[action.stage_index], action.microbatch_index
-        assert microbatch is not None
-        is_backward = action.computation_type == _ComputationType.SEND_B
-        sends = stage.get_bwd_send_ops(microbatch) if is_backward else stage.get_fwd_send_ops(microbatch)
-        self.sending.add(_batch_p2p(sends), num_bytes=sum(each.tensor.nbytes for each in sends))
-        if not is_backward:
-            stage.release_outputs(microbatch)
