@@ -34,7 +34,7 @@ Key = tuple[int, int, int]
 
 
 class Window(NamedTuple):
-    """Actions that may move: those on some devices that begin within some time; of no time, only what recomputes."""
+    """Actions that may move: those on some devices that begin within some time."""
 
     devices: frozenset[int]
     start: int
@@ -73,14 +73,6 @@ def solve_orders(
     found = model.read(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
     is_closed = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     return start if found is None or found.end > start.end else found, is_closed
-
-
-def choose_recomputed(
-    search: MicrobatchRecomputation, start: RecomputedOrders, *, effort: SolveEffort
-) -> RecomputedOrders:
-    """The same orders with other microbatches that recompute, no slower."""
-    window = Window(frozenset(search.tables.device.tolist()), 0, 0)
-    return solve_orders(search, start, window=window, effort=effort)[0]
 
 
 def improve_windows(

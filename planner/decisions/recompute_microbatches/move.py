@@ -5,6 +5,7 @@ microbatch of them may recompute or keep everything (`solver_models.recomputatio
 out once no order of theirs can be better than the incumbent, whatever recomputes.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
 from solver_models.recomputation.beam_starts import BeamStarts, make_beams
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
+from solver_models.recomputation.order_program import ProgramEffort, choose_recomputed
 
 _FIRST_WORK, _MOST_WORK = 32_000_000, 256_000_000
 """Actions that a step of annealing plays, about: of the same stages twice as many every time, up to a limit."""
@@ -47,6 +49,10 @@ _EXACT_SHARE, _EXACT_WORK = 0.3, 4.0
 """Of the time left that CP-SAT gets for a whole plan; and its work where rounds are counted."""
 _WINDOW_S, _WINDOW_WORK, _WINDOWS_SHARE = 1.0, 1.0, 0.12
 """Seconds of a window, or its work where rounds are counted; and of the time limit, what all windows of a step get."""
+_LATENESS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""For how many backwards W waits in starts of one F for one backward, of the stages before."""
+_PROGRAMS_SHARE, _MOST_NODES = 0.12, 500
+"""Of the time limit that programmes of starts get; and nodes of the search of each."""
 _WINDOWS_EVERY = 3
 """Steps of the same stages of which one is windows."""
 _COUNTED_WINDOWS = 4
@@ -70,7 +76,7 @@ class _Ordered:
     search: MicrobatchRecomputation
     pool: list[RecomputedOrders] = field(default_factory=list)
     starts: list[RecomputedOrders]
-    """Of which CP-SAT says first what recomputes."""
+    """Of which HiGHS says first what recomputes."""
     beams: list[BeamStarts]
     """Of stages that are a chain."""
     width: int = _BEAM_WIDTH
@@ -145,13 +151,13 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         start, number = chosen.pool[chosen.steps % len(chosen.pool)], chosen.steps
         chosen.steps += 1
         actions = chosen.search.num_actions
-        if chosen.beams and number % 2 == 0 and chosen.width <= self._most_width():
+        if chosen.starts:
+            self._start_programs(chosen)
+        elif chosen.beams and number % 2 and chosen.width <= self._most_width():
             self._start_beams(chosen)
-        elif chosen.starts:
-            self._start_cp_sat(chosen, chosen.starts.pop(), windows=False)
         elif actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
             chosen.is_exact = True
-            self._start_cp_sat(chosen, chosen.pool[0], windows=None)
+            self._start_cp_sat(chosen, chosen.pool[0], windows=False)
         elif actions <= _WINDOWS_ACTIONS and number % _WINDOWS_EVERY == 0:
             self._start_cp_sat(chosen, chosen.pool[0], windows=True)
         else:
@@ -186,34 +192,47 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         )
         chosen.work = self._work(2 * work)
 
-    def _start_cp_sat(self, chosen: _Ordered, start: RecomputedOrders, *, windows: bool | None) -> None:
-        """Have CP-SAT say what recomputes, look at windows one after the other, or (None) at the whole."""
+    def _start_programs(self, chosen: _Ordered) -> None:
+        """Have HiGHS say what recomputes in the starts."""
+        run, starts = self.run, chosen.starts
+        is_counted = run.limits.max_rounds is not None
+        most_s = run.seconds_left if is_counted else min(_PROGRAMS_SHARE * run.limits.time_limit_s, run.seconds_left)
+        chosen.starts = []
+
+        def solve() -> RecomputedOrders:
+            deadline = time.monotonic() + most_s
+
+            def has_time() -> bool:
+                return self._has_time() and (is_counted or time.monotonic() < deadline)
+
+            effort = ProgramEffort(time_limit_s=max(0.1, most_s), most_nodes=_MOST_NODES, has_time=has_time)
+            chosen.keep(choose_recomputed(chosen.search, starts, effort=effort))
+            return chosen.pool[0]
+
+        run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=most_s)
+
+    def _start_cp_sat(self, chosen: _Ordered, start: RecomputedOrders, *, windows: bool) -> None:
+        """Have CP-SAT look at windows one after the other, or at the whole."""
         run, number = self.run, self.step
         is_counted = run.limits.max_rounds is not None
-        most_s = _WINDOWS_SHARE * run.limits.time_limit_s if windows is not None else _EXACT_SHARE * run.seconds_left
+        most_s = _WINDOWS_SHARE * run.limits.time_limit_s if windows else _EXACT_SHARE * run.seconds_left
         limit_s = run.seconds_left if is_counted else min(most_s, run.seconds_left)
 
         def solve() -> RecomputedOrders:
             # takes a second to import, and most problems never need it
-            from solver_models.recomputation.cp_sat_recomputation import (
-                choose_recomputed,
-                improve_windows,
-                solve_orders,
-            )
+            from solver_models.recomputation.cp_sat_recomputation import improve_windows, solve_orders
             from solver_models.schedule.effort import SolveEffort
 
-            work = _EXACT_WORK if windows is None else _WINDOW_WORK
+            work = _WINDOW_WORK if windows else _EXACT_WORK
             effort = SolveEffort(
                 time_limit_s=max(0.1, limit_s),
                 deterministic_limit=work if is_counted else None,
                 seed=(run.limits.seed * 1_000_003 + number) % 2**31,
                 should_stop=run.should_stop,
             )
-            if windows is None:
+            if not windows:
                 found, chosen.is_closed = solve_orders(chosen.search, start, effort=effort)
                 return found
-            if not windows:
-                return choose_recomputed(chosen.search, start, effort=effort)
             most = _COUNTED_WINDOWS if is_counted else None
             return improve_windows(chosen.search, start, effort=effort, window_s=_WINDOW_S, most_windows=most)
 
@@ -271,12 +290,10 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         if not _memory_binds(kept):
             return None
         search = MicrobatchRecomputation(kept, all_of_them)
-        kinds = [search.greedy(), *(search.alternating(is_late=is_late) for is_late in (False, True))]
+        kinds = [search.greedy(), *map(search.alternating, _LATENESS)]
         starts = [min(found, key=lambda each: each.end) for found in map(list, kinds) if found]
-        is_small = search.num_actions <= _WINDOWS_ACTIONS
-        worst_first = sorted(starts, key=lambda each: -each.end) if is_small else []
         beams, work = make_beams(search), self._work(_FIRST_WORK)
-        found = _Ordered(stages=stages, search=search, work=work, starts=worst_first, beams=beams)
+        found = _Ordered(stages=stages, search=search, work=work, starts=starts, beams=beams)
         found.keep(starts)
         return found
 
