@@ -211,6 +211,7 @@ def run_highs(
     """The solver once it is done; None if it was stopped and did not end. Any multipliers will do, not only corners."""
     solver = highspy.Highs()
     solver.silent()
+    solver.HandleUserInterrupt = True  # else it does not look at `cancelSolve`
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("solver", solver_name)
     solver.setOptionValue("run_crossover", "off")

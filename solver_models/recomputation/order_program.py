@@ -17,8 +17,8 @@ from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 from solver_models.time_indexed import run_highs
 
-_MOST = 4
-"""Orders whose whole programme is solved."""
+_MOST, _MOST_S = 4, 60.0
+"""Orders whose whole programme is solved; and seconds of one, of which it takes a few."""
 
 _FEASIBLE = int(highspy.SolutionStatus.kSolutionStatusFeasible)
 
@@ -30,12 +30,10 @@ Key = tuple[int, int, int]
 class ProgramEffort:
     """How long programmes are solved."""
 
-    time_limit_s: float
-    """Of one."""
     most_nodes: int
     """Of the search of one; the same on every machine."""
     has_time: Callable[[], bool]
-    """Whether another may begin, and this one continue."""
+    """Whether another may begin, and this one continue; asked several times a second."""
 
 
 @dataclass(slots=True)
@@ -142,7 +140,7 @@ class OrderProgram:
             model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (size - self.num_flags)
         solver = run_highs(
             model,
-            time_limit_s=effort.time_limit_s,
+            time_limit_s=_MOST_S,
             should_stop=lambda: not effort.has_time(),
             most_nodes=effort.most_nodes,
         )

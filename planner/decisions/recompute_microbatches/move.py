@@ -5,8 +5,9 @@ microbatch of them may recompute or keep everything (`solver_models.recomputatio
 out once no order of theirs can be better than the incumbent, whatever recomputes.
 """
 
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -43,7 +44,7 @@ _TEMPERATURES = (0.2, 0.1, 0.6, 0.3)
 """First temperatures of the steps, in turn, in mean actions."""
 _JOINT_STARTS = 4
 """Candidates of the joint search whose stages are looked at."""
-_EXACT_ACTIONS, _WINDOWS_ACTIONS = 300, 2_500
+_EXACT_ACTIONS, _WINDOWS_ACTIONS = 300, 600
 """Of a plan that CP-SAT is given whole, and in windows."""
 _EXACT_SHARE, _EXACT_WORK = 0.3, 4.0
 """Of the time left that CP-SAT gets for a whole plan; and its work where rounds are counted."""
@@ -59,6 +60,8 @@ _COUNTED_WINDOWS = 4
 """Windows of a step where rounds are counted."""
 _BEAM_WIDTH, _MOST_WIDTH = 64, 4_096
 """Nodes of a first beam; of the next four times as many, up to a limit."""
+_BEAMS_EVERY, _BEAMS_SHARE = 4, 0.3
+"""Steps of the same stages of which one is beams; and of the time limit, what it gets."""
 _KEPT = 4
 """Orders that are kept of the same stages."""
 _PATIENCE = 3
@@ -153,7 +156,7 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         actions = chosen.search.num_actions
         if chosen.starts:
             self._start_programs(chosen)
-        elif chosen.beams and number % 2 and chosen.width <= self._most_width():
+        elif chosen.beams and number % _BEAMS_EVERY == 1 and chosen.width <= self._most_width():
             self._start_beams(chosen)
         elif actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
             chosen.is_exact = True
@@ -172,15 +175,16 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         width, seed = chosen.width, (self.run.limits.seed * 1_000_003 + self.step) % 2**31
         chosen.width *= 4
 
-        def search() -> RecomputedOrders:
-            found = (
-                each
-                for beams in chosen.beams
-                for each in beams.search_all(width=width, seed=seed, has_time=self._has_time)
-            )
-            return min(found, key=lambda each: each.end, default=chosen.pool[0])
+        most_s = _BEAMS_SHARE * self.run.limits.time_limit_s
 
-        most_s = _MOST_SHARE * self.run.limits.time_limit_s
+        def search() -> RecomputedOrders:
+            has_time = self._until(most_s)
+            found = (
+                each for beams in chosen.beams for each in beams.search_all(width=width, seed=seed, has_time=has_time)
+            )
+            chosen.starts = sorted(found, key=lambda each: each.end)[:_KEPT]
+            return min([*chosen.starts, *chosen.pool], key=lambda each: each.end)
+
         self.run.window.start([search], partial(self._take_in, chosen=chosen), expected_s=most_s)
 
     def _start_annealing(self, chosen: _Ordered, start: RecomputedOrders, *, temperature: float) -> None:
@@ -194,22 +198,15 @@ class MicrobatchRecomputeImprover(DecisionImprover):
 
     def _start_programs(self, chosen: _Ordered) -> None:
         """Have HiGHS say what recomputes in the starts."""
-        run, starts = self.run, chosen.starts
-        is_counted = run.limits.max_rounds is not None
-        most_s = run.seconds_left if is_counted else min(_PROGRAMS_SHARE * run.limits.time_limit_s, run.seconds_left)
-        chosen.starts = []
+        starts, chosen.starts = chosen.starts, []
+        most_s = _PROGRAMS_SHARE * self.run.limits.time_limit_s
 
         def solve() -> RecomputedOrders:
-            deadline = time.monotonic() + most_s
-
-            def has_time() -> bool:
-                return self._has_time() and (is_counted or time.monotonic() < deadline)
-
-            effort = ProgramEffort(time_limit_s=max(0.1, most_s), most_nodes=_MOST_NODES, has_time=has_time)
+            effort = ProgramEffort(most_nodes=_MOST_NODES, has_time=self._until(most_s))
             chosen.keep(choose_recomputed(chosen.search, starts, effort=effort))
             return chosen.pool[0]
 
-        run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=most_s)
+        self.run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=most_s)
 
     def _start_cp_sat(self, chosen: _Ordered, start: RecomputedOrders, *, windows: bool) -> None:
         """Have CP-SAT look at windows one after the other, or at the whole."""
@@ -310,6 +307,11 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         """Whether a step may continue; where rounds are counted it ends by itself."""
         run = self.run
         return not run.should_stop() and (run.limits.max_rounds is not None or run.seconds_left > 0)
+
+    def _until(self, most_s: float) -> Callable[[], bool]:
+        """Whether a step that has so many seconds may continue; where rounds are counted it ends by itself."""
+        deadline = time.monotonic() + (math.inf if self.run.limits.max_rounds is not None else most_s)
+        return lambda: time.monotonic() < deadline and self._has_time()
 
     def _take_in(self, found: RecomputedOrders, seconds: float, *, chosen: _Ordered, work: int = 0) -> None:
         if work:
