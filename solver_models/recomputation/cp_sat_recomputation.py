@@ -139,12 +139,10 @@ class _RecomputationModel:
             self.model.add_no_overlap(
                 [self.tasks[key].interval for key, free in zip(keys, is_free, strict=True) if free]
             )
-            if window is not None and device not in window.devices:
-                self._keep_what_recomputes(keys)
-            elif any(is_free):
+            if any(is_free):
                 self._memory_stays_within_budget(device, keys)
             else:
-                self._memory_stays_within_budget_in_order(device, keys)
+                self._keep_what_recomputes(keys)
         makespan = self._number(start.end)
         for key, task in self.tasks.items():
             closing = int(self.tables.closing[self.tables.stage[key[1]]]) // self.tick
@@ -261,22 +259,6 @@ class _RecomputationModel:
         for kind, n, m in keys:
             if kind == FORWARD:
                 self.model.add(self._flag(n, m) == int(self.start.recomputed[self.tables.stage[n], m]))
-
-    def _memory_stays_within_budget_in_order(self, device: int, keys: list[Key]) -> None:
-        """The same for actions in a given order: what is held when one runs, and from its end on, is a sum."""
-        budget = int(self.tables.budget[device])
-        unit = max(1, budget // _MOST_UNITS)
-        held: Any = 0
-        for kind, n, m in keys:
-            steps, flag = self.tables.steps[n, :, kind].tolist(), self._flag(n, m)
-            during, after = (
-                -(-steps[KEPT][column] // unit)
-                + flag * (-(-steps[RECOMPUTED][column] // unit) + steps[KEPT][column] // -unit)
-                for column in (_DURING, _AFTER)
-            )
-            self.model.add(held + during <= budget // unit)
-            held = held + after
-            self.model.add(held <= budget // unit)
 
     def read(self, solver: cp_model.CpSolver) -> RecomputedOrders | None:
         """The orders, played anew."""

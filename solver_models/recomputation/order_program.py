@@ -150,9 +150,9 @@ class OrderProgram:
     def least(self, effort: ProgramEffort) -> float:
         """Ticks below which no choice ends these orders; those of the start where there is no time to tell."""
         solver = self._run(below=highspy.kHighsInf, effort=effort, is_whole=False)
-        is_told = solver is not None and solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        value = solver.getInfo().objective_function_value if solver is not None and is_told else None
-        return float(self.start.end) if value is None else value * self.search.mean_ticks
+        if solver is None or solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return float(self.start.end)
+        return float(solver.getInfo().objective_function_value * self.search.mean_ticks)
 
     def solve(self, effort: ProgramEffort) -> RecomputedOrders | None:
         """The orders with the best choice that is found, if they end sooner than they did."""

@@ -8,12 +8,15 @@ from threading import active_count
 import pytest
 
 from planner.problem import Problem
+from planner.simulation.simulate import simulate
+from planner.verify import verify
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 from solver_models.recomputation.order_program import OrderProgram, ProgramEffort, choose_recomputed
 from tests.long_runs import shortened
+from tests.planner.builders import make_stage
 from tests.planner.recomputed_chain import given_stages, recomputed_chain
 from tests.solver_models.recomputation.test_cp_sat_recomputation import check
-from tests.solver_models.recomputation.test_microbatch_recomputation import searched
+from tests.solver_models.recomputation.test_microbatch_recomputation import CASES, plan_of, searched
 
 EFFORT = ProgramEffort(most_nodes=1_000, has_time=lambda: True)
 
@@ -95,3 +98,21 @@ def test_the_programme_ends_when_time_is_over():
     assert asked[0] >= 10
     assert active_count() == before
     assert all(each.end < starts[0].end for each in found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_stages_have_a_programme(name: str):
+    """Tests that a V, replicas and whole backwards have programmes, whose choices fit and are no slower."""
+    options, text = CASES[name]
+    given = recomputed_chain(4, num_microbatches=5, kept=2)
+    problem = recomputed_chain(4, num_microbatches=5, kept=2, partition=None, placement=None, **options)
+    stages = tuple(map(make_stage, text.split("; "))) if text else given_stages(given)
+    search = searched(problem, stages)
+    starts = sorted(search.greedy(), key=lambda each: each.end)[-3:]
+    found = choose_recomputed(search, starts, effort=EFFORT)
+    assert OrderProgram(search, starts[0]).least(EFFORT) <= starts[0].end + 1e-3
+    for each in found:
+        assert each.end < starts[-1].end
+        plan = plan_of(problem, stages, each)
+        assert verify(problem, plan).passed
+        assert simulate(problem, plan).makespan_ns == each.end
