@@ -44,24 +44,20 @@ _TEMPERATURES = (0.2, 0.1, 0.6, 0.3)
 """First temperatures of the steps, in turn, in mean actions."""
 _JOINT_STARTS = 4
 """Candidates of the joint search whose stages are looked at."""
-_EXACT_ACTIONS, _WINDOWS_ACTIONS = 300, 600
-"""Of a plan that CP-SAT is given whole, and in windows."""
+_EXACT_ACTIONS = 300
+"""Of a plan that CP-SAT is given."""
 _EXACT_SHARE, _EXACT_WORK = 0.3, 4.0
-"""Of the time left that CP-SAT gets for a whole plan; and its work where rounds are counted."""
-_WINDOW_S, _WINDOW_WORK, _WINDOWS_SHARE = 1.0, 1.0, 0.12
-"""Seconds of a window, or its work where rounds are counted; and of the time limit, what all windows of a step get."""
+"""Of the time left that it gets; and its work where rounds are counted."""
 _LATENESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """For how many backwards W waits in starts of one F for one backward, of the stages before."""
 _PROGRAMS_SHARE, _MOST_NODES = 0.12, 500
 """Of the time limit that programmes of starts get; and nodes of the search of each."""
-_WINDOWS_EVERY = 3
-"""Steps of the same stages of which one is windows."""
-_COUNTED_WINDOWS = 4
-"""Windows of a step where rounds are counted."""
 _BEAM_WIDTH, _MOST_WIDTH = 64, 4_096
 """Nodes of a first beam; of the next four times as many, up to a limit."""
 _BEAMS_EVERY, _BEAMS_SHARE = 4, 0.3
 """Steps of the same stages of which one is beams; and of the time limit, what it gets."""
+_HOPEFUL = 8
+"""Beams after which the rest is left if none is better than what there is."""
 _KEPT = 4
 """Orders that are kept of the same stages."""
 _PATIENCE = 3
@@ -151,20 +147,18 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         """Start a step from one of the best orders of these stages: CP-SAT's, or annealing."""
         if chosen is None:
             return
-        start, number = chosen.pool[chosen.steps % len(chosen.pool)], chosen.steps
+        number = chosen.steps
+        start = chosen.pool[number // 2 % len(chosen.pool) if number % 2 else 0]
         chosen.steps += 1
-        actions = chosen.search.num_actions
         if chosen.starts:
             self._start_programs(chosen)
         elif chosen.beams and number % _BEAMS_EVERY == 1 and chosen.width <= self._most_width():
             self._start_beams(chosen)
-        elif actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
+        elif chosen.search.num_actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
             chosen.is_exact = True
-            self._start_cp_sat(chosen, chosen.pool[0], windows=False)
-        elif actions <= _WINDOWS_ACTIONS and number % _WINDOWS_EVERY == 0:
-            self._start_cp_sat(chosen, chosen.pool[0], windows=True)
+            self._start_cp_sat(chosen)
         else:
-            self._start_annealing(chosen, start, temperature=_TEMPERATURES[number % len(_TEMPERATURES)])
+            self._start_annealing(chosen, start, temperature=_TEMPERATURES[number // 2 % len(_TEMPERATURES)])
 
     def _most_width(self) -> int:
         """Of beams; where rounds are counted, of the first ones."""
@@ -174,14 +168,16 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         """Search beams, each time wider."""
         width, seed = chosen.width, (self.run.limits.seed * 1_000_003 + self.step) % 2**31
         chosen.width *= 4
-
         most_s = _BEAMS_SHARE * self.run.limits.time_limit_s
 
         def search() -> RecomputedOrders:
-            has_time = self._until(most_s)
-            found = (
-                each for beams in chosen.beams for each in beams.search_all(width=width, seed=seed, has_time=has_time)
-            )
+            best, has_time = chosen.pool[0].end, self._until(most_s)
+            found = list[RecomputedOrders]()
+            for beams in chosen.beams:
+                for number, each in enumerate(beams.search_all(width=width, seed=seed, has_time=has_time)):
+                    found += [each] if each.end < best else []
+                    if number == _HOPEFUL and not found:
+                        break
             chosen.starts = sorted(found, key=lambda each: each.end)[:_KEPT]
             return min([*chosen.starts, *chosen.pool], key=lambda each: each.end)
 
@@ -208,30 +204,25 @@ class MicrobatchRecomputeImprover(DecisionImprover):
 
         self.run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=most_s)
 
-    def _start_cp_sat(self, chosen: _Ordered, start: RecomputedOrders, *, windows: bool) -> None:
-        """Have CP-SAT look at windows one after the other, or at the whole."""
-        run, number = self.run, self.step
+    def _start_cp_sat(self, chosen: _Ordered) -> None:
+        """Have CP-SAT look for better orders, or say that there are none."""
+        run, number, start = self.run, self.step, chosen.pool[0]
         is_counted = run.limits.max_rounds is not None
-        most_s = _WINDOWS_SHARE * run.limits.time_limit_s if windows else _EXACT_SHARE * run.seconds_left
-        limit_s = run.seconds_left if is_counted else min(most_s, run.seconds_left)
+        limit_s = run.seconds_left * (1 if is_counted else _EXACT_SHARE)
 
         def solve() -> RecomputedOrders:
             # takes a second to import, and most problems never need it
-            from solver_models.recomputation.cp_sat_recomputation import improve_windows, solve_orders
+            from solver_models.recomputation.cp_sat_recomputation import solve_orders
             from solver_models.schedule.effort import SolveEffort
 
-            work = _WINDOW_WORK if windows else _EXACT_WORK
             effort = SolveEffort(
                 time_limit_s=max(0.1, limit_s),
-                deterministic_limit=work if is_counted else None,
+                deterministic_limit=_EXACT_WORK if is_counted else None,
                 seed=(run.limits.seed * 1_000_003 + number) % 2**31,
                 should_stop=run.should_stop,
             )
-            if not windows:
-                found, chosen.is_closed = solve_orders(chosen.search, start, effort=effort)
-                return found
-            most = _COUNTED_WINDOWS if is_counted else None
-            return improve_windows(chosen.search, start, effort=effort, window_s=_WINDOW_S, most_windows=most)
+            found, chosen.is_closed = solve_orders(chosen.search, start, effort=effort)
+            return found
 
         run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=limit_s)
 

@@ -5,7 +5,7 @@ import pytest
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from solver_models.recomputation.cp_sat_recomputation import improve_windows, solve_orders
+from solver_models.recomputation.cp_sat_recomputation import solve_orders
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 from solver_models.schedule.effort import SolveEffort
 from tests.planner.recomputed_chain import given_stages, recomputed_chain
@@ -37,15 +37,4 @@ def test_small_orders_are_closed(kept: int, ends: tuple[int, int]):
     found, is_closed = solve_orders(search, start, effort=EFFORT)
     assert (found.end, is_closed) == (ends[1], True)
     assert solve_orders(search, found, effort=EFFORT) == (found, True)
-    check(problem, found)
-
-
-@pytest.mark.parametrize("options", [{}, {"split_backward": False}, {"keep_workspace": True}])
-def test_windows_never_make_it_worse(options: dict):
-    """Tests that windows of some devices and some time leave orders that fit and are no slower."""
-    problem = recomputed_chain(4, num_microbatches=6, kept=2.5, **options)
-    search, start = begun(problem)
-    effort = SolveEffort(time_limit_s=60, deterministic_limit=0.1, seed=3)
-    found = improve_windows(search, start, effort=effort, window_s=1.0, most_windows=4)
-    assert found.end <= start.end
     check(problem, found)
