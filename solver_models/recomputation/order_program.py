@@ -28,7 +28,7 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramEffort:
-    """How long programmes are solved."""
+    """When HiGHS gives up on a programme, or on all that are left."""
 
     most_nodes: int
     """Of the search of one; the same on every machine."""
@@ -37,7 +37,7 @@ class ProgramEffort:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _ProgramRows:
     """Sums of terms between two limits."""
 
     starts: list[int] = field(default_factory=lambda: [0])
@@ -49,7 +49,7 @@ class _Rows:
     def add(
         self, terms: dict[int, float], *, lower: float = -highspy.kHighsInf, upper: float = highspy.kHighsInf
     ) -> None:
-        """A row."""
+        """Append one, with these coefficients by column."""
         self.columns += terms
         self.values += terms.values()
         self.starts.append(len(self.columns))
@@ -70,7 +70,7 @@ class OrderProgram:
         keys = [key for order in self.orders.values() for key in order]
         self.columns = {key: self.num_flags + number for number, key in enumerate(keys)}
         self.last = self.num_flags + len(keys)
-        self.rows = _Rows()
+        self.rows = _ProgramRows()
         for device, order in self.orders.items():
             self._keep_order(order)
             self._stay_within_budget(device, order)
@@ -79,7 +79,7 @@ class OrderProgram:
     def _flag(self, n: int, m: int) -> int:
         return int(self.tables.stage[n]) * self.search.num_microbatches + m
 
-    def _after(self, key: Key, before: Key | None, lag: float = 0.0) -> None:
+    def _after(self, key: Key, *, before: Key | None, lag: float = 0.0) -> None:
         """An action ends no sooner than another, and then its lag and its own time."""
         kind, n, m = key
         kept, recomputed = (self.tables.ticks[n, :, kind] / self.search.mean_ticks).tolist()
@@ -91,7 +91,7 @@ class OrderProgram:
     def _keep_order(self, order: list[Key]) -> None:
         """Actions of a device come one after the other; the iteration ends after them."""
         for number, key in enumerate(order):
-            self._after(key, order[number - 1] if number else None)
+            self._after(key, before=order[number - 1] if number else None)
         for n, key in {key[1]: key for key in order}.items():
             closing = float(self.tables.closing[self.tables.stage[n]] / self.search.mean_ticks)
             self.rows.add({self.last: 1.0, self.columns[key]: -1.0}, lower=closing)
@@ -105,7 +105,7 @@ class OrderProgram:
                     next(key for kind in kinds if (key := (kind, n, m)) in self.columns)
                     for n in (transfer.sender, transfer.receiver)
                 )
-                self._after(two, one, transfer.duration / self.search.mean_ticks)
+                self._after(two, before=one, lag=transfer.duration / self.search.mean_ticks)
 
     def _stay_within_budget(self, device: int, order: list[Key]) -> None:
         """What is held when an action runs, and from its end on, fits; in the largest units that all are made of."""
