@@ -56,8 +56,8 @@ _BEAM_WIDTH, _MOST_WIDTH = 64, 4_096
 """Nodes of a first beam; of the next four times as many, up to a limit."""
 _BEAMS_EVERY, _BEAMS_SHARE = 4, 0.3
 """Steps of the same stages of which one is beams; and of the time limit, what it gets."""
-_HOPEFUL = 8
-"""Beams after which the rest is left if none is better than what there is."""
+_HOPEFUL = 16
+"""Beams, one of each guide without noise, after which the rest is left if none is better than what there is."""
 _KEPT = 4
 """Orders that are kept of the same stages."""
 _PATIENCE = 3
@@ -176,7 +176,7 @@ class MicrobatchRecomputeImprover(DecisionImprover):
             for beams in chosen.beams:
                 for number, each in enumerate(beams.search_all(width=width, seed=seed, has_time=has_time)):
                     found += [each] if each.end < best else []
-                    if number == _HOPEFUL and not found:
+                    if number + 1 == _HOPEFUL and not found:
                         break
             chosen.starts = sorted(found, key=lambda each: each.end)[:_KEPT]
             return min([*chosen.starts, *chosen.pool], key=lambda each: each.end)
