@@ -104,7 +104,7 @@ def find_multipliers(
     model.col_cost_ = np.append(np.zeros(shape[0]), 1.0)
     for own in paths:
         _add_paths(model, own)
-    solver = _run(model, time_limit_s=time_limit_s, should_stop=should_stop, solver_name="ipm")
+    solver = run_highs(model, time_limit_s=time_limit_s, should_stop=should_stop, solver_name="ipm")
     if solver is None or solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     duals = -np.array(solver.getSolution().row_dual)[: len(numbers)]
@@ -168,7 +168,7 @@ def is_impossible(
     model.col_upper_ = np.append(np.full(num_columns, float(most)), 0.0)
     model.integrality_ = [highspy.HighsVarType.kInteger] * num_columns + [highspy.HighsVarType.kContinuous]
     model.col_cost_ = np.zeros(num_columns + 1)
-    solver = _run(model, time_limit_s=time_limit_s, should_stop=should_stop)
+    solver = run_highs(model, time_limit_s=time_limit_s, should_stop=should_stop)
     if solver is None:
         return None
     status = solver.getModelStatus()
@@ -200,16 +200,24 @@ def _model(rows: Sequence[CountRow], shape: tuple[int, int]) -> highspy.HighsLp:
     return model
 
 
-def _run(
-    model: highspy.HighsLp, *, time_limit_s: float, should_stop: Callable[[], bool] | None, solver_name: str = "choose"
+def run_highs(
+    model: highspy.HighsLp,
+    *,
+    time_limit_s: float,
+    should_stop: Callable[[], bool] | None,
+    solver_name: str = "choose",
+    most_nodes: int | None = None,
 ) -> highspy.Highs | None:
     """The solver once it is done; None if it was stopped and did not end. Any multipliers will do, not only corners."""
     solver = highspy.Highs()
     solver.silent()
+    solver.HandleUserInterrupt = True  # else it does not look at `cancelSolve`
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("solver", solver_name)
     solver.setOptionValue("run_crossover", "off")
     solver.setOptionValue("time_limit", max(0.01, time_limit_s))
+    if most_nodes is not None:
+        solver.setOptionValue("mip_max_nodes", most_nodes)
     solver.passModel(model)
     ended = run_stoppable(
         lambda: bool(solver.run() is not None),

@@ -1,16 +1,13 @@
-"""CP-SAT's orders of given stages in which some microbatches recompute: whole, or within a window of devices and time.
+"""CP-SAT's orders of given stages in which some microbatches recompute.
 
 As in `microbatch_orders`, microbatches come in order within a stage replica, links are never busy, and what is one B
 stays one.
 """
 
-import itertools
-import random
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 from ortools.sat.python import cp_model
 
@@ -21,22 +18,10 @@ from solver_models.schedule.effort import SolveEffort, run_model
 
 _MOST_UNITS = 1 << 20
 """Memory is counted in at most so many units per device."""
-_MAKESPAN_WEIGHT = 1_000
-"""Ticks of the sum of the devices' ends that one of the makespan is worth in a window."""
-_WINDOW_DEVICES = (1, 2, 3, 4)
-_WINDOW_ACTIONS = 60
 _DURING, _AFTER = 0, 1
 
 Key = tuple[int, int, int]
 """Kind, stage replica, microbatch."""
-
-
-class Window(NamedTuple):
-    """Actions that may move: those on some devices that begin within some time; of no time, only what recomputes."""
-
-    devices: frozenset[int]
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,68 +34,24 @@ class _Task:
 
 
 def solve_orders(
-    search: MicrobatchRecomputation, start: RecomputedOrders, *, window: Window | None = None, effort: SolveEffort
+    search: MicrobatchRecomputation, start: RecomputedOrders, *, effort: SolveEffort
 ) -> tuple[RecomputedOrders, bool]:
     """Orders no worse than those it begins with, and whether the model allows none that are better."""
-    model = _RecomputationModel(search, start, window=window)
+    model = _RecomputationModel(search, start)
     solver, status = run_model(model.model, effort)
     found = model.read(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
     is_closed = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     return start if found is None or found.end > start.end else found, is_closed
 
 
-def choose_recomputed(
-    search: MicrobatchRecomputation, start: RecomputedOrders, *, effort: SolveEffort
-) -> RecomputedOrders:
-    """The same orders with other microbatches that recompute, no slower."""
-    window = Window(frozenset(search.tables.device.tolist()), 0, 0)
-    return solve_orders(search, start, window=window, effort=effort)[0]
-
-
-def improve_windows(
-    search: MicrobatchRecomputation,
-    start: RecomputedOrders,
-    *,
-    effort: SolveEffort,
-    window_s: float,
-    most_windows: int | None = None,
-) -> RecomputedOrders:
-    """What windows of some devices and some time, one after the other, make of it; never worse.
-
-    `effort`: its seconds are those of all windows, its work that of one.
-    """
-    deadline, choice, best = time.monotonic() + effort.time_limit_s, random.Random(effort.seed), start
-    devices = sorted(set(search.tables.device.tolist()))
-    for number in itertools.count() if most_windows is None else range(most_windows):
-        left = deadline - time.monotonic()
-        if left <= 0 or (effort.should_stop is not None and effort.should_stop()):
-            break
-        own = replace(effort, time_limit_s=min(left, window_s) if most_windows is None else left, seed=number)
-        best, _ = solve_orders(search, best, window=_draw(search, best, devices=devices, choice=choice), effort=own)
-    return best
-
-
-def _draw(
-    search: MicrobatchRecomputation, best: RecomputedOrders, *, devices: list[int], choice: random.Random
-) -> Window:
-    """Neighbours, and about as many of their actions as `_WINDOW_ACTIONS`."""
-    count = min(len(devices), choice.choice(_WINDOW_DEVICES))
-    first = choice.randrange(len(devices) - count + 1)
-    chosen = frozenset(devices[first : first + count])
-    times = search.times(best)
-    starts = sorted(begin for (_, n, _), (begin, _) in times.items() if int(search.tables.device[n]) in chosen)
-    at = choice.randrange(max(1, len(starts) - _WINDOW_ACTIONS // 2))
-    return Window(chosen, starts[at], starts[min(len(starts) - 1, at + _WINDOW_ACTIONS)] + 1)
-
-
 class _RecomputationModel:
-    """The model of the orders that take no longer than those it begins with; all but a window keeps its order."""
+    """The model of the orders that take less time than those it begins with."""
 
-    def __init__(self, search: MicrobatchRecomputation, start: RecomputedOrders, *, window: Window | None) -> None:
+    def __init__(self, search: MicrobatchRecomputation, start: RecomputedOrders) -> None:
         self.search, self.tables, self.start = search, search.tables, start
         self.tick = max(1, gcd(*self.tables.ticks.ravel().tolist(), *self.tables.moving.tolist()))
         self.before = search.times(start)
-        self.horizon = start.end // self.tick - (window is None)
+        self.horizon = start.end // self.tick - 1
         self.model = cp_model.CpModel()
         self.flags = {
             (stage, m): self._hinted(self.model.new_bool_var(""), int(start.recomputed[stage, m]))
@@ -125,23 +66,13 @@ class _RecomputationModel:
         self._replicas_keep_their_order()
         self._actions_wait_for_what_they_need()
         for device, keys in self.keys.items():
-            is_free = [window is None or self._is_free(window, key, device=device) for key in keys]
-            if window is not None:
-                self._keep_order(keys, is_free)
-            self.model.add_no_overlap(
-                [self.tasks[key].interval for key, free in zip(keys, is_free, strict=True) if free]
-            )
-            if window is not None and device not in window.devices:
-                self._keep_what_recomputes(keys)
-            elif any(is_free):
-                self._memory_stays_within_budget(device, keys)
-            else:
-                self._memory_stays_within_budget_in_order(device, keys)
+            self.model.add_no_overlap([self.tasks[key].interval for key in keys])
+            self._memory_stays_within_budget(device, keys)
         makespan = self._number(start.end)
         for key, task in self.tasks.items():
             closing = int(self.tables.closing[self.tables.stage[key[1]]]) // self.tick
             self.model.add(makespan >= task.end + closing)
-        self.model.minimize(makespan if window is None else _MAKESPAN_WEIGHT * makespan + sum(self._ends()))
+        self.model.minimize(makespan)
 
     def _hinted(self, variable: cp_model.IntVar, value: int) -> cp_model.IntVar:
         self.model.add_hint(variable, value)
@@ -226,49 +157,6 @@ class _RecomputationModel:
                 interval = self.model.new_optional_interval_var(start, size, end, presence, "")
                 found.append((interval, units[variant] - max(least, 0)))
         return found
-
-    def _ends(self) -> list[cp_model.IntVar]:
-        """When every device is done."""
-        ends = []
-        for keys in self.keys.values():
-            ends.append(self._number(max(self.before[key][1] for key in keys)))
-            for key in keys:
-                self.model.add(ends[-1] >= self.tasks[key].end)
-        return ends
-
-    def _is_free(self, window: Window, key: Key, *, device: int) -> bool:
-        return device in window.devices and window.start <= self.before[key][0] < window.end
-
-    def _keep_order(self, keys: list[Key], is_free: list[bool]) -> None:
-        """Each action that keeps its place comes after all before it, and before all after it."""
-        last: Key | None = None
-        since: list[Key] = []
-        for key, free in zip(keys, is_free, strict=True):
-            before = [last] if last is not None and (free or not since) else [] if free else since
-            for each in before:
-                self.model.add(self.tasks[each].end <= self.tasks[key].start)
-            last, since = (last, [*since, key]) if free else (key, [])
-
-    def _keep_what_recomputes(self, keys: list[Key]) -> None:
-        for kind, n, m in keys:
-            if kind == FORWARD:
-                self.model.add(self._flag(n, m) == int(self.start.recomputed[self.tables.stage[n], m]))
-
-    def _memory_stays_within_budget_in_order(self, device: int, keys: list[Key]) -> None:
-        """The same for actions in a given order: what is held when one runs, and from its end on, is a sum."""
-        budget = int(self.tables.budget[device])
-        unit = max(1, budget // _MOST_UNITS)
-        held: Any = 0
-        for kind, n, m in keys:
-            steps, flag = self.tables.steps[n, :, kind].tolist(), self._flag(n, m)
-            during, after = (
-                -(-steps[KEPT][column] // unit)
-                + flag * (-(-steps[RECOMPUTED][column] // unit) + steps[KEPT][column] // -unit)
-                for column in (_DURING, _AFTER)
-            )
-            self.model.add(held + during <= budget // unit)
-            held = held + after
-            self.model.add(held <= budget // unit)
 
     def read(self, solver: cp_model.CpSolver) -> RecomputedOrders | None:
         """The orders, played anew."""

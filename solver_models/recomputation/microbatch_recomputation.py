@@ -113,27 +113,27 @@ class MicrobatchRecomputation:
             state.orders[device, : len(own)], state.lengths[device] = 4 * of.stage[own] + of.kind[own], len(own)
         return state
 
-    def alternating(self, *, is_late: bool) -> Iterator[RecomputedOrders]:
+    def alternating(self, lateness: float) -> Iterator[RecomputedOrders]:
         """One F for one backward, with ever more microbatches in flight, those that fit; if no device has two stages.
 
-        `is_late`: W waits for as many backwards as there are stages before.
+        `lateness`: for how many backwards W waits, of the stages before.
         """
-        if len(self.kept.replicas) > len(set(self.tables.device.tolist())) or is_late > self.kept.can_split:
+        if len(self.kept.replicas) > len(set(self.tables.device.tolist())) or (lateness and not self.kept.can_split):
             return
         for cap in range(1, min(self.num_microbatches, self.num_stages) + 1):
-            found = self.of_orders(self._alternating_orders(cap, splits=self.kept.can_split, is_late=is_late))
+            found = self.of_orders(self._alternating_orders(cap, splits=self.kept.can_split, lateness=lateness))
             if found is not None:
                 yield found
 
-    def _alternating_orders(self, cap: int, *, splits: bool, is_late: bool) -> dict[int, DeviceOrder]:
+    def _alternating_orders(self, cap: int, *, splits: bool, lateness: float) -> dict[int, DeviceOrder]:
         """One F for one backward, as many F ahead as stages are still to come, or `cap`.
 
-        W follows its I at once, or so many microbatches later as there are stages before.
+        W follows its I at once, or so many microbatches later as `lateness` has it of the stages before.
         """
         orders: dict[int, DeviceOrder] = {}
         for n, replica in enumerate(self.kept.replicas):
             stage, order = replica.stage, orders.setdefault(replica.device, [])
-            ahead, behind = min(cap, self.num_stages - stage), self._most_behind(n) if is_late else 0
+            ahead, behind = min(cap, self.num_stages - stage), min(int(lateness * stage), self._most_behind(n))
             has_weight, total = bool(self.tables.has_weight[n]), self.num_microbatches
             for step in range(total + ahead + behind):
                 returned, done = step - ahead, step - ahead - behind
@@ -146,10 +146,10 @@ class MicrobatchRecomputation:
         return orders
 
     def _most_behind(self, n: int) -> int:
-        """W that may wait while an I recomputes, at most as many as there are stages before."""
+        """W that may wait while an I recomputes."""
         replica, steps = self.kept.replicas[n], self.tables.steps[n, 1].tolist()
         room = self.kept.budgets[replica.device] - max(steps[INPUT_GRAD][0], steps[INPUT_GRAD][1])
-        return min(replica.stage, max(0, room) // replica.weight_stash) if replica.weight_stash else replica.stage
+        return max(0, room) // replica.weight_stash if replica.weight_stash else replica.stage
 
     def of_orders(
         self, device_orders: dict[int, DeviceOrder], recomputed: Sequence[Sequence[int]] = ()

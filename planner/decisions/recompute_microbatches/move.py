@@ -5,7 +5,9 @@ microbatch of them may recompute or keep everything (`solver_models.recomputatio
 out once no order of theirs can be better than the incumbent, whatever recomputes.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,6 +24,7 @@ from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate
 from solver_models.recomputation.beam_starts import BeamStarts, make_beams
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
+from solver_models.recomputation.order_program import ProgramEffort, choose_recomputed
 
 _FIRST_WORK, _MOST_WORK = 32_000_000, 256_000_000
 """Actions that a step of annealing plays, about: of the same stages twice as many every time, up to a limit."""
@@ -41,18 +44,20 @@ _TEMPERATURES = (0.2, 0.1, 0.6, 0.3)
 """First temperatures of the steps, in turn, in mean actions."""
 _JOINT_STARTS = 4
 """Candidates of the joint search whose stages are looked at."""
-_EXACT_ACTIONS, _WINDOWS_ACTIONS = 300, 2_500
-"""Of a plan that CP-SAT is given whole, and in windows."""
+_EXACT_ACTIONS = 300
+"""Of a plan that CP-SAT is given."""
 _EXACT_SHARE, _EXACT_WORK = 0.3, 4.0
-"""Of the time left that CP-SAT gets for a whole plan; and its work where rounds are counted."""
-_WINDOW_S, _WINDOW_WORK, _WINDOWS_SHARE = 1.0, 1.0, 0.12
-"""Seconds of a window, or its work where rounds are counted; and of the time limit, what all windows of a step get."""
-_WINDOWS_EVERY = 3
-"""Steps of the same stages of which one is windows."""
-_COUNTED_WINDOWS = 4
-"""Windows of a step where rounds are counted."""
+"""Of the time left that it gets; and its work where rounds are counted."""
+_LATENESS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""For how many backwards W waits in starts of one F for one backward, of the stages before."""
+_PROGRAMS_SHARE, _MOST_NODES = 0.12, 500
+"""Of the time limit that programmes of starts get; and nodes of the search of each."""
 _BEAM_WIDTH, _MOST_WIDTH = 64, 4_096
 """Nodes of a first beam; of the next four times as many, up to a limit."""
+_BEAMS_EVERY, _BEAMS_SHARE = 4, 0.3
+"""Steps of the same stages of which one is beams; and of the time limit, what it gets."""
+_HOPEFUL = 16
+"""Beams, one of each guide without noise, after which the rest is left if none is better than what there is."""
 _KEPT = 4
 """Orders that are kept of the same stages."""
 _PATIENCE = 3
@@ -70,7 +75,7 @@ class _Ordered:
     search: MicrobatchRecomputation
     pool: list[RecomputedOrders] = field(default_factory=list)
     starts: list[RecomputedOrders]
-    """Of which CP-SAT says first what recomputes."""
+    """Of which HiGHS says first what recomputes."""
     beams: list[BeamStarts]
     """Of stages that are a chain."""
     width: int = _BEAM_WIDTH
@@ -142,20 +147,18 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         """Start a step from one of the best orders of these stages: CP-SAT's, or annealing."""
         if chosen is None:
             return
-        start, number = chosen.pool[chosen.steps % len(chosen.pool)], chosen.steps
+        number = chosen.steps
+        start = chosen.pool[number // 2 % len(chosen.pool) if number % 2 else 0]
         chosen.steps += 1
-        actions = chosen.search.num_actions
-        if chosen.beams and number % 2 == 0 and chosen.width <= self._most_width():
+        if chosen.starts:
+            self._start_programs(chosen)
+        elif chosen.beams and number % _BEAMS_EVERY == 1 and chosen.width <= self._most_width():
             self._start_beams(chosen)
-        elif chosen.starts:
-            self._start_cp_sat(chosen, chosen.starts.pop(), windows=False)
-        elif actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
+        elif chosen.search.num_actions <= _EXACT_ACTIONS and not chosen.is_exact and number > 1:
             chosen.is_exact = True
-            self._start_cp_sat(chosen, chosen.pool[0], windows=None)
-        elif actions <= _WINDOWS_ACTIONS and number % _WINDOWS_EVERY == 0:
-            self._start_cp_sat(chosen, chosen.pool[0], windows=True)
+            self._start_cp_sat(chosen)
         else:
-            self._start_annealing(chosen, start, temperature=_TEMPERATURES[number % len(_TEMPERATURES)])
+            self._start_annealing(chosen, start, temperature=_TEMPERATURES[number // 2 % len(_TEMPERATURES)])
 
     def _most_width(self) -> int:
         """Of beams; where rounds are counted, of the first ones."""
@@ -165,16 +168,19 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         """Search beams, each time wider."""
         width, seed = chosen.width, (self.run.limits.seed * 1_000_003 + self.step) % 2**31
         chosen.width *= 4
+        most_s = _BEAMS_SHARE * self.run.limits.time_limit_s
 
         def search() -> RecomputedOrders:
-            found = (
-                each
-                for beams in chosen.beams
-                for each in beams.search_all(width=width, seed=seed, has_time=self._has_time)
-            )
-            return min(found, key=lambda each: each.end, default=chosen.pool[0])
+            best, has_time = chosen.pool[0].end, self._until(most_s)
+            found = list[RecomputedOrders]()
+            for beams in chosen.beams:
+                for number, each in enumerate(beams.search_all(width=width, seed=seed, has_time=has_time)):
+                    found += [each] if each.end < best else []
+                    if number + 1 == _HOPEFUL and not found:
+                        break
+            chosen.starts = sorted(found, key=lambda each: each.end)[:_KEPT]
+            return min([*chosen.starts, *chosen.pool], key=lambda each: each.end)
 
-        most_s = _MOST_SHARE * self.run.limits.time_limit_s
         self.run.window.start([search], partial(self._take_in, chosen=chosen), expected_s=most_s)
 
     def _start_annealing(self, chosen: _Ordered, start: RecomputedOrders, *, temperature: float) -> None:
@@ -186,36 +192,37 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         )
         chosen.work = self._work(2 * work)
 
-    def _start_cp_sat(self, chosen: _Ordered, start: RecomputedOrders, *, windows: bool | None) -> None:
-        """Have CP-SAT say what recomputes, look at windows one after the other, or (None) at the whole."""
-        run, number = self.run, self.step
+    def _start_programs(self, chosen: _Ordered) -> None:
+        """Have HiGHS say what recomputes in the starts."""
+        starts, chosen.starts = chosen.starts, []
+        most_s = _PROGRAMS_SHARE * self.run.limits.time_limit_s
+
+        def solve() -> RecomputedOrders:
+            effort = ProgramEffort(most_nodes=_MOST_NODES, has_time=self._until(most_s))
+            chosen.keep(choose_recomputed(chosen.search, starts, effort=effort))
+            return chosen.pool[0]
+
+        self.run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=most_s)
+
+    def _start_cp_sat(self, chosen: _Ordered) -> None:
+        """Have CP-SAT look for better orders, or say that there are none."""
+        run, number, start = self.run, self.step, chosen.pool[0]
         is_counted = run.limits.max_rounds is not None
-        most_s = _WINDOWS_SHARE * run.limits.time_limit_s if windows is not None else _EXACT_SHARE * run.seconds_left
-        limit_s = run.seconds_left if is_counted else min(most_s, run.seconds_left)
+        limit_s = run.seconds_left * (1 if is_counted else _EXACT_SHARE)
 
         def solve() -> RecomputedOrders:
             # takes a second to import, and most problems never need it
-            from solver_models.recomputation.cp_sat_recomputation import (
-                choose_recomputed,
-                improve_windows,
-                solve_orders,
-            )
+            from solver_models.recomputation.cp_sat_recomputation import solve_orders
             from solver_models.schedule.effort import SolveEffort
 
-            work = _EXACT_WORK if windows is None else _WINDOW_WORK
             effort = SolveEffort(
                 time_limit_s=max(0.1, limit_s),
-                deterministic_limit=work if is_counted else None,
+                deterministic_limit=_EXACT_WORK if is_counted else None,
                 seed=(run.limits.seed * 1_000_003 + number) % 2**31,
                 should_stop=run.should_stop,
             )
-            if windows is None:
-                found, chosen.is_closed = solve_orders(chosen.search, start, effort=effort)
-                return found
-            if not windows:
-                return choose_recomputed(chosen.search, start, effort=effort)
-            most = _COUNTED_WINDOWS if is_counted else None
-            return improve_windows(chosen.search, start, effort=effort, window_s=_WINDOW_S, most_windows=most)
+            found, chosen.is_closed = solve_orders(chosen.search, start, effort=effort)
+            return found
 
         run.window.start([solve], partial(self._take_in, chosen=chosen), expected_s=limit_s)
 
@@ -271,12 +278,10 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         if not _memory_binds(kept):
             return None
         search = MicrobatchRecomputation(kept, all_of_them)
-        kinds = [search.greedy(), *(search.alternating(is_late=is_late) for is_late in (False, True))]
+        kinds = [search.greedy(), *map(search.alternating, _LATENESS)]
         starts = [min(found, key=lambda each: each.end) for found in map(list, kinds) if found]
-        is_small = search.num_actions <= _WINDOWS_ACTIONS
-        worst_first = sorted(starts, key=lambda each: -each.end) if is_small else []
         beams, work = make_beams(search), self._work(_FIRST_WORK)
-        found = _Ordered(stages=stages, search=search, work=work, starts=worst_first, beams=beams)
+        found = _Ordered(stages=stages, search=search, work=work, starts=starts, beams=beams)
         found.keep(starts)
         return found
 
@@ -293,6 +298,11 @@ class MicrobatchRecomputeImprover(DecisionImprover):
         """Whether a step may continue; where rounds are counted it ends by itself."""
         run = self.run
         return not run.should_stop() and (run.limits.max_rounds is not None or run.seconds_left > 0)
+
+    def _until(self, most_s: float) -> Callable[[], bool]:
+        """Whether a step that has so many seconds may continue; where rounds are counted it ends by itself."""
+        deadline = time.monotonic() + (math.inf if self.run.limits.max_rounds is not None else most_s)
+        return lambda: time.monotonic() < deadline and self._has_time()
 
     def _take_in(self, found: RecomputedOrders, seconds: float, *, chosen: _Ordered, work: int = 0) -> None:
         if work:

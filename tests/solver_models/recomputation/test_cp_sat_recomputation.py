@@ -5,7 +5,7 @@ import pytest
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from solver_models.recomputation.cp_sat_recomputation import choose_recomputed, improve_windows, solve_orders
+from solver_models.recomputation.cp_sat_recomputation import solve_orders
 from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation, RecomputedOrders
 from solver_models.schedule.effort import SolveEffort
 from tests.planner.recomputed_chain import given_stages, recomputed_chain
@@ -14,10 +14,10 @@ from tests.solver_models.recomputation.test_microbatch_recomputation import plan
 EFFORT = SolveEffort(time_limit_s=60, deterministic_limit=5)
 
 
-def begun(problem: Problem, *, is_late: bool = False) -> tuple[MicrobatchRecomputation, RecomputedOrders]:
+def begun(problem: Problem) -> tuple[MicrobatchRecomputation, RecomputedOrders]:
     """One F for one backward, from as many F on as there are stages to come."""
     search = searched(problem, given_stages(problem))
-    return search, list(search.alternating(is_late=is_late))[-1]
+    return search, list(search.alternating(0.0))[-1]
 
 
 def check(problem: Problem, found: RecomputedOrders) -> None:
@@ -37,26 +37,4 @@ def test_small_orders_are_closed(kept: int, ends: tuple[int, int]):
     found, is_closed = solve_orders(search, start, effort=EFFORT)
     assert (found.end, is_closed) == (ends[1], True)
     assert solve_orders(search, found, effort=EFFORT) == (found, True)
-    check(problem, found)
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-def test_what_recomputes_is_chosen(is_late: bool):
-    """Tests that of eight devices with room for four, other microbatches recompute and the same order ends sooner."""
-    problem = recomputed_chain(8, num_microbatches=10, kept=4)
-    search, start = begun(problem, is_late=is_late)
-    found = choose_recomputed(search, start, effort=EFFORT)
-    assert found.end < start.end
-    assert found.orders.tolist() == start.orders.tolist()
-    check(problem, found)
-
-
-@pytest.mark.parametrize("options", [{}, {"split_backward": False}, {"keep_workspace": True}])
-def test_windows_never_make_it_worse(options: dict):
-    """Tests that windows of some devices and some time leave orders that fit and are no slower."""
-    problem = recomputed_chain(4, num_microbatches=6, kept=2.5, **options)
-    search, start = begun(problem)
-    effort = SolveEffort(time_limit_s=60, deterministic_limit=0.1, seed=3)
-    found = improve_windows(search, start, effort=effort, window_s=1.0, most_windows=4)
-    assert found.end <= start.end
     check(problem, found)

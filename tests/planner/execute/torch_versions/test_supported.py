@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from planner.execute.torch_versions.supported import require_supported, lowers_tables
+from planner.execute.torch_versions.supported import lowers_tables, require_supported
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0+cpu", "2.14.1", "2.15.0"])
