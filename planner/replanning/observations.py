@@ -107,7 +107,9 @@ def _parse(text: str | bytes, *, source: str) -> _Document:
             return _of_rank(plain, source=source)
         events = plain["traceEvents"] if isinstance(plain, dict) else plain
         return _Document(source=source, device="", rows=_of_trace(events, source=source), times=())
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if str(error).startswith(f"{source}: has"):
+            raise
         raise ValueError(
             f"{source}: neither the executor's timings nor a trace of torch's profiler; give rankN.json or a trace"
         ) from None

@@ -77,7 +77,7 @@ class MarkedActions:
                 f"{self._source}: action {event['name']} takes {length} us from {start}; export the trace again"
             )
         on_gpu, process = event.get("cat") == "gpu_user_annotation", event.get("pid")
-        if (other := self._processes.setdefault(on_gpu, process)) != process:
+        if process is not None and (other := self._processes.setdefault(on_gpu, process)) != process:
             raise ValueError(f"{self._source}: has actions of processes {other} and {process}; give a file per rank")
         begin = round(start * 1000)
         entry = begin, begin + round(length * 1000), match[2], int(match[1]), int(match[3])

@@ -68,6 +68,9 @@ def test_profiler_traces_are_read():
         assert found == {("d1", 1, "I"): ((2250,),), ("d1", 1, "F"): ((4000,),)}
 
 
+MERGED = json.dumps([{"ph": "X", "name": f"PP:{pid - 7}F0", "ts": 1, "dur": 2, "pid": pid} for pid in (7, 8)])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -77,6 +80,7 @@ def test_profiler_traces_are_read():
         ('{"traceEvents": [{"ph": "X", "name": "0F0"}]}', "t.json: neither the executor's timings"),
         ('{"traceEvents": []}', "contain no measured action"),
         ("3", "t.json: neither"),
+        (MERGED, "t.json: has actions of processes 7 and 8; give a file per rank"),
     ],
 )
 def test_other_documents_are_refused(text: str, message: str):
