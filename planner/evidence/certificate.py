@@ -165,7 +165,8 @@ def make_bound(
         return best
     if _is_placed(problem):
         best = _narrow(least, best, seconds=2 * time_limit_s)
-        if not problem.options.recompute:
+        # memory forces no stage to recompute where its microbatches choose: packing devices says nothing new
+        if not problem.options.recompute or problem.options.recompute_microbatches:
             return best
     best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time, reached=reached)
     if make_covering is None or not has_time():
