@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.recomputed_chains import make_chain as make_recomputed
 from planner.bounds.heaviest_path import Trunk, replica_ranges
 from planner.bounds.minimum_costs import Least
 from planner.bounds.pipeline_bound import DivisionProgramme, Price, make_price
@@ -21,6 +22,7 @@ from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from solver_models.covering import Covering
 from tests.long_runs import examples
 from tests.planner.brute_force import brute_force
 from tests.strategies import chain_problems, random_plan, random_problem, split_cases, with_memory
@@ -518,3 +520,18 @@ def test_a_frozen_prefix_holds_no_stash():
     edges = tuple(replace(edge, gradient_bytes=0) for edge in problem.profile.edges)
     open_ended = replace(problem, profile=replace(problem.profile, edges=edges))
     assert prove_infeasible(open_ended, CostModel(open_ended)) is None
+
+
+def test_devices_are_not_packed_where_microbatches_choose():
+    """Tests that no devices are packed where stages are placed and each microbatch may recompute, which gained nothing
+    in most of a search's time; where whole stages recompute they are.
+    """
+
+    def asked(*_: object, **__: object) -> Covering:
+        raise AssertionError("asked")
+
+    problem = make_recomputed([[10, 10, 10], [9, 12, 8]], num_microbatches=4, kept=1)
+    assert make_bound(problem, CostModel(problem), make_covering=asked).value_ns > 0
+    whole = replace(problem, options=replace(problem.options, recompute_microbatches=False))
+    with pytest.raises(AssertionError, match="asked"):
+        make_bound(whole, CostModel(whole), make_covering=asked)
