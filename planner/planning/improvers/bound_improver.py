@@ -26,8 +26,8 @@ _SHARE = 0.4
 """Part of the search's time that it gets at most."""
 _GAP_SHARES = 4
 """It gets so many times the gap as a part of the search's time."""
-_STEP_S, _MOST_STEP_S = 0.5, 2.0
-"""Seconds of a step, about: the least, and the most where that much of its share is left."""
+_STEP_S, _MOST_STEP_S, _MOST_STEP_SHARE = 0.5, 2.0, 1 / 30
+"""Seconds of a step, about: the least, and the most where that much of its share is left, in all and of the limit."""
 _QUIET_SHARE, _MOST_QUIET_S = 0.25, 8.0
 """Part of the time left, and seconds at most, that the search has to itself before the first step."""
 _MIN_LEFT_S = 4.0
@@ -91,7 +91,8 @@ class BoundImprover:
     @property
     def _step_s(self) -> float:
         """Seconds of the next step: in short ones it would not come to its share, for rounds of the search are long."""
-        return min(max(_STEP_S, self._left_s), _MOST_STEP_S)
+        most_s = min(_MOST_STEP_S, _MOST_STEP_SHARE * self.run.limits.time_limit_s)
+        return max(_STEP_S, min(self._left_s, most_s))
 
     def take_step(self) -> Iterator[None]:
         """Some steps of the bound, or the order of one plan that it lets pass."""
