@@ -80,11 +80,6 @@ class Trunk:
             ends[boundary] = ends[boundary + 1] if self.returns[boundary + 1] else boundary + 1
         return ends
 
-    @cached_property
-    def total_work(self) -> int:
-        """Device time of the whole path per microbatch, on the fastest groups."""
-        return int(self.forward[-1] + self.backward[-1])
-
     def synchronisation(self, replicas: Replicas) -> Integers:
         """Prefix sums of the least time to synchronise, rounded down; differences may be 1 too large."""
         count = replicas.least

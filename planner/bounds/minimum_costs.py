@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
-from planner.decisions import asked
+from planner.decisions import asked, recompute
 from planner.decisions.decision import Decision
 from planner.layout.costs import CostModel, LayerWork
 from planner.problem import Problem
@@ -286,10 +286,14 @@ class Least:
         known = [each.least_stash(self) for each in self._asked if each.least_stash is not None]
         return list(map(min, zip(self.least_bytes("stash_bytes"), *known, strict=True)))
 
-    def held_sizes(self, entry: Layer | WidthBytes) -> list[int]:
-        """The stash at a width, and what F may leave of it by the decisions that are asked for."""
+    def held_sizes(self, entry: Layer | WidthBytes, *, may_recompute: bool = True) -> list[int]:
+        """The stash at a width, and what F may leave of it by the decisions that are asked for.
+
+        `may_recompute`: False for a stage that does not.
+        """
         kinds = [kind.checkpoint_bytes for kind in entry.recompute_kinds]
-        found = [each.left(entry, kinds) for each in self._asked if each.left is not None]
+        open_ones = [each for each in self._asked if may_recompute or each is not recompute.DECISION]
+        found = [each.left(entry, kinds) for each in open_ones if each.left is not None]
         return [entry.stash_bytes, *(size for sizes in found for size in sizes)]
 
     @cached_property

@@ -8,6 +8,7 @@ leads to the end, T is out of reach, whatever the partition, mapping, replicatio
 (docs/proofs/bounds.md).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from planner.bounds.bisection import largest_refuted
 from planner.bounds.heaviest_path import NEVER, Replicas, Trunk, replica_ranges
 from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.stage_forms import StageForm, stage_forms
 from planner.clock import HasTime, always
 
 Mask = NDArray[numpy.bool_]
@@ -42,12 +44,14 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stages:
-    """All stages that begin at one boundary, on a range of numbers of replicas; one entry per end."""
+    """All stages of a form that begin at one boundary, on a range of numbers of replicas; one entry per end."""
 
     ends: slice
     """The boundaries behind their last layers."""
     replicas: Replicas
-    """On how many devices."""
+    """How many."""
+    used: int
+    """On how many devices, at least."""
     forward: Integers
     """F of a replica."""
     returning: Integers
@@ -70,12 +74,14 @@ class _Stages:
     """Resident bytes over all replicas."""
     fits: Mask
     """Whether one microbatch fits into the largest device."""
+    excess: Integers
+    """Weighted device time beyond the least of the layers in any form."""
 
 
 class DivisionProgramme:
     """The programme for one objective T."""
 
-    def __init__(self, trunk: Trunk, deadline: int, *, price: Price) -> None:
+    def __init__(self, trunk: Trunk, deadline: int, *, price: Price, forms: Sequence[StageForm] | None = None) -> None:
         least = trunk.least
         options = least.problem.options
         self.trunk, self.least, self.price = trunk, least, price
@@ -83,13 +89,20 @@ class DivisionProgramme:
         self.deadline = deadline - (0 if self.is_span else least.optimizer_ns)
         self.count, self.num_devices = least.problem.num_microbatches, least.num_devices
         self.chunks = options.max_stages_per_device
-        self.slots = min(self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas)
+        self.slots = min(
+            self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas * max(least.widths)
+        )
         self.is_single = least.problem.max_replicas == 1
         self.runs = self.chunks if self.is_single else 1
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
         self.ranges = [entry for entry in replica_ranges(least.problem.max_replicas) if entry.least <= self.slots]
+        self.shapes = [
+            (form, entry)
+            for form in forms or stage_forms(trunk, price.weights)
+            for entry in self.ranges
+            if form.width * entry.least <= self.num_devices
+        ]
         self.buffers = options.receive_buffers
-        self.done = self.count * (trunk.forward + trunk.backward)
         self.turned = trunk.forward + trunk.returning
 
     @cached_property
@@ -112,20 +125,22 @@ class DivisionProgramme:
     def _synchronisations(self) -> dict[Replicas, Integers]:
         return {entry: self.trunk.synchronisation(entry) for entry in self.ranges}
 
-    def _stages(self, start: int, replicas: Replicas) -> _Stages | None:
+    def _stages(self, start: int, form: StageForm, *, replicas: Replicas) -> _Stages | None:
         """The stages from a boundary that are done in time on their own."""
         trunk, most = self.trunk, replicas.most
-        last = int(numpy.searchsorted(self.done, self.done[start] + self.deadline * most, side="right")) - 1
-        room = self.memory * most + trunk.state[start] * most + trunk.stash[start]
-        last = min(last, int(numpy.searchsorted(trunk.state * most + trunk.stash, room, side="right")) - 1)
+        done = self.count * (form.forward + form.backward)
+        last = int(numpy.searchsorted(done, done[start] + self.deadline * most, side="right")) - 1
+        room = self.memory * most + form.state[start] * most + trunk.stash[start]
+        last = min(last, int(numpy.searchsorted(form.state * most + trunk.stash, room, side="right")) - 1)
+        last = min(last, int(numpy.searchsorted(form.lacking, form.lacking[start], side="right")) - 1)
         if last <= start:
             return None
         ends = slice(start + 1, last + 1)
         forward, returning, backward, held, kept, state, stash, gradient = (
             sums[ends] - sums[start]
             for sums in (
-                trunk.forward, trunk.returning, trunk.backward, trunk.held,
-                trunk.kept, trunk.state, trunk.stash, trunk.gradient,
+                form.forward, form.returning, form.backward, form.held,
+                trunk.kept, form.state, trunk.stash, trunk.gradient,
             )
         )  # fmt: skip
         spare = (self.memory - state) * most - self._buffers(start, ends)
@@ -139,6 +154,7 @@ class DivisionProgramme:
         return _Stages(
             ends=ends,
             replicas=replicas,
+            used=form.width * replicas.least,
             forward=forward // most + before,
             returning=returned,
             rest=rest,
@@ -148,8 +164,9 @@ class DivisionProgramme:
             in_flight=in_flight,
             forced=self._forced(self.count - in_flight, memory=(held, kept, spare), work=(returned, rest)),
             kept=kept,
-            static=state * replicas.least,
+            static=state * form.width * replicas.least,
             fits=stash <= spare,
+            excess=self.count * (form.excess[ends] - form.excess[start]),
         )
 
     def _forced(
@@ -184,15 +201,15 @@ class DivisionProgramme:
             if not self.trunk.returns[start]:
                 found[start] = 0
                 continue
-            for replicas in self.ranges:
-                stages = self._stages(start, replicas)
+            for form, replicas in self.shapes:
+                stages = self._stages(start, form, replicas=replicas)
                 if stages is not None and stages.fits.any():
                     self._raise_turnaround(found, start, stages=stages)
         return numpy.where(found < NEVER // 2, found, NEVER)
 
     def _raise_turnaround(self, found: Integers, start: int, *, stages: _Stages) -> None:
         """Turnarounds through one of the stages; staying on a device costs no transfer, but only C stages fit there."""
-        used = stages.replicas.least
+        used = stages.used
         inside = numpy.where(stages.fits, stages.forward + stages.returning, NEVER // 2)
         hop = self.hops[0][start] + self.hops[1][start]
         below = found[stages.ends, :, : self.slots + 1 - used] + inside[:, None, None]
@@ -212,17 +229,15 @@ class DivisionProgramme:
         for start in range(self.trunk.num_layers):
             if self.heads[start].min() >= NEVER:
                 continue
-            for replicas in self.ranges:
-                stages = self._stages(start, replicas)
+            for form, replicas in self.shapes:
+                stages = self._stages(start, form, replicas=replicas)
                 if stages is not None:
                     self._go_on(start, stages)
         return not self._is_affordable()
 
     def _go_on(self, start: int, stages: _Stages) -> None:
         """Append each of the stages to every state at its start, on other devices or (within a run) on the same."""
-        before = [
-            table[start, :, : self.slots + 1 - stages.replicas.least] for table in (self.heads, self.tails, self.costs)
-        ]
+        before = [table[start, :, : self.slots + 1 - stages.used] for table in (self.heads, self.tails, self.costs)]
         if not self.trunk.returns[start]:
             before[1] = numpy.zeros_like(before[1])
         head, tail, cost = (table.min(axis=0) for table in before)
@@ -253,10 +268,11 @@ class DivisionProgramme:
         )
         if not allowed.any():
             return
-        used = stages.replicas.least
+        used = stages.used
         slots = numpy.arange(self.slots + 1)
         weight = self._slot_weights[slots[used:]] - self._slot_weights[slots[: self.slots + 1 - used]]
-        prices = cost + weight[None, :] * self._idle(head) + self._memory_cost(start, stages)[:, None]
+        added = stages.excess + self._memory_cost(start, stages)
+        prices = cost + weight[None, :] * self._idle(head) + added[:, None]
         for table, values in (
             (self.heads, head + stages.forward[:, None]),
             (self.tails, follows + stages.returning[:, None]),
@@ -281,7 +297,7 @@ class DivisionProgramme:
 
     def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
         """Rules 5 to 7: only so many microbatches are between F and I, and W must make room for F."""
-        left = self.slots - stages.replicas.least - numpy.arange(head.shape[1])
+        left = self.slots - stages.used - numpy.arange(head.shape[1])
         turnaround = self.turnarounds[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
         rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
         allowed: Mask = (turnaround < NEVER) & (
@@ -316,7 +332,7 @@ class DivisionProgramme:
             return None
         ends = trunk.forward + trunk.backward
         works = numpy.unique((ends[:, None] - ends[None, :])[numpy.tril_indices(len(ends))])
-        if len(works) > _MAX_LOADS or self.least.widths != (1,):
+        if len(works) > _MAX_LOADS or len(self.shapes) > 1:
             return None
         return self.count * (numpy.unique(works[:, None] + works[None, :]) if self.chunks == 2 else works)
 
@@ -339,7 +355,7 @@ class DivisionProgramme:
         weights = sorted(
             (self.price.weights[device.type] for device in self.least.problem.cluster.devices), reverse=True
         )
-        if self.least.widths != (1,) or any(entry.least < entry.most for entry in self.ranges):
+        if any(entry.least < entry.most for entry in self.ranges):
             return numpy.full(self.slots + 1, self._total_weight, dtype=numpy.int64)
         sums = numpy.cumsum([0, *weights, *[0] * self.slots], dtype=numpy.int64)
         return sums[: self.slots + 1]
@@ -372,21 +388,25 @@ class DivisionProgramme:
     def is_exact(self) -> bool:
         """Whether no sum can leave 64 bits."""
         hops = sum(self.hops[0]) + sum(self.hops[1])
-        most = max(entry.most for entry in self.ranges)
-        time = 2 * self.count * most * (self.trunk.total_work + hops) + self.deadline * most
-        moving = self.count * (int(self.trunk.stash[-1]) >> self.price.shift) * (self.trunk.total_work + hops)
+        most, forms = max(entry.most for entry in self.ranges), [form for form, _ in self.shapes]
+        work, state = max(form.work for form in forms), max(form.width * int(form.state[-1]) for form in forms)
+        time = 2 * self.count * most * (work + hops) + self.deadline * most
+        moving = self.count * (int(self.trunk.stash[-1]) >> self.price.shift) * (work + hops)
         received = self.buffers * sum(self.trunk.forward_bytes + self.trunk.backward_bytes)
-        static = int(self.trunk.state[-1]) * most + received >> self.price.shift
+        static = state * most + received >> self.price.shift
         cost = self.price.memory * (moving + static * self.deadline) + self.weighted_work + self._offer
-        room = (self.memory + int(self.trunk.state[-1] + self.trunk.stash[-1]) + received) * most
+        cost += self.count * max(int(form.excess[-1]) for form in forms)
+        room = (self.memory + state + int(self.trunk.stash[-1]) + received) * most
         return max(time, cost, room, self.deadline) < MAX_MAGNITUDE
 
     @property
     def effort(self) -> int:
         """About how many table entries one answer takes."""
-        length = self.trunk.num_layers * self.deadline // max(self.count * self.trunk.total_work, 1) + 1
-        lengths = sum(min(self.trunk.num_layers, length * entry.most) + 50 for entry in self.ranges)
-        return self.trunk.num_layers * lengths * self.runs * (self.slots + 1)
+        size, lengths = self.trunk.num_layers, 0
+        for form, entry in self.shapes:
+            length = size * self.deadline // max(self.count * form.work, 1) + 1
+            lengths += min(size, length * entry.most) + 50
+        return size * lengths * self.runs * (self.slots + 1)
 
 
 def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -> Price:
@@ -401,9 +421,10 @@ def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -
 
 def raise_bound(trunk: Trunk, start: int, *, price: Price, steps: int, has_time: HasTime = always) -> int:
     """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves."""
+    forms = stage_forms(trunk, price.weights)
 
     def is_out(deadline: int) -> bool:
-        division = DivisionProgramme(trunk, deadline, price=price)
+        division = DivisionProgramme(trunk, deadline, price=price, forms=forms)
         return division.is_exact and division.is_out_of_reach()
 
     return largest_refuted(is_out, start, steps=steps, has_time=has_time)
