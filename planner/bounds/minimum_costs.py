@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.decisions import asked, recompute
 from planner.decisions.decision import Decision
 from planner.layout.costs import CostModel, LayerWork
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Link
 from profiles.model_profile import Layer, WidthBytes
 
@@ -278,6 +278,23 @@ class Least:
         ]
 
     @cached_property
+    def kept_bytes(self) -> list[int]:
+        """The same in a stage that does not recompute."""
+        return [
+            min(size for _, entry in self.entries(number) for size in self.held_sizes(entry, may_recompute=False))
+            for number in range(len(self.layers))
+        ]
+
+    def recomputation(self, device_types: Iterable[str]) -> Integers:
+        """Per layer: the least time of its full recomputation on these types, or on any if it was not measured there.
+
+        Summed over the replicas of a stage.
+        """
+        names = set(device_types)
+        rows = [[entry for entry in row if entry[0] in names] or row for row in self._table]
+        return numpy.array([min(work.recompute_ns for _, _, work in row) for row in rows], dtype=numpy.int64)
+
+    @cached_property
     def stash_bytes(self) -> list[int]:
         """Per layer: the least that is there of it while the backward of its stage runs.
 
@@ -357,6 +374,11 @@ class Least:
     def _has_ring_steps(self) -> bool:
         """Whether every link states what a ring's step takes: the least is 0 otherwise."""
         return all(link.reduction_times for link in self.problem.cluster.links)
+
+
+def recomputes_by_stage(options: Options) -> bool:
+    """Whether a stage recomputes all of its layers for every microbatch, or none."""
+    return options.recompute and not (options.recompute_layers or options.recompute_microbatches)
 
 
 def best_bandwidths(cluster: Cluster) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy
 
 from planner.bounds.heaviest_path import Trunk
-from planner.bounds.minimum_costs import Integers, Least, prefix_sums
+from planner.bounds.minimum_costs import Integers, Least, prefix_sums, recomputes_by_stage
 from planner.layout.costs import LayerWork
 
 
@@ -42,8 +42,7 @@ def stage_forms(trunk: Trunk, weights: dict[str, int]) -> list[StageForm]:
     `weights`: of the device types' time. With split placement F, I and W of a layer may differ in width.
     """
     least = trunk.least
-    options = least.problem.options
-    may_recompute = options.recompute and not (options.recompute_layers or options.recompute_microbatches)
+    options, may_recompute = least.problem.options, recomputes_by_stage(least.problem.options)
     if options.split_placement or (least.widths == (1,) and not may_recompute):
         none = numpy.zeros_like(trunk.forward)
         return [

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy
 
 from planner.bounds.heaviest_path import Trunk
-from planner.bounds.minimum_costs import Integers, Least, prefix_sums
+from planner.bounds.minimum_costs import Integers, Least, prefix_sums, recomputes_by_stage
 from planner.layout.costs import overlap
 
 _MAX_KINDS = 4
@@ -32,6 +32,8 @@ class _AlikeDevices:
     """I, or B if that is shorter."""
     rest: Integers
     """What of the backward pass follows it."""
+    recomputation: Integers
+    """What a stage that recomputes adds to either."""
 
 
 class Boundaries:
@@ -55,6 +57,14 @@ class Boundaries:
             prefix_sums(numpy.diff(sums)[self.keys])
             for sums in (trunk.state, trunk.stash, trunk.held, trunk.kept, trunk.gradient)
         )
+        self.stashed, self.recomputation = self.held, numpy.zeros_like(self.held)
+        self.recomputes = (0, 1) if recomputes_by_stage(least.problem.options) else (0,)
+        """What stages may do: keep all that they stash, or also recompute."""
+        if len(self.recomputes) > 1:
+            on_path = [trunk.path[key] for key in self.keys]
+            kept, anew = least.kept_bytes, least.recomputation(least.types)
+            self.stashed = prefix_sums([kept[layer] for layer in on_path])
+            self.recomputation = prefix_sums([int(anew[layer]) for layer in on_path])
         everything = int(least.time.total.sum())
         self.beside = self.count * (everything - int(self.forward[-1] + self.backward[-1]))
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
@@ -86,6 +96,7 @@ class Boundaries:
             forward=sums([each.forward for each in times]),
             returning=sums([each.returning for each in times]),
             rest=sums([each.rest for each in times]),
+            recomputation=sums([self.least.recomputation(dict(group))]),
         )
 
     @cached_property

@@ -15,6 +15,7 @@ docs/proofs/refutations.md has the rules; these prove those of memory for stages
 * Last I: after it, only remainders run whose bytes are in memory, P at most, and a tail follows.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -111,16 +112,17 @@ class OpenStages:
 
     def __init__(self, boundaries: Boundaries, deadline: int) -> None:
         self.boundaries, self.deadline = boundaries, deadline
-        self.start, self.end, self.replicas = _intervals(boundaries, deadline)
+        self.start, self.end, self.replicas, self.recomputes = _intervals(boundaries, deadline)
         r = self.replicas
         self.rounded = (r > 1).astype(numpy.int64)
         """1 where what a replica takes is rounded down."""
-        state, stash, held, kept, gradient = (
-            sums[self.end] - sums[self.start]
-            for sums in (boundaries.state, boundaries.stash, boundaries.held, boundaries.kept, boundaries.gradient)
+        b = boundaries
+        state, stash, least_held, all_held, kept, gradient = (
+            sums[self.end] - sums[self.start] for sums in (b.state, b.stash, b.held, b.stashed, b.kept, b.gradient)
         )
+        held = numpy.where(self.recomputes > 0, least_held, all_held)
         self.memory = boundaries.memory
-        self._take(boundaries.forward, boundaries.returning, boundaries.rest, boundaries.backward)
+        self._take(b.forward, b.returning, b.rest, b.backward, b.recomputation)
         self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
         self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
         self.static = state + self.entering + self.leaving
@@ -139,8 +141,9 @@ class OpenStages:
         self.is_open: Mask = self._is_balanced()
 
     def _take(self, *sums: Integers) -> None:
-        """The times of a replica, from prefix sums of F, I, rests and backward passes over the keys."""
-        forward, returning, rest, backward = (column[self.end] - column[self.start] for column in sums)
+        """The times of a replica, from prefix sums of F, I, rests, backward passes and recomputation over the keys."""
+        forward, returning, rest, backward, anew = (column[self.end] - column[self.start] for column in sums)
+        returning, backward = returning + self.recomputes * anew, backward + self.recomputes * anew
         count, r = self.boundaries.count, self.replicas
         self.forward, self.returning = forward // r, returning // r
         self.all_forward, self.all_returning = count * forward // r, count * returning // r
@@ -151,7 +154,7 @@ class OpenStages:
         """The same stages on a kind of device: only its own times and memory differ."""
         kind, stages = self.boundaries.kinds[number], copy(self)
         stages.memory = kind.memory
-        stages._take(kind.forward, kind.returning, kind.rest, kind.returning + kind.rest)
+        stages._take(kind.forward, kind.returning, kind.rest, kind.returning + kind.rest, kind.recomputation)
         stages.tail = numpy.maximum(self.tail, stages.rest + self.synchronisation)
         return stages
 
@@ -283,14 +286,14 @@ class OpenStages:
                 yield numpy.repeat(chosen[which], counts[which]), j
 
 
-def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, Integers, Integers]:
-    """Start, end and replicas of all stages that are no longer than the deadline."""
+def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, ...]:
+    """Start, end, replicas, and 1 if they recompute, of all stages that are no longer than the deadline."""
     b, found = boundaries, []
-    for replicas in b.allowed:
+    for replicas, recomputes in itertools.product(b.allowed, b.recomputes):
+        done = b.forward + b.backward + recomputes * b.recomputation
         for start in range(b.size):
             ends = numpy.arange(start + 1, b.size + 1)
-            work = b.forward[ends] + b.backward[ends] - b.forward[start] - b.backward[start]
-            ends = ends[b.count * work // replicas <= deadline]
-            found.append((numpy.full(len(ends), start), ends, numpy.full(len(ends), replicas)))
-    columns = [numpy.concatenate(parts).astype(numpy.int64) for parts in zip(*found, strict=True)]
-    return columns[0], columns[1], columns[2]
+            ends = ends[b.count * (done[ends] - done[start]) // replicas <= deadline]
+            own, number = numpy.full(len(ends), start), len(ends)
+            found.append((own, ends, numpy.full(number, replicas), numpy.full(number, recomputes)))
+    return tuple(numpy.concatenate(parts).astype(numpy.int64) for parts in zip(*found, strict=True))

@@ -114,6 +114,7 @@ class DeviceAssignments:
             Stage(
                 layers=tuple(layers[places[self.stages.start[stage]] : places[self.stages.end[stage]]]),
                 replicas=tuple((names[device],) for device in devices),
+                recompute=bool(self.stages.recomputes[stage]),
             )
             for stage, devices in assignment
         )
