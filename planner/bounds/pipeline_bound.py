@@ -49,7 +49,7 @@ class _Stages:
     ends: slice
     """The boundaries behind their last layers."""
     replicas: Replicas
-    """How many."""
+    """Their number, at least and at most."""
     used: int
     """On how many devices, at least."""
     forward: Integers

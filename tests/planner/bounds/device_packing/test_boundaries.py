@@ -1,9 +1,21 @@
 """Tests of planner/bounds/device_packing/boundaries.py."""
 
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.minimum_costs import Least
+from planner.evidence.certificate import check_certificate, make_bound
 from planner.layout.costs import CostModel
+from profiles.model_profile import Edge
+from solver_models.covering import Covering
+from tests.long_runs import shortened
 from tests.planner.bounds.device_packing.test_packing_bound import heavy, unlike
+from tests.planner.bounds.test_stage_forms import random_forms, two_equal_layers
+from tests.planner.brute_force import brute_force
 
 
 def test_five_kinds_of_devices_are_four_at_most():
@@ -19,3 +31,32 @@ def test_shares_of_a_microbatch():
     assert (received[3][2], given[3][2]) == (2, 1)
     assert (received[1][3], given[1][3]) == (1, 1)
     assert (received[2][2], given[2][2]) == (2, 2)
+
+
+@pytest.mark.parametrize(("memory", "optimum"), [(28, 130), (40, 120)])
+def test_stages_that_recompute_are_loads_of_their_own(memory, optimum):
+    """Tests that the bound is the optimum of three layers on two devices, where a stage has to recompute."""
+    problem = two_equal_layers(memory=memory)
+    layers = tuple(replace(problem.profile.layers[0], name=name) for name in ("l0", "l1", "l2"))
+    edges = tuple(Edge(producer=a, consumer=b, bytes=0) for a, b in (("l0", "l1"), ("l1", "l2")))
+    problem = replace(
+        problem,
+        profile=replace(problem.profile, layers=layers, edges=edges),
+        num_microbatches=2,
+        options=replace(problem.options, max_stages_per_device=2),
+    )
+    bound = make_bound(problem, CostModel(problem), make_covering=Covering)
+    assert check_certificate(problem, bound.certificate) == bound.value_ns == optimum == brute_force(problem)
+
+
+@pytest.mark.slow
+@settings(max_examples=shortened(15, whole=300), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_brute_force_is_not_below_it_where_stages_recompute(rng):
+    """Tests that the best of all plans is not below the bound, alone or two on a device, with replicas or without."""
+    problem = random_forms(rng)
+    problem = replace(problem, options=replace(problem.options, max_width=1, recompute=True))
+    best = brute_force(problem)
+    if best is not None:
+        bound = make_bound(problem, CostModel(problem), make_covering=Covering)
+        assert check_certificate(problem, bound.certificate) == bound.value_ns <= best
