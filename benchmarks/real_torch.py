@@ -1,6 +1,8 @@
 """Contenders for the race between plans and torch's own schedules; all train the same layers."""
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -14,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.real_models import make_model
 from planner.actions import parse_action
 from planner.execute.stage.stage_module import StageModule, StageTracer, make_layer
-from planner.execute.table.wiring import make_wirings
-from planner.execute.training import Training, as_tuple
+from planner.execute.table.wiring import BATCH, StageWiring, make_wirings
+from planner.execute.training import Tensors, Training, as_tuple
 
 
 class WholeModelData:
@@ -127,7 +129,7 @@ class TorchSchedule:
 def _make_stages(
     training: Training, stages: Sequence[Sequence[str]], *, owners: Sequence[int], num_microbatches: int
 ) -> list[PipelineStage]:
-    wirings = make_wirings(stages, list(training.layers), inputs=training.inputs)
+    wirings = _relayed(make_wirings(stages, list(training.layers), inputs=training.inputs), [BATCH, *training.layers])
     inputs, _ = training.batch(0)
     size = as_tuple(inputs)[0].shape[0] // num_microbatches
     shapes = StageTracer(training, wirings).trace(tuple(tensor[:size] for tensor in as_tuple(inputs)))
@@ -136,11 +138,9 @@ def _make_stages(
         if owners[number] != distributed.get_rank():
             continue
         layers = {name: make_layer(training, name, device=torch.device("cpu")) for name in wiring.layers}
-        module = StageModule(wiring, layers, counts=shape.counts)
-        module.clones_views = True  # without it torch's split of a backward fails on stages that end in a view
         made.append(
             PipelineStage(
-                module,
+                _OwnOutputs(wiring, layers, counts=shape.counts),
                 number,
                 len(stages),
                 torch.device("cpu"),
@@ -149,6 +149,28 @@ def _make_stages(
             )
         )
     return made
+
+
+class _OwnOutputs(StageModule):
+    """Gives no views: torch's split of a backward fails on stages that end in one."""
+
+    def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
+        """As any stage."""
+        given = [tensor.clone() if tensor._is_view() else tensor for tensor in as_tuple(super().forward(*arrived))]
+        return given[0] if len(given) == 1 else tuple(given)
+
+
+def _relayed(wirings: Sequence[StageWiring], order: Sequence[str]) -> list[StageWiring]:
+    """The same stages, of which each also hands on what later ones take: torch's talk to the next one alone."""
+    crossing = []
+    for number in range(len(wirings)):
+        made = {name for wiring in wirings[number:] for name in wiring.layers}
+        taken = {name for wiring in wirings[number:] for name in wiring.arrives}
+        crossing.append(tuple(sorted(taken - made, key=order.index)))
+    cuts = itertools.pairwise([*crossing, wirings[-1].leaves])
+    return [
+        replace(wiring, arrives=before, leaves=after) for wiring, (before, after) in zip(wirings, cuts, strict=True)
+    ]
 
 
 def _read(cell: Any) -> tuple[str, int, int]:

@@ -182,7 +182,6 @@ WITHOUT_TORCH = (
     "table.placement",
     "table.route_check",
     "table.routes",
-    "table.table_check",
     "table.watch",
     "table.wiring",
     "run.host_check",

@@ -40,7 +40,6 @@ def export_torch_command(
     server: arg.Server = None,
     output: arg.Output = None,
     keep_split: arg.KeepSplit = False,
-    communication: arg.Communication = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.inputs import require_writable
@@ -60,10 +59,6 @@ def export_torch_command(
             table = play_on_server(server, plan, problem=problem, what="torch")
         else:
             table = render_torch_table(problem, plan, merges_backward=not keep_split)
-    if communication:
-        from api.torch_lowering import lower
-
-        table = lower(table)
     write_document(table, output)
     _tell_ranks(torch_ranks(plan), source, answered=(plan, problem), notes=notes)
 

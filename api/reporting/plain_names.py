@@ -65,7 +65,6 @@ _BOUNDS = {
     "cuts": "every cut into looped stages",
     "refutation": "every case ruled out",
     "shared": "shared layers",
-    "rounded": "layers counted per device",
     "listed work": "total work",
     "listed layer": "slowest layer",
     "listed path": "the longest microbatch through all layers",

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,25 +60,14 @@ def count_processes(plan: Plan) -> int:
 
 
 def run_plan_shortly(
-    path: Path,
-    plan: Plan,
-    *,
-    model: str,
-    steps: int,
-    folder: Path,
-    should_stop: Callable[[], bool],
-    switches: Sequence[str] = (),
+    path: Path, plan: Plan, *, model: str, steps: int, folder: Path, should_stop: Callable[[], bool]
 ) -> ShortRun:
-    """Run the plan of the document at `path`; raises ShortRunError, or KeyboardInterrupt if it shall stop.
-
-    `switches`: more of the executor's own.
-    """
+    """Run the plan of the document at `path`; raises ShortRunError, or KeyboardInterrupt if it shall stop."""
     begin = time.monotonic()
     predicted_s = 0 if plan.evidence is None else plan.evidence.makespan_ns / 10**9
     command = (
         sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count_processes(plan)}",
         "-m", "planner.execute", str(path), "--model", model, "--steps", str(steps), "--trace", str(folder),
-        *switches,
     )  # fmt: skip
     run_command(
         command, log=folder.with_suffix(".log"), timeout_s=PATIENCE_S + SLOWDOWN * steps * predicted_s, stop=should_stop

@@ -45,41 +45,27 @@ _PLACE = re.compile(r"\{\{(policy|style|content|script)\}\}")
 
 
 def render_picture(
-    problem: Problem,
-    plan: Plan,
-    *,
-    timeline: Timeline,
-    other: tuple[Plan, Timeline] | None = None,
-    lower_bound_ns: int | None = None,
+    problem: Problem, plan: Plan, *, timeline: Timeline, other: tuple[Plan, Timeline] | None = None
 ) -> str:
     """The timeline of a plan as one HTML file; with `other`, a second plan below it on the same time scale.
 
-    `lower_bound_ns` is drawn as a line; without it, the bound of the plan's evidence is, if there is one.
+    The bound of the plan's evidence is drawn as a line, if there is one.
     """
-    content = picture_content(problem, plan, timeline=timeline, other=other, lower_bound_ns=lower_bound_ns)
+    content = picture_content(problem, plan, timeline=timeline, other=other)
     parts = _fixed_parts() | {"content": embed_json(content)}
     return _PLACE.sub(lambda place: parts[place[1]], _read("viewer.html"))
 
 
 def picture_content(
-    problem: Problem,
-    plan: Plan,
-    *,
-    timeline: Timeline,
-    other: tuple[Plan, Timeline] | None = None,
-    lower_bound_ns: int | None = None,
+    problem: Problem, plan: Plan, *, timeline: Timeline, other: tuple[Plan, Timeline] | None = None
 ) -> dict[str, Any]:
     """What a picture shows, as plain data; arguments as for `render_picture`."""
     pairs = [pair for pair in ((plan, timeline), other) if pair is not None]
     shown = set().union(*(used_devices(*pair) for pair in pairs))
     return problem_content(problem) | {
-        "lowerBoundNs": _bound(plan) if lower_bound_ns is None else lower_bound_ns,
+        "lowerBoundNs": None if plan.evidence is None else plan.evidence.lower_bound_ns,
         "plans": [plan_content(problem, drawn, timeline=played, shown=shown) for drawn, played in pairs],
     }
-
-
-def _bound(plan: Plan) -> int | None:
-    return None if plan.evidence is None else plan.evidence.lower_bound_ns
 
 
 def embed_json(value: object) -> str:

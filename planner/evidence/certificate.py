@@ -14,7 +14,6 @@ from planner.bounds import (
     paths,
     pipeline_bound,
     recompute_bound,
-    rounded_times,
     shared_layers,
     work,
 )
@@ -603,7 +602,7 @@ def _kind(certificate: Mapping[str, Any]) -> str:
     kind = certificate.get("kind")
     if not isinstance(kind, str) or kind not in _FIELDS:
         reason = f"certificate: kind = {str(kind)[:60]!r} is unknown; one of {', '.join(_FIELDS)}"
-        raise OtherRulesError(reason, is_known=False)
+        raise OtherRulesError(reason, is_known=kind in _EARLIER_KINDS)
     fields = set(certificate) - {"kind", "value_ns", _ENCLOSED, *_NEW_FIELDS.get(kind, ())}
     if fields not in map(set, (_FIELDS[kind], _OLDER_FIELDS.get(kind, _FIELDS[kind]))):
         names = ", ".join(sorted(str(name)[:30] for name in fields ^ set(_FIELDS[kind])))[:120]
@@ -805,18 +804,6 @@ def _shared(least: Least, certificate: Mapping[str, Any]) -> int:
     return shared_layers.busy_ns(least) + check_certificate(rest, certificate["rest"])
 
 
-def _rounded(least: Least, certificate: Mapping[str, Any]) -> int:
-    """What the certificate of the rounded problem proves."""
-    tolerance, rest = certificate["tolerance"], certificate["rest"]
-    if type(tolerance) is not int or not 0 < tolerance <= rounded_times.MAX_TOLERANCE:
-        shown = f"certificate: tolerance = {repr(tolerance)[:60]}"
-        raise ValueError(f"{shown} is not an integer from 1 to {rounded_times.MAX_TOLERANCE}; make the bound again")
-    if not isinstance(rest, Mapping) or rest.get("kind") not in _COUNTED:
-        kinds = " or ".join(map(repr, _COUNTED))
-        raise ValueError(f"certificate: rest = {repr(rest)[:60]} is not of kind {kinds}; make the bound again")
-    return check_certificate(rounded_times.rounded_problem(least.problem, tolerance), rest)
-
-
 def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if it is no more than what the rules in force show: earlier releases had fewer of them."""
     value = schedule.schedule_bound(least.problem, _given_stages(least.problem), costs=least.costs)
@@ -863,13 +850,15 @@ _KINDS = {
     "cuts": _CertificateKind(_counting, ("effort",), cuts_bound.applies_to),
     "refutation": _CertificateKind(_refutation, refutation.FIELDS),
     "shared": _CertificateKind(_shared, ("rest",), lambda least: bool(shared_layers.shared_layers(least.problem))),
-    "rounded": _CertificateKind(_rounded, ("tolerance", "rest")),
 }
 
 _LISTED = {"listed work": ("weights",), "listed layer": ("layer",), "listed path": (), "dealt": ()}
 """Kinds that hold where the question lists its microbatches, and their fields."""
 
 _FIELDS: dict[str, tuple[str, ...]] = {kind: rule.fields for kind, rule in _KINDS.items()} | _LISTED
+
+_EARLIER_KINDS = ("rounded",)
+"""Kinds that are no longer made, since another is stronger; what they proved is derived anew."""
 
 _OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
 """What those of earlier releases had, where that was something else: their rules are no longer in force."""

@@ -49,8 +49,7 @@ def check(options: argparse.Namespace) -> None:
     training = _load(options)
     if options.plan is not None:
         plan = parse_plan(options.plan.read_bytes(), source=str(options.plan))
-        choices = _choices(options)
-        prepare(plan, training, split=choices.split, skip=choices.skip, fully_shard=choices.fully_shard)
+        prepare(plan, training, fully_shard=options.fully_shard)
     if isinstance(training.batch, BatchReader):
         said = "trained beside the model as it is for two updates: losses, gradients, weights and buffers are the same"
     else:
@@ -69,13 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
     parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--split", choices=("deferred", "native"), default="deferred", help="how I and W are split")
-    parser.add_argument(
-        "--skip",
-        choices=("direct", "relay"),
-        default="direct",
-        help="tensors that skip stages: straight to their stage, or handed on by those between (default direct)",
-    )
     parser.add_argument(
         "--groups",
         choices=("tensor", "threads"),
@@ -205,8 +197,6 @@ def _choices(options: argparse.Namespace) -> Choices:
     order = _order(options)
     more["recipe"] = "none" if order is None else order.sha256
     return Choices(
-        split=options.split,
-        skip=options.skip,
         groups=options.groups,
         pins=not options.no_pin,
         device=options.device,

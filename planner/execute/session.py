@@ -27,7 +27,7 @@ from planner.execute.record.action_log import ActionLog
 from planner.execute.run.core_groups import as_processes, cores_of, pick_cores, pin_threads
 from planner.execute.run.execution import CHECK_EVERY, Execution, make_log
 from planner.execute.run.host_process import settle_on_host
-from planner.execute.run.preparation import Preparation, Skip, Split, prepare
+from planner.execute.run.preparation import Preparation, prepare
 from planner.execute.run.process_agreement import Facts, find_disagreements
 from planner.execute.stage.weight_stream import WeightStream, require_second_stream
 from planner.execute.table.layout import Layout, make_layout
@@ -51,10 +51,6 @@ _TWO_STREAMS = (
 class Choices:
     """How a plan is run, as far as the plan leaves that open; the same on every process."""
 
-    split: Split = "deferred"
-    """How I and W are split."""
-    skip: Skip = "direct"
-    """How tensors get over stages that do not use them."""
     device: str = "auto"
     """cpu, cuda, or what there is."""
     cluster: Path | None = None
@@ -197,15 +193,9 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
         if choices.weight_stream and (choices.fully_shard or job.plan.shards_weights):
             raise ValueError(_TWO_STREAMS)
         if choices.weight_stream:
-            require_second_stream(job.device, split=choices.split, layout=job.layout)
+            require_second_stream(job.device, layout=job.layout)
         made = training if isinstance(training, Training) else training()
-        preparation = prepare(
-            job.plan,
-            made,
-            split=choices.split,
-            skip=choices.skip,
-            fully_shard=choices.fully_shard,
-        )
+        preparation = prepare(job.plan, made, fully_shard=choices.fully_shard)
     except Exception as failure:
         is_told = isinstance(failure, ValueError | OwnCodeError)
         error = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
@@ -224,8 +214,7 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
 
 def _facts(job: _ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
-    chosen = [choices.split, choices.skip, choices.groups, str(choices.check_every)]
-    chosen += [f"weight_stream = {choices.weight_stream}", job.device.type]
+    chosen = [choices.groups, str(choices.check_every), f"weight_stream = {choices.weight_stream}", job.device.type]
     same = {"torch": torch.__version__, "options": ", ".join(chosen), "fully_shard": str(choices.fully_shard)}
     same |= dict(choices.more)
     if preparation is not None:

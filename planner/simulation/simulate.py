@@ -52,16 +52,14 @@ MOST = 2**60
 """Plans that could take longer in nanoseconds, or hold more bytes, are not played: their sums need 64 bits."""
 
 
-def simulate(
-    problem: Problem, plan: Plan, *, costs: CostModel | None = None, device_orders: EncodedOrders | None = None
-) -> Timeline:
-    """Play `plan` on `problem`; `device_orders` may give the device orders of its schedule as arrays.
+def simulate(problem: Problem, plan: Plan, *, costs: CostModel | None = None) -> Timeline:
+    """Play `plan` on `problem`.
 
     Raises PlanError if the plan cannot be played to its end (`planner.verify` says in detail why).
     """
     model = costs or CostModel(problem)
     _require_assignment(problem, plan)
-    read = device_orders or encode(plan.schedule)
+    read = encode(plan.schedule)
     if read is None:
         raise PlanError("the schedule holds something that is not an action of a stage for a microbatch")
     return _Playback(plan, laid_out=lay_out(plan, costs=model), device_orders=read, costs=model).timeline()

@@ -20,8 +20,6 @@ class GpuSheet:
     name: str
     """As tables name it."""
     memory_bytes: int
-    memory_bytes_per_s: float
-    """Achieved."""
     node: int
     """GPUs joined by NVLink."""
     inside: int
@@ -33,16 +31,16 @@ class GpuSheet:
 SHEETS = {
     sheet.name: sheet
     for sheet in (
-        GpuSheet(name=name, memory_bytes=gib * 2**30, memory_bytes_per_s=0.8e9 * memory, node=node,
+        GpuSheet(name=name, memory_bytes=gib * 2**30, node=node,
                  inside=inside * 2 * 10**9 // 3, outside=outside * 10**9)
-        for name, gib, memory, node, inside, outside in (
-            ("a100_sxm", 80, 2_039, 8, 300, 25),
-            ("h100_sxm", 80, 3_350, 8, 450, 50),
-            ("h200_sxm", 141, 4_800, 8, 450, 50),
-            ("b200_sxm", 180, 7_700, 8, 900, 50),
-            ("b300_sxm", 268, 7_750, 8, 900, 100),
-            ("gb200", 185, 8_000, 72, 900, 50),
-            ("gb300", 277, 8_000, 72, 900, 100),
+        for name, gib, node, inside, outside in (
+            ("a100_sxm", 80, 8, 300, 25),
+            ("h100_sxm", 80, 8, 450, 50),
+            ("h200_sxm", 141, 8, 450, 50),
+            ("b200_sxm", 180, 8, 900, 50),
+            ("b300_sxm", 268, 8, 900, 100),
+            ("gb200", 185, 72, 900, 50),
+            ("gb300", 277, 72, 900, 100),
         )
     )
 }  # fmt: skip

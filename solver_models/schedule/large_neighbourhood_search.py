@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Callable
 
 from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.schedule.cp_neighbourhood import Better, improve_window, play_orders
@@ -11,6 +10,7 @@ from solver_models.search_params import CpWindowParams
 
 _ACTIONS_PER_DEVICE = 10
 """In a window, at least."""
+_WINDOW_LIMIT_S = 1.0
 
 
 def sweep(
@@ -18,10 +18,8 @@ def sweep(
     device_orders: dict[int, DeviceOrder],
     *,
     time_limit_s: float,
-    window_limit_s: float = 1.0,
     params: CpWindowParams = CpWindowParams(),
     seed: int = 0,
-    should_stop: Callable[[], bool] | None = None,
 ) -> Better | None:
     """The best device orders that random windows lead to; None if `device_orders` cannot be played or the span is
     minimised.
@@ -36,7 +34,7 @@ def sweep(
     starts = sorted(best.played.starts.values())
     size = max(params.free_actions, _ACTIONS_PER_DEVICE * len(instance.budgets))
     for _ in range(params.most_windows):
-        if time.monotonic() >= deadline or (should_stop is not None and should_stop()):
+        if time.monotonic() >= deadline:
             break
         first = choice.randrange(max(1, len(starts) - size // 2))
         last = min(len(starts) - 1, first + size)
@@ -45,10 +43,9 @@ def sweep(
             start=starts[first],
             end=starts[last] + 1,
             effort=SolveEffort(
-                time_limit_s=min(window_limit_s, max(0.05, deadline - time.monotonic())),
+                time_limit_s=min(_WINDOW_LIMIT_S, max(0.05, deadline - time.monotonic())),
                 deterministic_limit=params.work,
                 seed=choice.randrange(2**31),
-                should_stop=should_stop,
             ),
         )
         best = found or best

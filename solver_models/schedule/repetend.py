@@ -8,7 +8,7 @@ they need no more than the pattern. Times are rounded and links never queue: ord
 else.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -55,19 +55,14 @@ class _Repetend:
     """Slot after its last action."""
 
 
-def find_repetends(
-    instance: ScheduleInstance,
-    *,
-    seed: int = 0,
-    should_stop: Callable[[], bool] | None = None,
-) -> Iterator[_Repetend]:
+def find_repetends(instance: ScheduleInstance, *, seed: int = 0) -> Iterator[_Repetend]:
     """Patterns of ever longer periods, the shortest possible one first; none for nets above `_MAX_ACTIONS`."""
     if sum(len(_kinds(instance, replica)) for replica in instance.replicas) > _MAX_ACTIONS:
         return
     model = _Model(instance, most_slots=_SLOTS)
     found = failures = 0
     for period in dict.fromkeys(-(-model.load * stretch // 100) for stretch in _STRETCHES):
-        if found > _MORE_PERIODS or failures >= _MOST_FAILURES or (should_stop and should_stop()):
+        if found > _MORE_PERIODS or failures >= _MOST_FAILURES:
             return
         pattern, is_settled = model.solve(period, seed=seed, work=_WORK)
         failures += pattern is None and not is_settled

@@ -153,7 +153,7 @@ def test_transformers_models_can_be_cut_anywhere(name: str):
     inputs, target = training.batch(0)
     piece = tuple(tensor[:2] for tensor in as_tuple(inputs))
     for cut in range(1, len(names)):
-        wirings = make_wirings([names[:cut], names[cut:]], names, inputs=training.inputs, is_relayed=False)
+        wirings = make_wirings([names[:cut], names[cut:]], names, inputs=training.inputs)
         shapes = StageTracer(training, wirings).trace(piece)
         assert all(shape.outputs for shape in shapes)
     assert torch.isfinite(

@@ -100,7 +100,7 @@ def some_ignored(kinds: str, *, num_microbatches: int) -> Training:
 
 
 class Scaling(torch.autograd.Function):
-    """x W, with gradients by hand: torch's native split would compute both of them in I and again in W."""
+    """x W, with gradients by hand: torch's own split would compute both of them in I and again in W."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -225,7 +225,7 @@ def evaluation(folder: Path, *, rank: int) -> Any:
         before = weights(execution)
         found[name] = execution.evaluate(3)
         assert weights(execution) == before
-        assert all(part.training for stage in execution.stages for part in stage.submod.modules())
+        assert all(part.training for stage in execution.stages for part in stage.module.modules())
         execution.step(0)
     return found
 

@@ -26,7 +26,6 @@ from planner.execute.run.execution import Execution
 from planner.execute.run.preparation import Preparation, prepare
 from planner.execute.stage.stage_module import make_layer
 from planner.execute.state.checkpoint import load_checkpoint, save_checkpoint
-from planner.execute.torch_versions.kept_outputs import kept_microbatches, kept_outputs
 from planner.execute.training import Training, as_tuple
 from planner.plan import Plan
 
@@ -114,8 +113,7 @@ def compare(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     count = plan.problem.num_microbatches
     make = next(getattr(each, case["model"]) for each in MODELS if hasattr(each, case["model"]))
     training = make(case["kinds"], num_microbatches=count)
-    options = {key: case[key] for key in ("split", "skip")}
-    execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case), **options), device=CPU)
+    execution = Execution(prepare(plan, training, fully_shard=is_fully_sharded(plan, case)), device=CPU)
     gathered = watch_gathered(execution)
     whole = Whole(training)
     losses, expected, executed = [], [], []
@@ -189,8 +187,7 @@ def is_fully_sharded(plan: Plan, case: dict[str, Any]) -> bool:
 
 def num_kept(stage: Any) -> int:
     """Tensors that a stage still holds between two iterations: received, passed on within the process, or made."""
-    made = [tensor for microbatch in kept_microbatches(stage) for tensor in kept_outputs(stage, microbatch)]
-    return len(stage.inbox) + len(stage.outbox) + len(made)
+    return len(stage.inbox) + len(stage.outbox) + len(stage.forwards)
 
 
 def go_on(execution: Execution, preparation: Preparation, *, checkpoint: Path) -> Execution:

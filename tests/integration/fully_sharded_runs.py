@@ -79,7 +79,7 @@ def planned(folder: Path) -> Any:
     """After an evaluation, which no backward follows, all weights are in parts."""
     whole, fully = start(folder, dropping(), "c"), start(folder, dropping(), "p")
     losses = [torch.tensor(execution.evaluate(5)) for execution in (whole, fully)]
-    parameters = [each for stage in fully.stages for each in stage.submod.parameters()]
+    parameters = [each for stage in fully.stages for each in stage.module.parameters()]
     return are_close(losses[:1], losses[1:]) and all(hasattr(each, "device_mesh") for each in parameters)
 
 

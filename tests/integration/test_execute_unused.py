@@ -15,7 +15,6 @@ from tests.planner.execute.run.test_execution import Case, drawn, run_cases, sha
 TWO: dict[str, Case] = {
     "two replicas": drawn("0/1", cut=(2,), num_microbatches=2, model="choosing"),
     "whole backward": drawn("0/1", cut=(2,), num_microbatches=2, model="choosing", backward="B"),
-    "native split": drawn("0/1", cut=(2,), num_microbatches=2, model="choosing", split="native"),
     "recomputed": drawn("0/1", cut=(2,), num_microbatches=2, model="choosing", recompute="y"),
     "two stages, crossed": drawn("0/1 1/0", num_microbatches=2, model="choosing"),
     "uneven replicas": drawn("0 0/1", num_microbatches=2, model="choosing"),

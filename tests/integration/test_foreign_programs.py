@@ -13,7 +13,6 @@ import pytest
 from api.cli import main
 from api.running import launching
 from planner.document import parse_plan
-from planner.execute.table.table_check import parse_cell
 from planner.export.deepspeed import render_deepspeed
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.export.torchtitan import find_map
@@ -74,28 +73,6 @@ def test_deepspeeds_engine_trains_as_planned(make: Callable[[], tuple[Problem, P
         assert found["losses"] == pytest.approx(found["alone"], rel=1e-5)
         for ours, alone in zip(found["weights"], found["alone_weights"], strict=True):
             assert ours == pytest.approx(alone, abs=1e-5)
-
-
-def test_torch_lowers_the_table_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Tests that the table with communication is torch's own, that its loader takes it, and that it leads back."""
-    table = tmp_path / "comms.csv"
-    assert main(["export", "torch", str(EXAMPLE), "--keep-split", "--communication", "-o", str(table)]) == 0
-    capsys.readouterr()
-    rows = [row.split(",") for row in table.read_text().splitlines()]
-    computed = [[cell for cell in row if parse_cell(cell).kind in "FIWB"] for row in rows]
-    plan = parse_plan(EXAMPLE.read_bytes())
-    assert computed == [[str(action) for action in plan.schedule[device]] for device in torch_ranks(plan)]
-    assert {"0SEND_F0", "0REDUCE_GRAD"} <= set(rows[0])
-    assert {"1RECV_F0", "1SEND_B0"} <= set(rows[1])
-    code = (
-        "from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime as Runtime\n"
-        "import types\n"
-        "it = types.SimpleNamespace()\n"
-        "it._prepare_schedule_with_comms = lambda actions, format: setattr(it, 'actions', actions)\n"
-        f"Runtime._load_csv(it, {str(table)!r}, format='compute_comms')\n"
-        "print([[str(a) for a in row] for row in it.actions.values()])\n"
-    )
-    assert run_script(code, tmp_path / "theirs.py").strip() == str(rows)
 
 
 @pytest.mark.skipif(not (PARSERS / "torchtitan").exists(), reason="torchtitan was not unpacked (make parsers)")

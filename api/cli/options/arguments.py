@@ -245,12 +245,6 @@ KeepSplit = Annotated[
         "--keep-split", "Keep input and weight gradients apart, as planned, instead of merging neighbours.", panel=_OUT
     ),
 ]
-Communication = Annotated[
-    bool,
-    option(
-        "--communication", "With sends, receives and reductions, for format=compute_comms; needs torch.", panel=_OUT
-    ),
-]
 OpenIt = Annotated[bool, option("--open", "Show it in the browser.")]
 AsText = Annotated[
     bool, option("--text", "Draw it as text, as wide as the terminal, on standard output or to the file of -o.")

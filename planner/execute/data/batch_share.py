@@ -33,16 +33,12 @@ class BatchShare(NamedTuple):
 class BatchCutter:
     """Cuts out of a batch what the stages of one process take."""
 
-    def __init__(
-        self, layout: Layout, wirings: Sequence[StageWiring], *, rank: int, device: torch.device, is_relayed: bool
-    ) -> None:
-        """`is_relayed`: stages hand the batch on, so that the first alone is given it."""
+    def __init__(self, layout: Layout, wirings: Sequence[StageWiring], *, rank: int, device: torch.device) -> None:
         self.layout, self.rank, self.device = layout, rank, device
         numbers = layout.stages_of(rank)
         self.is_last = layout.num_stages - 1 in numbers
         """Whether the targets are taken."""
-        takers = [number for number in numbers if BATCH in wirings[number].arrives]
-        self.takers = [number for number in takers if number == 0 or not is_relayed]
+        self.takers = [number for number in numbers if BATCH in wirings[number].arrives]
         """The stages here that are given the batch."""
         self._places = {number: (layout.samples_of(number), layout.replica_at(number, rank)) for number in numbers}
         """How many samples each replica of a stage takes, and which of them is here."""

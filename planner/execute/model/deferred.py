@@ -58,7 +58,7 @@ class WeightGradStore:
             self.is_open = before
 
     def take(self) -> "WeightGrads":
-        """A function that computes all that waits (torch calls this at the end of I, and the result as W)."""
+        """A function that computes all that waits (it is taken at the end of I, and called as W)."""
         return WeightGrads(self.take_waiting(), after=self.after)
 
     def take_waiting(self) -> list["WeightGrad"]:

@@ -13,8 +13,6 @@ class ProcessGroups:
 
     def __init__(self, layout: Layout) -> None:
         rank = distributed.get_rank()
-        self.alone: Any = distributed.new_group([rank], use_local_synchronization=True)
-        """This process: torch's stages want a group no larger than the pipeline, and send nothing through it."""
         self.stages: list[Any] = [None] * layout.num_stages
         """Per stage the processes that hold what this one holds of it, one per replica, if there are several."""
         self.teams: list[Any] = [None] * layout.num_stages

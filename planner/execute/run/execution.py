@@ -36,7 +36,6 @@ from planner.execute.stage.forward_pass import ForwardPass, evaluating
 from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.stage.split_stage import SplitRuntime
-from planner.execute.stage.stage_module import StageModule
 from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.table.layout import Layout
 from planner.execute.table.message_queues import make_queues
@@ -97,10 +96,7 @@ class Execution:
         self.log = log or make_log(device)
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
         groups = ProcessGroups(self.layout)
-        is_relayed = preparation.skip != "direct"
-        self.cutter = BatchCutter(
-            self.layout, preparation.wirings, rank=self.rank, device=device, is_relayed=is_relayed
-        )
+        self.cutter = BatchCutter(self.layout, preparation.wirings, rank=self.rank, device=device)
         self.rounds = None
         if preparation.example is not None:
             self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
@@ -162,7 +158,7 @@ class Execution:
             return None
         found = HostStashes(offloads, order=self.layout.rows[self.rank], device=self.device)
         for stage in self.stages:
-            cast(StageModule, stage.submod).offloading = partial(found.forward, stage.stage_index)
+            stage.module.offloading = partial(found.forward, stage.stage_index)
         return found
 
     def _make_runtime(self) -> RoutedRuntime | DirectRuntime:
@@ -177,7 +173,7 @@ class Execution:
         held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
         make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
         row = self.preparation.rows[self.rank]
-        return make_runtime(held, row=row, num_microbatches=count, loss=loss, queues=queues)
+        return make_runtime(held, row=row, loss=loss, queues=queues)
 
     @property
     def stages(self) -> list[RoutedStage]:
@@ -292,7 +288,7 @@ class Execution:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
         if share.row is not None and isinstance(self.runtime, RoutedRuntime):
-            self.runtime.take_row(share.row.cells, num_microbatches=share.layout.num_microbatches)
+            self.runtime.take_row(share.row.cells)
             self.log.needs = share.row.needs
         runtime.loss_factor = self.update.scale * self._root_factor
         if self.layout.samples and self.cutter.is_last and not self.training.loss_is_sum:
@@ -405,7 +401,7 @@ class Execution:
 
     def _layers(self) -> Iterator[nn.Module]:
         for stage in self.stages:
-            yield from cast(StageModule, stage.submod).layers
+            yield from stage.module.layers
 
     @property
     def _loss_weight(self) -> float:
@@ -432,13 +428,13 @@ class Execution:
                     found[microbatch] = self.training.loss(output, share.targets[microbatch])
 
         for stage in self.stages:
-            cast(StageModule, stage.submod).moment = None
-        with evaluating([stage.submod for stage in self.stages]):
+            stage.module.moment = None
+        with evaluating([stage.module for stage in self.stages]):
             for microbatch in range(count):
                 forward.run(microbatch, partial(visit, microbatch))
         for stage in self.stages:
             if stage.stage_index in self.preparation.fully_sharded:
-                free_weights(stage.submod)
+                free_weights(stage.module)
         return self.totals.tell(self.totals.start(found, self.totals.count_tokens(share.targets), count=count))[0]
 
     def _make_forward_pass(self, share: BatchShare) -> ForwardPass:

@@ -24,12 +24,11 @@ def find_fully_sharded(
     *,
     layout: Layout,
     layers: Sequence[Mapping[str, nn.Module]],
-    split: str,
     is_asked: bool = True,
 ) -> frozenset[int]:
     """The stages with `shard` and replicas; unless that `is_asked` for, those whose weights the plan shards.
 
-    `layers`: per stage its layers on the meta device, by name; `split`: how I and W are split.
+    `layers`: per stage its layers on the meta device, by name.
 
     Raises ValueError if there are none, or if one of them cannot be run so: with the stage, the reason and the remedy.
     """
@@ -48,7 +47,7 @@ def find_fully_sharded(
             f"--shard-optimizer allow (or always), {_REMEDY}"
         )
     for number in found:
-        faults = [*_faults_of_plan(number, training, layout=layout, split=split)]
+        faults = [*_faults_of_plan(number, training, layout=layout)]
         remedy = "or plan without max_active_stages and fully_shard" if number in planned else _REMEDY
         for text in (*faults, *_faults_of_layers(training, layers[number])):
             raise ValueError(f"stage {number} would be fully sharded, but {text}, {remedy}")
@@ -63,8 +62,7 @@ def _gathering_ranks(plan: Plan) -> tuple[Rank, ...]:
         raise ValueError(f"{error}; plan again, or without max_active_stages") from None
 
 
-def _faults_of_plan(number: int, training: Training, *, layout: Layout, split: str) -> Iterator[str]:
-    kinds = {action.kind for row in layout.rows for action in row if action.stage == number}
+def _faults_of_plan(number: int, training: Training, *, layout: Layout) -> Iterator[str]:
     if layout.dealing or training.deal is not None:
         yield (
             "its replicas are dealt microbatches of their own, so that they do not gather its weights together; plan "
@@ -74,11 +72,6 @@ def _faults_of_plan(number: int, training: Training, *, layout: Layout, split: s
         yield f"it is run by groups of {layout.width(number)} devices; plan with max_width = 1"
     if layout.parts_of(number):
         yield "its I or W is elsewhere than its F; plan with split_placement = false"
-    if kinds & {"I", "W"} and split == "native":
-        yield (
-            "after torch's native I its hooks leave gradients out in silence; use --split deferred, or plan with "
-            "split_backward = false (pipeplan plan --no-split-backward)"
-        )
 
 
 def _faults_of_layers(training: Training, layers: Mapping[str, nn.Module]) -> Iterator[str]:

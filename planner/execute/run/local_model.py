@@ -82,7 +82,7 @@ class LocalModel:
         """A layer that is here; raises KeyError for any other."""
         for stage in self.stages:
             if name in self.plan.stages[stage.stage_index].layers:
-                return cast(StageModule, stage.submod).layer(name)
+                return stage.module.layer(name)
         raise KeyError(name)
 
     @property
@@ -142,7 +142,7 @@ class LocalModel:
             module.exchange = exchange_in(self.groups.stages[number])
         stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
         is_split = any(each.stage == number and each.kind in "IW" for row in self.layout.rows for each in row)
-        if stage.is_deferring and is_split:
+        if is_split:
             defer_layers(module, stage.store, shape=shape)
         if sharded is not None:
             stage.putting_off, stage.store.after = sharded.putting_off, sharded.reduce
@@ -153,9 +153,7 @@ class LocalModel:
             "num_stages": self.layout.num_stages,
             "shape": self.preparation.shape_at(number, rank=self.rank),
             "device": self.device,
-            "group": self.groups.alone,
             "log": self.log,
-            "is_deferring": self.preparation.split == "deferred",
         }
 
     def _make_split_stage(self, number: int) -> SplitStage:

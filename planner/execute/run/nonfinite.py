@@ -3,14 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from planner.execute.parallel.process_groups import gather
 from planner.execute.run.local_model import LocalModel
 from planner.execute.stage.forward_pass import ForwardPass
-from planner.execute.stage.stage_module import StageModule
 from planner.execute.training import as_tuple
 
 Place = tuple[int, int, str]
@@ -52,7 +51,7 @@ def _run_again(model: LocalModel, forward: ForwardPass, *, microbatch: int) -> P
     """What first gives a value that is not finite, of the layers here."""
     for stage in model.stages:
         if stage.moment is not None:
-            cast(StageModule, stage.submod).moment = stage.moment._replace(microbatch=microbatch)
+            stage.module.moment = stage.moment._replace(microbatch=microbatch)
     with _looking(model) as found, torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
         forward.run(microbatch, lambda *_: None)
     return min(found, default=None)
@@ -65,7 +64,7 @@ def _looking(model: LocalModel) -> Iterator[list[Place]]:
     hooks = []
     where = f"rank {model.rank} ({model.layout.devices[model.rank]})"
     for stage in model.stages:
-        module, number = cast(StageModule, stage.submod), stage.stage_index
+        module, number = stage.module, stage.stage_index
         for place, name in enumerate(module.wiring.layers):
             text = f"layer {name!r} of stage {number} on {where} is the first to give it"
 

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, cast
+from typing import cast
 
 from torch import nn
 
@@ -25,12 +25,6 @@ from planner.execute.table.wiring import StageEdge, StageWiring, find_edges, mak
 from planner.execute.training import Batch, Microbatches, Tensors, Training, as_tuple
 from planner.plan import Plan
 
-Split = Literal["deferred", "native"]
-"""How a backward is split into I and W: `deferred` puts weight gradients off, `native` walks the graph twice."""
-
-Skip = Literal["direct", "relay"]
-"""How a tensor gets over stages that do not use it: straight to those that do, or handed on by those between."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
@@ -44,8 +38,6 @@ class Preparation:
     """Edges between stages, with the tensors on them."""
     shapes: tuple[StageShape, ...]
     """Per stage, of its first replica."""
-    split: Split
-    skip: Skip
     rows: tuple[tuple[Cell, ...], ...]
     """Per rank what it does, messages included."""
     synchronised: frozenset[int] = frozenset()
@@ -81,14 +73,7 @@ class Preparation:
         return fingerprint(self.shapes)
 
 
-def prepare(
-    plan: Plan,
-    training: Training,
-    *,
-    split: Split = "deferred",
-    skip: Skip = "direct",
-    fully_shard: bool = False,
-) -> Preparation:
+def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Preparation:
     """Check that plan and training fit together, without weights and without other processes.
 
     `fully_shard`: as in `Choices`. Raises ValueError that says what does not fit, the same on every process.
@@ -100,23 +85,18 @@ def prepare(
         layout = rebalance(layout)
     example = _find_example(batch, plan=plan, training=training, layout=layout)
     stages, layers = [stage.layers for stage in plan.stages], list(training.layers)
-    wirings = make_wirings(stages, layers, inputs=training.inputs, is_relayed=skip == "relay")
-    require_widths(training, stages, widths=layout.widths, split=split)
+    wirings = make_wirings(stages, layers, inputs=training.inputs)
+    require_widths(training, stages, widths=layout.widths)
     tracer = StageTracer(training, wirings)
     traced = _trace(tracer, layout=layout, batch=batch, example=example)
     shapes = tuple(replicas[0] for replicas in traced)
-    if split == "native":
-        _require_native_split(layout, plan, shapes=shapes)
-        layout = _with_whole_backward(layout, shapes)
     edges = find_edges(wirings)
-    synchronised = _find_synchronised(layout, shapes, split=split)
+    synchronised = _find_synchronised(layout, shapes)
     fully = frozenset[int]()
     if fully_shard or plan.shards_weights:
-        fully = find_fully_sharded(
-            plan, training, layout=layout, layers=tracer.layers, split=split, is_asked=fully_shard
-        )
-    _require_no_compiled(layout, shapes, split=split, synchronised=synchronised, fully=fully)
-    _require_no_gradient_hooks(layout, tracer.layers, split=split, fully=fully)
+        fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, is_asked=fully_shard)
+    _require_no_compiled(layout, shapes, synchronised=synchronised, fully=fully)
+    _require_no_gradient_hooks(layout, tracer.layers, fully=fully)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
     return Preparation(
         plan=plan,
@@ -125,8 +105,6 @@ def prepare(
         wirings=wirings,
         edges=edges,
         shapes=shapes,
-        split=split,
-        skip=skip,
         rows=_lower(layout, edges, joint=synchronised, alike=fully),
         synchronised=synchronised,
         fully_sharded=fully,
@@ -159,36 +137,12 @@ def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training
     return as_tuple(given[min(given)][0])
 
 
-def _require_native_split(layout: Layout, plan: Plan, *, shapes: Sequence[StageShape]) -> None:
-    if layout.parts:
-        raise ValueError(
-            "the native split cannot run I or W on another process than F; use --split deferred, or plan with "
-            "split_placement = false"
-        )
-    if any(stage.recompute for stage in plan.stages):
-        raise ValueError(
-            "the native split recomputes once per weight in W; use --split deferred, or plan with recompute = false"
-        )
-    _require_no_inner_gradients(shapes)
-
-
-def _require_no_inner_gradients(shapes: Sequence[StageShape]) -> None:
-    for number, shape in enumerate(shapes):
-        for name, traits in shape.traits.items():
-            if traits.differentiates:
-                raise ValueError(
-                    f"layer {name!r} of stage {number} calls torch.autograd itself, so the native split would walk its "
-                    "graph twice; use --split deferred"
-                )
-
-
 def _require_no_compiled(
-    layout: Layout, shapes: Sequence[StageShape], *, split: Split, synchronised: frozenset[int], fully: frozenset[int]
+    layout: Layout, shapes: Sequence[StageShape], *, synchronised: frozenset[int], fully: frozenset[int]
 ) -> None:
     """Where something has to look into a layer."""
     for number, shape in enumerate(shapes):
         reasons = {
-            "torch's native split walks the graph of its backward twice, which is one piece": split == "native",
             "a group of devices would cut its parts": layout.width(number) > 1,
             "its backward would run on another process than its forward": bool(layout.parts_of(number)),
             "the statistics of its batch norms are those of all replicas": number in synchronised,
@@ -201,12 +155,11 @@ def _require_no_compiled(
 
 
 def _require_no_gradient_hooks(
-    layout: Layout, layers: Sequence[Mapping[str, nn.Module]], *, split: Split, fully: frozenset[int]
+    layout: Layout, layers: Sequence[Mapping[str, nn.Module]], *, fully: frozenset[int]
 ) -> None:
     """A hook wants the gradient that a whole microbatch gives to a whole tensor, once."""
     for number, own in enumerate(layers):
         reasons = {
-            "torch's native split walks the graph of its backward twice": split == "native",
             "a group of devices would cut its layer": layout.width(number) > 1,
             "its backward would run on another process than its forward": bool(layout.parts_of(number)),
             "each replica would hold a part of it (fully_shard)": number in fully,
@@ -222,7 +175,7 @@ def _require_no_gradient_hooks(
                     )
 
 
-def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: Split) -> frozenset[int]:
+def _find_synchronised(layout: Layout, shapes: Sequence[StageShape]) -> frozenset[int]:
     """Stages with replicas and batch norms; raises ValueError where their statistics cannot be taken together."""
     found = set()
     for number, shape in enumerate(shapes):
@@ -245,11 +198,6 @@ def _find_synchronised(layout: Layout, shapes: Sequence[StageShape], *, split: S
                     raise ValueError(
                         f"{what}: their statistics are put together from equal parts only; plan with unequal_shares = "
                         f"false, or {_NORM_REMEDY}"
-                    )
-                if split == "native":
-                    raise ValueError(
-                        f"{what}: the native split would ask the other replicas in I and again in W; {_NORM_REMEDY}, "
-                        "or use --split deferred"
                     )
                 found.add(number)
     return frozenset(found)
@@ -335,17 +283,3 @@ def _trace(
     every = {number: {share: found[number] for share, found in traced.items()} for number in range(layout.num_stages)}
     marked = mark_whole(every, edges)
     return tuple(tuple(marked[number][share] for share in own) for number, own in enumerate(shares))
-
-
-def _with_whole_backward(layout: Layout, shapes: Sequence[StageShape]) -> Layout:
-    """Torch's native I does nothing where nothing before is trained, and its W then leaves every gradient out."""
-    whole = {number for number, shape in enumerate(shapes) if number and not any(t.requires_grad for t in shape.inputs)}
-    rows = tuple(
-        tuple(
-            action._replace(kind="B") if action.kind == "I" and action.stage in whole else action
-            for action in row
-            if not (action.kind == "W" and action.stage in whole)
-        )
-        for row in layout.rows
-    )
-    return replace(layout, rows=rows)

@@ -43,7 +43,7 @@ def _styles_of(training: Training, name: str, *, layer: nn.Module, width: int) -
     return styles
 
 
-def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, widths: Sequence[int], split: str) -> None:
+def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, widths: Sequence[int]) -> None:
     """Raise ValueError, the same on every process, if a stage cannot be run by a group of its width.
 
     `stages`: the layers of each; `widths`: of each, empty: 1.
@@ -53,10 +53,6 @@ def require_widths(training: Training, stages: Sequence[tuple[str, ...]], *, wid
         if width == 1:
             continue
         where = f"stage {number} spans {width} devices"
-        if split == "native":
-            raise ValueError(
-                f"{where}, but the native split would communicate within the group in W; use --split deferred"
-            )
         cut = dict[str, list[str]]()
         for name in names:
             layer = make_layer(training, name, device=torch.device("meta"))

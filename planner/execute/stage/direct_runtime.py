@@ -1,7 +1,7 @@
-"""Runs a stage that is the whole model: no messages, and nothing of torch's stages around an action."""
+"""Runs a stage that is the whole model: no messages, and as little as can be around an action."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -9,7 +9,6 @@ from planner.actions import Action
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.plan_stage import PlanStage
-from planner.execute.stage.stage_module import StageModule
 from planner.execute.training import Tensors
 
 
@@ -27,7 +26,7 @@ class DirectRuntime:
         """`take_losses`: called with all losses before the last backward, whose gradients may take them along."""
         self.stage, self.loss, self.take_losses, self.loss_factor = stage, loss, take_losses, 1.0
         """What the loss is multiplied by for the backward."""
-        self.module = cast(StageModule, stage.submod)
+        self.module = stage.module
         self._cells = [(str(action), action.kind == "F", action.microbatch) for action in actions]
         self._reduce = f"{stage.stage_index}REDUCE_GRAD"
         self._calling_loss = calling("the loss")

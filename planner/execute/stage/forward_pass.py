@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import distributed, nn
 
 from planner.execute.stage.routed_runtime import Mail, RoutedStage
-from planner.execute.stage.stage_module import StageModule
 from planner.execute.table.routes import SampleExchange
 from planner.execute.training import Tensors, as_tuple
 
@@ -37,7 +36,7 @@ class ForwardPass:
         for number, stage in sorted(here.items()):
             stage.wait("F", microbatch)
             inputs = [tensor.detach() for tensor in stage.gather_inputs(microbatch)]
-            outputs = as_tuple(cast(StageModule, stage.submod)(*inputs))
+            outputs = as_tuple(stage.module(*inputs))
             visit(number, outputs)
             stage.send_out(outputs, "F", microbatch=microbatch)
             for route in self.routes:

@@ -1,16 +1,16 @@
-"""A stage of torch's pipelining as a plan runs it: F, I, W and B of one microbatch after the other.
+"""A stage as a plan runs it: F, I, W and B of one microbatch after the other.
 
-What differs from `PipelineStage` itself: gradients are reduced by our own hand, weight gradients may be put off, every
-action is noted, and tensors live no longer than they are needed.
+Gradients are reduced by our own hand, weight gradients may be put off, every action is noted, and tensors live no
+longer than they are needed.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.distributed.pipelining import PipelineStage
 
 from planner.execute.model.deferred import WeightGrads, WeightGradStore, defer_weight_grads
 from planner.execute.model.layer_run import Moment
@@ -18,11 +18,21 @@ from planner.execute.parallel.reduction import StageReduction
 from planner.execute.record.action_log import ActionLog
 from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
 from planner.execute.stage.weight_stream import WeightStream
-from planner.execute.torch_versions.kept_outputs import kept_outputs, replace_outputs
 from planner.execute.training import Tensors, as_tuple
 
+Gradients = tuple[torch.Tensor | None, ...]
+"""One per tensor; None where nothing was done with it."""
 
-class PlanStage(PipelineStage):
+
+class _Forward(NamedTuple):
+    """What a backward needs of the forward of its microbatch."""
+
+    roots: tuple[GradientEdge | None, ...]
+    """Where the graph behind each output begins; None where nothing is trained. The outputs are where they go to."""
+    inputs: Tensors
+
+
+class PlanStage(ABC):
     """One stage of the plan on this process."""
 
     def __init__(
@@ -33,17 +43,13 @@ class PlanStage(PipelineStage):
         num_stages: int,
         shape: StageShape,
         device: torch.device,
-        group: Any,
         log: ActionLog,
-        is_deferring: bool,
     ) -> None:
-        """`is_deferring`: split the backward by putting off weight gradients (see `defer_layers`); otherwise
-        by torch's own two passes.
-        """
-        self.log, self.store, self.outputs = log, WeightGradStore(), shape.outputs
-        self.is_deferring = is_deferring
+        self.module, self.stage_index, self.device, self.log = module, number, device, log
+        self.is_first, self.is_last = number == 0, number == num_stages - 1
+        self.store, self.outputs = WeightGradStore(), shape.outputs
         self.split: frozenset[int] = frozenset()
-        """The microbatches whose backward is I and W; all others run as torch would run them."""
+        """The microbatches whose backward is I and W; the weight gradients of all others wait for nothing."""
         self.reduction: StageReduction | None = None
         self.weight_stream: WeightStream | None = None
         """Where W runs, if not where everything else does."""
@@ -57,29 +63,35 @@ class PlanStage(PipelineStage):
         """Places of those that got one since the last step."""
         self.moment: Moment | None = None
         """Of the iteration's first microbatch: what its random numbers depend on."""
-        if is_deferring:
-            self.store.is_open = False
-            module.store = self.store
-        module.clones_views = not is_deferring
-        super().__init__(
-            module,
-            number,
-            num_stages,
-            device,
-            input_args=shape.inputs,
-            output_args=shape.outputs,
-            group=group,
-            dw_builder=self.store.take if is_deferring else None,
-        )
+        self.forwards = dict[int, _Forward]()
+        """By microbatch, until its backward."""
+        self._waiting = dict[int, WeightGrads]()
+        """By microbatch what W has to compute."""
+        self.store.is_open = False
+        module.store = self.store
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """F; raises RuntimeError if it gives something else than was made room for where it is sent to."""
-        module = cast(StageModule, self.submod)
-        module.begin(args[0], moment=self.moment)
-        self.store.is_noting = args[0] in self.split
+    @abstractmethod
+    def gather_inputs(self, microbatch: int) -> Tensors:
+        """The inputs of F as leaves of a new graph."""
+
+    @abstractmethod
+    def gather_grads(self, microbatch: int) -> Gradients:
+        """The gradients of all outputs, from the stages that took them."""
+
+    def compute_forward(self, microbatch: int, samples: Tensors) -> torch.Tensor | Tensors:
+        """F, of `samples` or else of what arrived; raises RuntimeError if it gives something else than was made room
+        for where it is sent to.
+        """
+        self.module.begin(microbatch, moment=self.moment)
+        self.store.is_noting = microbatch in self.split
         with self.log.computing():
-            output = super().forward_one_chunk(*args, **kwargs)
-        self.require_planned(as_tuple(output), microbatch=args[0])
+            inputs = samples or self.gather_inputs(microbatch)
+            output: torch.Tensor | Tensors = self.module(*inputs)
+        outputs = as_tuple(output)
+        self.require_planned(outputs, microbatch=microbatch)
+        leaving = () if self.is_last else outputs
+        roots = tuple(get_gradient_edge(tensor) if tensor.requires_grad else None for tensor in leaving)
+        self.forwards[microbatch] = _Forward(roots, inputs)
         return output
 
     def planned_outputs(self, microbatch: int) -> Tensors:  # noqa: ARG002
@@ -96,33 +108,43 @@ class PlanStage(PipelineStage):
                     "every iteration, and give microbatches of different lengths as lists"
                 )
 
-    def release_outputs(self, microbatch: int) -> None:
-        """Outputs are where they are needed: what is kept is the graph behind them, with what it saved."""
-        if not self.is_deferring:
-            return  # torch's own split wants the tensors themselves
-        outputs = () if self.is_last else kept_outputs(self, microbatch)
-        roots = [get_gradient_edge(y) if y.requires_grad else None for y in outputs]
-        replace_outputs(self, microbatch, roots=roots)
-
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
-        """B, or I: then weight gradients wait."""
-        is_whole = kwargs.get("full_backward", True)
+    def compute_backward(self, microbatch: int, *, loss: torch.Tensor | None, is_whole: bool) -> Gradients:
+        """B, or I: then weight gradients wait. Gives the gradients of the inputs; `loss`: of the last stage."""
         self.store.is_deferring = self.store.is_noting = not is_whole
         if self.weight_stream is not None and is_whole:
             self.weight_stream.settle()  # B adds to the same gradients
         before = self._grad_versions()
         with self.log.computing(), self.store.opened(), nullcontext() if is_whole else self.putting_off():
-            super().backward_one_chunk(*args, **kwargs)
+            grads = self._find_grads(microbatch, loss)
+            waiting = self.store.take()
+            if is_whole:
+                waiting()
         if self.leaves_alone:
-            self.used_inputs |= {k for k, grad in enumerate(self.bwd_cache[args[0]]) if grad is not None}
-        if self.weight_stream is not None and not is_whole:
-            self._require_own_weights(before, self.dw_runner[args[0]])
+            self.used_inputs |= {k for k, grad in enumerate(grads) if grad is not None}
+        if not is_whole:
+            self._waiting[microbatch] = waiting
+            if self.weight_stream is not None:
+                self._require_own_weights(before, waiting)
+        return grads
+
+    def _find_grads(self, microbatch: int, loss: torch.Tensor | None) -> Gradients:
+        """Of the inputs, through the graph of a forward, which is gone afterwards."""
+        roots, inputs = self.forwards.pop(microbatch)
+        if loss is not None:
+            wanted: list[tuple[Any, torch.Tensor | None]] = [(loss, None)] if loss.requires_grad else []
+        else:
+            pairs = zip(roots, self.gather_grads(microbatch), strict=True)
+            wanted = [(root, grad) for root, grad in pairs if root is not None]
+        torch.autograd.backward([root for root, _ in wanted], [grad for _, grad in wanted])
+        grads = tuple(tensor.grad for tensor in inputs)
+        for tensor in inputs:
+            tensor.grad = None
+        return grads
 
     @property
     def used_values(self) -> set[str]:
         """Names of the values that arrive and got a gradient since the last step, in one of their tensors at least."""
-        module = cast(StageModule, self.submod)
-        places = unflatten(range(sum(module.counts.values())), module.counts)
+        places = unflatten(range(sum(self.module.counts.values())), self.module.counts)
         return {name for name, own in places.items() if not self.used_inputs.isdisjoint(own)}
 
     @property
@@ -134,9 +156,9 @@ class PlanStage(PipelineStage):
         """By parameter which gradient it has, and how often that was changed; while that is still to be looked at."""
         if self.weight_stream is None or self._has_own_weights:
             return {}
-        return {id(p): _version(p) for p in cast(StageModule, self.submod).parameters()}
+        return {id(p): _version(p) for p in self.module.parameters()}
 
-    def _require_own_weights(self, before: Mapping[int, tuple[int, int]], waiting: Any) -> None:
+    def _require_own_weights(self, before: Mapping[int, tuple[int, int]], waiting: WeightGrads) -> None:
         """I and W would add to one gradient at the same time: raises RuntimeError."""
         for call in () if self._has_own_weights else waiting.calls:
             for parameter in call.trained:
@@ -147,32 +169,16 @@ class PlanStage(PipelineStage):
                     )
         self._has_own_weights = True
 
-    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+    def compute_weight_grad(self, microbatch: int) -> None:
         """W."""
+        waiting = self._waiting.pop(microbatch)
         if self.weight_stream is None:
             with self.log.computing():
-                super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+                waiting()
             return
-        calls = cast(WeightGrads, self.dw_runner[bwd_chunk_id]).calls
-        tensors = [tensor for call in calls for tensor in (call.x, call.grad)]
+        tensors = [tensor for call in waiting.calls for tensor in (call.x, call.grad)]
         with self.weight_stream.running(tensors), self.log.computing():
-            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
-
-    def backward_maybe_with_nosync(
-        self, backward_type: Any, bwd_kwargs: dict[str, Any], *rest: Any, **more: Any
-    ) -> tuple[tuple[torch.Tensor | None, ...], Any]:
-        """What torch does, for outputs that are there no more."""
-        outputs = bwd_kwargs["stage_output"]
-        if isinstance(outputs, torch.Tensor) or not any(isinstance(each, GradientEdge) for each in outputs):
-            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, *rest, **more)
-        pairs = zip(outputs, bwd_kwargs["output_grads"], strict=True)
-        roots = [(root, grad) for root, grad in pairs if root is not None]
-        torch.autograd.backward([root for root, _ in roots], [grad for _, grad in roots])
-        inputs = bwd_kwargs["input_values"]
-        grads = tuple(tensor.grad for tensor in inputs)
-        for tensor in inputs:
-            tensor.grad = None
-        return grads, None
+            waiting()
 
     def start_reduction(self) -> None:
         """Once per iteration, after the last W or B."""

@@ -1,8 +1,7 @@
 """Rows of a plan between any two stages and any two of their replicas: a loop over cells, and messages of our own.
 
-Torch's own stages talk to the next one only, and each to a single rank. Here F, I and B fetch what they need from an
-inbox, and losses are filed under their microbatch. Nothing of torch's receive infrastructure is used: a buffer lives
-from its receive to the action that takes it.
+F, I and B fetch what they need from an inbox, and losses are filed under their microbatch. A buffer lives from its
+receive to the action that takes it.
 """
 
 import functools
@@ -16,16 +15,14 @@ from torch.profiler import record_function
 
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.plan_stage import PlanStage
+from planner.execute.stage.plan_stage import Gradients, PlanStage
 from planner.execute.stage.sample_parts import join_shares, share_of
 from planner.execute.stage.sending import Sending
 from planner.execute.stage.stage_module import StageShape, unflatten
 from planner.execute.table.message_queues import Queues, find_directions
 from planner.execute.table.routes import Cell, SampleExchange
 from planner.execute.table.wiring import BATCH, StageEdge
-from planner.execute.torch_versions.kept_outputs import kept_outputs
-from planner.execute.torch_versions.stage_metadata import settle_metadata
-from planner.execute.training import Tensors
+from planner.execute.training import Tensors, as_tuple
 
 
 class Mail(NamedTuple):
@@ -65,13 +62,6 @@ class RoutedStage(PlanStage):
         """Per microbatch of this iteration, where they differ."""
         self.inbox: dict[tuple[SampleExchange, str, int], Mail] = {}
         self.outbox: dict[tuple[SampleExchange, str, int], list[torch.Tensor]] = {}
-        self._runtime_validate = False  # torch's own check wants the metadata that it would have sent around
-
-    def prepare(self, num_microbatches: int) -> None:
-        """What torch's own schedules do before an iteration, but for their buffers."""
-        self.has_backward = True
-        self.clear_runtime_states()
-        settle_metadata(self, num_microbatches)
 
     def shape_of(self, microbatch: int) -> StageShape:
         """What enters and leaves the stage for a microbatch."""
@@ -141,16 +131,13 @@ class RoutedStage(PlanStage):
             for k, like in enumerate(self.shape.inputs)
         )
 
-    def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Tensors:
-        return self.gather_inputs(fwd_chunk_id)
-
-    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> tuple[torch.Tensor | None, ...]:
+    def gather_grads(self, microbatch: int) -> Gradients:
         """Per output the sum over the stages that took it; each may have been put together from several replicas."""
         totals: list[torch.Tensor | None] = [None] * len(self.shape.outputs)
         consumers = sorted({route.consumer for route in self.arriving["B"]})
         for consumer in consumers:
             routes = sorted((r for r in self.arriving["B"] if r.consumer == consumer), key=lambda route: route.made)
-            mails = [self.inbox.pop((route, "B", bwd_chunk_id)).tensors for route in routes]
+            mails = [self.inbox.pop((route, "B", microbatch)).tensors for route in routes]
             for k, *parts in zip(self.indices(routes[0], "B"), *mails, strict=True):
                 is_whole, total = k in self.shape.whole_outputs, totals[k]
                 grad = functools.reduce(torch.add, parts) if is_whole else join_shares(parts, is_whole=False)
@@ -178,7 +165,6 @@ class RoutedRuntime:
         stages: Sequence[RoutedStage],
         *,
         row: Sequence[Cell],
-        num_microbatches: int,
         loss: Any,
         queues: Queues,
     ) -> None:
@@ -195,11 +181,11 @@ class RoutedRuntime:
             for route in (*stage.incoming, *stage.outgoing)
             for letter in route.letters
         }
-        self.take_row(row, num_microbatches=num_microbatches)
+        self.take_row(row)
 
-    def take_row(self, row: Sequence[Cell], *, num_microbatches: int) -> None:
+    def take_row(self, row: Sequence[Cell]) -> None:
         """Run these cells from the next iteration on."""
-        self.row, self.num_microbatches = row, num_microbatches
+        self.row = row
         for stage in self.by_number.values():
             stage.split = frozenset(
                 cell.microbatch for cell in row if cell.stage == stage.stage_index and cell.kind == "I"
@@ -210,8 +196,6 @@ class RoutedRuntime:
         self._losses.clear()
         self._pending.clear()
         self.targets = targets
-        for stage in self.by_number.values():
-            stage.prepare(self.num_microbatches)
         for cell in self.row:
             name = str(cell)
             self.log.note(name)
@@ -227,7 +211,7 @@ class RoutedRuntime:
         elif cell.kind in ("I", "B"):
             self._backward(stage, cell.microbatch, is_whole=cell.kind == "B")
         elif cell.kind == "W":
-            self._weight(stage, cell.microbatch)
+            stage.compute_weight_grad(cell.microbatch)
         elif cell.kind == "REDUCE_GRAD":
             stage.start_reduction()
         elif cell.kind.startswith("SEND"):
@@ -235,7 +219,7 @@ class RoutedRuntime:
         else:
             self._receive(stage, cell)
 
-    def _take_loss(self, stage: RoutedStage, output: torch.Tensor, *, microbatch: int) -> None:
+    def _take_loss(self, stage: RoutedStage, output: torch.Tensor | Tensors, *, microbatch: int) -> None:
         if stage.is_last:
             assert self.targets is not None
             with calling("the loss"):
@@ -249,23 +233,17 @@ class RoutedRuntime:
 
     def _forward(self, stage: RoutedStage, microbatch: int) -> None:
         stage.wait("F", microbatch)
-        arguments = stage.gather_inputs(microbatch) if stage.is_first else ()
-        output = stage.forward_one_chunk(microbatch, arguments, {}, save_forward_output=False)
+        samples = stage.gather_inputs(microbatch) if stage.is_first else ()
+        output = stage.compute_forward(microbatch, samples)
         self._take_loss(stage, output, microbatch=microbatch)
-        stage.send_out(kept_outputs(stage, microbatch), "F", microbatch=microbatch)
-        stage.release_outputs(microbatch)
+        stage.send_out(as_tuple(output), "F", microbatch=microbatch)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
     def _backward(self, stage: RoutedStage, microbatch: int, *, is_whole: bool) -> None:
         stage.wait("B", microbatch)
-        loss = self._pending_loss(stage, microbatch)
-        stage.backward_one_chunk(microbatch, loss=loss, full_backward=is_whole, last_backward=False)
-        grads = stage.bwd_cache.pop(microbatch)
+        grads = stage.compute_backward(microbatch, loss=self._pending_loss(stage, microbatch), is_whole=is_whole)
         stage.send_out(grads, "B", microbatch=microbatch)
         self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
-
-    def _weight(self, stage: RoutedStage, microbatch: int) -> None:
-        stage.backward_weight_one_chunk(microbatch)
 
     def _deliver(self, routes: Sequence[SampleExchange], letter: str, *, microbatch: int) -> None:
         """What stays on this rank needs no message."""

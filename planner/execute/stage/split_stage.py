@@ -1,7 +1,7 @@
 """A stage whose I or W is elsewhere than its F, as one of the processes that work for it sees it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -88,7 +88,7 @@ class SplitStage(RoutedStage):
 
     def run_forward(self, microbatch: int, take_loss: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         """F: keep, or make ready to leave, what every share of I needs; `take_loss` gives the last stage's loss."""
-        inputs, module = self.gather_inputs(microbatch), cast(StageModule, self.submod)
+        inputs, module = self.gather_inputs(microbatch), self.module
         saved = SavedTensors(self.backward.parameters)
         module.moment = None if self.moment is None else self.moment._replace(microbatch=microbatch)
         with self.log.computing(), saved.noting():
@@ -127,7 +127,7 @@ class SplitStage(RoutedStage):
         saved = self.kept.pop(microbatch, []) or self._collect("S", microbatch)
         grads: Sequence[torch.Tensor | None] = saved[len(self.share.graph.likes) :]
         if not self.is_last:
-            grads = self._retrieve_recv_grads(microbatch)
+            grads = self.gather_grads(microbatch)
         self._collect("P", 0)
         with self.log.computing():
             found = self.backward.input_grads(self.share, saved[: len(self.share.graph.likes)], grads=grads)
@@ -138,7 +138,7 @@ class SplitStage(RoutedStage):
         elif self.weight_part is not None:
             self.leaving_mail[_Inner("X", microbatch, self.weight_part.rank)] = tensors
 
-    def run_weight_grad(self, microbatch: int) -> None:
+    def compute_weight_grad(self, microbatch: int) -> None:
         """W: of all shares of I, in their order."""
         shares = [part.rank for part in self.parts if part.has_share]
         given = [
@@ -227,12 +227,6 @@ class SplitRuntime(RoutedRuntime):
         stage.wait("B", microbatch)
         stage.run_input_grad(microbatch)
         self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
-
-    def _weight(self, stage: RoutedStage, microbatch: int) -> None:
-        if isinstance(stage, SplitStage):
-            stage.run_weight_grad(microbatch)
-        else:
-            super()._weight(stage, microbatch)
 
     def _send(self, stage: RoutedStage, cell: Cell) -> None:
         if isinstance(stage, SplitStage) and cell.peer == cell.stage:

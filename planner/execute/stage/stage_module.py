@@ -50,7 +50,6 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleList(layers[name] for name in wiring.layers)
         self.offloading: Callable[..., AbstractContextManager[None]] | None = None
         """Around the forward of a microbatch whose saved tensors may travel to the host."""
-        self.clones_views = False
         self.leaving_counts: dict[str, int] = {}
         self.moment: Moment | None = None
         """What the random numbers of the current microbatch depend on; None: they come as they come."""
@@ -95,7 +94,7 @@ class StageModule(nn.Module):
             return self._run(arrived)
 
     def _run(self, arrived: Tensors) -> torch.Tensor | Tensors:
-        if self._is_row and not arrived[0].is_meta and not self.clones_views:
+        if self._is_row and not arrived[0].is_meta:
             if self._drawing is None:
                 self._settle()
             return self._run_row(arrived[0])
@@ -104,7 +103,7 @@ class StageModule(nn.Module):
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
             values[name] = tuple(map(dense, as_tuple(self._call(name, layer, arguments=arguments))))
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
-        leaving = tuple(self._ready(tensor) for name in self.wiring.leaves for tensor in values[name])
+        leaving = tuple(tensor.contiguous() for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
 
     def _settle(self) -> None:
@@ -161,11 +160,6 @@ class StageModule(nn.Module):
             return result
         result = run_recomputed(run, *arguments)
         return result
-
-    def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Torch sends dense tensors only, and its native split fails on the view that a layer may give."""
-        dense = tensor.contiguous()
-        return dense.clone() if self.clones_views and dense._is_view() else dense
 
 
 def _is_row(wiring: StageWiring, counts: Mapping[str, int]) -> bool:

@@ -50,11 +50,9 @@ class WeightStream:
         self._streams.current_stream(self.device).wait_stream(self._stream)
 
 
-def require_second_stream(device: torch.device, *, split: str, layout: Layout) -> None:
+def require_second_stream(device: torch.device, *, layout: Layout) -> None:
     """Raise ValueError where W cannot run on a second stream."""
     if device.type != "cuda":
         raise ValueError(f"--weight-stream needs CUDA, but this process runs on {device.type}; leave it out")
-    if split != "deferred":
-        raise ValueError(f"--weight-stream does not work with --split {split}; use --split deferred")
     if layout.parts:
         raise ValueError("--weight-stream excludes split placement; plan with split_placement = false")

@@ -1,10 +1,9 @@
 """Which tensors enter and leave every stage, and which stages therefore talk to each other.
 
-A tensor that skips stages goes straight to those that take it, or is handed on by the stages between.
+A tensor that skips stages goes straight to those that take it.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 BATCH = ""
@@ -42,18 +41,15 @@ def make_wirings(
     layers: Sequence[str],
     *,
     inputs: Mapping[str, tuple[str, ...]],
-    is_relayed: bool = True,
 ) -> tuple[StageWiring, ...]:
     """Wire the layers of a model, given in topological order, as cut into `stages`.
 
     `inputs`: per layer the layers whose output it takes; one that is not named takes the layer before it, the first
-    one the batch. `is_relayed`: the stages between hand on what skips them, the batch included; otherwise it arrives
-    where it is taken. Raises ValueError if the plan is one for other layers, or if a stage needs a later one.
+    one the batch. Raises ValueError if the plan is one for other layers, or if a stage needs a later one.
     """
     _require_same_layers(stages, layers)
     takes = _takes(layers, inputs)
     place = {name: number for number, stage in enumerate(stages) for name in stage} | {BATCH: 0}
-    last_use = {BATCH: 0, layers[-1]: len(stages)}
     for name, sources in takes.items():
         for source in sources:
             if place[source] > place[name]:
@@ -61,10 +57,9 @@ def make_wirings(
                     f"layer {name!r} of stage {place[name]} takes {source!r} from stage {place[source]}; plan from a "
                     "profile of this model"
                 )
-            last_use[source] = max(last_use.get(source, 0), place[name])
-    _require_use(layers, last_use)
+    _require_use(layers, {layers[-1]}.union(*takes.values()))
     order = {name: number for number, name in enumerate([BATCH, *layers])}
-    crossing = _relayed(place, last_use) if is_relayed else _direct(stages, takes, place=place)
+    crossing = _find_crossing(stages, takes, place=place)
     return tuple(
         StageWiring(
             layers=tuple(sorted(stage, key=order.__getitem__)),
@@ -76,16 +71,7 @@ def make_wirings(
     )
 
 
-def _relayed(place: Mapping[str, int], last_use: Mapping[str, int]) -> list[tuple[set[str], set[str]]]:
-    """What crosses each cut: made before it and used after it."""
-    cuts = [
-        {name for name in last_use if place[name] < cut <= last_use[name]} for cut in range(max(last_use.values()) + 1)
-    ]
-    cuts[0] = {BATCH}
-    return list(itertools.pairwise(cuts))
-
-
-def _direct(
+def _find_crossing(
     stages: Sequence[Sequence[str]], takes: Mapping[str, tuple[str, ...]], *, place: Mapping[str, int]
 ) -> list[tuple[set[str], set[str]]]:
     arrives = [
@@ -97,15 +83,13 @@ def _direct(
 
 
 def find_edges(wirings: Sequence[StageWiring]) -> tuple[StageEdge, ...]:
-    """Which stage gives which what: a value comes from the last stage before that lets it go, the batch from none
-    (unless it is relayed).
-    """
+    """Which stage gives which what; the batch comes from none."""
+    makers = {name: number for number, wiring in enumerate(wirings) for name in wiring.layers}
     values: dict[tuple[int, int], list[str]] = {}
     for consumer, wiring in enumerate(wirings):
         for name in wiring.arrives:
-            makers = [number for number in range(consumer) if name in wirings[number].leaves]
-            if makers:
-                values.setdefault((makers[-1], consumer), []).append(name)
+            if name != BATCH:
+                values.setdefault((makers[name], consumer), []).append(name)
     return tuple(
         StageEdge(producer=producer, consumer=consumer, values=tuple(names))
         for (producer, consumer), names in sorted(values.items())
@@ -140,9 +124,9 @@ def _require_same_layers(stages: Sequence[Sequence[str]], layers: Sequence[str])
         )
 
 
-def _require_use(layers: Sequence[str], last_use: Mapping[str, int]) -> None:
+def _require_use(layers: Sequence[str], used: Collection[str]) -> None:
     for name in layers:
-        if name not in last_use:
+        if name not in used:
             raise ValueError(
                 f"the output of layer {name!r} is unused, but only the last layer feeds the loss; correct `inputs`"
             )

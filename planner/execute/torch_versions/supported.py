@@ -1,4 +1,4 @@
-"""Which versions of torch the executor runs on; their pipeline stages are half private, and others may differ."""
+"""Which versions of torch the executor runs on; some of what it uses is private, and others may differ."""
 
 import re
 
@@ -6,9 +6,6 @@ import torch
 
 OLDEST, NEWEST = (2, 11), (2, 15)
 """All between are tested, each in an environment of its own (`make test-torch`)."""
-
-LOWERING = ((2, 13), (2, 14))
-"""The versions whose tables with sends and receives are exported (`planner.execute.lowered_table`)."""
 
 
 def torch_version(text: str = "") -> tuple[int, int]:
@@ -24,11 +21,6 @@ def require_supported(text: str = "") -> None:
             f"torch {text or torch.__version__} is installed, but the executor is tested on {show(OLDEST)} to "
             f"{show(NEWEST)}; install one of these"
         )
-
-
-def lowers_tables(text: str = "") -> bool:
-    """Whether this torch reads tables with a cell for every send and receive."""
-    return LOWERING[0] <= torch_version(text) <= LOWERING[1]
 
 
 def show(version: tuple[int, int]) -> str:

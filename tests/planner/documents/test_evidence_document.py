@@ -116,18 +116,6 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("time-indexed", placed(256, recompute=True), {"cell_ns": 16_000, "multipliers": [[0, 1]] * 100_000}),
     ("refutation", chain(**FREE), {"effort": 2_000_000, "trees": [[0] * 200_000]}),
     ("shared", chain(**FREE), {"rest": {"kind": "work", "value_ns": 1, "weights": {"gpu": 1}}}),
-    (
-        "rounded",
-        chain(order="looped", split_backward=False, max_replicas=1, **FREE),
-        {
-            "tolerance": 1_000,
-            "rest": {
-                "kind": "loop",
-                "value_ns": FAR_NS,
-                "ways": [{"width": 1, "replicas": 1, "unit": 1, "special": ["l0", "l1", "l2"]}],
-            },
-        },
-    ),
 ]
 
 

@@ -97,7 +97,6 @@ if shortened(False, whole=True):
     TWO |= {
         "lengths, recomputed": drawn("0 1", cut=(2, 2), num_microbatches=4, model="lengths", recompute="yy", steps=3),
         "lengths, whole backward": drawn("0 1", cut=(2, 2), num_microbatches=5, model="lengths", backward="B", steps=3),
-        "lengths, native split": drawn("0 1 0 1", num_microbatches=3, model="lengths", split="native", steps=3),
         "lengths, sum of losses": drawn("0 1", cut=(2, 2), num_microbatches=3, model="lengths_summed", steps=3),
         "lengths, tokens that count": drawn("0 1", cut=(2, 2), num_microbatches=3, model="lengths_counted", steps=3),
         "lengths, random order": drawn("0 1 1 0", num_microbatches=5, model="lengths", seed=5, steps=3),

@@ -75,7 +75,6 @@ TWO = {
     "shares of 9 and 3 samples": with_samples(fully("0/1", cut=(2,), num_microbatches=3), (9, 3)),
     "clipped": fully("0/1", cut=(3,), num_microbatches=3, model="clipped"),
     "recomputed": fully("0/1", cut=(3,), num_microbatches=3, recompute="y"),
-    "native split of others": fully("0/1 0/1", cut=(2, 1), num_microbatches=3, split="native"),
     "frozen in front": fully("0/1", kinds="fnw", cut=(3,), num_microbatches=3),
     "a frozen stage": fully("0/1 0/1", kinds="wwf", cut=(2, 1), num_microbatches=3),
     "frozen between": fully("0/1", kinds="wfw", cut=(3,), num_microbatches=3),
@@ -131,11 +130,6 @@ REFUSED = {
         replace(drawn("0/1", cut=(2,), num_microbatches=2), fully_shard=True),
         "fully_shard is set, but no stage of the plan has replicas that shard; plan with pipeplan plan "
         f"--shard-optimizer allow (or always){END}",
-    ),
-    "native I and W": (
-        fully("0/1", cut=(2,), num_microbatches=2, backward="IW", split="native"),
-        "stage 0 would be fully sharded, but after torch's native I its hooks leave gradients out in silence; use "
-        f"--split deferred, or plan with split_backward = false (pipeplan plan --no-split-backward){END}",
     ),
     "other orders": (
         fully("0/1 1", num_microbatches=3),

@@ -137,10 +137,6 @@ FAMILIES = {
 TWO |= FAMILIES
 
 REFUSED = {
-    "native split": (
-        drawn("0+1", num_microbatches=2, model="wide", split="native"),
-        "stage 0 spans 2 devices, but the native split would communicate within the group in W; use --split deferred",
-    ),
     "nothing to cut": (
         drawn("0+1", num_microbatches=2),
         "stage 0 spans 2 devices, but of none of its layers ('l0' ...) is known how to cut it; say so in `Training.",
@@ -217,7 +213,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
 
 def write_case(folder: Path, number: int, *, name: str, case: Case) -> None:
     (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
-    document = {key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "steps", "fully_shard")}
+    document = {key: getattr(case, key) for key in ("kinds", "model", "steps", "fully_shard")}
     document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
     if case.then is not None:
         document["then"] = f"{number:03}.then.json"

@@ -47,8 +47,6 @@ class Case:
     """A letter per layer."""
     model: str = "vectors"
     """Which of `execute_models`."""
-    split: str = "deferred"
-    skip: str = "direct"
     then: Plan | None = None
     """The plan under which it goes on from a checkpoint after the first iteration."""
     steps: int = 2
@@ -68,7 +66,7 @@ class Case:
             len(stage.replicas) > 1 for plan in self.plans for stage in plan.stages
         ):
             return False
-        if self.model in ("skipping", "branching") and self.skip == "direct":
+        if self.model in ("skipping", "branching"):
             return False  # what the consumers of a tensor want of it is added up stage by stage
         return all(is_added_up_in_order(plan) for plan in self.plans)
 
@@ -91,7 +89,7 @@ def named(case: Case, *names: str) -> Case:
 
 def drawn(placement: str, *, kinds: str = "", cut: tuple[int, ...] | None = None, **more: Any) -> Case:
     """A plan as `make_random_plan` makes it; unless `kinds` says otherwise every layer is a block."""
-    own = {key: more.pop(key) for key in ("model", "split", "skip", "steps", "dtype", "then") if key in more}
+    own = {key: more.pop(key) for key in ("model", "steps", "dtype", "then") if key in more}
     kinds = kinds or "w" * sum(cut or [1] * len(placement.split()))
     return Case(plan=make_random_plan(placement, kinds=kinds, cut=cut, **more), kinds=kinds, **own)
 
@@ -242,7 +240,6 @@ TWO = methods(2, 3, 4) | {
         drawn("0 1", cut=(2, 2), num_microbatches=3, model="gpt", recompute="yy", backward="B")
     ),
     "activations in host memory": offloaded(drawn("0 1 0", cut=(3, 2, 2), num_microbatches=4, seed=5)),
-    "activations in host memory, native split": offloaded(drawn("0 1", num_microbatches=4, split="native")),
     "GPT, activations in host memory or recomputed": offloaded(
         by_microbatch(drawn("0 1", cut=(2, 2), num_microbatches=4, model="gpt", recompute="yy", backward="B"))
     ),
@@ -265,15 +262,7 @@ TWO = methods(2, 3, 4) | {
     "data parallel": drawn("0/1", cut=(3,), num_microbatches=3),
     "data parallel, two stages each": drawn("0/1 0/1", cut=(2, 2), num_microbatches=4),
     "data parallel, sum of losses": drawn("0/1", num_microbatches=2, model="summed"),
-    "native split": drawn("0 1 0 1", num_microbatches=4, split="native"),
-    "native split, frozen in front": drawn("0 1 1", kinds="ffw", num_microbatches=3, split="native"),
-    "native split, views between stages": drawn("0 1 0 1", kinds="vsvw", num_microbatches=3, split="native"),
-    "native split, GPT": drawn("0 1", cut=(2, 2), num_microbatches=4, model="gpt", split="native"),
-    "native split, skip edges": drawn(
-        "0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", split="native"
-    ),
     "views between stages": drawn("0 1 0 1", kinds="vsvw", num_microbatches=3),
-    "skip edges, relayed": drawn("0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", skip="relay"),
     "skip edges, random order": drawn(
         "0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=4, model="skipping", edges=SKIPS, seed=8
     ),
@@ -290,10 +279,6 @@ TWO = methods(2, 3, 4) | {
     "branches, recomputed": drawn(
         "0 0 1 0", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", edges=BRANCHES, recompute="ynyy"
     ),
-    "branches, native split": drawn(
-        "0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", edges=BRANCHES, split="native"
-    ),
-    "branches, relayed": drawn("0 1 0 1", cut=(1, 2, 1, 1), num_microbatches=3, model="branching", skip="relay"),
     "planned with uneven replicas": planned(is_branching=False),
     "planned branches": planned(is_branching=True),
     "replicas in different orders": crossed(),
@@ -307,15 +292,9 @@ TWO = methods(2, 3, 4) | {
     "replicas crossed": drawn("0/1 1/0", num_microbatches=3),
     "V of five microbatches, random order": drawn("0 1 1 0", num_microbatches=5, seed=12),
     "functions that hold weights": drawn("0 1", cut=(2, 2), num_microbatches=4, model="own_function"),
-    "functions that hold weights, native split": drawn(
-        "0 1", cut=(2, 2), num_microbatches=4, model="own_function", split="native"
-    ),
     "integers between stages": drawn("0 1 0", num_microbatches=3, model="marked"),
     "integers between uneven stages": drawn("0/1 1 0/1", num_microbatches=3, model="marked"),
     "parameters without use": drawn("0 1", cut=(2, 2), num_microbatches=4, model="unused"),
-    "parameters without use, native split": drawn(
-        "0 1", cut=(2, 2), num_microbatches=4, model="unused", split="native"
-    ),
     "from one plan to another": drawn(
         "0 1", cut=(2, 2), num_microbatches=4, steps=3, then=make_random_plan("1 0 1 0", num_microbatches=4)
     ),
@@ -380,17 +359,9 @@ REFUSED = {
         drawn("0 1", num_microbatches=2, model="tied_to_nothing"),
         "`tied` names 'l9:inner.weight', which is not a layer",
     ),
-    "native split and recomputation": (
-        drawn("0 1", num_microbatches=2, recompute="yn", split="native"),
-        "the native split recomputes once per weight in W; use --split deferred",
-    ),
     "a layer wrapped by torch.compile": (
         drawn("0 1", num_microbatches=2, model="wrapped_by_compile"),
         "layer 'l1' is wrapped by torch.compile, which renames its weights; call the layer's `compile",
-    ),
-    "a compiled layer, native split": (
-        drawn("0 1", num_microbatches=2, model="compiled", split="native"),
-        "layer 'l1' of stage 1 is compiled, but torch's native split walks the graph of its backward twice, which is ",
     ),
     "a sharded layer": (
         drawn("0 1", num_microbatches=2, model="sharded"),
@@ -479,12 +450,8 @@ FOUR = methods(4, *shortened((8,), whole=(6, 8))) | {
     "1 to 3, tied": drawn("0 1/2/3", cut=(2, 2), num_microbatches=3, model="tied"),
     "2 to 3, tied and clipped": drawn("0/1 1/2/3", cut=(2, 2), num_microbatches=3, model="clipped_tied"),
     "1 to 2 to 1, GPT tied": drawn("0 1/2 3", cut=(1, 2, 1), num_microbatches=4, model="tied_gpt"),
-    "1 to 2 to 1, convolutions, native split": drawn("0 1/2 3", num_microbatches=3, split="native"),
     "1 to 2 to 1, skip edges": drawn(
         "0 1/2 3 0/3", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", edges=SKIPS
-    ),
-    "1 to 2 to 1, skip edges, relayed": drawn(
-        "0 1/2 3 0/3", cut=(1, 2, 1, 1), num_microbatches=3, model="skipping", skip="relay"
     ),
     "1 to 2 to 1, a bias of no sample": drawn("0 1/2 3", num_microbatches=3, model="biased"),
     "3 to 2 to 1, a bias of no sample": drawn("0/1/2 2/3 0", num_microbatches=4, model="biased", seed=10),
@@ -513,7 +480,6 @@ THREE = {
         drawn("0/1 1/2/0", cut=(2, 2), num_microbatches=3, model="clipped_tied"), (5, 1), (1, 2, 3)
     ),
     "unequal, sum of losses": with_samples(drawn("0 1/2", num_microbatches=2, model="summed"), (), (1, 2)),
-    "unequal, native split": with_samples(drawn("0 1/2 0", num_microbatches=3, split="native"), (), (3, 1), ()),
     "unequal, a bias of no sample": with_samples(
         drawn("0/1/2 2/1 0/2", num_microbatches=3, model="biased"), (1, 2, 9), (), (5, 7)
     ),
@@ -535,10 +501,9 @@ LEFT_OUT = {
         *(f"{name}, 3 microbatches" for name in ("GPipe", "1F1B", "ZB-H1", "ZB-H2", "ZB-V")),
         *("V of six layers", "random order, V", "adjacent and revisited", "uneven stages", "whole backward"),
         *("frozen between", "clipped, frozen in front", "recomputation"),
-        *("bfloat16, random order", "GPT, recomputed", "native split, GPT", "native split, skip edges"),
-        *("parameters without use, native split", "branches, native split"),
-        *("skip edges, random order", "skip edges, whole backward", "skip edges, recomputed", "skip edges, relayed"),
-        *("branches", "branches, one frozen", "branches, relayed", "planned branches"),
+        *("bfloat16, random order", "GPT, recomputed"),
+        *("skip edges, random order", "skip edges, whole backward", "skip edges, recomputed"),
+        *("branches", "branches, one frozen", "planned branches"),
         *("data parallel", "data parallel, sum of losses", "replicas crossed", "two replicas to one"),
         "the same 1 and 2 samples everywhere",
         "from one plan to another with uneven replicas",
@@ -555,7 +520,7 @@ LEFT_OUT = {
         *("two replicas, tied", "two replicas, clipped", "two replicas, sharded", "two replicas, skip edges"),
         *("two replicas, tied and clipped", "2 to 3, sharded", "3 to 1", "1 to 2 to 1", "4 to 2 to 1", "1 to 3"),
         *("1 to 3, tied", "1 to 3, bfloat16", "1 to 2 to 1, recomputed", "1 to 2 to 1, GPT tied"),
-        *("1 to 2 to 1, whole backward", "1 to 2 to 1, skip edges, relayed", "1 to 2 to 1, a bias of no sample"),
+        *("1 to 2 to 1, whole backward", "1 to 2 to 1, a bias of no sample"),
         *("two replicas, frozen in front", "two replicas, GPT", "two replicas, branches", "permuted"),
         *("1 to 2 to 1, frozen in front", "1 to 3, sum of losses"),
     },
@@ -590,9 +555,7 @@ def run_cases(cases: Mapping[str, Case], world_size: int, *, folder: Path) -> di
     """What every rank says about every case."""
     for number, (name, case) in enumerate(cases.items()):
         (folder / f"{number:03}.plan.json").write_text(render_plan(case.plan))
-        document: dict[str, Any] = {
-            key: getattr(case, key) for key in ("kinds", "model", "split", "skip", "steps", "fully_shard")
-        }
+        document: dict[str, Any] = {key: getattr(case, key) for key in ("kinds", "model", "steps", "fully_shard")}
         document |= {"name": name, "plan": f"{number:03}.plan.json", "then": ""}
         if case.then is not None:
             document["then"] = f"{number:03}.then.json"
@@ -671,8 +634,7 @@ def test_plan_runs_as_written(outcomes, name: str):
     layout = make_layout(case.plan if case.then is None else case.then)
     for rank, answer in enumerate(answers):
         assert answer["executed"][case.then is not None :] == [answer["row"]] * (case.steps - (case.then is not None))
-        if case.split == "deferred":
-            assert answer["row"] == [str(action) for action in layout.rows[rank]]
+        assert answer["row"] == [str(action) for action in layout.rows[rank]]
 
 
 @pytest.mark.parametrize("name", ["the example GPT", *shortened([], whole=["the example ResNet"])])

@@ -57,7 +57,6 @@ EXACT = {
     "sharded, tokens that count": sharded("0 0/1", num_microbatches=3, model="counted"),
     "sharded, loss scaled": sharded("0/1 1", num_microbatches=3, model="loss_scaled", steps=3),
     "sharded, frozen in front": sharded("0/1", kinds="fnw", cut=(3,), num_microbatches=3),
-    "sharded, native split": sharded("0/1 0/1", num_microbatches=3, split="native"),
     "sharded, batch norm": sharded("0/1", cut=(2,), num_microbatches=3, model="normed"),
     "sharded, goes on without": sharded(
         "0/1",
@@ -84,18 +83,10 @@ REFUSED = {
         "layer 'l0' of stage 0 normalises over the microbatch, of which each of its 2 replicas has a part, by a "
         "function of torch's that cannot be synchronised; plan with --no-replication, use GroupNorm, or",
     ),
-    "batch norm, native split": (
-        drawn("0/1", cut=(2,), num_microbatches=3, model="normed", split="native"),
-        "layer 'l0' of stage 0 normalises over the microbatch, of which each of its 2 replicas has a part: the native",
-    ),
     "batch norm, replicas in different orders": (
         drawn("0/1 1/0", num_microbatches=3, model="normed", seed=3),
         "layer 'l0' of stage 0 normalises over parts of a microbatch, but the plan's replicas run their actions in "
         "different orders: the ranks wait for each other: ",
-    ),
-    "a gradient inside layers, native split": (
-        drawn("0 1", num_microbatches=3, model="forces", split="native"),
-        "layer 'l0' of stage 0 calls torch.autograd itself, so the native split would walk its graph twice; use",
     ),
     "torch's SyncBatchNorm": (
         drawn("0 1", num_microbatches=3, model="sync_normed"),

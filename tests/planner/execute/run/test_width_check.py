@@ -155,18 +155,16 @@ PAIR = {"up": ColwiseParallel(), "down": RowwiseParallel()}
 def test_what_cannot_be_cut_is_said(training: Training, width: int, said: str):
     """Tests that a group whose layers do not fit is refused with the field, its value and what to do."""
     with pytest.raises(ValueError, match=r"max_width|styles of torch") as refusal:
-        require_widths(training, [(), ("a", "b")], widths=(1, width), split="deferred")
+        require_widths(training, [(), ("a", "b")], widths=(1, width))
     assert said in str(refusal.value)
 
 
 def test_what_can_be_cut_passes():
     """Tests that single devices are not looked at, that stages beside a cut one may be whole, and patterns work."""
     training = training_of({"[ud]*": SequenceParallel()})
-    require_widths(training, [("a",), ("b",)], widths=(), split="native")
+    require_widths(training, [("a",), ("b",)], widths=())
     only = training_of(PAIR)
-    require_widths(only, [("a",), ("b",)], widths=(2, 2), split="deferred")
-    with pytest.raises(ValueError, match="the native split would communicate within the group in"):
-        require_widths(only, [("a",), ("b",)], widths=(1, 2), split="native")
+    require_widths(only, [("a",), ("b",)], widths=(2, 2))
 
 
 def test_what_members_have_alike_is_told_from_what_replicas_have():

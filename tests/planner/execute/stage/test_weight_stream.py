@@ -129,13 +129,11 @@ def test_a_weight_that_i_adds_to_as_well_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_where_there_is_no_second_stream_it_is_refused():
-    """Tests that hosts, the native split and split placement are refused with what to do."""
+    """Tests that hosts and split placement are refused with what to do."""
     layout, cuda = make_layout(make_plan(ORDER)), torch.device("cuda")
-    require_second_stream(cuda, split="deferred", layout=layout)
+    require_second_stream(cuda, layout=layout)
     with pytest.raises(ValueError, match="needs CUDA, but this process runs on cpu"):
-        require_second_stream(CPU, split="deferred", layout=layout)
-    with pytest.raises(ValueError, match="does not work with --split native; use --split deferred"):
-        require_second_stream(cuda, split="native", layout=layout)
+        require_second_stream(CPU, layout=layout)
     split = make_layout(make_split_plan("0;;1 1", num_microbatches=1))
     with pytest.raises(ValueError, match="split_placement = false"):
-        require_second_stream(cuda, split="deferred", layout=split)
+        require_second_stream(cuda, layout=split)

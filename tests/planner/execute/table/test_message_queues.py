@@ -74,12 +74,12 @@ def test_messages_meet_without_a_circle():
             turns[b].pop(0)
 
 
-def test_a_process_makes_its_own_group_only():
-    """Tests that of 64 processes none makes, or waits for, the groups of the 63 others."""
+def test_stages_without_replicas_need_no_groups():
+    """Tests that of 64 processes none makes, or waits for, groups where each stage is on one."""
     layout = make_layout(make_random_plan(" ".join(map(str, range(64))), num_microbatches=1))
     with (
         mock.patch("planner.execute.parallel.process_groups.distributed.get_rank", return_value=5),
         mock.patch("planner.execute.parallel.process_groups.distributed.new_group") as new_group,
     ):
         ProcessGroups(layout)
-    new_group.assert_called_once_with([5], use_local_synchronization=True)
+    new_group.assert_not_called()

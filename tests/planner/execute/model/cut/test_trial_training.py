@@ -381,8 +381,8 @@ def test_only_the_first_process_of_a_run_compares(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("kind", "more", "reason"),
     [
-        (models.RowsHeld, {"split": "native"}, "weight 'blocks.1.up.weight' has a hook"),
-        (models.Between, {"split": "native"}, "a tensor between blocks has a hook 'Between.step.<locals>.<lambda>'"),
+        (models.RowsHeld, {"num_replicas": 2}, "weight 'blocks.1.up.weight' has a hook"),
+        (models.Between, {"num_replicas": 2}, "a tensor between blocks has a hook 'Between.step.<locals>.<lambda>'"),
         (models.RowsHeld, {"num_replicas": 2}, "each of 2 replicas has a part of a microbatch"),
         (models.Rounded, {"num_replicas": 2}, ""),
         (models.RowsHeld, {}, ""),
