@@ -70,7 +70,7 @@ MANY_NAMES = {
     "profiles/estimates/operations.py": 11,
     "profiles/field_rules.py": 21,
     "profiles/importers/straggler.py": 11,
-    "profiles/measure/families/transformers.py": 12,
+    "profiles/measure/families/transformers.py": 13,
     "profiles/measure/links.py": 15,
     "profiles/measure/model.py": 11,
     "profiles/measure/record.py": 11,

@@ -12,13 +12,11 @@ import sys
 import time
 import warnings
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,7 +26,6 @@ from planner.execute.training import training_of
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.clocks import HostClock
 from profiles.measure.estimate import SHEETS
-from profiles.measure.families.tasks import make_model
 from profiles.measure.load_model import load_model
 from profiles.measure.measure_layers import Findings, MeasuringStep, Survey, survey_model
 from profiles.measure.model import Model, as_tuple, sources_of
@@ -45,29 +42,21 @@ FAMILIES = (
     "encoder-decoder:layers=2,width=32,heads=2,sequence=16,vocabulary=40",
     "mixture:layers=1,width=32,heads=2,inner=16,experts=4,per_token=2,sequence=16,vocabulary=40",
     "resnet:width=4,image=32,classes=8",
+    "bert:layers=1,width=32,heads=2,sequence=16,vocabulary=40",
     "vit:layers=1,width=32,heads=2,image=32",
+    "vgg:layers=11,width=4,inner=16,image=32,classes=8",
+    "mobilenetv3:image=32,classes=8",
 )
 
 
-def unlike_layers() -> Model:
-    """Twelve layers of which no two are alike."""
-
-    def batch(_: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.ones(8, 8), torch.ones(8, 20)
-
-    layers = {f"layer{number}": partial(nn.Linear, 8 + number, 9 + number) for number in range(12)}
-    return make_model(layers, batch=batch, loss=functional.mse_loss)
-
-
-def survey(name: str | Model, *, journal: Journal | None = None, hear: Any = None, **how: Any) -> Findings:
+def survey(name: str, *, journal: Journal | None = None, hear: Any = None, **how: Any) -> Findings:
     wanted = Survey(**({"microbatch_sizes": (2,), "effort": QUICK} | how))
-    model = load_model(name).model if isinstance(name, str) else name
-    return survey_model(model, wanted, defer=make_deferring, journal=journal, hear=hear)
+    return survey_model(load_model(name).model, wanted, defer=make_deferring, journal=journal, hear=hear)
 
 
 def killed_and_resumed(folder: Path) -> dict[str, Any]:
     """A child measures slowly until it is killed in the midst of it; then the rest is measured here."""
-    path, name = folder / "journal", unlike_layers()
+    path, name = folder / "journal", "vgg:layers=11,width=4,inner=16,image=32,classes=8"
     how = {"microbatch_sizes": (2,), "effort": replace(QUICK, repetitions=2)}
     with warnings.catch_warnings(
         action="ignore"
@@ -152,7 +141,8 @@ def parameters() -> dict[str, int]:
     counts = {}
     for name in (
         "gpt", "gpt:layers=48,width=1600,heads=25", "llama", "llama:layers=80,width=8192,heads=64,inner=28672",
-        "vit", "vit:layers=24,width=1024,heads=16", "resnet", "resnet:layers=152",
+        "bert", "vit", "vit:layers=24,width=1024,heads=16", "resnet", "resnet:layers=152", "vgg", "densenet",
+        "mobilenetv3",
     ):  # fmt: skip
         layers = load_model(name).model.layers
         with torch.device("meta"):

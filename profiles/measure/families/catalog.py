@@ -5,8 +5,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from profiles.measure.families.convolutional import make_resnet
+from profiles.measure.families.convolutional import make_densenet, make_mobilenet, make_resnet, make_vgg
 from profiles.measure.families.transformers import (
+    make_bert,
     make_encoder_decoder,
     make_gpt,
     make_llama,
@@ -18,10 +19,14 @@ from profiles.measure.model import Model
 FAMILIES: dict[str, Callable[..., Model]] = {
     "gpt": make_gpt,
     "llama": make_llama,
+    "bert": make_bert,
     "vit": make_vit,
     "encoder-decoder": make_encoder_decoder,
     "mixture": make_mixture,
     "resnet": make_resnet,
+    "vgg": make_vgg,
+    "densenet": make_densenet,
+    "mobilenetv3": make_mobilenet,
 }
 """By the names that the command line takes."""
 

@@ -1,4 +1,4 @@
-"""GPT, Llama-style, ViT, encoder-decoder and mixture of experts. Shapes: n samples, t tokens, h features."""
+"""GPT, Llama-style, BERT, ViT, encoder-decoder and mixture of experts. Shapes: n samples, t tokens, h features."""
 
 from collections.abc import Callable
 from functools import partial
@@ -101,13 +101,18 @@ class Experts(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward part, each behind a normalisation and beside a shortcut."""
 
-    def __init__(self, attention: Attention, inner: nn.Module, *, norm: Callable[[], nn.Module]) -> None:
+    def __init__(
+        self, attention: Attention, inner: nn.Module, *, norm: Callable[[], nn.Module], norms_after: bool = False
+    ) -> None:
         super().__init__()
-        self.attention, self.inner = attention, inner
+        self.attention, self.inner, self.norms_after = attention, inner, norms_after
         self.first, self.second = norm(), norm()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, t, h) -> (n, t, h)."""
+        if self.norms_after:
+            x = self.first(x + self.attention(x, x))
+            return self.second(x + self.inner(x))
         y = self.first(x)
         x = x + self.attention(y, y)
         return x + self.inner(self.second(x))
@@ -219,6 +224,31 @@ def make_llama(
         batch=random_text(vocabulary, sequence, samples=batch),
         loss=token_loss,
     )
+
+
+def make_bert(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 512, vocabulary: int = 30522, batch: int = 8
+) -> Model:
+    """BERT with its language head: the defaults are base; large is layers=24,width=1024,heads=16."""
+    _require_divides("bert", width=width, heads=heads)
+    norm = partial(nn.LayerNorm, width)
+
+    def block() -> nn.Module:
+        attention = Attention(width, heads, causal=False)
+        return Block(attention, _FeedForward(width, 4 * width), norm=norm, norms_after=True)
+
+    return make_model(
+        {
+            "embedding": lambda: nn.Sequential(Embedding(vocabulary, width, sequence=sequence), norm()),
+            **{f"block{number}": block for number in range(layers)},
+            "head": lambda: nn.Sequential(
+                nn.Linear(width, width), nn.GELU(),
+                Head(norm, width=width, classes=vocabulary, pools=False, bias=True),
+            ),
+        },
+        batch=random_text(vocabulary, sequence, samples=batch),
+        loss=token_loss,
+    )  # fmt: skip
 
 
 def make_vit(
