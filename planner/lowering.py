@@ -9,12 +9,13 @@ import numpy
 
 from planner.actions import KINDS, Action
 from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
-from planner.layout.device_groups import list_groups, overlap_anywhere
+from planner.layout.device_groups import device_rows, list_groups, overlap_anywhere
 from planner.layout.stage_replicas import StageReplica as LaidOutReplica
 from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
 from planner.simulation.simulate import timed_send
+from solver_models.device_rows import as_one, device_table
 from solver_models.instance import (
     NO_TABLE,
     DeviceOrder,
@@ -64,8 +65,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         trainable=_column(int(layer.is_trainable) for layer in layers),
         frozen=_column(int(layer.frozen) for layer in layers),
         edges=_edge_table(problem),
-        device_type=_column(cluster.device_types.index(device.type) for device in cluster.devices),
-        capacity=_column(device.usable_bytes for device in cluster.devices),
+        devices=device_table(list(device_rows(cluster).values())),
         latency=latency,
         bandwidth=bandwidth,
         route_start=route_start,
@@ -442,11 +442,9 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     """
     laid_out, has_overlaps = lay_out_stages(stages, costs=costs), overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    static, cluster = laid_out.static_bytes, problem.cluster
-    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in cluster.devices}
-    budgets = dict(room)
-    for group in (group for stage in stages for group in stage.replicas if not has_overlaps):
-        budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
+    static = laid_out.static_bytes
+    own = {name: row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items()}
+    groups = {group[0]: group for stage in stages for group in stage.replicas if not has_overlaps}
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
         replicas=tuple(
@@ -454,7 +452,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
             for each in laid_out.replicas
         ),
         transfers=tuple(map(timed_send, laid_out.transfers)),
-        budgets=tuple(budgets.values()),
+        devices=tuple(as_one([own[member] for member in groups.get(name, (name,))]) for name in own),
         synchronisation=laid_out.synchronisation_ns,
         tail=laid_out.tail_ns,
         can_split=problem.options.split_backward,

@@ -15,6 +15,7 @@ import numpy
 from planner.actions import KINDS
 from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel, StageCost
+from planner.layout.device_groups import device_rows
 from planner.layout.gathers import Gather, Rank, TimedGather, gathers
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
@@ -34,6 +35,7 @@ from planner.simulation.timeline import (
     TimedTransfer,
     Timeline,
 )
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD
 from solver_models.instance import Transfer as TimedSend
 from solver_models.simulation.recorded_play import PlayableSchedule, PlayedTimes, play_schedule
@@ -272,7 +274,7 @@ class _Playback:
         devices = dict.fromkeys(
             [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
         )
-        index = {device: number for number, device in enumerate(devices)}
+        index, rows = {device: number for number, device in enumerate(devices)}, device_rows(self.problem.cluster)
         arrivals = self.laid_out.arrivals()
         closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}
         per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
@@ -282,7 +284,8 @@ class _Playback:
         return PlayableSchedule(
             num_microbatches=self.count,
             stage=_column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
-            devices=[
+            devices=[*(rows[device] for device in devices), *(DeviceRow() for _ in queues)],
+            groups=[
                 *(tuple(index[x] for x in replica.group) for replica in replicas),
                 *((index[head],) for head in heads),
                 *((len(index) + number,) for number in range(len(queues))),

@@ -16,7 +16,6 @@ from solver_models.instance import (
     Integers,
     ScheduleInstance,
     ShortIntegers,
-    StageReplica,
     Transfer,
 )
 from solver_models.recomputation.microbatch_orders import (
@@ -262,7 +261,7 @@ def _make_tables(kept: ScheduleInstance, recomputed: ScheduleInstance) -> OrderT
         device=_column([replica.device for replica in kept.replicas]),
         has_weight=_column([int(replica.has_weight_grad) for replica in kept.replicas]),
         ticks=_column([[[duration_of(each, kind) for kind in _KINDS] for each in pair] for pair in pairs]),
-        steps=_column([[_steps(each) for each in pair] for pair in pairs]),
+        steps=_column([[list(map(each.steps, _KINDS)) for each in pair] for pair in pairs]),
         budget=_column(kept.budgets),
         first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         receiver=_column([transfer.receiver for transfer in transfers]),
@@ -270,13 +269,6 @@ def _make_tables(kept: ScheduleInstance, recomputed: ScheduleInstance) -> OrderT
         waits=waits,
         closing=_column([each + kept.tail for each in kept.synchronisation]),
     )
-
-
-def _steps(replica: StageReplica) -> list[tuple[int, int]]:
-    """Units that F, I, W and B add while they run, and from their end on."""
-    after = replica.held, replica.weight_stash - replica.held, -replica.weight_stash, -replica.held
-    during = (replica.extra(kind) + (replica.held if kind == 0 else 0) for kind in _KINDS)
-    return list(zip(during, after, strict=True))
 
 
 def _column(values: Sequence[object]) -> Integers:

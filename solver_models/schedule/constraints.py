@@ -126,7 +126,8 @@ class Rules:
                 if transfer.receiver == number and not transfer.is_backward
             ]
             first = self.variables.replicas[number].forward[0].start
-            self.model.add_max_equality(first, [0, *(self.variables.arrival(n, 0) for n in inputs)])
+            free = self.instance.free_from(self.instance.replicas[number])
+            self.model.add_max_equality(first, [free, *(self.variables.arrival(n, 0) for n in inputs)])
 
     def device_needs_its_work(self) -> None:
         """A device needs at least the sum of its actions (implied by the other rules; it lifts the bound at once)."""

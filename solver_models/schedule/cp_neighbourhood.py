@@ -116,7 +116,8 @@ class _Window:
         """Free actions of a device never overlap, and start after what is past."""
         for device in self.device_orders:
             own = self._keys(device)
-            past = max((self._end(key) for key in own if key in self.past), default=0)
+            free = self.instance.devices[device].free_from
+            past = max((self._end(key) for key in own if key in self.past), default=free)
             for key in own:
                 if key in self.free:
                     self.model.add(self.starts[key] >= past)

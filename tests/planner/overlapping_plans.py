@@ -10,6 +10,7 @@ from itertools import combinations, product
 from random import Random
 
 from planner.layout.costs import CostModel
+from planner.layout.device_groups import device_rows
 from planner.lowering import make_schedule_instance
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Options, Problem
@@ -106,8 +107,8 @@ def _with_all_devices(problem: Problem, stages: tuple[Stage, ...], instance: Sch
     static, index = CostModel(problem).static_bytes(stages), {d.name: n for n, d in enumerate(problem.cluster.devices)}
     others = [tuple(index[name] for name in stage.replicas[0][1:]) for stage in stages]
     lanes = tuple(replace(lane, others=others[lane.stage]) for lane in instance.replicas)
-    room = tuple(device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices)
-    return replace(instance, replicas=lanes, budgets=room)
+    room = tuple(row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items())
+    return replace(instance, replicas=lanes, devices=room)
 
 
 class _Orders:

@@ -16,6 +16,7 @@ from planner.actions import KINDS, Action
 from planner.layout.stage_replicas import memory_steps
 from planner.lowering import make_stages
 from planner.verify import verify
+from solver_models.device_rows import MEMORY
 from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate, Searcher, solution_of
@@ -173,7 +174,7 @@ def every_word(case: Case, device: int) -> Iterator[DeviceOrder]:
         for number, (stage, group) in enumerate(zip(case.stages, case.candidate().groups, strict=True))
         if device in group
     }
-    room = int(case.net.budget[device])
+    room = int(case.net.devices[device, MEMORY])
 
     def extend(word: DeviceOrder, held: int) -> Iterator[DeviceOrder]:
         left = False

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -52,7 +53,8 @@ def instance(
             )  # fmt: skip
     plain = ScheduleInstance(
         num_microbatches=microbatches, replicas=tuple(lanes), transfers=tuple(flows), synchronisation=(0,) * len(lanes),
-        tail=0, budgets=(budget,) * (1 + max(own.device for own in lanes)), can_split=True, objective="makespan",
+        tail=0, devices=(DeviceRow(memory=budget),) * (1 + max(own.device for own in lanes)),
+        can_split=True, objective="makespan",
     )  # fmt: skip
     return replace(plain, **changes)
 
