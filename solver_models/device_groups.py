@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from solver_models.device_rows import KIND, DeviceRow, as_one, device_table
+from solver_models.device_rows import DeviceRow, as_one, device_table
 from solver_models.instance import Instance, Integers
+from solver_models.simulation.columns import KIND
 from solver_models.simulation.evaluator import Net
 
 

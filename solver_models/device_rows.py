@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver_models.compiled import kernel
+from solver_models.simulation.columns import KIND, MEMORY
 
 
 class DeviceRow(NamedTuple):
@@ -39,9 +40,6 @@ class DeviceRow(NamedTuple):
 _IN_UNITS: tuple[str, ...] = ("memory",)
 _IN_TICKS: tuple[str, ...] = ()
 
-KIND, MEMORY = range(len(DeviceRow._fields))
-"""Columns of a table of devices [D, columns]."""
-
 
 def as_one(rows: Sequence[DeviceRow]) -> DeviceRow:
     """Devices that run everything together: each has room for it, and the first says what it costs."""
@@ -50,7 +48,12 @@ def as_one(rows: Sequence[DeviceRow]) -> DeviceRow:
 
 def device_table(rows: Sequence[DeviceRow]) -> NDArray[np.int64]:
     """[D, columns] the rows as kernels read them."""
-    return np.array(rows, np.int64).reshape(-1, len(DeviceRow._fields))
+    return column(rows).reshape(-1, len(DeviceRow._fields))
+
+
+def column(values: Sequence[object]) -> NDArray[np.int64]:
+    """The numbers as kernels read them."""
+    return np.array(values, dtype=np.int64)
 
 
 @kernel

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy
 from numpy.typing import NDArray
 
-from solver_models.device_rows import KIND, MEMORY, DeviceRow
+from solver_models.device_rows import DeviceRow
+from solver_models.simulation.columns import KIND, MEMORY
 
 Integers = NDArray[numpy.int64]
 ShortIntegers = NDArray[numpy.int32]
@@ -118,11 +119,6 @@ class ScheduleInstance:
     """Whether I and W may run apart; otherwise only B."""
     objective: Literal["makespan", "span"]
     """The figure that is minimised."""
-
-    @property
-    def budgets(self) -> tuple[int, ...]:
-        """Units of every device that are left for stashes and workspace."""
-        return tuple(device.memory for device in self.devices)
 
     def free_from(self, replica: StageReplica) -> int:
         """The tick from which all devices of a stage replica may run actions."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from solver_models.device_rows import MEMORY, DeviceRow, device_table
+from solver_models.device_rows import DeviceRow, device_table
 from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
@@ -26,6 +26,7 @@ from solver_models.local_search.search import Candidate, Searcher, encode, solut
 from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
+from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, Net
 from solver_models.simulation.list_schedule import list_schedule
 from solver_models.simulation.preferences import BACKWARD_FIRST

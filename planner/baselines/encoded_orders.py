@@ -10,7 +10,7 @@ from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.layout.costs import StageCost
-from solver_models.device_rows import device_table
+from solver_models.device_rows import column, device_table
 from solver_models.instance import BACKWARD, INPUT_GRAD, Integers, ShortIntegers
 from solver_models.simulation.columns import (
     ACTIVATIONS,
@@ -92,11 +92,6 @@ def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrde
     caps = np.full(pipeline.num_stages, pipeline.num_microbatches)
     played = list_schedule(net, caps, kinds=kinds, splits=splits)
     return name_actions(played.device_orders, played.lengths)
-
-
-def column(values: Sequence[object]) -> Integers:
-    """The values as an array."""
-    return np.array(values, dtype=np.int64)
 
 
 def encode_orders(device_orders: DeviceOrders, *, num_microbatches: int) -> tuple[Integers, Integers]:

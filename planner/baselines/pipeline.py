@@ -8,7 +8,7 @@ from planner.clock import HasTime, always
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.device_groups import device_rows
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
-from planner.plan import DeviceGroup, Plan, Stage
+from planner.plan import Plan, Stage
 from solver_models.device_rows import DeviceRow, as_one
 
 DeviceOrders = list[list[Action]]
@@ -93,13 +93,8 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
 
 def make_plan(costs: CostModel, stages: tuple[Stage, ...], *, device_orders: DeviceOrders) -> Plan:
     """The plan in which every device runs the device order of its position."""
-    positions: dict[tuple[DeviceGroup, ...], int] = {}
-    for stage in stages:
-        positions.setdefault(stage.replicas, len(positions))
-    orders = [tuple(device_order) for device_order in device_orders]
-    schedule = {
-        device: orders[position] for replicas, position in positions.items() for group in replicas for device in group
-    }
+    positions = dict(zip(dict.fromkeys(stage.replicas for stage in stages), map(tuple, device_orders), strict=True))
+    schedule = {device: order for replicas, order in positions.items() for group in replicas for device in group}
     return Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule)
 
 

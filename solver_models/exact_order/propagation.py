@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import MEMORY
 from solver_models.exact_order.lower_bounds import (
     FORWARD_END,
     FORWARD_TAIL,
@@ -35,7 +34,7 @@ from solver_models.exact_order.lower_bounds import (
     split_backward,
 )
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.simulation.columns import REST, RETURNING
+from solver_models.simulation.columns import MEMORY, REST, RETURNING
 from solver_models.simulation.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 
 MAX_JOBS = 62

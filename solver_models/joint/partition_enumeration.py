@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import KIND, MEMORY
 from solver_models.exact_order.lower_bounds import MAX_RANKS, MAX_REPLICAS, schedule_lower_bound
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.moves.annealing import overflow
@@ -36,6 +35,8 @@ from solver_models.simulation.columns import (
     GRADIENT_PART,
     GRADIENTS,
     HAS_GRADIENT,
+    KIND,
+    MEMORY,
     RECOMPUTATION,
     RECOMPUTING,
     REST_PART,

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import MEMORY
 from solver_models.instance import Integers
 from solver_models.moves.lower_bounds import net_lower_bounds
 from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
+from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Layers, Net, Policy, assemble, play
 
 FITS, DEADLOCKS, OVERFLOWS, UNRATED = range(4)

@@ -149,8 +149,8 @@ class _Window:
             if key in self.free and rest > 0:
                 intervals.append(self.intervals[key])
                 units.append(rest)
-        if sum(units) > self.instance.budgets[device] - constant:
-            self.model.add_cumulative(intervals, units, self.instance.budgets[device] - constant)
+        if sum(units) > self.instance.devices[device].memory - constant:
+            self.model.add_cumulative(intervals, units, self.instance.devices[device].memory - constant)
 
     def _span(self, taker: Key, giver: Key) -> Any:
         """While units are held that `taker` takes and the end of `giver` gives back; True if throughout, None if never.

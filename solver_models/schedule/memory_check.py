@@ -10,7 +10,7 @@ def fits(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> b
         held = 0
         for kind, stage, _ in device_order:
             during, after = replica_of[device, stage].steps(kind)
-            if held + during > instance.budgets[device]:
+            if held + during > instance.devices[device].memory:
                 return False
             held += after
     return True

@@ -1,5 +1,6 @@
 """The same instance in coarser ticks and units: exact where a common divisor suffices, else relaxed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -64,18 +65,17 @@ def _all_units(instance: ScheduleInstance, *, largest: int) -> list[int]:
     devices.
     """
     devices = range(len(instance.devices))
-    if not any(replica.others for replica in instance.replicas):
-        return [_units(instance, device, largest=largest) for device in devices]
-    most = max(min(instance.budgets[device], _most_units(instance, device)) for device in devices)
-    sizes = [getattr(replica, name) for replica in instance.replicas for name in _SIZES]
-    return [_divisor(sizes, most // largest)] * len(devices)
+    parts = [devices] if any(replica.others for replica in instance.replicas) else [[device] for device in devices]
+    return [unit for part in parts for unit in [_units(instance, part, largest=largest)] * len(part)]
 
 
-def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
-    """The divisor of the demands on a device; where stashes are only counted, their size does no harm."""
-    replicas = [replica for replica in instance.replicas if replica.device == device]
+def _units(instance: ScheduleInstance, devices: Sequence[int], *, largest: int) -> int:
+    """The divisor of the demands on devices; where stashes are only counted, their size does no harm."""
+    replicas = [replica for replica in instance.replicas if replica.device in devices]
     sizes = [getattr(replica, name) for replica in replicas for name in _SIZES]
-    most = 0 if is_counted(instance, replicas) else min(instance.budgets[device], _most_units(instance, device))
+    if is_counted(instance, replicas):
+        return _divisor(sizes, 0)
+    most = max(min(instance.devices[device].memory, _most_units(instance, device)) for device in devices)
     return _divisor(sizes, most // largest)
 
 

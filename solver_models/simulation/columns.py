@@ -3,6 +3,9 @@
 Plain integers, since a compiled function takes them as constants. What only one module uses is named there.
 """
 
+KIND, MEMORY = 0, 1
+"""Columns of devices, as far as others than `device_rows` read them one by one."""
+
 ACTIVATIONS, GRADIENTS = 0, 1
 """Directions of a transfer: after F, and after I or B. Also indices into `missing` [N, 2, M], where they arrive."""
 

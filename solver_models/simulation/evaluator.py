@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import KIND, MEMORY, placed
+from solver_models.device_rows import placed
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
 from solver_models.simulation.columns import (
     ACTIVATIONS,
@@ -29,6 +29,8 @@ from solver_models.simulation.columns import (
     HAS_GRADIENT,
     HAS_WEIGHT,
     HELD,
+    KIND,
+    MEMORY,
     NUM_TRAINED,
     RANK,
     RECEIVER,
@@ -1172,13 +1174,6 @@ def _make_ends(net: Net) -> tuple[Integers, Integers, Integers, Integers, Intege
 
 
 @kernel
-def _ticks_asked(net: Net, hosts: Integers, position: Integers, n: int, kind: int, now: int) -> int:
-    """How long the next action of replica n takes, which begins now, as its host lets it."""
-    d = net.replica_device[n]
-    return card_ticks(hosts, d, position[d], now, net.duration[n, kind], net.host[n, kind])
-
-
-@kernel
 def _make_events(transfers: int, devices: int, recording: Recording | None) -> Integers:
     """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
     if recording is not None:
@@ -1257,7 +1252,7 @@ def play(
                 free[d] -= count_action(net, count, n, kind, 1)
                 took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
                 if hosts.shape[0] > 0:
-                    took = _ticks_asked(net, hosts, position, n, kind, now)
+                    took = card_ticks(hosts, d, position[d], now, took, net.host[n, kind])
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from solver_models.compiled import interpreting
-from solver_models.device_rows import DeviceRow, device_table
+from solver_models.device_rows import DeviceRow, column, device_table
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, Integers, ShortIntegers, Transfer
 from solver_models.simulation.columns import (
     ACTIVATIONS,
@@ -142,54 +142,40 @@ class _TransferTable:
     """The transfers of a schedule by sender and direction, each with a route of its own."""
 
     def __init__(self, schedule: PlayableSchedule) -> None:
-        self.schedule = schedule
-        keys = _column([2 * transfer.sender + transfer.is_backward for transfer in schedule.transfers])
+        self.schedule, self.head = schedule, column([group[0] for group in schedule.groups])
+        rows = column([(each.sender, each.receiver, each.is_backward, each.duration) for each in schedule.transfers])
+        keys = 2 * rows.reshape(-1, 4)[:, 0] + rows.reshape(-1, 4)[:, 2]
         self.order = np.argsort(keys, kind="stable")
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=2 * len(schedule.stage)))])
-        self.transfers = [schedule.transfers[number] for number in self.order.tolist()]
-        self.head = _column([group[0] for group in schedule.groups])
-        links = list(chain.from_iterable(transfer.links for transfer in self.transfers))
-        number = {link: index for index, link in enumerate(dict.fromkeys(links))}
-        self.num_links, self.route_links = len(number), _column([number[link] for link in links])
-        self.sender = _column([transfer.sender for transfer in self.transfers])
-        self.target = _column([transfer.receiver for transfer in self.transfers])
-        self.duration = _column([transfer.duration for transfer in self.transfers])
+        self.starts = np.cumsum([0, *np.bincount(keys, minlength=2 * len(schedule.stage))], dtype=np.int64)
+        self.sender, self.target, self.is_backward, self.duration = rows.reshape(-1, 4)[self.order].T
+        self.links = [schedule.transfers[number].links for number in self.order.tolist()]
 
     def net(self) -> Net:
         """The stage replicas and transfers as the evaluator reads them; what only policies read is zero."""
-        schedule = self.schedule
+        schedule, links = self.schedule, list(chain.from_iterable(self.links))
+        number = {link: index for index, link in enumerate(dict.fromkeys(links))}
+        scalars = {"num_microbatches": schedule.num_microbatches, "num_links": len(number)}
         replicas = NetReplicas(
             stage=schedule.stage, device=self.head, duration=np.ascontiguousarray(schedule.duration),
             host=np.zeros((0, 4, 2), np.int64), size=np.zeros((HAS_WEIGHT + 1, len(schedule.stage)), np.int64),
             devices=device_table(schedule.devices), synchronisation=np.zeros(schedule.num_stages, np.int64),
-            scalars=_column([self._scalar(name) for name in OPTIONS]),
+            scalars=column([scalars.get(name, 0) for name in OPTIONS]),
         )  # fmt: skip
-        table = np.zeros((SHARED + 1, len(self.transfers)), np.int64)
-        table[RECEIVER], table[TICKS], table[ROUTE] = self.target, self.duration, self._routes()
-        table[SHARED], table[DIRECTION] = self._is_shared(), [each.is_backward for each in self.transfers]
-        route_start = _starts([transfer.links for transfer in self.transfers])
-        return make_net(replicas, self.starts.astype(np.int64), table, route_start, self.route_links)
-
-    def _scalar(self, name: str) -> int:
-        """What playing reads of the options; the rest is the policies'."""
-        return {"num_microbatches": self.schedule.num_microbatches, "num_links": self.num_links}.get(name, 0)
-
-    def _routes(self) -> Integers:
-        """[P] its own route for every transfer; -1 inside a device."""
+        table = np.zeros((SHARED + 1, len(self.links)), np.int64)
         inside = (self.head[self.sender] == self.head[self.target]) & (self.duration == 0)
-        routes: Integers = np.where(inside, -1, np.arange(len(self.transfers)))
-        return routes
+        table[RECEIVER], table[TICKS], table[DIRECTION] = self.target, self.duration, self.is_backward
+        table[ROUTE], table[SHARED] = np.where(inside, -1, np.arange(len(self.links))), self._is_shared()
+        return make_net(replicas, self.starts, table, _starts(self.links), column([number[link] for link in links]))
 
     def _is_shared(self) -> Integers:
         """[P] 1 if the transfer has to wait for its turn: its links, or its devices, may be wanted by another one.
 
         After an action that takes no time, several of its own may be ready at once.
         """
-        used = Counter(chain.from_iterable(transfer.links for transfer in self.transfers))
-        busy = np.array([any(used[link] > 1 for link in transfer.links) for transfer in self.transfers], dtype=np.bool_)
-        ticks = self.schedule.duration[self.sender]
-        is_backward = np.array([transfer.is_backward for transfer in self.transfers], dtype=np.bool_)
-        least = np.where(is_backward, np.minimum(ticks[:, INPUT_GRAD], ticks[:, BACKWARD]), ticks[:, FORWARD])
+        used, ticks = Counter(chain.from_iterable(self.links)), self.schedule.duration[self.sender]
+        busy = np.array([any(used[link] > 1 for link in links) for links in self.links], dtype=np.bool_)
+        returning = np.minimum(ticks[:, INPUT_GRAD], ticks[:, BACKWARD])
+        least = np.where(self.is_backward == 1, returning, ticks[:, FORWARD])
         waits = busy | (least == 0) | (not self.schedule.overlaps)
         shared: Integers = (waits & (self.duration > 0)).astype(np.int64)
         return shared
@@ -229,14 +215,14 @@ def _make_recording(
         sent=np.full((len(schedule.transfers), count + 1), -1, np.int64),
         sender=np.where(table.sender == table.target, -1, table.sender),
         member_start=_starts(groups),
-        members=_column(list(chain.from_iterable(groups))),
-        closing=np.stack((left, _column(schedule.closing or [-1] * schedule.num_stages)), axis=1),
-        opening=_column(schedule.opening),
+        members=column(list(chain.from_iterable(groups))),
+        closing=np.stack((left, column(schedule.closing or [-1] * schedule.num_stages)), axis=1),
+        opening=column(schedule.opening),
         held_until=held,
         resumed=held.copy(),
         gate=device_orders.table(nothing if schedule.gate is None else schedule.gate).astype(np.int32),
         peer_start=_starts(peers),
-        peers=_column(list(chain.from_iterable(peers))),
+        peers=column(list(chain.from_iterable(peers))),
     )
 
 
@@ -250,7 +236,3 @@ def _make_missing(schedule: PlayableSchedule) -> ShortIntegers:
 def _starts(parts: Sequence[Sequence[int]]) -> Integers:
     """Where each of the parts begins once they stand one after the other, and where the last one ends."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
-
-
-def _column(values: Sequence[int]) -> Integers:
-    return np.array(values, dtype=np.int64)

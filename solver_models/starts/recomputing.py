@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver_models.device_rows import MEMORY
 from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.moves.annealing import UNRATED
-from solver_models.simulation.columns import RECOMPUTATION, RECOMPUTING, SHARDING
+from solver_models.simulation.columns import MEMORY, RECOMPUTATION, RECOMPUTING, SHARDING
 
 
 def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> Iterator[Candidate]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.baselines.applicability import NoRoomError, require_few_steps
-from planner.baselines.encoded_orders import column, make_net, name_actions
+from planner.baselines.encoded_orders import make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
+from solver_models.device_rows import column
 from solver_models.simulation.evaluator import FAR, Net
 from solver_models.simulation.list_schedule import ListSchedule, list_schedule, play_orders
 from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST, ROUND_ROBIN

@@ -38,7 +38,9 @@ def test_scaling_is_exact(factor: int):
     names = set(StageReplica.__slots__) - {"stage", "device", "has_weight_grad"}
     lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.replicas)
     large = replace(
-        problem, replicas=lanes, devices=tuple(DeviceRow(memory=factor * b + factor - 1) for b in problem.budgets)
+        problem,
+        replicas=lanes,
+        devices=tuple(DeviceRow(memory=factor * row.memory + factor - 1) for row in problem.devices),
     )
     assert scaled(large).instance == scaled(problem).instance
     assert scaled(large).has_exact_times

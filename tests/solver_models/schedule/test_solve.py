@@ -89,7 +89,9 @@ def words_of(problem: ScheduleInstance, device: int) -> Iterator[DeviceOrder]:
             queues.append([(FORWARD, own.stage, m) for m in microbatches])
             queues.append([(BACKWARD if mine[m] else INPUT_GRAD, own.stage, m) for m in microbatches])
             queues.append([(WEIGHT_GRAD, own.stage, m) for m in microbatches if own.has_weight_grad and not mine[m]])
-        yield from merge([q for q in queues if q], [], {own.stage: own for own in lanes}, problem.budgets[device], 0)
+        yield from merge(
+            [q for q in queues if q], [], {own.stage: own for own in lanes}, problem.devices[device].memory, 0
+        )
 
 
 def merge(

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from planner.actions import parse_action
-from planner.baselines.encoded_orders import column, make_net, name_actions
+from planner.baselines.encoded_orders import make_net, name_actions
 from planner.baselines.layouts import EVEN, LOOPED, make_stages
 from planner.baselines.pipeline import Pipeline, make_pipeline
 from planner.layout.costs import CostModel
 from planner.problem import Options
-from solver_models.device_rows import DeviceRow
+from solver_models.device_rows import DeviceRow, column
 from solver_models.simulation.evaluator import FAR
 from solver_models.simulation.list_schedule import list_schedule, play_orders
 from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST

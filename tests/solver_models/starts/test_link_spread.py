@@ -9,8 +9,8 @@ from planner.batch_problem import question_of_workload
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.problem import Options, Problem
-from solver_models.device_rows import MEMORY
 from solver_models.instance import Instance
+from solver_models.simulation.columns import MEMORY
 from solver_models.starts.link_spread import spread_groups
 
 STAGE_OF = np.arange(12) // 2
