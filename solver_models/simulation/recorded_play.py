@@ -144,7 +144,8 @@ class _TransferTable:
     def __init__(self, schedule: PlayableSchedule) -> None:
         self.schedule, self.head = schedule, column([group[0] for group in schedule.groups])
         rows = column([(each.sender, each.receiver, each.is_backward, each.duration) for each in schedule.transfers])
-        keys = 2 * rows.reshape(-1, 4)[:, 0] + rows.reshape(-1, 4)[:, 2]
+        sender, _, is_backward, _ = rows.reshape(-1, 4).T
+        keys = 2 * sender + is_backward
         self.order = np.argsort(keys, kind="stable")
         self.starts = np.cumsum([0, *np.bincount(keys, minlength=2 * len(schedule.stage))], dtype=np.int64)
         self.sender, self.target, self.is_backward, self.duration = rows.reshape(-1, 4)[self.order].T
