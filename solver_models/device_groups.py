@@ -22,18 +22,14 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
     if wide is not None:
         members = np.array([device for group in wide.groups for device in group], dtype=np.int64)
         ends = np.cumsum([len(firsts), *(len(group) for group in wide.groups)])[1:]
-        rows = [DeviceRow(*row) for row in instance.devices.tolist()]
-        groups = device_table([as_one([rows[device] for device in group]) for group in wide.groups])
+        single = [DeviceRow(*row) for row in instance.devices.tolist()]
+        groups = device_table([as_one([single[device] for device in group]) for group in wide.groups])
         groups[:, KIND] += wide.width_row * num_types
         fields["work"] = np.concatenate((instance.work, wide.work), axis=2)
-        fields["devices"] = np.concatenate((instance.devices, groups))
         fields["measured"] = fields["measured"] + _bits(wide.measured, first=num_types)
-        fields["gradient"] = np.concatenate((fields["gradient"], wide.gradient))
-        fields["width_row"] = np.concatenate((fields["width_row"], wide.width_row))
-        fields["member_start"] = np.concatenate((fields["member_start"], ends))
-        fields["members"] = np.concatenate((firsts, members))
-        for number, name in enumerate(_SIZES):
-            fields[name] = np.concatenate((fields[name], wide.sizes[:, number]))
+        more = {"devices": groups, "gradient": wide.gradient, "width_row": wide.width_row, "member_start": ends}
+        more |= {"members": members, **{name: wide.sizes[:, number] for number, name in enumerate(_SIZES)}}
+        fields |= {name: np.concatenate((fields[name], rows)) for name, rows in more.items()}
         firsts = np.concatenate((firsts, np.array([group[0] for group in wide.groups], dtype=np.int64)))
     num_widths = fields["work"].shape[2] // num_types
     fields["shardable"], fields["weights"] = _sharded(instance, num_widths)

@@ -9,7 +9,6 @@ import numpy as np
 from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from planner.layout.costs import StageCost
 from solver_models.device_rows import column, device_table
 from solver_models.instance import BACKWARD, INPUT_GRAD, Integers, ShortIntegers
 from solver_models.simulation.columns import (
@@ -63,21 +62,15 @@ def make_net(pipeline: Pipeline) -> Net:
     size[HELD], size[WEIGHT_STASH] = [c.held_bytes for c in costs], [c.weight_stash_bytes for c in costs]
     size[STASH] = size[WHOLE_BACKWARD] = [cost.stash_bytes for cost in costs]
     size[HAS_WEIGHT] = [cost.has_weight_grad for cost in costs]
+    hosts = [cost.clocks or ((0, 0),) * len(KINDS) for cost in costs if any(each.clocks for each in costs)]
     replicas = NetReplicas(
         stage=column(numbers), device=column(pipeline.position_of),
-        duration=column([[cost.duration_ns(kind) for kind in KINDS] for cost in costs]),
-        host=_hosts(costs), size=size, devices=device_table(pipeline.devices),
+        duration=column([cost.durations_ns for cost in costs]),
+        host=column(hosts).reshape(-1, len(KINDS), 2), size=size, devices=device_table(pipeline.devices),
         synchronisation=np.zeros(len(costs), np.int64), scalars=column([scalars.get(name, 0) for name in OPTIONS]),
     )  # fmt: skip
     starts, route_start = column([0, *accumulate(map(len, outlets))]), np.concatenate([[0], np.cumsum(has_link)])
     return build_net(replicas, starts, table, route_start, np.arange(has_link.sum()))
-
-
-def _hosts(costs: Sequence[StageCost]) -> Integers:
-    """[S, 4, 2] the hosts' part of actions; empty where none takes time."""
-    has_hosts = any(cost.clocks for cost in costs)
-    table = [cost.clocks or ((0, 0),) * len(KINDS) for cost in costs if has_hosts]
-    return np.array(table, np.int64).reshape(-1, len(KINDS), 2)
 
 
 def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrders:

@@ -51,11 +51,6 @@ class Pipeline:
         """Device positions."""
         return len(self.devices)
 
-    @property
-    def budgets(self) -> tuple[int, ...]:
-        """Bytes per position that stashes may take."""
-        return tuple(device.memory for device in self.devices)
-
     def total_ns(self, stage: int) -> int:
         """Time of one microbatch in a stage, backward split."""
         cost = self.costs[stage]

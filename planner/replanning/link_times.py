@@ -237,12 +237,14 @@ def _synchronisations(
             last = max(iteration.rows[device].actions[-1].end_ns for device in devices)
             end = min(iteration.rows[device].reduced_ns for device in devices)
             if end > last:
-                found.append((number, float(end - begin), frozenset(_ring(problem, plan, number=number))))
+                found.append(
+                    (
+                        number,
+                        float(end - begin),
+                        frozenset(link // 2 for link in CostModel(problem).ring_links(plan.stages[number])),
+                    )
+                )
     return found
-
-
-def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
-    return {link // 2 for link in CostModel(problem).ring_links(plan.stages[number])}
 
 
 def _channel_ns(problem: Problem, plan: Plan, *, channel: _Channel) -> int:

@@ -126,7 +126,7 @@ class _Playback:
         self.variant = self._keeps().astype(numpy.int64)
         costs_of = [[replica.cost_of(keeps=keeps) for keeps in (False, True)] for replica in self.replicas]
         self.durations = numpy.array(
-            [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
+            [[cost.durations_ns for cost in pair] for pair in costs_of], dtype=numpy.int64
         ).reshape(-1, 2, len(KINDS))
         self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
         self.host = self._hosts(costs_of)
@@ -159,7 +159,7 @@ class _Playback:
 
     def _check_size(self) -> None:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
-        times = self.count * sum(sum(_durations(replica.cost)) for replica in self.replicas)
+        times = self.count * sum(sum(replica.cost.durations_ns) for replica in self.replicas)
         times += self.count * sum(sent.transfer.ticks for sent in self.transfers)
         times += sum(route.duration_ns(each.num_bytes) for each in self.offloads.journeys for route in each.routes)
         costs = [replica.cost for replica in self.replicas]
@@ -444,8 +444,3 @@ def timed_send(sent: Transfer) -> TimedSend:
         duration=sent.ticks,
         links=sent.links,
     )
-
-
-def _durations(cost: StageCost) -> list[int]:
-    """Nanoseconds of F, I, W and B."""
-    return [cost.duration_ns(kind) for kind in KINDS]

@@ -131,18 +131,15 @@ class Rules:
 
     def device_needs_its_work(self) -> None:
         """A device needs at least the sum of its actions (implied by the other rules; it lifts the bound at once)."""
+        earliest = earliest_forwards(self.instance)
         for replicas in self.devices.values():
             need = self.instance.num_microbatches * sum(
                 _least_work(self.instance.replicas[number]) for number in replicas
             )
             if self.instance.objective == "makespan":
-                need += self._fill(replicas) + self.instance.tail
+                need += min(earliest[number] for number in replicas) + self.instance.tail
                 need += min(self.instance.synchronisation[self.instance.replicas[number].stage] for number in replicas)
             self.model.add(self.variables.objective >= need)
-
-    def _fill(self, replicas: list[int]) -> int:
-        """Ticks before any of these stage replicas can have its first input."""
-        return min(earliest_forwards(self.instance)[number] for number in replicas)
 
 
 def _least_work(replica: StageReplica) -> int:

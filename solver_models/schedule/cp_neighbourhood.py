@@ -116,11 +116,10 @@ class _Window:
         """Free actions of a device never overlap, and start after what is past."""
         for device in self.device_orders:
             own = self._keys(device)
-            free = self.instance.devices[device].free_from
-            past = max((self._end(key) for key in own if key in self.past), default=free)
+            past = [self.instance.devices[device].free_from, *(self._end(key) for key in own if key in self.past)]
             for key in own:
                 if key in self.free:
-                    self.model.add(self.starts[key] >= past)
+                    self.model.add(self.starts[key] >= max(past))
             self.model.add_no_overlap([self.intervals[key] for key in own if key in self.free])
 
     def _keys(self, device: int) -> list[Key]:

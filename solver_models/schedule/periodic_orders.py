@@ -18,8 +18,7 @@ from solver_models.instance import (
     ScheduleInstance,
     StageReplica,
 )
-from solver_models.schedule.evaluation import play
-from solver_models.schedule.memory_check import fits
+from solver_models.schedule.evaluation import fits, play
 from solver_models.schedule.serial_schedule import one_by_one
 
 

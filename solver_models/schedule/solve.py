@@ -11,8 +11,7 @@ from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.decode import decode
 from solver_models.schedule.effort import BRANCHING, STATUS, SolveEffort, run_model
-from solver_models.schedule.evaluation import in_order, play
-from solver_models.schedule.memory_check import fits
+from solver_models.schedule.evaluation import fits, in_order, play
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.variables import Variables, queued_transfers

@@ -149,7 +149,7 @@ class AssignmentTable:
         return _StageTables(
             position=column([groups.index(stage.replicas[0]) for stage in self.own]),
             has_weight=[cost.has_weight_grad for cost in costs[0]],
-            ticks=column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
+            ticks=column([[cost.durations_ns for cost in row] for row in costs]),
             steps=column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
             transfers=transfers,
             delay=column([[*(row.get(sent, 0) for sent in transfers), 0] for row in ticks]),
