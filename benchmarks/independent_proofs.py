@@ -125,7 +125,7 @@ class Asked:
 def make_statement(problem: Problem, *, horizon: int) -> Statement:
     """What every plan of a problem keeps to that takes at most so many nanoseconds."""
     instance = make_complete_instance(problem, CostModel(problem), horizon=horizon)
-    units = max(1, -(-max(instance.capacity) // UNITS))
+    units = max(1, -(-max(device.memory for device in instance.devices) // UNITS))
     return StageRules(coarsened(instance, ticks=1, units=units)).statement
 
 

@@ -72,7 +72,7 @@ class StageRules:
         if instance.max_stages_per_device != 1 or any(kind[1] for kind in instance.kinds):
             raise ValueError("the statement is one of one stage per device without recomputation; forbid both")
         self.instance, self.statement = instance, Statement()
-        self.slots, self.devices = range(instance.num_slots), range(len(instance.capacity))
+        self.slots, self.devices = range(instance.num_slots), range(len(instance.devices))
         self.microbatches, self.end = range(instance.num_microbatches), instance.horizon - instance.tail
         self.synchronisation: dict[int, str] = {}
         self._choose()
@@ -243,7 +243,7 @@ class StageRules:
         for replica in self.stage_replicas:
             ways: dict[tuple[int, int], list[SwitchLiteral]] = {}
             for position in replica.positions:
-                key = self.instance.device_type[position.device], position.replicas
+                key = self.instance.devices[position.device].kind, position.replicas
                 ways.setdefault(key, []).append(position.literal)
             for (device_type, count), literals in ways.items():
                 here = self.statement.switch(f"type_{replica.name}_{device_type}_{count}")
@@ -353,7 +353,7 @@ class StageRules:
         sizes = instance.sets[k].sizes.get((position.replicas, False))
         if sizes is None:
             return instance.num_microbatches
-        room = instance.capacity[position.device] - sizes.state - sizes.bucket - sizes.workspace
+        room = instance.devices[position.device].memory - sizes.state - sizes.bucket - sizes.workspace
         room -= self.buffers[k, position.replicas]
         # with so many begun, the next I or B starts while they are
         room -= max(0, sizes.stash - sizes.held)
@@ -474,9 +474,7 @@ class StageRules:
 def is_alike(instance: CompleteInstance, device: int, *, other: int) -> bool:
     """Whether two devices can change places in every plan: types, memory, routes and rings stay what they are."""
     swap = {device: other, other: device}
-    if instance.device_type[device] != instance.device_type[other]:
-        return False
-    if instance.capacity[device] != instance.capacity[other]:
+    if instance.devices[device] != instance.devices[other]:
         return False
     number = {assignment: n for n, assignment in enumerate(instance.assignments)}
     moved = [number[tuple(swap.get(d, d) for d in assignment)] for assignment in instance.assignments]

@@ -1,6 +1,6 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -9,12 +9,13 @@ import numpy
 
 from planner.actions import KINDS, Action
 from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
-from planner.layout.device_groups import list_groups, overlap_anywhere
+from planner.layout.device_groups import device_rows, list_groups, overlap_anywhere
 from planner.layout.stage_replicas import StageReplica as LaidOutReplica
 from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Options, Problem
 from planner.simulation.simulate import timed_send
+from solver_models.device_rows import as_one, column, device_table
 from solver_models.instance import (
     NO_TABLE,
     DeviceOrder,
@@ -55,17 +56,16 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         host=tables.host if profile.has_host_times else None,
         sharding=_sharding(problem, widths=(1, *widths)),
         can_halve=_can_halve(problem, costs),
-        gradient=_column(layer.synchronised_bytes for layer in layers),
-        state=_column(layer.state_bytes for layer in layers),
-        stash=_column(layer.stash_bytes for layer in layers),
-        weight_stash=_column(layer.weight_stash_bytes for layer in layers),
-        checkpoint=_column(layer.checkpoint_bytes for layer in layers),
-        workspace=_column(layer.workspace_bytes for layer in layers),
-        trainable=_column(int(layer.is_trainable) for layer in layers),
-        frozen=_column(int(layer.frozen) for layer in layers),
+        gradient=column([layer.synchronised_bytes for layer in layers]),
+        state=column([layer.state_bytes for layer in layers]),
+        stash=column([layer.stash_bytes for layer in layers]),
+        weight_stash=column([layer.weight_stash_bytes for layer in layers]),
+        checkpoint=column([layer.checkpoint_bytes for layer in layers]),
+        workspace=column([layer.workspace_bytes for layer in layers]),
+        trainable=column([int(layer.is_trainable) for layer in layers]),
+        frozen=column([int(layer.frozen) for layer in layers]),
         edges=_edge_table(problem),
-        device_type=_column(cluster.device_types.index(device.type) for device in cluster.devices),
-        capacity=_column(device.usable_bytes for device in cluster.devices),
+        devices=device_table(list(device_rows(cluster).values())),
         latency=latency,
         bandwidth=bandwidth,
         route_start=route_start,
@@ -77,7 +77,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         plain_bucket_bytes=0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
         reduction_bytes=profile.reduction_bytes,
         can_split=options.split_backward,
-        pinned=_column(pins.get(layer.name, -1) for layer in layers),
+        pinned=column([pins.get(layer.name, -1) for layer in layers]),
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
         wide=_make_wide(problem, tables, groups=groups) if groups else None,
@@ -123,7 +123,7 @@ def _make_wide(problem: Problem, tables: "_Tables", *, groups: tuple[DeviceGroup
     ]
     return WideGroups(
         groups=tuple(tuple(index[name] for name in group) for group in groups),
-        width_row=_column(1 + widths.index(len(group)) for group in groups),
+        width_row=column([1 + widths.index(len(group)) for group in groups]),
         widths=widths,
         work=numpy.ascontiguousarray(tables.work[:, :, len(types) :]),
         measured=tables.measured[:, len(types) :] * numpy.array(has_bytes, dtype=numpy.int64),
@@ -168,7 +168,7 @@ def _given_stages(problem: Problem) -> Integers | None:
     if problem.options.partition is None:
         return None
     stage_of = {name: number for number, names in enumerate(problem.options.partition) for name in names}
-    return _column(stage_of[name] for name in problem.profile.topological_order)
+    return column([stage_of[name] for name in problem.profile.topological_order])
 
 
 def _given_groups(problem: Problem) -> tuple[tuple[int, ...], ...] | None:
@@ -182,10 +182,6 @@ def _holder_numbers(problem: Problem) -> dict[DeviceGroup, int]:
     """The number of every device, as a group of one, and of every group of several."""
     holders = [*((device.name,) for device in problem.cluster.devices), *list_groups(problem)]
     return {group: number for number, group in enumerate(holders)}
-
-
-def _column(values: Iterable[int]) -> Integers:
-    return numpy.array(list(values), dtype=numpy.int64)
 
 
 class _Tables(NamedTuple):
@@ -237,7 +233,7 @@ def _work_tables(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
             hosts.append(host)
         of_replicas[replicas] = tables[key]
     stacked = numpy.stack(arrays)
-    return _Tables(stacked[:, :-1], stacked[:, -1], _column(of_replicas), numpy.stack(hosts, axis=1))
+    return _Tables(stacked[:, :-1], stacked[:, -1], column(of_replicas), numpy.stack(hosts, axis=1))
 
 
 def _host_table(rows: Sequence[Sequence[LayerWork | None]]) -> Integers:
@@ -317,7 +313,7 @@ def _route_tables(problem: Problem) -> tuple[Integers, Integers, Integers, Integ
                 latency[a, b], bandwidth[a, b] = route.duration_ns(median) - plain, route.bandwidth_bytes_per_s
                 links.extend(route.links)
             starts.append(len(links))
-    return latency, bandwidth, _column(starts), _column(links)
+    return latency, bandwidth, column(starts), column(links)
 
 
 def _usual_replicas(problem: Problem) -> int:
@@ -342,7 +338,7 @@ def make_stages(
     names, kinds = problem.profile.topological_order, (None, *recompute_kinds(problem))
     numbers = [1] * len(names) if choice is None else choice.tolist()
     kind_of = {name: kinds[number] for name, number in zip(names, numbers, strict=True)}
-    holders = [*((device.name,) for device in problem.cluster.devices), *list_groups(problem)]
+    holders = list(_holder_numbers(problem))
     layers: list[list[str]] = [[] for _ in groups]
     for name, number in zip(names, stage_of.tolist(), strict=True):
         layers[number].append(name)
@@ -372,14 +368,14 @@ def recompute_kinds(problem: Problem) -> tuple[str, ...]:
 
 def modes_of(stages: Sequence[Stage]) -> Integers:
     """[S] what the search calls their modes: a stage recomputes if any of its layers does."""
-    return _column(RECOMPUTING * bool(stage.recompute) + SHARDING * stage.is_sharded for stage in stages)
+    return column([RECOMPUTING * bool(stage.recompute) + SHARDING * stage.is_sharded for stage in stages])
 
 
 def choice_of(problem: Problem, stages: Sequence[Stage]) -> Integers:
     """[L] by which of `recompute_kinds` every layer recomputes, in topological order; 0: not at all."""
     numbers = {kind: number for number, kind in enumerate(recompute_kinds(problem), start=1)}
     kinds = {name: kind for stage in stages for name, kind in stage.recomputed.items()}
-    return _column(numbers[kinds[name]] if name in kinds else 0 for name in problem.profile.topological_order)
+    return column([numbers[kinds[name]] if name in kinds else 0 for name in problem.profile.topological_order])
 
 
 def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
@@ -387,7 +383,7 @@ def make_candidate_arrays(problem: Problem, stages: Sequence[Stage]) -> tuple[In
     stage_of = {name: number for number, stage in enumerate(stages) for name in stage.layers}
     numbers = _holder_numbers(problem)
     groups = tuple(tuple(numbers[group] for group in stage.replicas) for stage in stages)
-    return _column(stage_of[name] for name in problem.profile.topological_order), groups
+    return column([stage_of[name] for name in problem.profile.topological_order]), groups
 
 
 def make_plan_from_orders(
@@ -427,11 +423,7 @@ def make_split_plan(problem: Problem, orders: SplitOrders) -> Plan:
                 weight_grad_replicas=(Share(group=(names[weight],)),) if weight >= 0 and is_trained else (),
             )
         )
-    schedule = {
-        names[device]: tuple(Action(KINDS[kind], stage, microbatch) for kind, stage, microbatch in device_order)
-        for device, device_order in orders.device_orders.items()
-    }
-    return Plan(problem=problem.reference(), stages=tuple(stages), schedule=schedule)
+    return make_plan_from_orders(problem, tuple(stages), device_orders=orders.device_orders)
 
 
 def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> ScheduleInstance:
@@ -442,11 +434,9 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     """
     laid_out, has_overlaps = lay_out_stages(stages, costs=costs), overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    static, cluster = laid_out.static_bytes, problem.cluster
-    room = {device.name: device.usable_bytes - static.get(device.name, 0) for device in cluster.devices}
-    budgets = dict(room)
-    for group in (group for stage in stages for group in stage.replicas if not has_overlaps):
-        budgets[group[0]] = min(budgets[group[0]], *(room[name] for name in group))
+    static = laid_out.static_bytes
+    own = {name: row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items()}
+    groups = {group[0]: group for stage in stages for group in stage.replicas if not has_overlaps}
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
         replicas=tuple(
@@ -454,7 +444,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
             for each in laid_out.replicas
         ),
         transfers=tuple(map(timed_send, laid_out.transfers)),
-        budgets=tuple(budgets.values()),
+        devices=tuple(as_one([own[member] for member in groups.get(name, (name,))]) for name in own),
         synchronisation=laid_out.synchronisation_ns,
         tail=laid_out.tail_ns,
         can_split=problem.options.split_backward,

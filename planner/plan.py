@@ -370,6 +370,14 @@ class Plan:
         """The devices used, in order of stage number, each once."""
         return tuple(dict.fromkeys(name for stage in self.stages for group in stage.groups for name in group))
 
+    def stages_held(self) -> dict[str, list[int]]:
+        """By device, the numbers of the stages that it runs or has a part of."""
+        held: dict[str, list[int]] = {}
+        for number, stage in enumerate(self.stages):
+            for device in (device for group in stage.groups for device in group):
+                held.setdefault(device, []).append(number)
+        return held
+
     def stages_in(self, pipeline: int) -> tuple[Stage, ...]:
         """The stages of one pipeline of a dealing: what it alone runs, synchronisation and shards left aside."""
         return tuple(replace(stage, replicas=(stage.replicas[pipeline],), shard="none") for stage in self.stages)

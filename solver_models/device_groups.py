@@ -2,7 +2,10 @@
 
 import numpy as np
 
+from solver_models.device_rows import DeviceRow, as_one, device_table
 from solver_models.instance import Instance, Integers
+from solver_models.simulation.columns import KIND
+from solver_models.simulation.evaluator import Net
 
 
 def make_holders(instance: Instance) -> dict[str, Integers]:
@@ -10,27 +13,23 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
     num_types, firsts = instance.work.shape[2], np.arange(len(instance.capacity))
     wide = instance.wide
     fields = {name: getattr(instance, name)[None] for name in _SIZES}
-    fields["work"], fields["device_type"], fields["capacity"] = instance.work, instance.device_type, instance.capacity
+    fields["work"], fields["devices"] = instance.work, instance.devices
     known = np.ones((len(instance.work), *instance.work.shape[2:]), np.int64)
     fields["measured"] = _bits(known if instance.measured is None else instance.measured, first=0)
     fields["gradient"] = np.stack((instance.gradient, np.zeros_like(instance.gradient)))[None]
     fields["width_row"] = np.zeros(len(firsts), np.int64)
     fields["member_start"], fields["members"] = np.arange(len(firsts) + 1), firsts
     if wide is not None:
-        group_types = instance.device_type[[group[0] for group in wide.groups]] + wide.width_row * num_types
         members = np.array([device for group in wide.groups for device in group], dtype=np.int64)
         ends = np.cumsum([len(firsts), *(len(group) for group in wide.groups)])[1:]
-        least = [int(instance.capacity[list(group)].min()) for group in wide.groups]
+        single = [DeviceRow(*row) for row in instance.devices.tolist()]
+        groups = device_table([as_one([single[device] for device in group]) for group in wide.groups])
+        groups[:, KIND] += wide.width_row * num_types
         fields["work"] = np.concatenate((instance.work, wide.work), axis=2)
-        fields["device_type"] = np.concatenate((instance.device_type, group_types))
-        fields["capacity"] = np.concatenate((instance.capacity, np.array(least, dtype=np.int64)))
         fields["measured"] = fields["measured"] + _bits(wide.measured, first=num_types)
-        fields["gradient"] = np.concatenate((fields["gradient"], wide.gradient))
-        fields["width_row"] = np.concatenate((fields["width_row"], wide.width_row))
-        fields["member_start"] = np.concatenate((fields["member_start"], ends))
-        fields["members"] = np.concatenate((firsts, members))
-        for number, name in enumerate(_SIZES):
-            fields[name] = np.concatenate((fields[name], wide.sizes[:, number]))
+        more = {"devices": groups, "gradient": wide.gradient, "width_row": wide.width_row, "member_start": ends}
+        more |= {"members": members, **{name: wide.sizes[:, number] for number, name in enumerate(_SIZES)}}
+        fields |= {name: np.concatenate((fields[name], rows)) for name, rows in more.items()}
         firsts = np.concatenate((firsts, np.array([group[0] for group in wide.groups], dtype=np.int64)))
     num_widths = fields["work"].shape[2] // num_types
     fields["shardable"], fields["weights"] = _sharded(instance, num_widths)
@@ -43,6 +42,12 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
     return {name: np.ascontiguousarray(field, dtype=np.int64) for name, field in fields.items()} | _routes(
         instance, firsts
     )
+
+
+def holders_and_replicas(net: Net, first: list[int]) -> tuple[dict[int, int], dict[tuple[int, int], int]]:
+    """Who holds the stage replicas that the first device of a group runs; the replica of each holder and stage."""
+    places = list(zip(net.replica_device.tolist(), net.replica_stage.tolist(), strict=True))
+    return {first[holder]: holder for holder, _ in places}, {place: number for number, place in enumerate(places)}
 
 
 def _sharded(instance: Instance, num_widths: int) -> tuple[Integers, Integers]:

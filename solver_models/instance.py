@@ -9,6 +9,9 @@ from typing import Literal
 import numpy
 from numpy.typing import NDArray
 
+from solver_models.device_rows import DeviceRow
+from solver_models.simulation.columns import KIND, MEMORY
+
 Integers = NDArray[numpy.int64]
 ShortIntegers = NDArray[numpy.int32]
 Floats = NDArray[numpy.float64]
@@ -74,6 +77,11 @@ class StageReplica:
             return self.weight_workspace
         return (self.whole_backward if kind == BACKWARD else self.stash) - self.held + self.workspace
 
+    def steps(self, kind: int) -> tuple[int, int]:
+        """Units that an action of this kind adds while it runs, and from its end on."""
+        during = self.extra(kind) + (self.held if kind == FORWARD else 0)
+        return during, (self.held, self.weight_stash - self.held, -self.weight_stash, -self.held)[kind]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -101,8 +109,8 @@ class ScheduleInstance:
     """Ordered by stage, then replica."""
     transfers: tuple[Transfer, ...]
     """All transfers, same-device ones included (duration 0, no links)."""
-    budgets: tuple[int, ...]
-    """Per device: units left for stashes and workspace once everything resident is subtracted."""
+    devices: tuple[DeviceRow, ...]
+    """What everything resident leaves of every device."""
     synchronisation: tuple[int, ...]
     """Per stage: ticks of the all-reduce after the last action of its stage replicas; 0 if none."""
     tail: int
@@ -111,6 +119,10 @@ class ScheduleInstance:
     """Whether I and W may run apart; otherwise only B."""
     objective: Literal["makespan", "span"]
     """The figure that is minimised."""
+
+    def free_from(self, replica: StageReplica) -> int:
+        """The tick from which all devices of a stage replica may run actions."""
+        return max(self.devices[device].free_from for device in replica.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,10 +214,8 @@ class Instance:
 
     Transfers between two stage replicas that are ready together go in the order of the least rank of their edges.
     """
-    device_type: Integers
-    """[D] type index of every device."""
-    capacity: Integers
-    """[D] memory units of every device."""
+    devices: Integers
+    """[D, columns] rows as in `DeviceRow`."""
     latency: Integers
     """[D, D] ticks of the route between two devices."""
     bandwidth: Integers
@@ -267,6 +277,16 @@ class Instance:
     at least, on all types at the first width, then at the next; None: no time."""
     recompute_kinds: RecomputeKinds | None = None
     """How single layers may recompute; None: all of a stage do so fully, or none."""
+
+    @property
+    def device_type(self) -> Integers:
+        """[D] type index of every device."""
+        return self.devices[:, KIND]
+
+    @property
+    def capacity(self) -> Integers:
+        """[D] memory units of every device."""
+        return self.devices[:, MEMORY]
 
     @property
     def least_step(self) -> int:

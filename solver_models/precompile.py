@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from solver_models.device_rows import DeviceRow, device_table
 from solver_models.instance import Instance, Integers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
@@ -25,7 +26,8 @@ from solver_models.local_search.search import Candidate, Searcher, encode, solut
 from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.simulation.evaluator import FAR, Net, by_device
+from solver_models.simulation.columns import MEMORY
+from solver_models.simulation.evaluator import FAR, Net
 from solver_models.simulation.list_schedule import list_schedule
 from solver_models.simulation.preferences import BACKWARD_FIRST
 from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
@@ -58,8 +60,7 @@ def _toy_instance() -> Instance:
         trainable=ones,
         frozen=0 * ones,
         edges=np.array([[0, 1, 1, 1, 1, 0]], np.int64),
-        device_type=0 * ones,
-        capacity=1000 * ones,
+        devices=device_table([DeviceRow(memory=1000)] * 2),
         latency=np.array([[0, 1], [1, 0]], np.int64),
         bandwidth=np.full((2, 2), 10**9, np.int64),
         route_start=np.array([0, 0, 1, 2, 2], np.int64),
@@ -94,7 +95,8 @@ def _recorded_plays(searcher: Searcher, candidate: Candidate) -> None:
         PlayableSchedule(
             num_microbatches=1,
             stage=nothing,
-            devices=[(0,)],
+            devices=[DeviceRow()],
+            groups=[(0,)],
             duration=np.ones((1, 4), np.int64),
             transfers=[],
             waits=np.zeros((1, 2), np.int64),
@@ -110,8 +112,8 @@ def _recorded_plays(searcher: Searcher, candidate: Candidate) -> None:
 def _published_orders(searcher: Searcher, candidate: Candidate) -> None:
     """What baselines order their actions by."""
     net, _, lengths = _orders(searcher, candidate)
-    by_device(net.replica_device, len(net.budget))
-    fill_orders(net, np.zeros(0, np.int64), 0 * np.append(lengths, 0), FillHabit(4, False, False), net.budget, FAR)
+    orders, limits = np.zeros(0, np.int64), net.devices[:, MEMORY].copy()
+    fill_orders(net, orders, 0 * np.append(lengths, 0), FillHabit(4, False, False), limits, FAR)
     list_schedule(net, np.ones(len(net.replica_stage), np.int64), kinds=BACKWARD_FIRST)
 
 
@@ -227,8 +229,8 @@ def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
         whole_backward=1, weight_stash=0, workspace=0, weight_workspace=0,
     )  # fmt: skip
     instance = ScheduleInstance(
-        num_microbatches=2, replicas=(replica,), transfers=(), budgets=(1,), synchronisation=(0,), tail=0,
-        can_split=True, objective="makespan",
+        num_microbatches=2, replicas=(replica,), transfers=(), devices=(DeviceRow(memory=1),), synchronisation=(0,),
+        tail=0, can_split=True, objective="makespan",
     )  # fmt: skip
     search = MicrobatchRecomputation(instance, instance)
     search.anneal(next(search.greedy()), iterations=5, seed=0, temperature=0.1)

@@ -9,10 +9,29 @@ import numpy as np
 from planner.actions import Action, Kind
 from planner.baselines.applicability import require_time
 from planner.baselines.pipeline import DeviceOrders, Pipeline
-from planner.layout.costs import StageCost
+from solver_models.device_rows import column, device_table
 from solver_models.instance import BACKWARD, INPUT_GRAD, Integers, ShortIntegers
-from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
-from solver_models.simulation.evaluator import FAR, OPTIONS, Net, by_device
+from solver_models.simulation.columns import (
+    ACTIVATIONS,
+    DIRECTION,
+    GRADIENTS,
+    HAS_WEIGHT,
+    HELD,
+    RECEIVER,
+    ROUTE,
+    SHARED,
+    STASH,
+    TICKS,
+    WEIGHT_STASH,
+    WHOLE_BACKWARD,
+)
+from solver_models.simulation.evaluator import (
+    FAR,
+    OPTIONS,
+    Net,
+    NetReplicas,
+)
+from solver_models.simulation.evaluator import make_net as build_net
 from solver_models.simulation.list_schedule import list_schedule
 
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
@@ -34,36 +53,24 @@ def make_net(pipeline: Pipeline) -> Net:
         for stage in numbers
         for direction, targets in enumerate((pipeline.activations_to[stage], pipeline.gradients_to[stage]))
     ]
-    target, delay, direction = column(list(chain.from_iterable(outlets))).reshape(-1, 3).T.copy()
-    waits = np.zeros((2, len(costs)), np.int64)
-    np.add.at(waits, (direction, target), 1)
-    position, nothing = column(pipeline.position_of), np.zeros(len(costs), np.int64)
-    device_start, device_replicas = by_device(position, pipeline.num_positions)
-    has_link = delay > 0
+    table = np.zeros((SHARED + 1, sum(map(len, outlets))), np.int64)
+    rows = column(list(chain.from_iterable(outlets))).reshape(-1, 3)
+    table[RECEIVER], table[TICKS], table[DIRECTION] = rows.T
+    table[ROUTE], has_link = np.arange(len(rows)), table[TICKS] > 0
     scalars = {"num_microbatches": pipeline.num_microbatches, "num_links": int(has_link.sum()), "can_split": 1}
-    stash = column([cost.stash_bytes for cost in costs])
-    return Net(
-        replica_stage=column(numbers), replica_device=position,
-        duration=column([[cost.duration_ns(kind) for kind in KINDS] for cost in costs]),
-        host=_hosts(costs),
-        has_weight=column([int(cost.has_weight_grad) for cost in costs]),
-        held=column([cost.held_bytes for cost in costs]), stash=stash, whole_backward=stash,
-        weight_stash=column([cost.weight_stash_bytes for cost in costs]), workspace=nothing, weight_workspace=nothing,
-        device_start=device_start, device_replicas=device_replicas, budget=column(pipeline.budgets),
-        transfer_start=column([0, *accumulate(map(len, outlets))]),
-        transfer_direction=direction, transfer_target=target, transfer_duration=delay,
-        transfer_route=np.arange(len(delay)), transfer_shared=np.zeros(len(delay), np.int64),
-        num_inputs=waits[ACTIVATIONS], num_gradients=waits[GRADIENTS],
-        route_start=np.concatenate([[0], np.cumsum(has_link)]), route_links=np.arange(has_link.sum()),
-        synchronisation=nothing, scalars=column([scalars.get(name, 0) for name in OPTIONS]),
+    size = np.zeros((HAS_WEIGHT + 1, len(costs)), np.int64)
+    size[HELD], size[WEIGHT_STASH] = [c.held_bytes for c in costs], [c.weight_stash_bytes for c in costs]
+    size[STASH] = size[WHOLE_BACKWARD] = [cost.stash_bytes for cost in costs]
+    size[HAS_WEIGHT] = [cost.has_weight_grad for cost in costs]
+    hosts = [cost.clocks or ((0, 0),) * len(KINDS) for cost in costs if any(each.clocks for each in costs)]
+    replicas = NetReplicas(
+        stage=column(numbers), device=column(pipeline.position_of),
+        duration=column([cost.durations_ns for cost in costs]),
+        host=column(hosts).reshape(-1, len(KINDS), 2), size=size, devices=device_table(pipeline.devices),
+        synchronisation=np.zeros(len(costs), np.int64), scalars=column([scalars.get(name, 0) for name in OPTIONS]),
     )  # fmt: skip
-
-
-def _hosts(costs: Sequence[StageCost]) -> Integers:
-    """[S, 4, 2] the hosts' part of actions; empty where none takes time."""
-    has_hosts = any(cost.clocks for cost in costs)
-    table = [cost.clocks or ((0, 0),) * len(KINDS) for cost in costs if has_hosts]
-    return np.array(table, np.int64).reshape(-1, len(KINDS), 2)
+    starts, route_start = column([0, *accumulate(map(len, outlets))]), np.concatenate([[0], np.cumsum(has_link)])
+    return build_net(replicas, starts, table, route_start, np.arange(has_link.sum()))
 
 
 def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrders:
@@ -73,15 +80,11 @@ def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrde
     each direction.
     """
     require_time(pipeline.has_time)
-    net = make_net(pipeline)._replace(budget=np.full(pipeline.num_positions, FAR))
+    net = make_net(pipeline)
+    net = net._replace(devices=device_table([device._replace(memory=FAR) for device in pipeline.devices]))
     caps = np.full(pipeline.num_stages, pipeline.num_microbatches)
     played = list_schedule(net, caps, kinds=kinds, splits=splits)
     return name_actions(played.device_orders, played.lengths)
-
-
-def column(values: Sequence[object]) -> Integers:
-    """The values as an array."""
-    return np.array(values, dtype=np.int64)
 
 
 def encode_orders(device_orders: DeviceOrders, *, num_microbatches: int) -> tuple[Integers, Integers]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from planner.actions import Action
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel, StageCost
+from planner.layout.device_groups import device_rows
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
-from planner.plan import DeviceGroup, Plan, Stage
+from planner.plan import Plan, Stage
+from solver_models.device_rows import DeviceRow, as_one
 
 DeviceOrders = list[list[Action]]
 """The order of actions on every device position."""
@@ -30,8 +32,8 @@ class Pipeline:
     """Per stage, the stages that read its output."""
     gradients_to: tuple[Transfers, ...]
     """Per stage, the stages that wait for its input gradient."""
-    budgets: tuple[int, ...]
-    """Bytes per position that stashes may take."""
+    devices: tuple[DeviceRow, ...]
+    """Per position, its devices as one, with the bytes that stashes may take."""
     minimises_span: bool
     """Whether the span is minimised, not the makespan."""
     has_time: HasTime = field(default=always, compare=False)
@@ -47,7 +49,7 @@ class Pipeline:
     @property
     def num_positions(self) -> int:
         """Device positions."""
-        return len(self.budgets)
+        return len(self.devices)
 
     def total_ns(self, stage: int) -> int:
         """Time of one microbatch in a stage, backward split."""
@@ -62,7 +64,7 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
     position_of = tuple(positions[stage.replicas] for stage in stages)
     by_stage = [[each.cost for each in laid_out.replicas if each.stage == number] for number in range(len(stages))]
     activations, gradients = _transfers(laid_out, num_stages=len(stages))
-    workspace = [0] * len(positions)
+    workspace, rows = [0] * len(positions), device_rows(problem.cluster)
     for position, own in zip(position_of, by_stage, strict=True):
         workspace[position] = max(workspace[position], own[0].workspace_bytes)
     return Pipeline(
@@ -73,13 +75,10 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
         ),
         activations_to=activations,
         gradients_to=gradients,
-        budgets=tuple(
-            min(
-                problem.cluster.by_name[device].usable_bytes - laid_out.static_bytes[device]
-                for group in replicas
-                for device in group
-            )
-            - needed
+        devices=tuple(
+            as_one(
+                [rows[device].placed(laid_out.static_bytes[device]) for group in replicas for device in group]
+            ).placed(needed)
             for replicas, needed in zip(positions, workspace, strict=True)
         ),
         minimises_span=problem.options.objective == "span",
@@ -89,13 +88,8 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
 
 def make_plan(costs: CostModel, stages: tuple[Stage, ...], *, device_orders: DeviceOrders) -> Plan:
     """The plan in which every device runs the device order of its position."""
-    positions: dict[tuple[DeviceGroup, ...], int] = {}
-    for stage in stages:
-        positions.setdefault(stage.replicas, len(positions))
-    orders = [tuple(device_order) for device_order in device_orders]
-    schedule = {
-        device: orders[position] for replicas, position in positions.items() for group in replicas for device in group
-    }
+    positions = dict(zip(dict.fromkeys(stage.replicas for stage in stages), map(tuple, device_orders), strict=True))
+    schedule = {device: order for replicas, order in positions.items() for group in replicas for device in group}
     return Plan(problem=costs.problem.reference(), stages=stages, schedule=schedule)
 
 

@@ -103,13 +103,14 @@ class StageCost:
         returning = min(self.input_grad_ns, whole) if can_split or not has_weight else whole
         return returning, whole - returning if has_weight else 0
 
+    @property
+    def durations_ns(self) -> tuple[int, int, int, int]:
+        """Times of F, I, W and B."""
+        return self.forward_ns, self.input_grad_ns, self.weight_grad_ns, self.backward_ns
+
     def duration_ns(self, kind: str) -> int:
         """Time of an action of kind F, I, W or B."""
-        if kind == "F":
-            return self.forward_ns
-        if kind == "I":
-            return self.input_grad_ns
-        return self.weight_grad_ns if kind == "W" else self.backward_ns
+        return self.durations_ns["FIWB".index(kind)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

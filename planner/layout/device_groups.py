@@ -1,4 +1,4 @@
-"""Which groups of several devices the planner considers, where widths may be chosen."""
+"""Devices as models have them, and the groups of several that the planner considers where widths may be chosen."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,9 +7,17 @@ from math import comb
 
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Problem
+from profiles.cluster import Cluster
+from solver_models.device_rows import DeviceRow
 
 MAX_GROUPS = 32
 """On clusters with no more groups than this, all of them are considered."""
+
+
+def device_rows(cluster: Cluster) -> dict[str, DeviceRow]:
+    """All that models know of devices, by name, in the cluster's order."""
+    kinds = {name: number for number, name in enumerate(cluster.device_types)}
+    return {each.name: DeviceRow(kind=kinds[each.type], memory=each.usable_bytes) for each in cluster.devices}
 
 
 def open_widths(problem: Problem) -> tuple[int, ...]:

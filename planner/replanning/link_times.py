@@ -16,6 +16,7 @@ from planner.fidelity.executed_run import ExecutedIteration
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.replanning.observations import spread_of
 from planner.replanning.slowdown_factors import LEAST_DRIFT
 from planner.simulation.timeline import TimedTransfer, Timeline
 from profiles.cluster import Cluster
@@ -109,7 +110,7 @@ def time_transfers(
                 links=links[channel],
                 planned_ns=_channel_ns(problem, plan, channel=channel),
                 measured_ns=statistics.median(column),
-                spread=_spread(column),
+                spread=spread_of(column),
             )
             for channel, column in zip(channels, zip(*found, strict=True), strict=True)
         )
@@ -236,12 +237,14 @@ def _synchronisations(
             last = max(iteration.rows[device].actions[-1].end_ns for device in devices)
             end = min(iteration.rows[device].reduced_ns for device in devices)
             if end > last:
-                found.append((number, float(end - begin), frozenset(_ring(problem, plan, number=number))))
+                found.append(
+                    (
+                        number,
+                        float(end - begin),
+                        frozenset(link // 2 for link in CostModel(problem).ring_links(plan.stages[number])),
+                    )
+                )
     return found
-
-
-def _ring(problem: Problem, plan: Plan, *, number: int) -> set[int]:
-    return {link // 2 for link in CostModel(problem).ring_links(plan.stages[number])}
 
 
 def _channel_ns(problem: Problem, plan: Plan, *, channel: _Channel) -> int:
@@ -250,14 +253,6 @@ def _channel_ns(problem: Problem, plan: Plan, *, channel: _Channel) -> int:
     return problem.cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes).duration_ns(
         channel.num_bytes
     )
-
-
-def _spread(samples: Sequence[float]) -> float:
-    middle = statistics.median(samples)
-    if len(samples) < 2 or middle <= 0:
-        return 0.0
-    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
-    return float(1.25 * deviation / middle / len(samples) ** 0.5)
 
 
 def find_slow_links(problem: Problem, plan: Plan, *, seen: _SeenTransfers) -> tuple[SlowLinks, ...]:

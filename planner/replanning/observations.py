@@ -45,12 +45,7 @@ class Observations:
 
     def spread(self, cell: Cell) -> float:
         """Standard error of `typical_ns` over its value, from the spread over all actions; 0 for a single one."""
-        spans = [span for row in self.durations_ns[cell] for span in row]
-        middle = statistics.median(spans)
-        if len(spans) < 2 or middle <= 0:
-            return 0.0
-        deviation = 1.4826 * statistics.median(abs(span - middle) for span in spans)
-        return float(1.25 * deviation / middle / len(spans) ** 0.5)
+        return spread_of([span for row in self.durations_ns[cell] for span in row])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +58,15 @@ class _Document:
     """Per iteration its actions."""
     times: tuple[Mapping[str, Any], ...]
     """Per iteration when actions were taken up, and when it began and ended; empty in a profiler's trace."""
+
+
+def spread_of(samples: Sequence[float]) -> float:
+    """Standard error of the median of samples over it, from their median deviation; 0 for a single one."""
+    middle = statistics.median(samples)
+    if len(samples) < 2 or middle <= 0:
+        return 0.0
+    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return float(1.25 * deviation / middle / len(samples) ** 0.5)
 
 
 def read_observations(documents: Iterable[tuple[str, str | bytes]], plan: Plan) -> Observations:

@@ -145,7 +145,7 @@ class OffloadedPlay:
         more = len(stages)
         return {
             "stage": numpy.concatenate([schedule.stage, stages]).astype(numpy.int64),
-            "devices": [*schedule.devices, *((self._number[device],) for _, device in self._pairs for _ in range(2))],
+            "groups": [*schedule.groups, *((self._number[device],) for _, device in self._pairs for _ in range(2))],
             "duration": numpy.concatenate([schedule.duration, numpy.zeros((more, 4), dtype=numpy.int64)]),
             "transfers": transfers,
             "waits": numpy.concatenate([schedule.waits, numpy.tile([[0, 1], [1, 0]], (more // 2, 1))]),

@@ -15,6 +15,7 @@ import numpy
 from planner.actions import KINDS
 from planner.errors import OutOfRangeError, PlanError
 from planner.layout.costs import CostModel, StageCost
+from planner.layout.device_groups import device_rows
 from planner.layout.gathers import Gather, Rank, TimedGather, gathers
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
@@ -34,6 +35,7 @@ from planner.simulation.timeline import (
     TimedTransfer,
     Timeline,
 )
+from solver_models.device_rows import DeviceRow, column
 from solver_models.instance import INPUT_GRAD, WEIGHT_GRAD
 from solver_models.instance import Transfer as TimedSend
 from solver_models.simulation.recorded_play import PlayableSchedule, PlayedTimes, play_schedule
@@ -122,7 +124,7 @@ class _Playback:
         self.variant = self._keeps().astype(numpy.int64)
         costs_of = [[replica.cost_of(keeps=keeps) for keeps in (False, True)] for replica in self.replicas]
         self.durations = numpy.array(
-            [[_durations(cost) for cost in pair] for pair in costs_of], dtype=numpy.int64
+            [[cost.durations_ns for cost in pair] for pair in costs_of], dtype=numpy.int64
         ).reshape(-1, 2, len(KINDS))
         self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
         self.host = self._hosts(costs_of)
@@ -155,7 +157,7 @@ class _Playback:
 
     def _check_size(self) -> None:
         """OutOfRangeError if sums of times or bytes could need more than 64 bits."""
-        times = self.count * sum(sum(_durations(replica.cost)) for replica in self.replicas)
+        times = self.count * sum(sum(replica.cost.durations_ns) for replica in self.replicas)
         times += self.count * sum(sent.transfer.ticks for sent in self.transfers)
         times += sum(route.duration_ns(each.num_bytes) for each in self.offloads.journeys for route in each.routes)
         costs = [replica.cost for replica in self.replicas]
@@ -175,7 +177,7 @@ class _Playback:
                     table[sizes[replica.size], index[device], replica.stage, codes] = number
         stage = numpy.minimum(self.device_orders.stage, len(self.plan.stages))
         listed = self.problem.microbatches
-        of_microbatch = numpy.zeros(self.count, numpy.int64) if listed is None else _column([sizes[x] for x in listed])
+        of_microbatch = numpy.zeros(self.count, numpy.int64) if listed is None else column([sizes[x] for x in listed])
         size = of_microbatch[numpy.minimum(self.device_orders.microbatch, self.count - 1)]
         found = table[size, self.device_orders.device, stage, self.device_orders.kind].astype(numpy.int64)
         found[~self._is_assigned()] = -1
@@ -201,7 +203,7 @@ class _Playback:
             assignment[list(own)] = number
         replicas = enumerate(zip(*(stage.replicas for stage in self.plan.stages), strict=True))
         home = {device: number for number, groups in replicas for group in groups for device in group}
-        of_device = _column([home.get(device, -2) for device in self.device_orders.schedule])
+        of_device = column([home.get(device, -2) for device in self.device_orders.schedule])
         return (
             assignment[numpy.minimum(self.device_orders.microbatch, self.count - 1)]
             == of_device[self.device_orders.device]
@@ -237,7 +239,7 @@ class _Playback:
         replicas = self.replicas
         first = dict[tuple[int, int, int | None], int]()  # a W alone comes behind what else the device does for a stage
         bases = [first.setdefault((each.stage, each.replica, each.size), n) for n, each in enumerate(replicas)]
-        base = _column(bases)[self.holder]
+        base = column(bases)[self.holder]
         heads = {device: number for number, device in enumerate(self.device_orders.schedule)}
         head = numpy.array([heads.get(replica.group[0], -1) for replica in replicas], dtype=numpy.int64)[self.holder]
         leads = numpy.flatnonzero(head == self.device_orders.device)
@@ -270,7 +272,7 @@ class _Playback:
         devices = dict.fromkeys(
             [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
         )
-        index = {device: number for number, device in enumerate(devices)}
+        index, rows = {device: number for number, device in enumerate(devices)}, device_rows(self.problem.cluster)
         arrivals = self.laid_out.arrivals()
         closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}
         per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
@@ -279,16 +281,17 @@ class _Playback:
         lengths = [len(queue.asked) for queue in queues]
         return PlayableSchedule(
             num_microbatches=self.count,
-            stage=_column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
-            devices=[
+            stage=column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
+            devices=[*(rows[device] for device in devices), *(DeviceRow() for _ in queues)],
+            groups=[
                 *(tuple(index[x] for x in replica.group) for replica in replicas),
                 *((index[head],) for head in heads),
                 *((len(index) + number,) for number in range(len(queues))),
             ],
             duration=numpy.concatenate([self.durations.min(axis=1), numpy.zeros((beside, len(KINDS)), numpy.int64)]),
             transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
-            waits=_column([*(row[:2] for row in arrivals), *((0, 0) for _ in range(beside))]).reshape(-1, 2),
-            waits_once=_column([*(once for *_, once in arrivals), *(0 for _ in range(beside))]),
+            waits=column([*(row[:2] for row in arrivals), *((0, 0) for _ in range(beside))]).reshape(-1, 2),
+            waits_once=column([*(once for *_, once in arrivals), *(0 for _ in range(beside))]),
             opening=self.laid_out.opening,
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
@@ -296,11 +299,11 @@ class _Playback:
             replica=numpy.concatenate(
                 [self.holder[runs], numpy.repeat(len(replicas) + len(rings) + numpy.arange(len(queues)), lengths)]
             ).astype(numpy.int64),
-            kind=_longer(device_orders.kind[runs], more=len(asked)),
-            microbatch=_longer(device_orders.microbatch[runs], more=len(asked)),
+            kind=numpy.pad(device_orders.kind[runs], (0, len(asked))),
+            microbatch=numpy.pad(device_orders.microbatch[runs], (0, len(asked))),
             host=None if self.host is None else self.host[runs],
-            ticks=numpy.concatenate([self.ticks[runs], _column([self._gathering_ns(each) for each in asked])]),
-            gate=numpy.concatenate([self._gates()[runs], _column([each.position for each in asked])]),
+            ticks=numpy.concatenate([self.ticks[runs], column([self._gathering_ns(each) for each in asked])]),
+            gate=numpy.concatenate([self._gates()[runs], column([each.position for each in asked])]),
             peers=self._peers(index),
         )
 
@@ -393,10 +396,12 @@ class _Playback:
         if all(sent.once is None for sent in channels) and (starts[:, :-1] >= 0).all():
             return PlayedTransfers(played, ready=ready[:, :-1], start=numpy.ascontiguousarray(starts[:, :-1]))
         found = []
-        for row, column in numpy.argwhere(starts >= 0).tolist():
+        for row, microbatch in numpy.argwhere(starts >= 0).tolist():
             channel, once = played[row], channels[row].once
             sent = channel.timed(
-                column if once is None else once, ready=int(ready[row, column]), start=int(starts[row, column])
+                microbatch if once is None else once,
+                ready=int(ready[row, microbatch]),
+                start=int(starts[row, microbatch]),
             )
             found.append((channel.order(sent), sent))
         return tuple(sent for _, sent in sorted(found))
@@ -412,7 +417,7 @@ class _Playback:
         for number, replica in self.laid_out.closing.items():
             table[3 * replica + 1, -1] = latest[number]
         rows = [3 * sent.transfer.sender + sent.transfer.is_backward for sent in self.transfers]
-        found: Integers = table[_column(rows)]
+        found: Integers = table[column(rows)]
         return found
 
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
@@ -421,7 +426,7 @@ class _Playback:
         if self.offloads.journeys:
             during, after = during + self.offloads.moved_bytes, after + self.offloads.moved_bytes
         static = self.laid_out.static_bytes
-        base = _column([static[device] for device in self.device_orders.schedule])
+        base = column([static[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
         first = self.device_orders.first[:-1]
         before = sums[:-1] + (base - sums[first])[self.device_orders.device]
@@ -437,17 +442,3 @@ def timed_send(sent: Transfer) -> TimedSend:
         duration=sent.ticks,
         links=sent.links,
     )
-
-
-def _durations(cost: StageCost) -> list[int]:
-    """Nanoseconds of F, I, W and B."""
-    return [cost.duration_ns(kind) for kind in KINDS]
-
-
-def _longer(column: Integers, *, more: int) -> Integers:
-    """With zeros for what is gathered: F of microbatch 0 of a stage replica that nothing else is for."""
-    return numpy.concatenate([column, numpy.zeros(more, dtype=column.dtype)])
-
-
-def _column(values: Sequence[Any]) -> Integers:
-    return numpy.array(values, dtype=numpy.int64)

@@ -14,7 +14,7 @@ def coarsened(instance: CompleteInstance, *, ticks: int, units: int) -> Complete
         return instance
     return replace(
         instance,
-        capacity=tuple(-(-capacity // units) for capacity in instance.capacity),
+        devices=tuple(device.coarser(ticks=ticks, units=units, rounds_up=True) for device in instance.devices),
         sets=tuple(_coarse_set(each, ticks=ticks, units=units) for each in instance.sets),
         transfers={key: _coarse_transfer(transfer, ticks) for key, transfer in instance.transfers.items()},
         buffers={key: size // units for key, size in instance.buffers.items()},

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from solver_models.device_rows import DeviceRow
+
 
 class ActionTimes(NamedTuple):
     """Ticks of the actions of a stage on a device type."""
@@ -94,9 +96,7 @@ class CompleteInstance:
     """Microbatches, taken in order by every stage."""
     num_layers: int
     """Layers, in a topological order."""
-    device_type: tuple[int, ...]
-    capacity: tuple[int, ...]
-    """Units that every device has."""
+    devices: tuple[DeviceRow, ...]
     num_slots: int
     """Most stages of a plan."""
     max_stages_per_device: int

@@ -43,7 +43,7 @@ class _MemoryRows:
                 self._cover((number, kind, m), static)
 
     def _capacity(self) -> int:
-        return self.instance.capacity[self.device]
+        return self.instance.devices[self.device].memory
 
     def _units(self, name: str, *, high: int | None = None) -> int:
         return self.programme.integer(f"{name}_{self.device}", high=self._capacity() if high is None else high)
@@ -110,7 +110,7 @@ class _MemoryRows:
 
 def add_memory(programme: Programme, instance: CompleteInstance, *, slots: Slots, timetable: Timetable) -> None:
     """The memory of every device that could hold more than it has."""
-    for device in range(len(instance.capacity)):
+    for device in range(len(instance.devices)):
         if _may_overflow(instance, device):
             _MemoryRows(programme, instance, slots=slots, timetable=timetable, device=device).add()
 
@@ -124,4 +124,4 @@ def _may_overflow(instance: CompleteInstance, device: int) -> bool:
             total += instance.num_microbatches * (sizes.stash + sizes.held + sizes.weight_stash)
             most[each.layers[0]] = max(most[each.layers[0]], total)
     buffers = sum(max(instance.buffers.values(), default=0) for _ in range(2 * instance.num_slots**2))
-    return sum(sorted(most)[-instance.max_stages_per_device :]) + buffers > instance.capacity[device]
+    return sum(sorted(most)[-instance.max_stages_per_device :]) + buffers > instance.devices[device].memory

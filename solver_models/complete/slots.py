@@ -46,7 +46,7 @@ class Slots:
 
     def __init__(self, programme: Programme, instance: CompleteInstance) -> None:
         self.programme, self.instance = programme, instance
-        self.devices = range(len(instance.capacity))
+        self.devices = range(len(instance.devices))
         self.slots = [self._make_slot(number) for number in range(instance.num_slots)]
         self._hold_every_layer_once()
         self._come_in_order()
@@ -172,7 +172,7 @@ class Slots:
         for device, present in slot.on_device.items():
             slot.steps[device] = add.integer(f"ticks_{number}_step_{device}", high=instance.horizon)
             for k, chosen in slot.sets.items():
-                if ticks := instance.sets[k].steps.get(instance.device_type[device], 0):
+                if ticks := instance.sets[k].steps.get(instance.devices[device].kind, 0):
                     add.at_least(slot.steps[device], ticks, given=(chosen, present))
 
     def _price_times(self, slot: Slot, *, k: int, device: int) -> None:
@@ -181,7 +181,7 @@ class Slots:
             if kind[0] not in slot.replicas:
                 continue
             given = (slot.sets[k], slot.on_device[device], *self.kind_literals(slot, kind))
-            times = instance.sets[k].times.get((instance.device_type[device], kind))
+            times = instance.sets[k].times.get((instance.devices[device].kind, kind))
             if times is None:
                 self.programme.forbid(given)
                 continue

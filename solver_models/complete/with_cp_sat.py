@@ -11,16 +11,10 @@ from ortools.sat.python import cp_model
 from solver_models.complete.programme import Literal, Programme, Row
 from solver_models.complete.solver_answer import SolverAnswer
 from solver_models.interruptible import run_stoppable
-from solver_models.result import Status
+from solver_models.schedule.effort import STATUS
 
 NAME = f"CP-SAT {version('ortools')}"
 """Who is said to claim what it answers."""
-
-_STATUS: dict[cp_model.CpSolverStatus, Status] = {
-    cp_model.OPTIMAL: "optimal",
-    cp_model.FEASIBLE: "feasible",
-    cp_model.INFEASIBLE: "infeasible",
-}
 
 GRACE_S = 5.0
 """Seconds beyond its limit after which the solver is told to stop."""
@@ -94,7 +88,7 @@ def solve_with_cp_sat(
         return SolverAnswer(status="unknown", bound=None, values=None, solver=NAME)
     if status == cp_model.MODEL_INVALID:
         raise ValueError(f"CP-SAT refuses the complete model ({model.validate()[:300]}); please report this question")
-    answer = _STATUS.get(status, "unknown")
+    answer = STATUS.get(status, "unknown")
     bound = int(solver.response_proto.inner_objective_lower_bound) if answer != "infeasible" else None
     values = [solver.value(variable) for variable in callback.variables] if answer in ("optimal", "feasible") else None
     return SolverAnswer(status=answer, bound=bound, values=values, solver=NAME)

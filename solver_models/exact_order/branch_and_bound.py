@@ -394,7 +394,7 @@ def best_sequence(
 
     The objective is the threshold where none was found; there is none if the search is complete.
     """
-    num_devices, nodes, depth, best = net.budget.shape[0], 0, 0, threshold
+    num_devices, nodes, depth, best = net.devices.shape[0], 0, 0, threshold
     device_orders, lengths = np.zeros((num_devices, longest_order(net)), np.int32), np.zeros(num_devices, np.int64)
     if overflow(net) > 0:
         return best, device_orders, lengths, nodes, True

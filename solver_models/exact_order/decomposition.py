@@ -43,7 +43,7 @@ def likeness(net: Net) -> Hashable:
     _, first, device = np.unique(net.replica_device, return_index=True, return_inverse=True)
     rank = net.replica_device if np.any(net.transfer_shared) else np.argsort(np.argsort(first))[device]
     own = [getattr(net, name) for name in (*_OF_REPLICAS, *_OF_TRANSFERS)]
-    arrays = [rank, net.budget[net.replica_device], net.synchronisation[net.replica_stage], net.scalars, *own]
+    arrays = [rank, net.devices[net.replica_device], net.synchronisation[net.replica_stage], net.scalars, *own]
     return tuple(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
@@ -56,7 +56,7 @@ def _labels(net: Net) -> Integers:
     """[N] the first stage replica that each is connected to, by devices, transfers and links."""
     senders, label = _senders(net), np.arange(len(net.replica_stage))
     transfer, link = _links(net)
-    transfers, devices = np.arange(len(senders)), len(net.budget)
+    transfers, devices = np.arange(len(senders)), len(net.devices)
     number = np.concatenate(
         (net.replica_device, devices + transfers, devices + transfers, devices + len(transfers) + link)
     )
@@ -92,7 +92,7 @@ def _part(net: Net, replicas: Integers) -> Net:
     transfers = np.isin(_senders(net), replicas)
     place = np.searchsorted(replicas, np.arange(len(net.replica_stage)))
     sent = np.diff(net.transfer_start).reshape(-1, 2)[replicas]
-    held = np.bincount(net.replica_device[replicas], minlength=len(net.budget))
+    held = np.bincount(net.replica_device[replicas], minlength=len(net.devices))
     own = {
         name: getattr(net, name)[replicas] for name in (*_OF_REPLICAS, "replica_device", "num_inputs", "num_gradients")
     }
@@ -123,6 +123,6 @@ def without_savings(net: Net) -> Net | None:
         return None
     duration[:, INPUT_GRAD] = np.where(fusible, np.minimum(duration[:, INPUT_GRAD], whole), duration[:, INPUT_GRAD])
     duration[:, WEIGHT_GRAD] = np.where(fusible, whole - duration[:, INPUT_GRAD], duration[:, WEIGHT_GRAD])
-    empty = (net.replica_device * (len(net.budget) + 1))[_senders(net)]  # from a device to itself
+    empty = (net.replica_device * (len(net.devices) + 1))[_senders(net)]  # from a device to itself
     route = np.where(net.transfer_route >= 0, empty, net.transfer_route)
     return net._replace(duration=duration, transfer_route=route, transfer_shared=np.zeros_like(route))

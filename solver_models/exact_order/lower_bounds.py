@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.simulation.columns import GRADIENTS, HEAD, REST, RETURNING, TAIL_AFTER, WORK
-from solver_models.simulation.evaluator import LINKS, MICROBATCHES, SPLIT, TAIL, Net
+from solver_models.instance import FORWARD, Integers
+from solver_models.simulation.columns import GRADIENT_PART, GRADIENTS, HEAD, MEMORY, REST, RETURNING, TAIL_AFTER, WORK
+from solver_models.simulation.evaluator import LINKS, MICROBATCHES, TAIL, Net, make_shares
 
 NEVER = -(1 << 60)
 """Before every time that matters."""
@@ -65,18 +65,7 @@ class _ReplicaWork(NamedTuple):
 @kernel
 def split_backward(net: Net) -> Integers:
     """[2, N] ticks of the part of a backward pass before the gradient leaves, and of the rest, at least."""
-    parts = np.zeros((2, net.replica_stage.shape[0]), np.int64)
-    for n in range(parts.shape[1]):
-        parts[RETURNING, n] = net.duration[n, INPUT_GRAD]
-        if net.has_weight[n]:
-            whole = net.duration[n, BACKWARD]
-            if net.scalars[SPLIT]:
-                whole = min(whole, net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD])
-                parts[RETURNING, n] = min(net.duration[n, INPUT_GRAD], whole)
-            else:
-                parts[RETURNING, n] = whole
-            parts[REST, n] = whole - parts[RETURNING, n]
-    return parts
+    return make_shares(net)[:, GRADIENT_PART:].T.copy()
 
 
 @kernel
@@ -171,7 +160,7 @@ def _make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Inte
     for n in range(num_replicas):
         forward, returning, rest, most = net.duration[n, FORWARD], parts[RETURNING, n], parts[REST, n], in_flight[n]
         held, kept = net.held[n], net.weight_stash[n]
-        budget = net.budget[net.replica_device[n]] - net.workspace[n]
+        budget = net.devices[net.replica_device[n], MEMORY] - net.workspace[n]
         _fill_forced(rounds[n, FORCED], returning, rest, most, held, kept, budget)
         both = returning + total(parts[RETURNING], colocated[RETURNS_FROM, n])
         _fill_forced(shared[n], both, rest, most, held, kept, budget)
@@ -195,7 +184,7 @@ def most_in_flight(net: Net, colocated: Integers) -> Integers:
         held = net.held[n] + total(net.held, colocated[RETURNS_TO, n])
         most = net.scalars[MICROBATCHES]
         if held > 0:
-            most = min(most, (net.budget[net.replica_device[n]] - net.workspace[n]) // held)
+            most = min(most, (net.devices[net.replica_device[n], MEMORY] - net.workspace[n]) // held)
         in_flight[n] = max(1, most)
     return in_flight
 
@@ -372,10 +361,14 @@ def _most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) 
     If nested, a holds all that b does.
     """
     count, d = net.scalars[MICROBATCHES], net.replica_device[a]
-    budget, held, kept = net.budget[d] - net.workspace[a], int64(0), net.weight_stash[a]
+    budget, held, kept = net.devices[d, MEMORY] - net.workspace[a], int64(0), net.weight_stash[a]
     forward, backward, whole = int64(0), int64(0), parts[RETURNING, a] + parts[REST, a]
     if b >= 0:
-        budget, held, kept = max(budget, net.budget[d] - net.workspace[b]), net.held[b], kept + net.weight_stash[b]
+        budget, held, kept = (
+            max(budget, net.devices[d, MEMORY] - net.workspace[b]),
+            net.held[b],
+            kept + net.weight_stash[b],
+        )
         forward, backward = net.duration[b, FORWARD], parts[RETURNING, b] + parts[REST, b]
     most = np.zeros(3, np.int64)
     if count * (net.held[a] + held + kept) <= budget:
@@ -503,7 +496,7 @@ def schedule_lower_bound(net: Net, threshold: int) -> int:
         return lower_bound + net.scalars[TAIL]
     size = 3 * net.replica_stage.shape[0] + net.transfer_target.shape[0]
     jobs = np.empty((size * net.scalars[MICROBATCHES], 3), np.int64)
-    for d in range(net.budget.shape[0]):
+    for d in range(net.devices.shape[0]):
         if net.device_start[d + 1] > net.device_start[d]:
             lower_bound = max(lower_bound, device_lower_bound(net, parts, times, d, jobs))
             if net.device_start[d + 1] - net.device_start[d] <= 2:

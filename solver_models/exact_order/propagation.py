@@ -34,7 +34,7 @@ from solver_models.exact_order.lower_bounds import (
     split_backward,
 )
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
-from solver_models.simulation.columns import REST, RETURNING
+from solver_models.simulation.columns import MEMORY, REST, RETURNING
 from solver_models.simulation.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 
 MAX_JOBS = 62
@@ -163,8 +163,8 @@ def make_jobs(net: Net) -> NetActions:
     has_rest = net.has_weight * net.scalars[SPLIT]
     place = np.full(3 * num_replicas * total, -1)
     fusible = np.zeros(num_replicas, np.int64)
-    count, kinds = np.zeros(net.budget.shape[0], np.int64), np.zeros((num_replicas, 3), np.int64)
-    own = np.zeros((net.budget.shape[0], MAX_JOBS), np.int64)
+    count, kinds = np.zeros(net.devices.shape[0], np.int64), np.zeros((num_replicas, 3), np.int64)
+    own = np.zeros((net.devices.shape[0], MAX_JOBS), np.int64)
     for n in range(num_replicas):
         d = net.replica_device[n]
         if has_rest[n] and net.duration[n, BACKWARD] < net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD]:
@@ -463,7 +463,7 @@ def make_room(net: Net, jobs: NetActions, precedence: _Precedence, replicas: Int
     for n in replicas:
         most += total * max(net.held[n], net.weight_stash[n])
         workspace = max(workspace, net.workspace[n])
-    if most + workspace <= net.budget[net.replica_device[replicas[0]]]:
+    if most + workspace <= net.devices[net.replica_device[replicas[0]], MEMORY]:
         return True
     used = np.empty(replicas.shape[0], np.int64)
     for y in range(replicas.shape[0]):
@@ -471,7 +471,7 @@ def make_room(net: Net, jobs: NetActions, precedence: _Precedence, replicas: Int
         for a in range(count):
             if not bits[n, F_BITS] >> a & 1:
                 continue
-            room = net.budget[net.replica_device[n]] - net.workspace[n]
+            room = net.devices[net.replica_device[n], MEMORY] - net.workspace[n]
             for x in range(replicas.shape[0]):
                 m = replicas[x]
                 forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (m == n)

@@ -35,6 +35,8 @@ from solver_models.simulation.columns import (
     GRADIENT_PART,
     GRADIENTS,
     HAS_GRADIENT,
+    KIND,
+    MEMORY,
     RECOMPUTATION,
     RECOMPUTING,
     REST_PART,
@@ -234,7 +236,7 @@ def _is_first_order(space: Space, node: Node, s: int) -> bool:
 @kernel
 def _owner_of(layers: Layers, node: Node, s: int, device: int) -> int:
     """The group that stages 0 to s - 1 use a device in; the device itself if it is not in use."""
-    for holder in range(layers.capacity.shape[0]):
+    for holder in range(layers.devices.shape[0]):
         if node.held[s, holder] > 0 and is_member(layers, device, holder):
             return holder
     return device
@@ -248,7 +250,7 @@ def _keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space
     if rules[GAPS]:
         needed, table = int64(0), layers.table_of_replicas[r]
         for x in range(r):
-            needed |= int64(1) << layers.device_type[space.group[g, x]]
+            needed |= int64(1) << layers.devices[space.group[g, x], KIND]
         for y in range(node.stage_of.shape[0]):
             if node.stage_of[y] == s and needed & ~layers.measured[table, y]:
                 return False
@@ -382,13 +384,13 @@ def _load_up(layers: Layers, space: Space, node: Node, s: int) -> int:
     if sizes[SIZES_KEY] != key:
         _stage_work(layers, space, node, s, times, sizes)
         sizes[SIZES_KEY] = key
-    for d in range(layers.capacity.shape[0]):
+    for d in range(layers.devices.shape[0]):
         node.load[s + 1, d], node.held[s + 1, d] = node.load[s, d], node.held[s, d]
         node.room[s + 1, d], node.need[s + 1, d] = node.room[s, d], node.need[s, d]
     most = int64(0)
     for x in range(r):
         d = space.group[g, x]
-        t = layers.device_type[d]
+        t = layers.devices[d, KIND]
         node.load[s + 1, d] += count * (times[t, FORWARD_PART] + times[t, GRADIENT_PART] + times[t, REST_PART])
         node.held[s + 1, d] += 1
         node.room[s + 1, d] -= sizes[STATE_UNITS]
@@ -427,16 +429,16 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
     node.head[s], node.returning[s] = int64(NO_PLAN), int64(NO_PLAN)
     lower_bound, least_rest = int64(0), int64(NO_PLAN)
     for x in range(r):
-        t = layers.device_type[space.group[g, x]]
+        t = layers.devices[space.group[g, x], KIND]
         node.head[s] = min(node.head[s], arrival + times[t, FORWARD_PART])
         node.returning[s] = min(node.returning[s], times[t, GRADIENT_PART])
         least_rest = min(least_rest, times[t, REST_PART])
     node.tail[s] = max(tail, least_rest + sync)
-    for d in range(layers.capacity.shape[0]):
+    for d in range(layers.devices.shape[0]):
         node.begin[s + 1, d], node.sync[s + 1, d] = node.begin[s, d], node.sync[s, d]
     for x in range(r):
         d = space.group[g, x]
-        t = layers.device_type[d]
+        t = layers.devices[d, KIND]
         node.begin[s + 1, d] = min(node.begin[s, d], arrival)
         node.sync[s + 1, d] = min(node.sync[s, d], sync)
         lower_bound = max(
@@ -453,7 +455,7 @@ def append(layers: Layers, space: Space, node: Node, s: int) -> int:
 @kernel
 def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, threshold: int, by_span: bool) -> bool:
     """Whether the device time left below the threshold holds all layers that are not in stages 0 to s."""
-    num_layers, num_devices = node.stage_of.shape[0], layers.capacity.shape[0]
+    num_layers, num_devices = node.stage_of.shape[0], layers.devices.shape[0]
     if threshold > LONGEST:
         return True
     begin, tail, left, left_before = int64(NO_PLAN), int64(NO_PLAN), int64(0), int64(0)
@@ -486,7 +488,7 @@ def has_room(layers: Layers, rules: Integers, space: Space, node: Node, s: int, 
         d = _owner_of(layers, node, s + 1, device) if rules[WIDTHS] else device
         if node.held[s + 1, d] < rules[MAX_STAGES]:
             time = end - min(begin, 0 if by_span else node.begin[s + 1, d])
-            price = space.weight[layers.device_type[device]]
+            price = space.weight[layers.devices[device, KIND]]
             offered += price * max(0, time - node.load[s + 1, d])
             offered_before += price * max(0, min(time - tail, time - node.load[s + 1, d]))
     count = layers.options[MICROBATCHES]
@@ -554,9 +556,9 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
     """
     layers, rules, _, space, by_span, threshold = tree
     most_nodes, most_cases, share, stop = limits
-    num_layers, num_devices, last = layers.trainable.shape[0], layers.capacity.shape[0], space.downset.shape[0] - 1
+    num_layers, num_devices, last = layers.trainable.shape[0], layers.devices.shape[0], space.downset.shape[0] - 1
     most_stages = min(num_layers, np.sum(layers.width_row == 0) * rules[MAX_STAGES])
-    node = _make_node(num_layers, most_stages, layers.work.shape[2], layers.capacity)
+    node = _make_node(num_layers, most_stages, layers.work.shape[2], layers.devices[:, MEMORY])
     start, devices = np.zeros(most_stages + 1, np.int64), np.zeros(most_stages * num_devices, np.int64)
     found, count, nodes, s = np.full((64, 1 + num_layers + 2 * most_stages), -1, np.int64), 0, 0, 0
     _open_stage(layers, rules, space, node, 0, 0)
@@ -584,7 +586,7 @@ def find_cases(tree: Tree, limits: TreeLimits) -> tuple[Integers, int]:
             d = group[g, x]
             fits = fits and held[s, d] < most_held
             if is_known:
-                t = layers.device_type[d]
+                t = layers.devices[d, KIND]
                 work = times[s, t, FORWARD_PART] + times[s, t, GRADIENT_PART] + times[s, t, REST_PART]
                 fits = fits and load[s, d] + num_micro * work < threshold
         if not fits or not _is_promising(tree, node, s):

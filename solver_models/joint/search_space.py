@@ -217,8 +217,7 @@ def _keeps_devices(instance: Instance, image: Sequence[int]) -> bool:
     pinned = {int(device) for device in instance.pinned if device >= 0}
     return (
         all(image[device] == device for device in pinned)
-        and bool(np.all(instance.device_type[to] == instance.device_type))
-        and bool(np.all(instance.capacity[to] == instance.capacity))
+        and bool(np.all(instance.devices[to] == instance.devices))
         and bool(np.all(instance.latency[np.ix_(to, to)] == instance.latency))
         and bool(np.all(instance.bandwidth[np.ix_(to, to)] == instance.bandwidth))
     )

@@ -3,7 +3,7 @@ orders.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from solver_models.instance import DeviceOrder, ScheduleInstance, StageReplica, Transfer
@@ -134,16 +134,12 @@ def _are_strangers(instance: ScheduleInstance, colours: list[int]) -> bool:
 
 def _figures(instance: ScheduleInstance, replica: StageReplica) -> tuple[int, ...]:
     """Everything about a stage replica but its names."""
-    times = (replica.forward, replica.input_grad, replica.weight_grad, replica.backward, int(replica.has_weight_grad))
-    sizes = (
-        replica.held,
-        replica.stash,
-        replica.whole_backward,
-        replica.weight_stash,
-        replica.workspace,
-        replica.weight_workspace,
-    )
-    return (*times, *sizes, instance.budgets[replica.device], instance.synchronisation[replica.stage])
+    own = (getattr(replica, name) for name in _FIGURES)
+    return (*own, *instance.devices[replica.device], instance.synchronisation[replica.stage])
+
+
+_FIGURES = tuple(each.name for each in fields(StageReplica) if each.name not in ("stage", "device", "others"))
+"""All but the names of a stage replica."""
 
 
 def _refine(colours: list[int], *, replicas: tuple[StageReplica, ...], transfers: tuple[Transfer, ...]) -> list[int]:

@@ -25,9 +25,22 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import free_from
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
-from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
-from solver_models.simulation.evaluator import FAR, LINKS, MICROBATCHES, TAIL, Net, Policy, memory_steps, play
+from solver_models.simulation.columns import MEMORY
+from solver_models.simulation.evaluator import (
+    FAR,
+    LINKS,
+    MICROBATCHES,
+    TAIL,
+    Net,
+    Policy,
+    count_action,
+    make_missing,
+    memory_steps,
+    play,
+    travel,
+)
 
 
 class HeadsAndTails(NamedTuple):
@@ -84,7 +97,7 @@ class TabuSearch(NamedTuple):
 @kernel
 def make_heads_and_tails(net: Net, device_orders: ShortIntegers, lengths: Integers) -> HeadsAndTails:
     """Room for the figures of these device orders."""
-    num_replicas, num_devices, total = net.replica_stage.shape[0], net.budget.shape[0], net.scalars[MICROBATCHES]
+    num_replicas, num_devices, total = net.replica_stage.shape[0], net.devices.shape[0], net.scalars[MICROBATCHES]
     width = device_orders.shape[1]
     shape = (num_devices, width)
     return HeadsAndTails(
@@ -119,30 +132,16 @@ def follows_orders(net: Net) -> bool:
 
 
 @kernel
-def make_arrivals(net: Net) -> tuple[Integers, Integers]:
-    """[N, 2, M] latest arrival of an input or gradient so far, and arrivals to come: nothing has arrived yet."""
-    shape = (net.replica_stage.shape[0], GRADIENTS + 1, net.scalars[MICROBATCHES])
-    missing = np.empty(shape, np.int64)
-    for n in range(shape[0]):
-        missing[n, ACTIVATIONS, :] = net.num_inputs[n]
-        missing[n, GRADIENTS, :] = net.num_gradients[n]
-    return np.zeros(shape, np.int64), missing
-
-
-@kernel
 def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int]:
     """Play the device orders: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails`
     but the tails.
     """
     device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
     place, order = heads_tails.place, heads_tails.order
-    num_devices, (arrival, missing) = net.budget.shape[0], make_arrivals(net)
+    num_devices, missing = net.devices.shape[0], make_missing(net)
+    arrival = np.zeros(missing.shape, np.int64)
     count, link_free = np.zeros((net.replica_stage.shape[0], 3), np.int64), np.zeros(net.scalars[LINKS], np.int64)
-    position, clock, held = (
-        np.zeros(num_devices, np.int64),
-        np.zeros(num_devices, np.int64),
-        np.zeros(num_devices, np.int64),
-    )
+    position, clock, held = np.zeros(num_devices, np.int64), free_from(net.devices), np.zeros(num_devices, np.int64)
     stack, waits, top, done = np.arange(num_devices), np.ones(num_devices, np.bool_), num_devices, 0
     while top > 0:
         top -= 1
@@ -164,15 +163,10 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
             order[done, DEVICE], order[done, POSITION] = d, x
             done += 1
             x += 1
+            held[d] += count_action(net, count, n, kind, 1)
+            place[n, kind if kind < 3 else 1, m] = x - 1
             if kind == 2:
-                count[n, WEIGHT_GRAD] += 1
-                place[n, WEIGHT_GRAD, m] = x - 1
-                held[d] -= net.weight_stash[n]
                 continue
-            count[n, direction] += 1
-            place[n, direction, m] = x - 1
-            held[d] += net.held[n] if kind == 0 else (net.weight_stash[n] if kind == 1 else 0) - net.held[n]
-            count[n, WEIGHT_GRAD] += kind == 3
             for f in range(net.transfer_start[2 * n + direction], net.transfer_start[2 * n + direction + 1]):
                 target = net.transfer_target[f]
                 end = travel(net, f, clock[d], link_free)
@@ -187,20 +181,6 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
     if done < np.sum(lengths):
         return FAR, FAR
     return objective(net, heads_tails, by_span), int64(np.sum(clock))
-
-
-@kernel
-def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
-    """When what leaves by transfer f at `now` arrives; its links are taken until then."""
-    route, end = net.transfer_route[f], now
-    if route < 0:
-        return end
-    for k in range(net.route_start[route], net.route_start[route + 1]):
-        end = max(end, link_free[net.route_links[k]])
-    end += net.transfer_duration[f]
-    for k in range(net.route_start[route], net.route_start[route + 1]):
-        link_free[net.route_links[k]] = end
-    return end
 
 
 @kernel
@@ -270,7 +250,7 @@ def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most:
     memory.
     """
     device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
-    code, budget, number = device_orders[d, i], net.budget[d], heads_tails.number[d, i]
+    code, budget, number = device_orders[d, i], net.devices[d, MEMORY], heads_tails.number[d, i]
     _, change = memory_steps(net, code >> 2, code & 3)
     j = i
     while abs(j + step - i) <= most and 0 <= j + step < lengths[d]:
@@ -295,7 +275,7 @@ def _fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bo
     if j > i:
         _, added = memory_steps(net, device_orders[d, j] >> 2, device_orders[d, j] & 3)
         held += added - change
-    return held + need <= net.budget[d]
+    return held + need <= net.devices[d, MEMORY]
 
 
 @kernel
@@ -477,21 +457,12 @@ def _order_is_legal(net: Net, device_orders: ShortIntegers, lengths: Integers, d
     held = int64(0)
     for x in range(lengths[d]):
         n, kind = device_orders[d, x] >> 2, device_orders[d, x] & 3
-        during, after = memory_steps(net, n, kind)
-        if held + during > net.budget[d]:
+        during, _ = memory_steps(net, n, kind)
+        if held + during > net.devices[d, MEMORY]:
             return False
-        held += after
-        if kind == 0:
-            count[n, FORWARD] += 1
-        elif kind == 2:
-            if count[n, WEIGHT_GRAD] >= count[n, INPUT_GRAD]:
-                return False
-            count[n, WEIGHT_GRAD] += 1
-        else:
-            if count[n, INPUT_GRAD] >= count[n, FORWARD]:
-                return False
-            count[n, INPUT_GRAD] += 1
-            count[n, WEIGHT_GRAD] += kind == 3
+        held += count_action(net, count, n, kind, 1)
+        if not count[n, FORWARD] >= count[n, INPUT_GRAD] >= count[n, WEIGHT_GRAD]:
+            return False
     return True
 
 

@@ -60,7 +60,7 @@ def play_filled(
     """The order of the policy `_fill_up` with W wherever nothing else can run, into `device_orders`: (objective, last
     ends).
     """
-    num_devices, cap = net.budget.shape[0], np.ones(net.replica_stage.shape[0], np.int64)
+    num_devices, cap = net.devices.shape[0], np.ones(net.replica_stage.shape[0], np.int64)
     _fill_up(net, cap, extra)
     policy = Policy(cap, np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64), None)
     makespan, span, total = play(net, policy, device_orders, lengths, False, FAR, None)
@@ -96,7 +96,7 @@ def vary(net: Net, cap: Integers, lag: Integers, mode: Integers) -> None:
 def tune(net: Net, device_orders: ShortIntegers, lengths: Integers, tuning: Tuning, by_span: bool) -> tuple[int, int]:
     """Anneal the policy; `device_orders` then hold the best order found. Returns its (objective, sum of last ends)."""
     np.random.seed(tuning.seed)
-    num_replicas, num_devices = net.replica_stage.shape[0], net.budget.shape[0]
+    num_replicas, num_devices = net.replica_stage.shape[0], net.devices.shape[0]
     cap, lag, mode = np.ones(num_replicas, np.int64), np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64)
     if tuning.slope == 0:
         _fill_up(net, cap, 0)

@@ -304,7 +304,7 @@ class JointSearch:
 
     def _within(self, searcher: Searcher, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those that this search can begin with: the narrow one knows no groups of several devices."""
-        most = self.num_devices if searcher is self.narrow else len(searcher.layers.capacity)
+        most = self.num_devices if searcher is self.narrow else len(searcher.layers.devices)
         return [each for each in candidates if all(max(group) < most for group in each.groups)]
 
     def _anneal(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:

@@ -181,7 +181,7 @@ class OrderSearch:
         return bool(self.net.has_weight[stage])
 
     def _room(self) -> tuple[ShortIntegers, Integers]:
-        num_devices = len(self.net.budget)
+        num_devices = len(self.net.devices)
         return np.zeros((num_devices, longest_order(self.net)), np.int32), np.zeros(num_devices, np.int64)
 
     def _offer(self, device_orders: ShortIntegers, lengths: Integers) -> None:

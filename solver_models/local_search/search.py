@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.device_groups import make_holders
+from solver_models.device_groups import holders_and_replicas, make_holders
 from solver_models.exact_order.branch_and_bound import best_sequence
 from solver_models.exact_order.decomposition import likeness, split_net, twin_devices, without_savings
 from solver_models.exact_order.lower_bounds import schedule_lower_bound
@@ -223,7 +223,7 @@ class Searcher:
         """Whether every order was played, and the best below `threshold`, if any."""
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         found, plays = [], 1
-        for device in range(len(self.layers.capacity)):
+        for device in range(len(self.layers.devices)):
             codes, lengths = legal_orders(net, device, most_orders)
             if not len(codes):
                 return True, None
@@ -278,7 +278,7 @@ class Searcher:
                 )
                 if is_closed and value >= limit:
                     return True, None
-                own = decode(part, codes, lengths=lengths, first=list(range(len(self.layers.capacity))))
+                own = decode(part, codes, lengths=lengths, first=list(range(len(self.layers.devices))))
                 found[likeness(part)] = _Sequenced(net=part, value=value, device_orders=own, is_closed=is_closed)
             twin = found[likeness(part)]
             device_orders |= {
@@ -339,8 +339,8 @@ class Searcher:
         do.
         """
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
-        device_orders = np.zeros((len(self.layers.capacity), longest_order(net)), np.int32)
-        lengths = np.zeros(len(self.layers.capacity), np.int64)
+        device_orders = np.zeros((len(self.layers.devices), longest_order(net)), np.int32)
+        lengths = np.zeros(len(self.layers.devices), np.int64)
         if candidate.device_orders is not None:
             encode(net, candidate.device_orders, device_orders=device_orders, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.policy_params, len(candidate.groups))
@@ -466,13 +466,7 @@ def encode(
     """(kind, stage, microbatch) triples by the first device of a group to codes; other members' device orders are the
     same.
     """
-    holders = {first[device]: device for device in net.replica_device.tolist()}
-    replicas = {
-        (device, stage): replica
-        for replica, (device, stage) in enumerate(
-            zip(net.replica_device.tolist(), net.replica_stage.tolist(), strict=True)
-        )
-    }
+    holders, replicas = holders_and_replicas(net, first)
     for member, device_order in orders.items():
         if member in holders:
             device = holders[member]

@@ -68,8 +68,8 @@ class SplitSearcher:
         base, by_span = candidate.base, self.searcher.by_span
         own = self.searcher.layers, solution_of(base), candidate.preferences
         net, extra = net_split(*own)
-        device_orders = np.zeros((len(net.budget), longest_order(net)), np.int32)
-        lengths = np.zeros(len(net.budget), np.int64)
+        device_orders = np.zeros((len(net.devices), longest_order(net)), np.int32)
+        lengths = np.zeros(len(net.devices), np.int64)
         makespan, span, _ = play(
             net, make_policy(net, base.policy_params, len(base.groups)), device_orders, lengths, False, FAR, None
         )

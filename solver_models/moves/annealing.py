@@ -11,6 +11,7 @@ from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
 from solver_models.moves.lower_bounds import net_lower_bounds
 from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
+from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Layers, Net, Policy, assemble, play
 
 FITS, DEADLOCKS, OVERFLOWS, UNRATED = range(4)
@@ -45,7 +46,7 @@ class Cooling(NamedTuple):
 @kernel
 def make_policy(net: Net, policy_params: Integers, num_stages: int) -> Policy:
     """The policy that four policy_params stand for."""
-    num_replicas, num_devices = net.replica_stage.shape[0], net.budget.shape[0]
+    num_replicas, num_devices = net.replica_stage.shape[0], net.devices.shape[0]
     cap = np.empty(num_replicas, np.int64)
     for n in range(num_replicas):
         cap[n] = max(1, policy_params[CAP_SLOPE] * (num_stages - net.replica_stage[n]) // 4 + policy_params[CAP_OFFSET])
@@ -58,7 +59,7 @@ def overflow(net: Net) -> int:
     worst = int64(0)
     for n in range(net.replica_stage.shape[0]):
         need = max(net.held[n], net.whole_backward[n]) + net.workspace[n]
-        worst = max(worst, need - net.budget[net.replica_device[n]])
+        worst = max(worst, need - net.devices[net.replica_device[n], MEMORY])
     return worst
 
 
@@ -66,13 +67,13 @@ def overflow(net: Net) -> int:
 def _shortage(net: Net) -> int:
     """Units that the devices lack, in all, to hold one microbatch of each of their stage replicas."""
     lacking = int64(0)
-    for d in range(net.budget.shape[0]):
+    for d in range(net.devices.shape[0]):
         need, extra = int64(0), int64(0)
         for k in range(net.device_start[d], net.device_start[d + 1]):
             n = net.device_replicas[k]
             need += net.held[n]
             extra = max(extra, max(net.whole_backward[n] - net.held[n], 0) + net.workspace[n])
-        lacking += max(0, need + extra - net.budget[d])
+        lacking += max(0, need + extra - net.devices[d, MEMORY])
     return lacking
 
 
@@ -80,7 +81,7 @@ def _shortage(net: Net) -> int:
 def longest_order(net: Net) -> int:
     """Room that the device orders of a net need."""
     longest = 1
-    for d in range(net.budget.shape[0]):
+    for d in range(net.devices.shape[0]):
         longest = max(longest, 3 * net.scalars[MICROBATCHES] * (net.device_start[d + 1] - net.device_start[d]))
     return longest
 
@@ -110,8 +111,8 @@ def lacking(fit: int, net: Net) -> Objective:
 @kernel
 def rate_policy(net: Net, policy_params: Integers, num_stages: int, threshold: int, by_span: bool) -> Objective:
     """The worth of the orders that a policy makes; ticks from `threshold` on may be an underestimate."""
-    device_orders = np.empty((net.budget.shape[0], longest_order(net)), np.int32)
-    lengths = np.zeros(net.budget.shape[0], np.int64)
+    device_orders = np.empty((net.devices.shape[0], longest_order(net)), np.int32)
+    lengths = np.zeros(net.devices.shape[0], np.int64)
     policy = make_policy(net, policy_params, num_stages)
     makespan, span, total = play(net, policy, device_orders, lengths, False, FAR if by_span else threshold, None)
     if makespan == FAR:

@@ -9,7 +9,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
-from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, TAIL_AFTER, WORK
+from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, MEMORY, TAIL_AFTER, WORK
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, TAIL, Net, make_drains, make_shares
 
 MAX_BITS = 62
@@ -85,7 +85,7 @@ def most_in_flight(net: Net, n: int, above: int) -> int:
             held += net.held[net.device_replicas[k]]
     if held == 0:
         return net.scalars[MICROBATCHES]
-    return min(net.scalars[MICROBATCHES], max(1, net.budget[d] // held))
+    return min(net.scalars[MICROBATCHES], max(1, net.devices[d, MEMORY] // held))
 
 
 @kernel
@@ -147,7 +147,7 @@ def net_lower_bounds(net: Net) -> tuple[int, int]:
     shares = make_shares(net)
     head, drain, turnaround = _make_heads(net, shares), make_drains(net, shares), make_turnarounds(net, shares)
     above, lower_bound, total = _make_holders_above(net), int64(0), int64(0)
-    for d in range(net.budget.shape[0]):
+    for d in range(net.devices.shape[0]):
         own = device_lower_bound(net, d, shares, head, drain, turnaround, above)
         lower_bound, total = max(lower_bound, own), total + own
     return lower_bound + net.scalars[TAIL], total

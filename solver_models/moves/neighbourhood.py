@@ -25,7 +25,7 @@ from solver_models.compiled import kernel
 from solver_models.instance import Integers
 from solver_models.moves.replica_counts import may_have, settle, settle_counts
 from solver_models.moves.stage_steps import cut_layers, merge_two
-from solver_models.simulation.columns import RECOMPUTING, SHARDING, SOURCE, TARGET
+from solver_models.simulation.columns import KIND, RECOMPUTING, SHARDING, SOURCE, TARGET
 from solver_models.simulation.evaluator import Layers
 from solver_models.simulation.event_heap import MOST_STAGES
 
@@ -65,7 +65,7 @@ def is_allowed(
     layers: Layers, rules: Integers, pinned: Integers, stage_of: Integers, start: Integers, devices: Integers
 ) -> bool:
     """Whether the candidate keeps the rules on stages per device, replicas, skip edges, idle devices and pins."""
-    num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
+    num_stages, num_devices = start.shape[0] - 1, layers.devices.shape[0]
     if num_stages > MOST_STAGES:
         return False
     held = np.zeros(num_devices, np.int64)
@@ -125,7 +125,7 @@ def is_measured(layers: Layers, stage_of: Integers, start: Integers, devices: In
     needed = np.zeros(num_stages, np.int64)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
-            needed[s] |= 1 << layers.device_type[devices[n]]
+            needed[s] |= 1 << layers.devices[devices[n], KIND]
     for x in range(stage_of.shape[0]):
         s = stage_of[x]
         table = layers.table_of_replicas[start[s + 1] - start[s]]
@@ -138,7 +138,7 @@ def is_measured(layers: Layers, stage_of: Integers, start: Integers, devices: In
 def _keeps_widths(layers: Layers, start: Integers, devices: Integers, may_idle: int) -> bool:
     """Whether used groups are equal or disjoint, and of one width per stage."""
     num_stages = start.shape[0] - 1
-    owner = np.full(layers.capacity.shape[0], -1, np.int64)
+    owner = np.full(layers.devices.shape[0], -1, np.int64)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
             group = devices[n]
@@ -149,7 +149,7 @@ def _keeps_widths(layers: Layers, start: Integers, devices: Integers, may_idle: 
                     return False
                 owner[layers.members[k]] = group
     if not may_idle:
-        for d in range(layers.capacity.shape[0]):
+        for d in range(layers.devices.shape[0]):
             if layers.member_start[d + 1] - layers.member_start[d] == 1 and owner[d] < 0:
                 return False
     return True
@@ -267,9 +267,9 @@ def widen(layers: Layers, start: Integers, devices: Integers) -> tuple[Integers,
     """Let a wider group that contains one of a stage's groups take the place of all groups that it touches."""
     s = np.random.randint(start.shape[0] - 1)
     group = devices[start[s] + np.random.randint(start[s + 1] - start[s])]
-    wider = np.empty(layers.capacity.shape[0], np.int64)
+    wider = np.empty(layers.devices.shape[0], np.int64)
     count = 0
-    for g in range(layers.capacity.shape[0]):
+    for g in range(layers.devices.shape[0]):
         if layers.width_row[g] == layers.width_row[group] + 1 and contains(layers, g, group):
             wider[count] = g
             count += 1
@@ -286,7 +286,7 @@ def widen(layers: Layers, start: Integers, devices: Integers) -> tuple[Integers,
             elif t == s:
                 if not is_whole:
                     continue
-                for g in range(layers.capacity.shape[0]):
+                for g in range(layers.devices.shape[0]):
                     if layers.width_row[g] == layers.width_row[target] and contains(layers, g, holder):
                         holder = g
                         break
@@ -304,9 +304,9 @@ def widen(layers: Layers, start: Integers, devices: Integers) -> tuple[Integers,
 def narrow(layers: Layers, start: Integers, devices: Integers) -> tuple[Integers, Integers]:
     """Break a group into narrower ones: each stage on it goes to one of them, or is replicated over all of them."""
     group = devices[np.random.randint(devices.shape[0])]
-    parts = np.empty(layers.capacity.shape[0], np.int64)
+    parts = np.empty(layers.devices.shape[0], np.int64)
     num_parts = 0
-    for g in range(layers.capacity.shape[0]):
+    for g in range(layers.devices.shape[0]):
         if layers.width_row[g] == layers.width_row[group] - 1 and contains(layers, group, g):
             parts[num_parts] = g
             num_parts += 1
@@ -411,7 +411,7 @@ def _tune_policy_params(policy_params: Integers) -> Integers:
 def neighbour(layers: Layers, rules: Integers, solution: Solution) -> Solution:
     """One random step."""
     stage_of, start, devices, modes, policy_params = solution
-    num_stages, num_devices = start.shape[0] - 1, layers.capacity.shape[0]
+    num_stages, num_devices = start.shape[0] - 1, layers.devices.shape[0]
     draw = np.random.random()
     can_flip = rules[RECOMPUTE] or rules[SHARDS] == TOGETHER or rules[SHARDS] == FREELY
     if draw < 0.15 or (rules[FIXED_MAPPING] and not can_flip):

@@ -4,7 +4,8 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
-from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, memory_steps, play
+from solver_models.simulation.columns import MEMORY
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, count_action, memory_steps, play
 
 
 @kernel
@@ -12,7 +13,7 @@ def _may_start(net: Net, count: Integers, held: int, d: int, n: int, kind: int) 
     """Whether replica n may take an action of this kind next on device d, by its own order and the memory."""
     f, i, w = count[n, FORWARD], count[n, INPUT_GRAD], count[n, WEIGHT_GRAD]
     during, _ = memory_steps(net, n, kind)
-    if held + during > net.budget[d]:
+    if held + during > net.devices[d, MEMORY]:
         return False
     if kind == 0:
         return f < net.scalars[MICROBATCHES]
@@ -26,18 +27,6 @@ def _may_start(net: Net, count: Integers, held: int, d: int, n: int, kind: int) 
     return weight and (
         not split or net.duration[n, BACKWARD] < net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD]
     )
-
-
-@kernel
-def apply(net: Net, count: Integers, n: int, kind: int, sign: int) -> int:
-    """Count an action (or take it back, sign -1); returns what it adds to the memory held after it."""
-    if kind == 3:
-        count[n, INPUT_GRAD] += sign
-        count[n, WEIGHT_GRAD] += sign
-    else:
-        count[n, kind] += sign
-    _, after = memory_steps(net, n, kind)
-    return sign * after
 
 
 @kernel
@@ -77,7 +66,7 @@ def legal_orders(net: Net, d: int, limit: int) -> tuple[ShortIntegers, Integers]
             n, kind = net.device_replicas[first + choice[depth] // 4], choice[depth] % 4
             choice[depth] += 1
             if _may_start(net, count, held, d, n, kind):
-                held += apply(net, count, n, kind, 1)
+                held += count_action(net, count, n, kind, 1)
                 device_order[depth] = n * 4 + kind
                 depth += 1
                 choice[depth] = 0
@@ -85,7 +74,7 @@ def legal_orders(net: Net, d: int, limit: int) -> tuple[ShortIntegers, Integers]
         if not advanced:
             depth -= 1
             if depth >= 0:
-                held += apply(net, count, device_order[depth] >> 2, device_order[depth] & 3, -1)
+                held += count_action(net, count, device_order[depth] >> 2, device_order[depth] & 3, -1)
     return device_orders[:found], lengths[:found]
 
 
@@ -99,7 +88,7 @@ def best_order(
     `tables` [D, most device orders, longest], `table_lengths` [D, most device orders] and `table_sizes` [D] list the
     orders per device.
     """
-    num_devices = net.budget.shape[0]
+    num_devices = net.devices.shape[0]
     device_orders, lengths = tables[:, 0].copy(), table_lengths[:, 0].copy()
     pick, best_pick = np.zeros(num_devices, np.int64), np.full(num_devices, -1)
     policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None)

@@ -75,9 +75,9 @@ def _add_some(
     Unchanged where there are too few of them.
     """
     own = devices[start[s] : start[s + 1]]
-    held = _replicas_held(devices, layers.capacity.shape[0])
+    held = _replicas_held(devices, layers.devices.shape[0])
     new, found = np.empty(count - own.shape[0], np.int64), 0
-    for d in np.random.permutation(layers.capacity.shape[0]):
+    for d in np.random.permutation(layers.devices.shape[0]):
         is_new = held[d] < most_stages and layers.width_row[d] == layers.width_row[own[0]]
         if found < new.shape[0] and is_new and not np.any(own == d):
             new[found] = d

@@ -10,6 +10,7 @@ of every stash.
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import placed
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.moves.annealing import (
     OVERFLOWS,
@@ -31,6 +32,8 @@ from solver_models.simulation.columns import (
     FORWARD_SIZE,
     HAS_GRADIENT,
     HAS_WEIGHT,
+    KIND,
+    MEMORY,
     RECEIVER,
     RECOMPUTING,
     ROUTE,
@@ -117,7 +120,7 @@ def _work_on(layers: Layers, stage_of: Integers, s: int, kind: int, device: int)
     total, table = 0, layers.table_of_replicas[1]
     for x in range(stage_of.shape[0]):
         if stage_of[x] == s:
-            total += layers.work[table, kind, layers.device_type[device], x]
+            total += layers.work[table, kind, layers.devices[device, KIND], x]
     return total
 
 
@@ -153,7 +156,7 @@ def _write_transfer(
         -1,
     )
     if a != b:
-        transfer[ROUTE] = a * layers.capacity.shape[0] + (b if ticks > 0 else a)
+        transfer[ROUTE] = a * layers.devices.shape[0] + (b if ticks > 0 else a)
 
 
 @kernel
@@ -200,8 +203,8 @@ def _add_replicas(
     """Write the stage replicas beside those of the stages into `replicas`; their homes give up what they do no more."""
     stage_of, start, devices, _, _ = solution
     num_stages, num_own = start.shape[0] - 1, devices.shape[0]
-    duration, size, budget = replicas.duration, replicas.size, replicas.budget
-    overhead = layers.overhead[1 if num_stages > 1 else 0][layers.device_type]
+    duration, size, left = replicas.duration, replicas.size, replicas.devices
+    overhead = layers.overhead[1 if num_stages > 1 else 0][layers.devices[:, KIND]]
     for e in range(extra.shape[0]):
         s, n = extra[e, HOME], num_own + e
         own = start[s]
@@ -219,7 +222,9 @@ def _add_replicas(
             )
             duration[n, BACKWARD], duration[own, BACKWARD] = duration[n, INPUT_GRAD], duration[own, INPUT_GRAD]
             size[STASH, n] = size[WHOLE_BACKWARD, n] = ceil_div(sizes[s, STASH], 2)
-            budget[at[HALF_PLACE, s]] -= stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * size[STASH, n]
+            left[at[HALF_PLACE, s], MEMORY] -= (
+                stage_bytes(layers, stage_of, s) + layers.options[BUFFERS] * size[STASH, n]
+            )
         else:
             device = at[WEIGHT_PLACE, s] if at[WEIGHT_PLACE, s] >= 0 else devices[own]
             replicas.device[n] = device
@@ -231,10 +236,10 @@ def _add_replicas(
             size[WORKSPACE, n] += received
             size[WEIGHT_WORKSPACE, n] = size[WORKSPACE, n]
             size[WEIGHT_STASH, n] = 0 if at[WEIGHT_PLACE, s] >= 0 else sizes[s, WEIGHT_STASH] - received
-            budget[device] -= layers.options[BUFFERS] * received
+            left[device, MEMORY] -= layers.options[BUFFERS] * received
             if at[WEIGHT_PLACE, s] >= 0:
                 weights = stage_bytes(layers, stage_of, s)
-                budget[device] -= weights
+                left[device, MEMORY] -= weights
                 replicas.synchronisation[num_stages + e] = transfer_ticks(layers, device, devices[own], weights)
 
 
@@ -289,8 +294,8 @@ def _assemble_split(
     stage_of, start, devices, _, _ = solution
     num_stages = start.shape[0] - 1
     pairs = stage_traffic(layers, stage_of, num_stages)
-    budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
-    replicas = make_replicas(layers, start, devices, times, sizes, budget, extra.shape[0])
+    left = placed(layers.devices, static_units(layers, pairs, sizes, start, devices))
+    replicas = make_replicas(layers, start, devices, times, sizes, left, extra.shape[0])
     _add_replicas(layers, solution, at, extra, sizes, replicas)
     half_replica = _half_replicas(extra, devices.shape[0], num_stages)
     transfers = np.zeros((_most_transfers(pairs, start, extra), ROUTE + 1), np.int64)
@@ -351,7 +356,7 @@ def anneal_split(
 ) -> tuple[Solution, Integers, Objective]:
     """`annealing.anneal` with preferences: the best solution, its preferences and its worth."""
     np.random.seed(cooling.seed)
-    num_devices = layers.capacity.shape[0]
+    num_devices = layers.devices.shape[0]
     objective = _evaluate_split(layers, solution, preferences, FAR, by_span)
     best, best_preferences, best_objective = solution, preferences, objective
     for step in range(cooling.steps):

@@ -16,12 +16,12 @@ Stages = tuple[Interval, ...]
 def make_tables(instance: PartitionInstance) -> Tables:
     """Prefix sums of everything that is added up over layers."""
     return Tables(
-        work=_sums(instance.work),
+        work=prefix_sums(instance.work),
         table_of_replicas=instance.table_of_replicas,
-        gradient=_sums(instance.gradient),
+        gradient=prefix_sums(instance.gradient),
         ring=instance.ring,
-        state=_sums(instance.state),
-        stash=_sums(instance.stash),
+        state=prefix_sums(instance.state),
+        stash=prefix_sums(instance.stash),
         workspace=_range_maxima(instance.workspace),
         devices=instance.count,
         capacity=instance.capacity,
@@ -31,7 +31,7 @@ def make_tables(instance: PartitionInstance) -> Tables:
     )
 
 
-def _sums(values: Integers) -> Integers:
+def prefix_sums(values: Integers) -> Integers:
     """Prefix sums along the last axis, from 0."""
     sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
     np.cumsum(values, axis=-1, out=sums[..., 1:])

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import NO_TABLE, Instance, Integers
 from solver_models.starts.device_arrangement import cut_order
 
@@ -79,14 +80,14 @@ class PartitionInstance:
 
 
 def make_partition_instance(instance: Instance) -> PartitionInstance:
-    """The partitioning part of a planning problem; devices of one type and memory form a class.
+    """The partitioning part of a planning problem; devices of equal rows form a class.
 
     Those of a class stand in an order in which well-linked ones are neighbours.
     """
-    keys = list(zip(instance.device_type.tolist(), instance.capacity.tolist(), strict=True))
+    rows = [DeviceRow(*row) for row in instance.devices.tolist()]
     order = cut_order(instance).tolist()
-    classes = {key: [d for d in order if keys[d] == key] for key in dict.fromkeys(keys)}
-    types = [device_type for device_type, _ in classes]
+    classes = {row: [d for d in order if rows[d] == row] for row in dict.fromkeys(rows)}
+    types = [row.kind for row in classes]
     cuts = _cut_units(instance)
     return PartitionInstance(
         num_microbatches=instance.num_microbatches,
@@ -98,7 +99,7 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
         stash=instance.stash,
         workspace=instance.workspace,
         count=np.array([len(devices) for devices in classes.values()], np.int64),
-        capacity=np.array([capacity for _, capacity in classes], np.int64),
+        capacity=np.array([row.memory for row in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),
         cut_units=instance.receive_buffers * cuts,
         devices=tuple(tuple(devices) for devices in classes.values()),

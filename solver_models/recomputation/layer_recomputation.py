@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solver_models.device_groups import holders_and_replicas
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -31,7 +32,7 @@ from solver_models.instance import (
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.recomputation.alike_layers import AlikeLayers, Room
 from solver_models.search_params import SolverParams
-from solver_models.simulation.columns import CHECKPOINT_ROW, RECOMPUTATION, RECOMPUTING, SHARDING
+from solver_models.simulation.columns import CHECKPOINT_ROW, KIND, MEMORY, RECOMPUTATION, RECOMPUTING, SHARDING
 from solver_models.simulation.evaluator import Net
 
 
@@ -141,7 +142,7 @@ class LayerRecomputation:
         for layer, stage in enumerate(candidate.stage_of.tolist()):
             group = candidate.groups[stage]
             table = layers.table_of_replicas[len(group)]
-            types = np.unique(layers.device_type[list(group)])
+            types = np.unique(layers.devices[list(group), KIND])
             ticks = -(-self.kinds.extra[:, table, types, layer].max(axis=1) // len(group))
             units = self.kinds.kept[:, layers.width_row[group[0]], layer]
             figure = np.stack((self.kinds.stated[:, layer], ticks, units))
@@ -172,13 +173,7 @@ def _rooms(
     `recomputed` [N]: the most that one layer of a stage replica adds while its B runs, beside what F left; None: B
     holds all at once.
     """
-    holders = {first[device]: device for device in net.replica_device.tolist()}
-    replicas = {
-        (device, stage): replica
-        for replica, (device, stage) in enumerate(
-            zip(net.replica_device.tolist(), net.replica_stage.tolist(), strict=True)
-        )
-    }
+    holders, replicas = holders_and_replicas(net, first)
     for member, device_order in device_orders.items():
         if member not in holders:
             continue
@@ -198,7 +193,7 @@ def _rooms(
                 held[stage] -= 1
                 own += net.stash[replica]
             key = tuple(held.items())
-            units = int(net.budget[device]) - waiting - int(own)
+            units = int(net.devices[device, MEMORY]) - waiting - int(own)
             least[key] = min(units, least.get(key, units))
             held[stage] -= is_one_by_one
             if kind == INPUT_GRAD and net.has_weight[replica]:

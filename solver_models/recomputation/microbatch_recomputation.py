@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from solver_models.device_rows import column
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -16,7 +17,6 @@ from solver_models.instance import (
     Integers,
     ScheduleInstance,
     ShortIntegers,
-    StageReplica,
     Transfer,
 )
 from solver_models.recomputation.microbatch_orders import (
@@ -81,7 +81,7 @@ class MicrobatchRecomputation:
     def greedy(self) -> Iterator[RecomputedOrders]:
         """List schedules with ever more microbatches in flight, then one F for one backward; those that fit."""
         saves = any(replica.backward < replica.input_grad + replica.weight_grad for replica in self.kept.replicas)
-        most = min(self.num_microbatches, 2 * len(self.kept.budgets))
+        most = min(self.num_microbatches, 2 * len(self.kept.devices))
         caps = sorted({1 + number * most // _CAPS for number in range(_CAPS)})
         for splits in {self.kept.can_split, self.kept.can_split and not saves}:
             for cap in caps:
@@ -104,7 +104,7 @@ class MicrobatchRecomputation:
             tables.device,
             ticks=tables.ticks[of.stage, KEPT, of.kind],
             steps=tables.steps[of.stage, RECOMPUTED, of.kind],
-            lag=_column([*(each.duration for each in self.kept.transfers), 0])[of.transfer],
+            lag=column([*(each.duration for each in self.kept.transfers), 0])[of.transfer],
             budget=tables.budget,
         )
         order = list_jobs(jobs)[0]
@@ -148,7 +148,7 @@ class MicrobatchRecomputation:
     def _most_behind(self, n: int) -> int:
         """W that may wait while an I recomputes."""
         replica, steps = self.kept.replicas[n], self.tables.steps[n, 1].tolist()
-        room = self.kept.budgets[replica.device] - max(steps[INPUT_GRAD][0], steps[INPUT_GRAD][1])
+        room = self.kept.devices[replica.device].memory - max(steps[INPUT_GRAD][0], steps[INPUT_GRAD][1])
         return max(0, room) // replica.weight_stash if replica.weight_stash else replica.stage
 
     def of_orders(
@@ -221,8 +221,8 @@ class MicrobatchRecomputation:
         most = max(np.bincount(self.tables.device)) * 3 * count
         flags = (self.num_stages, count)
         return OrderState(
-            orders=np.zeros((len(self.kept.budgets), most), np.int32),
-            lengths=np.zeros(len(self.kept.budgets), np.int64),
+            orders=np.zeros((len(self.kept.devices), most), np.int32),
+            lengths=np.zeros(len(self.kept.devices), np.int64),
             wanted=np.zeros(flags, np.int64),
             recomputed=np.zeros(flags, np.bool_),
             back=np.zeros((replicas, count), np.int64),
@@ -256,28 +256,17 @@ def _make_tables(kept: ScheduleInstance, recomputed: ScheduleInstance) -> OrderT
     waits = np.zeros((len(pairs), 2), np.int64)
     for transfer in transfers:
         waits[transfer.receiver, int(transfer.is_backward)] += 1
-    counts = np.bincount(_column([outlet(transfer) for transfer in transfers]), minlength=2 * len(pairs))
+    counts = np.bincount(column([outlet(transfer) for transfer in transfers]), minlength=2 * len(pairs))
     return OrderTables(
-        stage=_column([replica.stage for replica in kept.replicas]),
-        device=_column([replica.device for replica in kept.replicas]),
-        has_weight=_column([int(replica.has_weight_grad) for replica in kept.replicas]),
-        ticks=_column([[[duration_of(each, kind) for kind in _KINDS] for each in pair] for pair in pairs]),
-        steps=_column([[_steps(each) for each in pair] for pair in pairs]),
-        budget=_column(kept.budgets),
+        stage=column([replica.stage for replica in kept.replicas]),
+        device=column([replica.device for replica in kept.replicas]),
+        has_weight=column([int(replica.has_weight_grad) for replica in kept.replicas]),
+        ticks=column([[[duration_of(each, kind) for kind in _KINDS] for each in pair] for pair in pairs]),
+        steps=column([[list(map(each.steps, _KINDS)) for each in pair] for pair in pairs]),
+        budget=column([device.memory for device in kept.devices]),
         first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        receiver=_column([transfer.receiver for transfer in transfers]),
-        moving=_column([transfer.duration for transfer in transfers]),
+        receiver=column([transfer.receiver for transfer in transfers]),
+        moving=column([transfer.duration for transfer in transfers]),
         waits=waits,
-        closing=_column([each + kept.tail for each in kept.synchronisation]),
+        closing=column([each + kept.tail for each in kept.synchronisation]),
     )
-
-
-def _steps(replica: StageReplica) -> list[tuple[int, int]]:
-    """Units that F, I, W and B add while they run, and from their end on."""
-    after = replica.held, replica.weight_stash - replica.held, -replica.weight_stash, -replica.held
-    during = (replica.extra(kind) + (replica.held if kind == 0 else 0) for kind in _KINDS)
-    return list(zip(during, after, strict=True))
-
-
-def _column(values: Sequence[object]) -> Integers:
-    return np.array(values, dtype=np.int64)

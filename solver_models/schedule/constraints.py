@@ -126,22 +126,20 @@ class Rules:
                 if transfer.receiver == number and not transfer.is_backward
             ]
             first = self.variables.replicas[number].forward[0].start
-            self.model.add_max_equality(first, [0, *(self.variables.arrival(n, 0) for n in inputs)])
+            free = self.instance.free_from(self.instance.replicas[number])
+            self.model.add_max_equality(first, [free, *(self.variables.arrival(n, 0) for n in inputs)])
 
     def device_needs_its_work(self) -> None:
         """A device needs at least the sum of its actions (implied by the other rules; it lifts the bound at once)."""
+        earliest = earliest_forwards(self.instance)
         for replicas in self.devices.values():
             need = self.instance.num_microbatches * sum(
                 _least_work(self.instance.replicas[number]) for number in replicas
             )
             if self.instance.objective == "makespan":
-                need += self._fill(replicas) + self.instance.tail
+                need += min(earliest[number] for number in replicas) + self.instance.tail
                 need += min(self.instance.synchronisation[self.instance.replicas[number].stage] for number in replicas)
             self.model.add(self.variables.objective >= need)
-
-    def _fill(self, replicas: list[int]) -> int:
-        """Ticks before any of these stage replicas can have its first input."""
-        return min(earliest_forwards(self.instance)[number] for number in replicas)
 
 
 def _least_work(replica: StageReplica) -> int:

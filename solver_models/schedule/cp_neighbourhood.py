@@ -116,10 +116,10 @@ class _Window:
         """Free actions of a device never overlap, and start after what is past."""
         for device in self.device_orders:
             own = self._keys(device)
-            past = max((self._end(key) for key in own if key in self.past), default=0)
+            past = [self.instance.devices[device].free_from, *(self._end(key) for key in own if key in self.past)]
             for key in own:
                 if key in self.free:
-                    self.model.add(self.starts[key] >= past)
+                    self.model.add(self.starts[key] >= max(past))
             self.model.add_no_overlap([self.intervals[key] for key in own if key in self.free])
 
     def _keys(self, device: int) -> list[Key]:
@@ -148,8 +148,8 @@ class _Window:
             if key in self.free and rest > 0:
                 intervals.append(self.intervals[key])
                 units.append(rest)
-        if sum(units) > self.instance.budgets[device] - constant:
-            self.model.add_cumulative(intervals, units, self.instance.budgets[device] - constant)
+        if sum(units) > self.instance.devices[device].memory - constant:
+            self.model.add_cumulative(intervals, units, self.instance.devices[device].memory - constant)
 
     def _span(self, taker: Key, giver: Key) -> Any:
         """While units are held that `taker` takes and the end of `giver` gives back; True if throughout, None if never.

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from solver_models.interruptible import run_stoppable
+from solver_models.result import Status
+
+STATUS: dict[cp_model.CpSolverStatus, Status] = {
+    cp_model.OPTIMAL: "optimal",
+    cp_model.FEASIBLE: "feasible",
+    cp_model.INFEASIBLE: "infeasible",
+}
+"""What CP-SAT's answers mean; all others mean nothing."""
 
 GRACE_S = 1.0
 """Seconds beyond its time limit after which the solver is told to stop; it does not keep its limit exactly."""

@@ -12,9 +12,9 @@ from solver_models.instance import (
     INPUT_GRAD,
     WEIGHT_GRAD,
     DeviceOrder,
-    Integers,
     ScheduleInstance,
     StageReplica,
+    Transfer,
 )
 from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
 
@@ -47,6 +47,12 @@ class TimedOrders:
         """End of I or B."""
         kind = BACKWARD if self.is_fused(replica, microbatch) else INPUT_GRAD
         return self.starts[kind, replica, microbatch] + duration_of(self.instance.replicas[replica], kind)
+
+    def ready(self, transfer: Transfer, microbatch: int) -> int:
+        """End of the action whose result a transfer carries, which begins then inside a device."""
+        if transfer.is_backward:
+            return self.backward_end(transfer.sender, microbatch)
+        return self.starts[FORWARD, transfer.sender, microbatch] + self.instance.replicas[transfer.sender].forward
 
     def weight_start(self, replica: int, microbatch: int) -> int:
         """Start of W; where there is none, the end of the last W before it."""
@@ -106,10 +112,12 @@ def play(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> T
     times = play_schedule(schedule)
     if (times.start < 0).any():
         return None
-    starts = zip(schedule.kind.tolist(), schedule.replica.tolist(), schedule.microbatch.tolist(), strict=True)
-    sent = np.where(times.sent[:, :-1] < 0, _inside(schedule, times.start), times.sent[:, :-1])
-    sends = {(transfer, m): start for transfer, row in enumerate(sent.tolist()) for m, start in enumerate(row)}
-    return TimedOrders(instance=instance, starts=dict(zip(starts, times.start.tolist(), strict=True)), sends=sends)
+    keys = zip(schedule.kind.tolist(), schedule.replica.tolist(), schedule.microbatch.tolist(), strict=True)
+    played = TimedOrders(instance=instance, starts=dict(zip(keys, times.start.tolist(), strict=True)), sends={})
+    for number, transfer in enumerate(instance.transfers):
+        for m, start in enumerate(times.sent[number, :-1].tolist()):
+            played.sends[number, m] = played.ready(transfer, m) if start < 0 else start
+    return played
 
 
 def in_order(device_orders: dict[int, DeviceOrder]) -> dict[int, DeviceOrder]:
@@ -132,6 +140,19 @@ def _renumber(device_order: DeviceOrder) -> DeviceOrder:
         ready = splits.get(stage, [])
         result.append((kind, stage, ready[count] if kind == WEIGHT_GRAD and count < len(ready) else count))
     return result
+
+
+def fits(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> bool:
+    """Whether no device ever holds more than its budget when it runs its device order (contract, "Memory")."""
+    replica_of = {(device, replica.stage): replica for replica in instance.replicas for device in replica.devices}
+    for device, device_order in device_orders.items():
+        held = 0
+        for kind, stage, _ in device_order:
+            during, after = replica_of[device, stage].steps(kind)
+            if held + during > instance.devices[device].memory:
+                return False
+            held += after
+    return True
 
 
 _Actions = dict[int, list[tuple[int, int, int]]]
@@ -171,7 +192,7 @@ def _is_complete(instance: ScheduleInstance, actions: _Actions) -> bool:
 
 
 def _make_schedule(instance: ScheduleInstance, actions: _Actions) -> PlayableSchedule:
-    replicas, num_devices = instance.replicas, len(instance.budgets)
+    replicas, num_devices = instance.replicas, len(instance.devices)
     waits = np.zeros((len(replicas), 2), np.int64)
     for transfer in instance.transfers:
         waits[transfer.receiver, int(transfer.is_backward)] += 1
@@ -181,7 +202,8 @@ def _make_schedule(instance: ScheduleInstance, actions: _Actions) -> PlayableSch
     return PlayableSchedule(
         num_microbatches=instance.num_microbatches,
         stage=np.array([each.stage for each in replicas], dtype=np.int64),
-        devices=[each.devices for each in replicas],
+        devices=instance.devices,
+        groups=[each.devices for each in replicas],
         duration=np.array([[duration_of(each, k) for k in range(FORWARD, BACKWARD + 1)] for each in replicas]),
         transfers=instance.transfers,
         waits=waits,
@@ -191,18 +213,3 @@ def _make_schedule(instance: ScheduleInstance, actions: _Actions) -> PlayableSch
         kind=kind,
         microbatch=microbatch,
     )
-
-
-def _inside(schedule: PlayableSchedule, start: Integers) -> Integers:
-    """[P, M] the ends of what sends every transfer: there a transfer inside a device begins."""
-    ends = np.zeros((len(schedule.stage), 2, schedule.num_microbatches), np.int64)
-    sends = schedule.kind != WEIGHT_GRAD
-    replica, kind = schedule.replica[sends], schedule.kind[sends]
-    ends[replica, (kind != FORWARD).astype(np.int64), schedule.microbatch[sends]] = (
-        start[sends] + schedule.duration[replica, kind]
-    )
-    found: Integers = ends[
-        [transfer.sender for transfer in schedule.transfers],
-        [int(transfer.is_backward) for transfer in schedule.transfers],
-    ]
-    return found

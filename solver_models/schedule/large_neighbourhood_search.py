@@ -32,7 +32,7 @@ def sweep(
     choice = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
     starts = sorted(best.played.starts.values())
-    size = max(params.free_actions, _ACTIONS_PER_DEVICE * len(instance.budgets))
+    size = max(params.free_actions, _ACTIONS_PER_DEVICE * len(instance.devices))
     for _ in range(params.most_windows):
         if time.monotonic() >= deadline:
             break

@@ -25,7 +25,7 @@ class MemoryRule:
     def add(self, device: int, numbers: Sequence[int]) -> None:
         """The rule for `device`, whose stage replicas have these numbers."""
         replicas = [(self.instance.replicas[number], self.variables.replicas[number]) for number in numbers]
-        budget = self.instance.budgets[device]
+        budget = self.instance.devices[device].memory
         if any(max(replica.held, replica.whole_backward) + replica.workspace > budget for replica, _ in replicas):
             self.model.add_bool_or([])  # not even one microbatch fits
             return

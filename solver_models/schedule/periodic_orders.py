@@ -18,8 +18,7 @@ from solver_models.instance import (
     ScheduleInstance,
     StageReplica,
 )
-from solver_models.schedule.evaluation import play
-from solver_models.schedule.memory_check import fits
+from solver_models.schedule.evaluation import fits, play
 from solver_models.schedule.serial_schedule import one_by_one
 
 
@@ -49,7 +48,7 @@ class PeriodicSearch:
             (played.starts[FORWARD, n, 0], played.backward_start(n, 0), played.weight_start(n, 0)) for n in replicas
         )
         """Times when a microbatch goes through alone."""
-        self.load = max(1, max(sum(map(_work, self._on(device))) for device in range(len(instance.budgets))))
+        self.load = max(1, max(sum(map(_work, self._on(device))) for device in range(len(instance.devices))))
         """What the busiest device needs for a microbatch."""
 
     def _on(self, device: int) -> list[StageReplica]:

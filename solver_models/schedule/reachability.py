@@ -32,9 +32,9 @@ def leading_replicas(instance: ScheduleInstance) -> list[int]:
 
 def earliest_forwards(instance: ScheduleInstance) -> list[int]:
     """Per stage replica, the ticks before its first F can start: the longest chain of F and transfers that leads to
-    it.
+    it, or the ticks before its devices are free.
     """
-    earliest = [0] * len(instance.replicas)
+    earliest = [instance.free_from(replica) for replica in instance.replicas]
     for number in sorted(range(len(earliest)), key=lambda number: instance.replicas[number].stage):
         for transfer in instance.transfers:
             if transfer.sender == number and not transfer.is_backward:

@@ -210,7 +210,7 @@ class _Model:
                 parts += [(n, back, max(replica.held, during) - kept), (n, WEIGHT_GRAD, kept)]
         parts = [part for part in parts if part[2] > 0]
         spare = max((replica.workspace for replica in own if replica.device == device), default=0)
-        budget = self.instance.budgets[device] - spare
+        budget = self.instance.devices[device].memory - spare
         unit = max(1, gcd(*(size for *_, size in parts)))
         intervals, demands, whole, lives = [], [], [], []
         for n, kind, size in parts:

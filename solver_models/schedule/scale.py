@@ -1,5 +1,6 @@
 """The same instance in coarser ticks and units: exact where a common divisor suffices, else relaxed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -36,7 +37,9 @@ def horizon_of(instance: ScheduleInstance) -> int:
         for replica in instance.replicas
     )
     transfers = sum(transfer.duration for transfer in instance.transfers)
-    return instance.num_microbatches * (replicas + transfers) + max(instance.synchronisation, default=0) + instance.tail
+    begin = max(device.free_from for device in instance.devices)
+    last = max(instance.synchronisation, default=0) + instance.tail
+    return begin + instance.num_microbatches * (replicas + transfers) + last
 
 
 def scaled(instance: ScheduleInstance) -> Scaled:
@@ -50,7 +53,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         instance=replace(
             coarse,
             replicas=tuple(_shrink(replica, _SIZES, divisor=units[replica.device]) for replica in coarse.replicas),
-            budgets=tuple(budget // unit for budget, unit in zip(coarse.budgets, units, strict=True)),
+            devices=tuple(row.coarser(ticks=1, units=unit) for row, unit in zip(coarse.devices, units, strict=True)),
         ),
         ticks=ticks,
         has_exact_times=all(time % ticks == 0 for time in _times(instance)),
@@ -61,19 +64,18 @@ def _all_units(instance: ScheduleInstance, *, largest: int) -> list[int]:
     """The divisor per device; one for all where groups overlap, since a stage replica has one size on all of its
     devices.
     """
-    devices = range(len(instance.budgets))
-    if not any(replica.others for replica in instance.replicas):
-        return [_units(instance, device, largest=largest) for device in devices]
-    most = max(min(instance.budgets[device], _most_units(instance, device)) for device in devices)
-    sizes = [getattr(replica, name) for replica in instance.replicas for name in _SIZES]
-    return [_divisor(sizes, most // largest)] * len(devices)
+    devices = range(len(instance.devices))
+    parts = [devices] if any(replica.others for replica in instance.replicas) else [[device] for device in devices]
+    return [unit for part in parts for unit in [_units(instance, part, largest=largest)] * len(part)]
 
 
-def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
-    """The divisor of the demands on a device; where stashes are only counted, their size does no harm."""
-    replicas = [replica for replica in instance.replicas if replica.device == device]
+def _units(instance: ScheduleInstance, devices: Sequence[int], *, largest: int) -> int:
+    """The divisor of the demands on devices; where stashes are only counted, their size does no harm."""
+    replicas = [replica for replica in instance.replicas if replica.device in devices]
     sizes = [getattr(replica, name) for replica in replicas for name in _SIZES]
-    most = 0 if is_counted(instance, replicas) else min(instance.budgets[device], _most_units(instance, device))
+    if is_counted(instance, replicas):
+        return _divisor(sizes, 0)
+    most = max(min(instance.devices[device].memory, _most_units(instance, device)) for device in devices)
     return _divisor(sizes, most // largest)
 
 
@@ -94,6 +96,7 @@ def _most_units(instance: ScheduleInstance, device: int) -> int:
 
 def _times(instance: ScheduleInstance) -> list[int]:
     times = [getattr(replica, name) for replica in instance.replicas for name in _TIMES]
+    times += [device.free_from for device in instance.devices]
     return [*times, *(transfer.duration for transfer in instance.transfers), *instance.synchronisation, instance.tail]
 
 
@@ -101,6 +104,7 @@ def _coarsen(instance: ScheduleInstance, ticks: int) -> ScheduleInstance:
     return replace(
         instance,
         replicas=tuple(_shrink(replica, _TIMES, divisor=ticks) for replica in instance.replicas),
+        devices=tuple(device.coarser(ticks=ticks, units=1) for device in instance.devices),
         transfers=tuple(replace(transfer, duration=transfer.duration // ticks) for transfer in instance.transfers),
         synchronisation=tuple(time // ticks for time in instance.synchronisation),
         tail=instance.tail // ticks,

@@ -10,9 +10,8 @@ from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.result import ScheduleResult, Status
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.decode import decode
-from solver_models.schedule.effort import BRANCHING, SolveEffort, run_model
-from solver_models.schedule.evaluation import in_order, play
-from solver_models.schedule.memory_check import fits
+from solver_models.schedule.effort import BRANCHING, STATUS, SolveEffort, run_model
+from solver_models.schedule.evaluation import fits, in_order, play
 from solver_models.schedule.scale import Scaled, horizon_of, scaled
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.schedule.variables import Variables, queued_transfers
@@ -25,12 +24,6 @@ MAX_SIZE = 6_000
 _PROVE = f"""{BRANCHING} subsolvers: "lower"
 subsolver_params {{ name: "lower" linearization_level: 0 use_objective_lb_search: true {BRANCHING} }}"""
 """Raises the bound, where the usual style finds better orders near a hint."""
-
-_STATUS: dict[cp_model.CpSolverStatus, Status] = {
-    cp_model.OPTIMAL: "optimal",
-    cp_model.FEASIBLE: "feasible",
-    cp_model.INFEASIBLE: "infeasible",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +104,7 @@ def _run(order: _OrderModel, effort: SolveEffort, *, style: str) -> ScheduleResu
         raise ValueError(
             f"CP-SAT refuses the order model ({order.model.validate()[:300]}); please report this question"
         )
-    return _read(order, solver, status=_STATUS.get(status, "unknown"))
+    return _read(order, solver, status=STATUS.get(status, "unknown"))
 
 
 def _read(order: _OrderModel, solver: cp_model.CpSolver, *, status: Status) -> ScheduleResult:

@@ -107,9 +107,9 @@ class Variables:
         self.sends = {number: self._make_sends(number) for number in queued_transfers(instance)}
         self.objective = self.number(instance.objective, reader=lambda played: played.objective)
 
-    def number(self, name: str, *, reader: Reader) -> IntVar:
-        """A new variable between 0 and the horizon."""
-        variable = self.model.new_int_var(0, self.horizon, name)
+    def number(self, name: str, *, reader: Reader, least: int = 0) -> IntVar:
+        """A new variable between the least and the horizon."""
+        variable = self.model.new_int_var(least, self.horizon, name)
         self.readers.append((variable, reader))
         return variable
 
@@ -152,7 +152,8 @@ class Variables:
     def _forward(self, number: int, microbatch: int) -> ActionVariables:
         replica = self.instance.replicas[number]
         name = f"{replica.stage}F{microbatch}@{replica.device}"
-        start = self.number(name, reader=lambda played: played.starts[0, number, microbatch])
+        free = self.instance.free_from(replica)
+        start = self.number(name, reader=lambda played: played.starts[0, number, microbatch], least=free)
         return self._task(start, replica.forward, name=name)
 
     def _backward(self, number: int, microbatch: int, *, fused: tuple[IntVar, ...]) -> ActionVariables:

@@ -3,6 +3,9 @@
 Plain integers, since a compiled function takes them as constants. What only one module uses is named there.
 """
 
+KIND, MEMORY = 0, 1
+"""Columns of devices, as far as others than `device_rows` read them one by one."""
+
 ACTIVATIONS, GRADIENTS = 0, 1
 """Directions of a transfer: after F, and after I or B. Also indices into `missing` [N, 2, M], where they arrive."""
 
@@ -30,8 +33,9 @@ of the optimizer; 1 where each takes it whole."""
 SOURCE, TARGET, FORWARD_SIZE, BACKWARD_SIZE, HAS_GRADIENT, RANK = range(6)
 """Columns of edges between layers (producer, consumer) and of traffic between stages (sender, receiver)."""
 
-SENDER, RECEIVER, DIRECTION, TICKS, ROUTE = range(5)
-"""Columns of transfers between stage replicas; the route is -1 inside a device."""
+SENDER, RECEIVER, DIRECTION, TICKS, ROUTE, SHARED = range(6)
+"""Columns of transfers between stage replicas, and rows of sorted ones; the route is -1 inside a device. Only these say
+by 1 that another one uses one of their links."""
 
 FORWARD_PART, GRADIENT_PART, REST_PART, WEIGHT_PART, DRAIN_PART = range(5)
 """Columns of a stage replica's shares: F, the least backward work before the gradient leaves, and the least after it;

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import placed
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
 from solver_models.simulation.columns import (
     ACTIVATIONS,
@@ -28,6 +29,8 @@ from solver_models.simulation.columns import (
     HAS_GRADIENT,
     HAS_WEIGHT,
     HELD,
+    KIND,
+    MEMORY,
     NUM_TRAINED,
     RANK,
     RECEIVER,
@@ -46,6 +49,7 @@ from solver_models.simulation.columns import (
     SENDER,
     SHARDABLE,
     SHARDING,
+    SHARED,
     SHARERS,
     SOURCE,
     STASH,
@@ -78,7 +82,7 @@ from solver_models.simulation.event_heap import (
     heap_push,
     make_heap,
 )
-from solver_models.simulation.host_clock import CROSS, HOST, HOST_COLUMNS, card_ticks, note_end
+from solver_models.simulation.host_clock import CROSS, HOST, card_ticks, make_hosts, note_end
 from solver_models.simulation.preferences import NO_RULE, Preference, note_arrival, prefer
 
 FAR = 1 << 61
@@ -127,16 +131,14 @@ class Layers(NamedTuple):
     """[L] 1 if it is frozen."""
     edges: Integers
     """[E, 6] producer, consumer, forward units, backward units, gradient flag, rank; sorted by producer."""
-    device_type: Integers
-    """[D] type index (and width)."""
+    devices: Integers
+    """[D, columns] rows as in `DeviceRow`, of which a kind is a type at a width."""
     width_row: Integers
     """[D] index into V."""
     member_start: Integers
     """[D + 1] where the members of a group begin in `members`."""
     members: Integers
     """Devices of the groups; a single device is its own only member."""
-    capacity: Integers
-    """[D] units of memory."""
     latency: Integers
     """[D, D] ticks of the route."""
     bandwidth: Integers
@@ -179,8 +181,8 @@ class Net(NamedTuple):
     """[D + 1] where the stage replicas of a device begin in `device_replicas`."""
     device_replicas: Integers
     """[N] stage replicas, by device, then by stage."""
-    budget: Integers
-    """[D] units left beside what is resident."""
+    devices: Integers
+    """[D, columns] what stages leave of them (`DeviceRow.placed`)."""
     transfer_start: Integers
     """[2 * N + 1] where the transfers of an outlet begin: of replica n in direction w (0 forward, 1 backward), 2 * n +
     w."""
@@ -223,8 +225,8 @@ class NetReplicas(NamedTuple):
     """[N, 4, 2] as in `Net`."""
     size: Integers
     """[7, N] units and flags of a stage's sizes, the first of `columns`, shared out to its replicas."""
-    budget: Integers
-    """[D] units left beside what is resident."""
+    devices: Integers
+    """[D, columns] what stages leave of them."""
     synchronisation: Integers
     """[S] ticks of the all-reduce, or reduce-scatter, after the stage's last action."""
     scalars: Integers
@@ -321,9 +323,6 @@ MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
 BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL = range(6, len(OPTIONS))
 """Indices into them."""
 
-RECEIVER_ROW, TICKS_ROW, ROUTE_ROW, SHARED_ROW, DIRECTION_ROW = range(5)
-"""Rows of a table of sorted transfers."""
-
 LEFT, REPLICA = 0, 1
 """Columns of `Recording.closing`."""
 
@@ -365,7 +364,7 @@ def stage_sums(
     used = np.zeros((num_stages, num_types), np.bool_)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
-            used[s, layers.device_type[devices[n]]] = True
+            used[s, layers.devices[devices[n], KIND]] = True
     times = np.zeros((num_stages, num_types, STEP + 1), np.int64)
     sizes = np.zeros((num_stages, SHARERS + 1), np.int64)
     for x in range(num_layers):
@@ -422,7 +421,7 @@ def _add_hosts(
         replicas = start[s + 1] - start[s]
         table = layers.table_of_replicas[replicas]
         for n in range(start[s], start[s + 1]):
-            t = layers.device_type[devices[n]]
+            t = layers.devices[devices[n], KIND]
             for kind in range(BACKWARD + 1):
                 host, cross = int64(0), int64(0)
                 for y in range(stage_of.shape[0]):
@@ -509,7 +508,7 @@ def transfer_ticks(layers: Layers, a: int, b: int, size: int) -> int:
 
 
 @kernel
-def make_transfers(layers: Layers, pairs: Integers, start: Integers, devices: Integers) -> Integers:
+def _make_transfers(layers: Layers, pairs: Integers, start: Integers, devices: Integers) -> Integers:
     """[P', 5] sender stage replica, receiver stage replica, is backward, ticks, route index (-1 inside a device),
     unsorted.
 
@@ -521,7 +520,7 @@ def make_transfers(layers: Layers, pairs: Integers, start: Integers, devices: In
         a, b = pairs[p, SOURCE], pairs[p, TARGET]
         count += 2 * (start[a + 1] - start[a] + start[b + 1] - start[b])
     transfers = np.zeros((count, 5), np.int64)
-    num_devices = layers.capacity.shape[0]
+    num_devices = layers.devices.shape[0]
     count = 0
     for p in range(pairs.shape[0]):
         a, b = pairs[p, SOURCE], pairs[p, TARGET]
@@ -558,7 +557,7 @@ def static_units(layers: Layers, pairs: Integers, sizes: Integers, start: Intege
 
     A reduce-scatter has what is sent and what comes in its bucket.
     """
-    static, bucket = np.zeros(layers.capacity.shape[0], np.int64), np.zeros(layers.capacity.shape[0], np.int64)
+    static, bucket = np.zeros(layers.devices.shape[0], np.int64), np.zeros(layers.devices.shape[0], np.int64)
     for s in range(sizes.shape[0]):
         own = 0
         if sizes[s, SHARERS] > 1:
@@ -589,7 +588,7 @@ def make_replicas(
     devices: Integers,
     times: Integers,
     sizes: Integers,
-    budget: Integers,
+    left: Integers,
     num_more: int,
 ) -> NetReplicas:
     """The replicas of all stages, and room after them for `num_more` stage replicas, each a stage of its own."""
@@ -597,14 +596,14 @@ def make_replicas(
     replicas = NetReplicas(
         np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64), np.zeros((num_replicas, 4), np.int64),
         np.zeros((num_replicas if layers.host.shape[1] > 0 else 0, BACKWARD + 1, CROSS + 1), np.int64),
-        np.zeros((HAS_WEIGHT + 1, num_replicas), np.int64), budget,
+        np.zeros((HAS_WEIGHT + 1, num_replicas), np.int64), left,
         np.zeros(num_stages + num_more, np.int64),
         layers.options.copy(),
     )  # fmt: skip
-    steps = np.zeros(budget.shape[0], np.int64)
+    steps = np.zeros(left.shape[0], np.int64)
     for s in range(num_stages):
         for n in range(start[s], start[s + 1]):
-            kind, d = layers.device_type[devices[n]], devices[n]
+            kind, d = layers.devices[devices[n], KIND], devices[n]
             replicas.stage[n], replicas.device[n] = s, d
             replicas.duration[n] = times[s, kind, :STEP] + layers.overhead[1 if num_stages > 1 else 0, kind]
             width = layers.member_start[d + 1] - layers.member_start[d]
@@ -634,7 +633,7 @@ def gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, 
 
 
 @kernel
-def by_device(device_of: Integers, num_devices: int) -> tuple[Integers, Integers]:
+def _by_device(device_of: Integers, num_devices: int) -> tuple[Integers, Integers]:
     """[D + 1] where the stage replicas of a device begin, and the stage replicas in that order."""
     device_start = np.zeros(num_devices + 1, np.int64)
     for n in range(device_of.shape[0]):
@@ -653,10 +652,10 @@ def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integ
     """The Net of a partition (`stage_of` [L]) and `modes` [S] of its stages, on devices[start[s]:start[s + 1]] each."""
     times, sizes = stage_sums(layers, stage_of, start, devices, modes)
     pairs = stage_traffic(layers, stage_of, start.shape[0] - 1)
-    budget = layers.capacity - static_units(layers, pairs, sizes, start, devices)
-    replicas = make_replicas(layers, start, devices, times, sizes, budget, 0)
+    left = placed(layers.devices, static_units(layers, pairs, sizes, start, devices))
+    replicas = make_replicas(layers, start, devices, times, sizes, left, 0)
     _add_hosts(layers, stage_of, start, devices, modes, replicas.host)
-    return connect(layers, replicas, make_transfers(layers, pairs, start, devices))
+    return connect(layers, replicas, _make_transfers(layers, pairs, start, devices))
 
 
 @kernel
@@ -664,45 +663,44 @@ def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
     """Sort the stage replicas by device, the transfers by sender and direction, and mark those that share a link with
     another.
     """
-    num_replicas = replicas.stage.shape[0]
-    transfer_start = np.zeros(2 * num_replicas + 1, np.int64)
-    num_inputs, num_gradients = np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64)
+    transfer_start = np.zeros(2 * replicas.stage.shape[0] + 1, np.int64)
     users = np.zeros(layers.options[LINKS], np.int64)
     for f in range(transfers.shape[0]):
         transfer_start[2 * transfers[f, SENDER] + transfers[f, DIRECTION] + 1] += 1
-        if transfers[f, DIRECTION] == 0:
-            num_inputs[transfers[f, RECEIVER]] += 1
-        else:
-            num_gradients[transfers[f, RECEIVER]] += 1
         if transfers[f, ROUTE] >= 0:
             for k in range(layers.route_start[transfers[f, ROUTE]], layers.route_start[transfers[f, ROUTE] + 1]):
                 users[layers.route_links[k]] += 1
     transfer_start = np.cumsum(transfer_start)
     fill = transfer_start[:-1].copy()
-    table = np.zeros((5, transfers.shape[0]), np.int64)
+    table = np.zeros((SHARED + 1, transfers.shape[0]), np.int64)
     for f in range(transfers.shape[0]):
         at = fill[2 * transfers[f, SENDER] + transfers[f, DIRECTION]]
         fill[2 * transfers[f, SENDER] + transfers[f, DIRECTION]] += 1
-        table[RECEIVER_ROW, at], table[TICKS_ROW, at], table[ROUTE_ROW, at] = (
-            transfers[f, RECEIVER],
-            transfers[f, TICKS],
-            transfers[f, ROUTE],
-        )
-        table[DIRECTION_ROW, at] = transfers[f, DIRECTION]
+        table[:SHARED, at] = transfers[f]
         if transfers[f, ROUTE] >= 0:
             for k in range(layers.route_start[transfers[f, ROUTE]], layers.route_start[transfers[f, ROUTE] + 1]):
                 if users[layers.route_links[k]] > 1:
-                    table[SHARED_ROW, at] = 1
-    device_start, device_replicas = by_device(replicas.device, replicas.budget.shape[0])
+                    table[SHARED, at] = 1
+    return make_net(replicas, transfer_start, table, layers.route_start, layers.route_links)
+
+
+@kernel
+def make_net(
+    replicas: NetReplicas, transfer_start: Integers, table: Integers, route_start: Integers, route_links: Integers
+) -> Net:
+    """The Net of stage replicas and a table of sorted transfers [6, P]: whatever is played is put together here."""
+    waits = np.zeros((GRADIENTS + 1, replicas.stage.shape[0]), np.int64)
+    for f in range(table.shape[1]):
+        waits[table[DIRECTION, f], table[RECEIVER, f]] += 1
+    device_start, device_replicas = _by_device(replicas.device, replicas.devices.shape[0])
     return Net(
         replicas.stage, replicas.device, replicas.duration, replicas.host, replicas.size[HAS_WEIGHT],
         replicas.size[HELD], replicas.size[STASH],
         replicas.size[WHOLE_BACKWARD], replicas.size[WEIGHT_STASH], replicas.size[WORKSPACE],
         replicas.size[WEIGHT_WORKSPACE],
         device_start, device_replicas,
-        replicas.budget, transfer_start, table[DIRECTION_ROW], table[RECEIVER_ROW], table[TICKS_ROW], table[ROUTE_ROW],
-        table[SHARED_ROW], num_inputs, num_gradients, layers.route_start, layers.route_links, replicas.synchronisation,
-        replicas.scalars,
+        replicas.devices, transfer_start, table[DIRECTION], table[RECEIVER], table[TICKS], table[ROUTE], table[SHARED],
+        waits[ACTIVATIONS], waits[GRADIENTS], route_start, route_links, replicas.synchronisation, replicas.scalars,
     )  # fmt: skip
 
 
@@ -846,19 +844,27 @@ def send(
 
 
 @kernel
+def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
+    """When what leaves by transfer f at `now` arrives; its links are taken until then."""
+    route, end = net.transfer_route[f], now
+    if route < 0:
+        return end
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        end = max(end, link_free[net.route_links[k]])
+    end += net.transfer_duration[f]
+    for k in range(net.route_start[route], net.route_start[route + 1]):
+        link_free[net.route_links[k]] = end
+    return end
+
+
+@kernel
 def _depart(
     net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None
 ) -> None:
     """Put transfer f on its links once they are free."""
-    route = net.transfer_route[f]
-    begin = earliest
-    for k in range(net.route_start[route], net.route_start[route + 1]):
-        begin = max(begin, link_free[net.route_links[k]])
-    end = begin + net.transfer_duration[f]
-    for k in range(net.route_start[route], net.route_start[route + 1]):
-        link_free[net.route_links[k]] = end
+    end = travel(net, f, earliest, link_free)
     if sent is not None:
-        sent[f, m] = begin
+        sent[f, m] = end - net.transfer_duration[f]
     heap_push(
         heap, end, event_key(0, net.replica_stage[net.transfer_target[f]], m, net.transfer_direction[f], f, ARRIVAL)
     )
@@ -897,7 +903,7 @@ def make_drains(net: Net, shares: Integers) -> Integers:
 @kernel
 def _remaining_work(net: Net, shares: Integers) -> Integers:
     """[D] ticks that a device needs from its start to the end of its least all-reduce."""
-    left = np.zeros(net.budget.shape[0], np.int64)
+    left = np.zeros(net.devices.shape[0], np.int64)
     for d in range(left.shape[0]):
         least_end = FAR
         for k in range(net.device_start[d], net.device_start[d + 1]):
@@ -923,26 +929,19 @@ def memory_steps(net: Net, n: int, kind: int) -> tuple[int, int]:
 
 
 @kernel
-def account(net: Net, count: Integers, free: Integers, n: int, kind: int) -> None:
-    """Count an action that starts now and note its memory as it stands after its end."""
-    d = net.replica_device[n]
-    if kind == FORWARD:
-        count[n, FORWARD] += 1
-        free[d] -= net.held[n]
-    elif kind == INPUT_GRAD:
-        count[n, INPUT_GRAD] += 1
-        free[d] += net.held[n] - net.weight_stash[n]
-    elif kind == WEIGHT_GRAD:
-        count[n, WEIGHT_GRAD] += 1
-        free[d] += net.weight_stash[n]
+def count_action(net: Net, count: Integers, n: int, kind: int, sign: int) -> int:
+    """Count an action (or take it back, sign -1); returns what it adds to the units held after it."""
+    if kind == BACKWARD:
+        count[n, INPUT_GRAD] += sign
+        count[n, WEIGHT_GRAD] += sign
     else:
-        count[n, INPUT_GRAD] += 1
-        count[n, WEIGHT_GRAD] += 1
-        free[d] += net.held[n]
+        count[n, kind] += sign
+    _, after = memory_steps(net, n, kind)
+    return sign * after
 
 
 @kernel
-def _make_missing(net: Net) -> ShortIntegers:
+def make_missing(net: Net) -> ShortIntegers:
     """[N, 2, M] inputs and gradients that have yet to arrive."""
     missing = np.empty((net.replica_stage.shape[0], 2, net.scalars[MICROBATCHES]), np.int32)
     for n in range(missing.shape[0]):
@@ -994,7 +993,7 @@ def is_plain(recording: Recording, num_replicas: int) -> bool:
 
 
 @kernel
-def has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
+def _has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
     """Whether everything is there that an action (replica * 4 + kind) of a recording waits for."""
     n = code >> 2
     if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
@@ -1018,7 +1017,7 @@ def _next_plain(
 ) -> tuple[int, int]:
     """The next action of the device's order, -1 if it cannot start now, and its microbatch; devices work alone."""
     code, m = device_orders[d, position[d]], microbatch[d, position[d]]
-    return (code if has_arrived(missing, code, m) else -1), m
+    return (code if _has_arrived(missing, code, m) else -1), m
 
 
 @kernel
@@ -1027,7 +1026,7 @@ def _next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers,
     device_orders, position = orders.device_orders, orders.position
     code, m = device_orders[d, position[d]], recording.microbatch[d, position[d]]
     n = code >> 2
-    if not has_arrived(missing, code, m) or _is_gated(recording, position, orders.busy, d):
+    if not _has_arrived(missing, code, m) or _is_gated(recording, position, orders.busy, d):
         return -1
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
@@ -1157,9 +1156,9 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
 @kernel
 def _make_counters(net: Net) -> tuple[Integers, Integers, Flags, Integers]:
     """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy; the hosts."""
-    num_devices = net.budget.shape[0]
+    num_devices = net.devices.shape[0]
     count = np.zeros((net.replica_stage.shape[0], WEIGHT_GRAD + 1), np.int64)
-    hosts = np.zeros((num_devices if net.host.shape[0] > 0 else 0, HOST_COLUMNS), np.int64)
+    hosts = make_hosts(net.devices, net.host.shape[0] > 0)
     return count, np.zeros(num_devices, np.int64), np.zeros(num_devices, np.bool_), hosts
 
 
@@ -1168,17 +1167,10 @@ def _make_ends(net: Net) -> tuple[Integers, Integers, Integers, Integers, Intege
     """At the beginning: when links are free and stages have ended, when devices began (-1) and were last busy; then the
     devices that may start an action, and which these are: all.
     """
-    links, num_devices = np.zeros(net.scalars[LINKS], np.int64), net.budget.shape[0]
+    links, num_devices = np.zeros(net.scalars[LINKS], np.int64), net.devices.shape[0]
     stages, first = np.zeros(net.synchronisation.shape[0], np.int64), np.full(num_devices, -1)
     last = np.zeros(num_devices, np.int64)
     return links, stages, first, last, np.arange(num_devices), np.ones(num_devices, np.bool_)
-
-
-@kernel
-def _ticks_asked(net: Net, hosts: Integers, position: Integers, n: int, kind: int, now: int) -> int:
-    """How long the next action of replica n takes, which begins now, as its host lets it."""
-    d = net.replica_device[n]
-    return card_ticks(hosts, d, position[d], now, net.duration[n, kind], net.host[n, kind])
 
 
 @kernel
@@ -1196,7 +1188,7 @@ def _fuse_where_whole(policy: Policy, can_split: int) -> Policy:
 
 
 @kernel
-def lengths_of(
+def _lengths_of(
     count: Integers,
     total: int,
     has_weight: Integers,
@@ -1221,13 +1213,13 @@ def play(
     `device_orders` [D, longest] holds replica * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the
     devices' last ends): FAR if it deadlocks, a time from `threshold` on once the makespan is sure to be no less.
     """
-    num_dirty, total = net.budget.shape[0], net.scalars[MICROBATCHES]
-    missing = _make_missing(net) if recording is None else recording.missing
+    num_dirty, total = net.devices.shape[0], net.scalars[MICROBATCHES]
+    missing = make_missing(net) if recording is None else recording.missing
     count, position, busy, hosts = _make_counters(net)
     link_free, stage_end, first, last, dirty, is_dirty = _make_ends(net)
     heap, replicas = _make_events(net.transfer_target.shape[0] * total, num_dirty, recording), _replica_table(net)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
-    free, now, policy = net.budget.copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
+    free, now, policy = net.devices[:, MEMORY].copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow
     if recording is not None:
         orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
@@ -1257,10 +1249,10 @@ def play(
                 m = count[n, WEIGHT_GRAD if kind == WEIGHT_GRAD else min(kind, INPUT_GRAD)]
                 if is_late(outlook, beyond, n, d, kind, now, total - m):
                     return threshold, threshold, threshold
-                account(net, count, free, n, kind)
+                free[d] -= count_action(net, count, n, kind, 1)
                 took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
                 if hosts.shape[0] > 0:
-                    took = _ticks_asked(net, hosts, position, n, kind, now)
+                    took = card_ticks(hosts, d, position[d], now, took, net.host[n, kind])
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
@@ -1292,18 +1284,18 @@ def play(
                 elif code != WEIGHT_GRAD:
                     send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)
-    return lengths_of(count, total, net.has_weight, stage_end + net.synchronisation, net.scalars[TAIL], first, last)
+    return _lengths_of(count, total, net.has_weight, stage_end + net.synchronisation, net.scalars[TAIL], first, last)
 
 
 @kernel
 def peak_excess(net: Net, device_orders: ShortIntegers, lengths: Integers) -> int:
     """Largest number of units by which a device exceeds its budget when it runs its device order; 0 if none does."""
     worst = int64(0)
-    for d in range(net.budget.shape[0]):
+    for d in range(net.devices.shape[0]):
         held = int64(0)
         for x in range(lengths[d]):
             during, after = memory_steps(net, device_orders[d, x] >> 2, device_orders[d, x] & 3)
-            worst = max(worst, held + during - net.budget[d])
+            worst = max(worst, held + during - net.devices[d, MEMORY])
             held += after
-        worst = max(worst, -net.budget[d] if net.device_start[d + 1] > net.device_start[d] else 0)
+        worst = max(worst, -net.devices[d, MEMORY] if net.device_start[d + 1] > net.device_start[d] else 0)
     return worst

@@ -1,6 +1,9 @@
 """When a card ends an action that its host has to ask for first: two clocks of a device."""
 
+import numpy as np
+
 from solver_models.compiled import kernel
+from solver_models.device_rows import free_from
 from solver_models.instance import Integers
 
 HOST_AHEAD = 2
@@ -11,6 +14,14 @@ HOST_COLUMNS = HOST_AHEAD + 2
 
 HOST, CROSS = 0, 1
 """What the host takes to ask, and what passes from its beginning to the end at least."""
+
+
+@kernel
+def make_hosts(devices: Integers, are_slow: bool) -> Integers:
+    """[D, HOST_COLUMNS] at the beginning: hosts ask from when their devices are free; empty unless they take time."""
+    hosts = np.zeros((devices.shape[0] if are_slow else 0, HOST_COLUMNS), np.int64)
+    hosts[:, 0] = free_from(devices)[: hosts.shape[0]]
+    return hosts
 
 
 @kernel

@@ -35,7 +35,7 @@ def list_schedule(
     """The order of every device by a rule (`Preference`); it breaks off where the makespan is sure to reach `threshold`
     ticks, and states that.
     """
-    num_devices, count = len(net.budget), int(net.scalars[MICROBATCHES])
+    num_devices, count = len(net.devices), int(net.scalars[MICROBATCHES])
     longest = 3 * count * max(1, int(np.diff(net.device_start).max()))
     nothing = np.zeros(num_devices, np.int64)
     preference = make_preference(

@@ -5,17 +5,38 @@ order microbatches as it likes, let several devices run an action together, hold
 things once. All of that is a `PlayableSchedule`; the evaluator's `play` is what plays it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from solver_models.compiled import interpreting
+from solver_models.device_rows import DeviceRow, column, device_table
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, Integers, ShortIntegers, Transfer
-from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
-from solver_models.simulation.evaluator import FAR, OPTIONS, Net, Policy, Recording, play
+from solver_models.simulation.columns import (
+    ACTIVATIONS,
+    DIRECTION,
+    GRADIENTS,
+    HAS_WEIGHT,
+    RECEIVER,
+    ROUTE,
+    SHARED,
+    TICKS,
+)
+from solver_models.simulation.evaluator import (
+    FAR,
+    OPTIONS,
+    Net,
+    NetReplicas,
+    Policy,
+    Recording,
+    make_net,
+    play,
+)
 from solver_models.simulation.event_heap import MOST_MICROBATCHES, MOST_STAGES, MOST_TRANSFERS
-from solver_models.simulation.host_clock import HOST_COLUMNS
+from solver_models.simulation.host_clock import make_hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +49,9 @@ class PlayableSchedule:
     """M; actions name one of 0 ... M - 1."""
     stage: Integers
     """[N] stage of every stage replica."""
-    devices: Sequence[tuple[int, ...]]
+    devices: Sequence[DeviceRow]
+    """[D] what is known of them; memory is not looked at."""
+    groups: Sequence[tuple[int, ...]]
     """[N] devices of every stage replica, all of which run its actions together; transfers go to and from the first."""
     duration: Integers
     """[N, 4] ticks of F, I, W and B; where `ticks` says more of actions, the least."""
@@ -94,10 +117,11 @@ def play_schedule(schedule: PlayableSchedule) -> PlayedTimes:
             f"use fewer: at most {MOST_TRANSFERS} can be played"
         )
     table, device_orders, nothing = _TransferTable(schedule), _DeviceOrders(schedule), np.zeros(1, np.int64)
-    recording = _make_recording(schedule, table=table, device_orders=device_orders)
-    policy = Policy(nothing, nothing, nothing, None)
+    policy, codes = Policy(nothing, nothing, nothing, None), device_orders.table(4 * schedule.replica + schedule.kind)
     with interpreting(len(schedule.replica)):
-        play(table.net(), policy, device_orders.codes, device_orders.lengths, True, FAR, recording)
+        net = table.net()
+        recording = _make_recording(schedule, net, table=table, device_orders=device_orders)
+        play(net, policy, codes.astype(np.int32), device_orders.lengths, True, FAR, recording)
     sent = np.full(recording.sent.shape, -1, np.int64)
     sent[table.order] = recording.sent
     used = device_orders.is_used
@@ -118,63 +142,41 @@ class _TransferTable:
     """The transfers of a schedule by sender and direction, each with a route of its own."""
 
     def __init__(self, schedule: PlayableSchedule) -> None:
-        self.schedule = schedule
-        keys = _column([2 * transfer.sender + transfer.is_backward for transfer in schedule.transfers])
+        self.schedule, self.head = schedule, column([group[0] for group in schedule.groups])
+        rows = column([(each.sender, each.receiver, each.is_backward, each.duration) for each in schedule.transfers])
+        sender, _, is_backward, _ = rows.reshape(-1, 4).T
+        keys = 2 * sender + is_backward
         self.order = np.argsort(keys, kind="stable")
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=2 * len(schedule.stage)))])
-        self.transfers = [schedule.transfers[number] for number in self.order.tolist()]
-        self.head = _column([group[0] for group in schedule.devices])
-        number = {
-            link: index
-            for index, link in enumerate(dict.fromkeys(x for transfer in self.transfers for x in transfer.links))
-        }
-        self.num_links = len(number)
-        self.links = [[number[link] for link in transfer.links] for transfer in self.transfers]
-        self.sender = _column([transfer.sender for transfer in self.transfers])
-        self.target = _column([transfer.receiver for transfer in self.transfers])
-        self.duration = _column([transfer.duration for transfer in self.transfers])
+        self.starts = np.cumsum([0, *np.bincount(keys, minlength=2 * len(schedule.stage))], dtype=np.int64)
+        self.sender, self.target, self.is_backward, self.duration = rows.reshape(-1, 4)[self.order].T
+        self.links = [schedule.transfers[number].links for number in self.order.tolist()]
 
     def net(self) -> Net:
-        """The stage replicas and transfers as the evaluator reads them; what only policies read is zero or empty."""
-        schedule, zeros = self.schedule, np.zeros(len(self.schedule.stage), np.int64)
-        num_devices = len(schedule.first) - 1
-        return Net(
-            replica_stage=schedule.stage, replica_device=self.head, duration=np.ascontiguousarray(schedule.duration),
-            host=np.zeros((0, 4, 2), np.int64),
-            has_weight=zeros, held=zeros, stash=zeros, whole_backward=zeros, weight_stash=zeros, workspace=zeros,
-            weight_workspace=zeros,
-            device_start=np.zeros(num_devices + 1, np.int64), device_replicas=np.zeros(0, np.int64),
-            budget=np.zeros(num_devices, np.int64), transfer_start=self.starts.astype(np.int64),
-            transfer_direction=_column([int(transfer.is_backward) for transfer in self.transfers]),
-            transfer_target=self.target,
-            transfer_duration=self.duration, transfer_route=self._routes(), transfer_shared=self._is_shared(),
-            num_inputs=zeros, num_gradients=zeros,
-            route_start=np.concatenate([[0], np.cumsum(_column(list(map(len, self.links))))]).astype(np.int64),
-            route_links=_column([link for links in self.links for link in links]),
-            synchronisation=np.zeros(schedule.num_stages, np.int64),
-            scalars=_column([self._scalar(name) for name in OPTIONS]),
+        """The stage replicas and transfers as the evaluator reads them; what only policies read is zero."""
+        schedule, links = self.schedule, list(chain.from_iterable(self.links))
+        number = {link: index for index, link in enumerate(dict.fromkeys(links))}
+        scalars = {"num_microbatches": schedule.num_microbatches, "num_links": len(number)}
+        replicas = NetReplicas(
+            stage=schedule.stage, device=self.head, duration=np.ascontiguousarray(schedule.duration),
+            host=np.zeros((0, 4, 2), np.int64), size=np.zeros((HAS_WEIGHT + 1, len(schedule.stage)), np.int64),
+            devices=device_table(schedule.devices), synchronisation=np.zeros(schedule.num_stages, np.int64),
+            scalars=column([scalars.get(name, 0) for name in OPTIONS]),
         )  # fmt: skip
-
-    def _scalar(self, name: str) -> int:
-        """What playing reads of the options; the rest is the policies'."""
-        return {"num_microbatches": self.schedule.num_microbatches, "num_links": self.num_links}.get(name, 0)
-
-    def _routes(self) -> Integers:
-        """[P] its own route for every transfer; -1 inside a device."""
+        table = np.zeros((SHARED + 1, len(self.links)), np.int64)
         inside = (self.head[self.sender] == self.head[self.target]) & (self.duration == 0)
-        routes: Integers = np.where(inside, -1, np.arange(len(self.transfers)))
-        return routes
+        table[RECEIVER], table[TICKS], table[DIRECTION] = self.target, self.duration, self.is_backward
+        table[ROUTE], table[SHARED] = np.where(inside, -1, np.arange(len(self.links))), self._is_shared()
+        return make_net(replicas, self.starts, table, _starts(self.links), column([number[link] for link in links]))
 
     def _is_shared(self) -> Integers:
         """[P] 1 if the transfer has to wait for its turn: its links, or its devices, may be wanted by another one.
 
         After an action that takes no time, several of its own may be ready at once.
         """
-        used = np.bincount(_column([link for links in self.links for link in links]), minlength=1)
+        used, ticks = Counter(chain.from_iterable(self.links)), self.schedule.duration[self.sender]
         busy = np.array([any(used[link] > 1 for link in links) for links in self.links], dtype=np.bool_)
-        ticks = self.schedule.duration[self.sender]
-        is_backward = np.array([transfer.is_backward for transfer in self.transfers], dtype=np.bool_)
-        least = np.where(is_backward, np.minimum(ticks[:, INPUT_GRAD], ticks[:, BACKWARD]), ticks[:, FORWARD])
+        returning = np.minimum(ticks[:, INPUT_GRAD], ticks[:, BACKWARD])
+        least = np.where(self.is_backward == 1, returning, ticks[:, FORWARD])
         waits = busy | (least == 0) | (not self.schedule.overlaps)
         shared: Integers = (waits & (self.duration > 0)).astype(np.int64)
         return shared
@@ -185,46 +187,43 @@ class _DeviceOrders:
 
     def __init__(self, schedule: PlayableSchedule) -> None:
         self.lengths = np.diff(schedule.first)
-        shape = len(self.lengths), int(self.lengths.max(initial=1))
-        self.is_used = np.arange(shape[1]) < self.lengths[:, None]
-        self.codes, self.microbatch = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        self.duration = np.zeros(shape, np.int64)
-        self.codes[self.is_used] = 4 * schedule.replica + schedule.kind
-        self.microbatch[self.is_used] = schedule.microbatch
-        alike = schedule.duration[schedule.replica, schedule.kind]
-        self.duration[self.is_used] = alike if schedule.ticks is None else schedule.ticks
-        self.host = np.zeros((*(shape if schedule.host is not None else (0, 0)), 2), np.int64)
-        if schedule.host is not None:
-            self.host[self.is_used] = schedule.host
-        self.gate = np.zeros(shape, np.int32)
-        self.gate[self.is_used] = 0 if schedule.gate is None else schedule.gate
+        self.is_used = np.arange(self.lengths.max(initial=1)) < self.lengths[:, None]
+
+    def table(self, values: Integers) -> Integers:
+        """[D, longest] what is known of every action [A]; 0 where there is none."""
+        found = np.zeros((*self.is_used.shape, *values.shape[1:]), np.int64)
+        found[self.is_used] = values
+        return found
 
 
-def _make_recording(schedule: PlayableSchedule, *, table: _TransferTable, device_orders: _DeviceOrders) -> Recording:
+def _make_recording(
+    schedule: PlayableSchedule, net: Net, *, table: _TransferTable, device_orders: _DeviceOrders
+) -> Recording:
     """Room for the times, and what the search's nets do not know."""
     count, num_devices = schedule.num_microbatches, len(device_orders.lengths)
     is_heading = table.head[schedule.replica] == np.repeat(np.arange(num_devices), device_orders.lengths)
     left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=schedule.num_stages).astype(np.int64)
     held = np.zeros(0 if schedule.overlaps else num_devices, np.int64)
-    peers = schedule.peers or [()] * num_devices
+    peers, groups = schedule.peers or [()] * num_devices, schedule.groups
+    alike, nothing = schedule.duration[schedule.replica, schedule.kind], np.zeros(len(schedule.kind), np.int64)
     return Recording(
-        microbatch=device_orders.microbatch,
-        duration=device_orders.duration,
-        host=device_orders.host,
-        hosts=np.zeros((len(device_orders.host), HOST_COLUMNS), np.int64),
-        start=np.full(device_orders.codes.shape, -1, np.int64),
+        microbatch=device_orders.table(schedule.microbatch).astype(np.int32),
+        duration=device_orders.table(alike if schedule.ticks is None else schedule.ticks),
+        host=np.zeros((0, 0, 2), np.int64) if schedule.host is None else device_orders.table(schedule.host),
+        hosts=make_hosts(net.devices, schedule.host is not None),
+        start=np.full(device_orders.is_used.shape, -1, np.int64),
         missing=_make_missing(schedule),
         sent=np.full((len(schedule.transfers), count + 1), -1, np.int64),
         sender=np.where(table.sender == table.target, -1, table.sender),
-        member_start=np.concatenate([[0], np.cumsum(_column(list(map(len, schedule.devices))))]).astype(np.int64),
-        members=_column([device for group in schedule.devices for device in group]),
-        closing=np.stack((left, _column(schedule.closing or [-1] * schedule.num_stages)), axis=1),
-        opening=_column(schedule.opening),
+        member_start=_starts(groups),
+        members=column(list(chain.from_iterable(groups))),
+        closing=np.stack((left, column(schedule.closing or [-1] * schedule.num_stages)), axis=1),
+        opening=column(schedule.opening),
         held_until=held,
         resumed=held.copy(),
-        gate=device_orders.gate,
-        peer_start=np.concatenate([[0], np.cumsum(_column(list(map(len, peers))))]).astype(np.int64),
-        peers=_column([device for each in peers for device in each]),
+        gate=device_orders.table(nothing if schedule.gate is None else schedule.gate).astype(np.int32),
+        peer_start=_starts(peers),
+        peers=column(list(chain.from_iterable(peers))),
     )
 
 
@@ -235,5 +234,6 @@ def _make_missing(schedule: PlayableSchedule) -> ShortIntegers:
     return missing
 
 
-def _column(values: Sequence[int]) -> Integers:
-    return np.array(values, dtype=np.int64)
+def _starts(parts: Sequence[Sequence[int]]) -> Integers:
+    """Where each of the parts begins once they stand one after the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)

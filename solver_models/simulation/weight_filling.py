@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import free_from
 from solver_models.instance import FORWARD, WEIGHT_GRAD, Integers
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net
@@ -153,6 +154,7 @@ def _begin(net: Net, orders: Integers, order_start: Integers, habit: FillHabit, 
         arrivals[ACTIVATIONS, s, :, MISSING] = net.num_inputs[s]
         arrivals[GRADIENTS, s, :, MISSING] = net.num_gradients[s]
     positions = np.zeros((num_positions, LENGTH + 1), np.int64)
+    positions[:, CLOCK] = free_from(net.devices)
     for p in range(num_positions):
         positions[p, BEGAN] = -1
         longest = max(longest, 3 * net.scalars[MICROBATCHES] * (net.device_start[p + 1] - net.device_start[p]))

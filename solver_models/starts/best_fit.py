@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_models.instance import Instance, Integers
+from solver_models.partition.dynamic import prefix_sums
 
 _FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
 """Targets over the lower bound, in turn until one is reached."""
@@ -77,9 +78,9 @@ class _Fitter:
         work = instance.work[0]
         backward = work[1] + work[2] if instance.can_split else work[3]
         types, self.kind = np.unique(instance.device_type[devices], return_inverse=True)
-        self.load = _sums((work[0] + backward)[types])
+        self.load = prefix_sums((work[0] + backward)[types])
         self.slowness = self.load[self.kind, -1].astype(np.float64)
-        self.state, self.stash = _sums(instance.state), _sums(instance.stash)
+        self.state, self.stash = prefix_sums(instance.state), prefix_sums(instance.stash)
         self.room = instance.capacity[devices] - int(instance.workspace.max(initial=0))
         self.crossing = _crossing(instance)
         self.was_full = False
@@ -172,13 +173,6 @@ class _Fitter:
             devices=tuple(self.devices[chosen[used]].tolist()),
             bounds=(0, *bounds[1:][used].tolist()),
         )
-
-
-def _sums(values: Integers) -> Integers:
-    """Prefix sums along the last axis, from 0."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    return sums
 
 
 def _crossing(instance: Instance) -> Integers:

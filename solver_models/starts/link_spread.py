@@ -136,7 +136,7 @@ def spread(
 
 
 def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, steps: int, seed: int = 0) -> Groups:
-    """Groups of single devices, one per stage of a chain, on other devices of the same type and memory.
+    """Groups of single devices, one per stage of a chain, on other devices with the same rows.
 
     Stages share no device.
     """
@@ -144,9 +144,8 @@ def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, ste
     messages = _messages(instance, stage_of, sizes=[len(group) for group in groups])
     if not len(messages.source) or not len(instance.route_links):
         return groups
-    number = len(instance.device_type)
-    kinds = np.stack((instance.device_type, instance.capacity))
-    _, class_of = np.unique(kinds, axis=1, return_inverse=True)
+    number = len(instance.devices)
+    _, class_of = np.unique(instance.devices, axis=0, return_inverse=True)
     devices = np.argsort(class_of.ravel(), kind="stable").astype(np.int64)
     first = np.searchsorted(class_of.ravel()[devices], np.arange(class_of.max() + 2)).astype(np.int64)
     per_unit = np.where(instance.bandwidth > 0, 1e9 / np.maximum(instance.bandwidth, 1), 0.0)

@@ -8,7 +8,7 @@ import numpy as np
 from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.moves.annealing import UNRATED
-from solver_models.simulation.columns import RECOMPUTATION, RECOMPUTING, SHARDING
+from solver_models.simulation.columns import MEMORY, RECOMPUTATION, RECOMPUTING, SHARDING
 
 
 def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -55,7 +55,7 @@ def greedy_flags(searcher: Searcher, candidate: Candidate) -> Integers:
     freed, lost = need - least, nets[1].duration[:, BACKWARD] - nets[0].duration[:, BACKWARD]
     for device in np.unique(nets[0].replica_device):
         replicas = np.nonzero(nets[0].replica_device == device)[0]
-        excess = need[replicas].sum() + nets[0].workspace[replicas].max() - nets[0].budget[device]
+        excess = need[replicas].sum() + nets[0].workspace[replicas].max() - nets[0].devices[device, MEMORY]
         excess -= (freed * flags[stages])[replicas].sum()
         useful = replicas[(freed[replicas] > 0) & (flags[stages[replicas]] == 0)].tolist()
         for replica in sorted(useful, key=lambda replica: lost[replica] / freed[replica]):

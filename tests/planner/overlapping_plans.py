@@ -10,6 +10,7 @@ from itertools import combinations, product
 from random import Random
 
 from planner.layout.costs import CostModel
+from planner.layout.device_groups import device_rows
 from planner.lowering import make_schedule_instance
 from planner.plan import DeviceGroup, Stage
 from planner.problem import Options, Problem
@@ -96,7 +97,10 @@ def ends_before(problem: Problem, deadline: int) -> tuple[Stage, ...] | None:
     costs = CostModel(problem)
     for stages in every_layout(problem):
         instance = make_schedule_instance(problem, stages, costs=costs)
-        if min(instance.budgets) >= 0 and _Orders(_with_all_devices(problem, stages, instance), deadline).exist():
+        if (
+            min(device.memory for device in instance.devices) >= 0
+            and _Orders(_with_all_devices(problem, stages, instance), deadline).exist()
+        ):
             return stages
     return None
 
@@ -106,8 +110,8 @@ def _with_all_devices(problem: Problem, stages: tuple[Stage, ...], instance: Sch
     static, index = CostModel(problem).static_bytes(stages), {d.name: n for n, d in enumerate(problem.cluster.devices)}
     others = [tuple(index[name] for name in stage.replicas[0][1:]) for stage in stages]
     lanes = tuple(replace(lane, others=others[lane.stage]) for lane in instance.replicas)
-    room = tuple(device.usable_bytes - static.get(device.name, 0) for device in problem.cluster.devices)
-    return replace(instance, replicas=lanes, budgets=room)
+    room = tuple(row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items())
+    return replace(instance, replicas=lanes, devices=room)
 
 
 class _Orders:
@@ -117,8 +121,8 @@ class _Orders:
         self.instance, self.limit = instance, deadline - instance.tail
         self.ends: dict[tuple[int, int, int], int] = {}
         """(kind, lane, microbatch) of what was placed; B as I, and as W where there is one."""
-        self.free = [0] * len(instance.budgets)
-        self.held = [0] * len(instance.budgets)
+        self.free = [0] * len(instance.devices)
+        self.held = [0] * len(instance.devices)
 
     def exist(self) -> bool:
         """Whether any order ends in time; none where a device has more work than that."""
@@ -179,7 +183,7 @@ class _Orders:
         ]
         after += lane.weight_stash if kind == INPUT_GRAD and lane.has_weight_grad else 0
         late = end + self.instance.synchronisation[lane.stage] >= self.limit
-        if late or any(self.held[d] + during > self.instance.budgets[d] for d in lane.devices):
+        if late or any(self.held[d] + during > self.instance.devices[d].memory for d in lane.devices):
             return False
         keys = [(kind, number, m)] if kind != BACKWARD else [(INPUT_GRAD, number, m), (WEIGHT_GRAD, number, m)]
         before = [(device, self.free[device]) for device in lane.devices]

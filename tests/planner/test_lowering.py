@@ -85,7 +85,7 @@ def test_costs_are_those_of_the_plan(rng: Random):
     for number, device in enumerate(problem.cluster.devices):
         led = (group for group in groups if group[0] == device.name)
         acting_as_one = {device.name, *(name for group in led for name in group)}
-        assert instance.budgets[number] == min(room[name] for name in acting_as_one)
+        assert instance.devices[number].memory == min(room[name] for name in acting_as_one)
 
 
 def test_figures_stand_where_they_belong():

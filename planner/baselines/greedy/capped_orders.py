@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.baselines.applicability import NoRoomError, require_few_steps
-from planner.baselines.encoded_orders import column, make_net, name_actions
+from planner.baselines.encoded_orders import make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
+from solver_models.device_rows import column
 from solver_models.simulation.evaluator import FAR, Net
 from solver_models.simulation.list_schedule import ListSchedule, list_schedule, play_orders
 from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST, ROUND_ROBIN
@@ -91,7 +92,7 @@ def room_for(pipeline: Pipeline) -> tuple[int, ...]:
     rooms = []
     for stage, size in enumerate(held):
         position = pipeline.position_of[stage]
-        free = pipeline.budgets[position] - of_position[position]
+        free = pipeline.devices[position].memory - of_position[position]
         rooms.append(max(1, 1 + free // size) if size else pipeline.num_microbatches)
     return tuple(rooms)
 
@@ -108,6 +109,6 @@ def largest_slope(pipeline: Pipeline, *, steps: int = 24) -> int:
         held = [0] * pipeline.num_positions
         for stage, cap in enumerate(caps_within(pipeline, numerator, denominator=steps)):
             held[pipeline.position_of[stage]] += cap * pipeline.costs[stage].held_bytes
-        if all(size <= budget for size, budget in zip(held, pipeline.budgets, strict=True)):
+        if all(size <= device.memory for size, device in zip(held, pipeline.devices, strict=True)):
             return numerator
     return 1

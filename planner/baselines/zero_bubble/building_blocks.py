@@ -244,4 +244,4 @@ def _limits(pipeline: Pipeline, most: int) -> list[int]:
     for stage, cost in enumerate(pipeline.costs):
         position = pipeline.position_of[stage]
         larger[position] = max(larger[position], cost.held_bytes)
-    return [min(budget, most * held) for budget, held in zip(pipeline.budgets, larger, strict=True)]
+    return [min(device.memory, most * held) for device, held in zip(pipeline.devices, larger, strict=True)]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.baselines.applicability import require_time
-from planner.baselines.encoded_orders import column, encode_orders, make_net, name_actions
+from planner.baselines.encoded_orders import encode_orders, make_net, name_actions
 from planner.baselines.pipeline import DeviceOrders, Pipeline
+from solver_models.device_rows import column
 from solver_models.simulation.weight_filling import LENGTH, NEXT, UNLIMITED, FilledOrders, FillHabit, fill_orders
 
 

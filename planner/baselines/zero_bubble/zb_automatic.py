@@ -21,7 +21,7 @@ HABITS = (
 
 def order_zb_automatic(pipeline: Pipeline) -> DeviceOrders:
     """The best of a small grid: with or without one more forward that would delay the first I, and four habits."""
-    return best_filled(pipeline, _trials(pipeline), limits=pipeline.budgets)
+    return best_filled(pipeline, _trials(pipeline), limits=[device.memory for device in pipeline.devices])
 
 
 def _trials(pipeline: Pipeline) -> Iterator[tuple[DeviceOrders, Habit]]:
@@ -56,7 +56,7 @@ def num_ahead(pipeline: Pipeline, *, squeezes: bool) -> list[int]:
     for stage, cost in enumerate(pipeline.costs):
         most = counts[-1] - 1 if counts else pipeline.num_microbatches
         if cost.held_bytes:
-            most = min(most, pipeline.budgets[stage] // cost.held_bytes)
+            most = min(most, pipeline.devices[stage].memory // cost.held_bytes)
         latest_end = first_gradient[stage] + (cost.forward_ns - 1 if squeezes else 0)
         ends = _warm_up_ends(arrivals, cost.forward_ns, most=most, latest_end=latest_end)
         counts.append(len(ends))

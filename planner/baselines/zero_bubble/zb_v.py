@@ -26,7 +26,7 @@ def _limits(pipeline: Pipeline) -> list[int]:
     pair = [0] * pipeline.num_positions
     for stage, cost in enumerate(pipeline.costs):
         pair[pipeline.position_of[stage]] += cost.held_bytes
-    return [min(budget, len(pair) * held) for budget, held in zip(pipeline.budgets, pair, strict=True)]
+    return [min(device.memory, len(pair) * held) for device, held in zip(pipeline.devices, pair, strict=True)]
 
 
 def _order_device(pipeline: Pipeline, device: int) -> list[Action]:

@@ -18,11 +18,7 @@ def gathering_plans(plan: Plan, *, most: int) -> Iterator[Plan]:
 
 def possible_ranks(plan: Plan) -> list[Rank]:
     """Devices that hold the same replicated stages, each alone: in the order of their first stages."""
-    held: dict[str, list[int]] = {}
-    for number, stage in enumerate(plan.stages):
-        for device in (device for group in stage.groups for device in group):
-            held.setdefault(device, []).append(number)
-    found: dict[tuple[str, ...], Rank] = {}
+    held, found = plan.stages_held(), dict[tuple[str, ...], Rank]()
     for stage in plan.stages if not plan.dealing else ():
         devices = tuple(sorted(device for group in stage.replicas for device in group))
         is_narrow = all(len(group) == 1 for group in stage.replicas) and not (stage.is_split or stage.samples)

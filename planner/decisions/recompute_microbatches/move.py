@@ -328,11 +328,11 @@ def _key(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 def _memory_binds(kept: ScheduleInstance) -> bool:
     """Whether a device lacks room for two microbatches per device in all of its stages, if everything is kept."""
-    held = [0] * len(kept.budgets)
+    held = [0] * len(kept.devices)
     for replica in kept.replicas:
         held[replica.device] += replica.held
-    most = min(kept.num_microbatches, 2 * len(kept.budgets))
-    return any(most * each > budget for each, budget in zip(held, kept.budgets, strict=True))
+    most = min(kept.num_microbatches, 2 * len(kept.devices))
+    return any(most * each > device.memory for each, device in zip(held, kept.devices, strict=True))
 
 
 def _recomputing(stage: Stage, flags: list[bool]) -> Stage:

@@ -6,6 +6,7 @@ from math import perm
 
 from planner import decisions
 from planner.layout.costs import CostModel, overlap, stage_traffic
+from planner.layout.device_groups import device_rows
 from planner.plan import Stage
 from planner.problem import Problem
 from profiles.model_profile import Edge
@@ -141,13 +142,11 @@ class _Question:
             if (share := overlap(i, j, num_senders=a, num_receivers=b))[0]
         }
         cluster, options = self.problem.cluster, self.options
-        types = cluster.device_types
         num_slots = _num_slots(self.problem)
         return CompleteInstance(
             num_microbatches=self.problem.num_microbatches,
             num_layers=len(self.names),
-            device_type=tuple(types.index(device.type) for device in cluster.devices),
-            capacity=tuple(device.usable_bytes for device in cluster.devices),
+            devices=tuple(device_rows(cluster).values()),
             num_slots=num_slots,
             max_stages_per_device=options.max_stages_per_device,
             edges=tuple((self.number[e.producer], self.number[e.consumer]) for e in self.problem.profile.edges),

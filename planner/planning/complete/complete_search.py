@@ -150,7 +150,7 @@ def ask(
 
 def _write_down(problem: Problem, instance: CompleteInstance, *, least: int, is_coarse: bool) -> CompleteQuestion:
     ticks = max(1, -(-instance.horizon // MOST_ILP_TICKS)) if is_coarse else 1
-    units = max(1, -(-max(instance.capacity) // MOST_ILP_UNITS)) if is_coarse else 1
+    units = max(1, -(-max(device.memory for device in instance.devices) // MOST_ILP_UNITS)) if is_coarse else 1
     model = CompleteModel(coarsened(instance, ticks=ticks, units=units), least=least // ticks)
     return CompleteQuestion(problem=problem, model=model, ticks=ticks, units=units)
 

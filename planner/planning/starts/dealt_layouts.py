@@ -17,6 +17,7 @@ from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import lay_out_stages, memory_steps
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
+from solver_models.device_rows import column
 from solver_models.instance import Integers
 from solver_models.simulation.job_list import JobTable, StageJobs, list_jobs, stage_jobs
 
@@ -146,13 +147,13 @@ class AssignmentTable:
         transfers = [sent[:3] for sent in at[-1].transfers]
         ticks = [{sent[:3]: sent.ticks for sent in laid_out.transfers} for laid_out in at]
         return _StageTables(
-            position=_column([groups.index(stage.replicas[0]) for stage in self.own]),
+            position=column([groups.index(stage.replicas[0]) for stage in self.own]),
             has_weight=[cost.has_weight_grad for cost in costs[0]],
-            ticks=_column([[[cost.duration_ns(kind) for kind in KINDS] for cost in row] for row in costs]),
-            steps=_column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
+            ticks=column([[cost.durations_ns for cost in row] for row in costs]),
+            steps=column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
             transfers=transfers,
-            delay=_column([[*(row.get(sent, 0) for sent in transfers), 0] for row in ticks]),
-            budget=_column([self._room(group) for group in groups]),
+            delay=column([[*(row.get(sent, 0) for sent in transfers), 0] for row in ticks]),
+            budget=column([self._room(group) for group in groups]),
         )
 
     @cached_property
@@ -240,7 +241,3 @@ def loads(table: AssignmentTable) -> list[int]:
     )
     whole = by_position[table.sizes].sum(axis=0)
     return [int(value) for value in by_position[table.sizes, int(whole.argmax())]]
-
-
-def _column(values: Sequence[object]) -> Integers:
-    return numpy.array(values, dtype=numpy.int64)

@@ -182,7 +182,7 @@ def test_kernels_play_sharded_stages_as_the_simulator():
         played = simulate(problem, case.plan(words))
         assert case.searcher.device_orders(candidate)[1] == played.objective_ns(problem.options.objective), seed
         instance = make_schedule_instance(problem, plan.stages, costs=case.costs)
-        assert case.net.budget.tolist() == list(instance.budgets)
+        assert case.net.devices.tolist() == list(map(list, instance.devices))
         assert case.net.synchronisation.tolist() == list(instance.synchronisation)
         assert case.net.scalars[TAIL] == instance.tail
         assert make_stages(problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes) == plan.stages

@@ -30,8 +30,8 @@ def played(case: Case, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     candidate = case.candidate(policy_params=random_policy_params(Random(seed)))
     words, value = case.searcher.device_orders(candidate)
     codes, lengths = (
-        np.zeros((len(case.net.budget), longest_order(case.net)), np.int32),
-        np.zeros(len(case.net.budget), np.int64),
+        np.zeros((len(case.net.devices), longest_order(case.net)), np.int32),
+        np.zeros(len(case.net.devices), np.int64),
     )
     encode(case.net, words, device_orders=codes, lengths=lengths, first=case.searcher.first_member)
     return codes, lengths, FAR if value is None else value

@@ -22,6 +22,7 @@ from solver_models.local_search.search import Candidate, Searcher, solution_of
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.moves.neighbourhood import neighbour
 from solver_models.search_params import MultistartParams, SolverParams
+from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import examples
@@ -173,7 +174,7 @@ def every_word(case: Case, device: int) -> Iterator[DeviceOrder]:
         for number, (stage, group) in enumerate(zip(case.stages, case.candidate().groups, strict=True))
         if device in group
     }
-    room = int(case.net.budget[device])
+    room = int(case.net.devices[device, MEMORY])
 
     def extend(word: DeviceOrder, held: int) -> Iterator[DeviceOrder]:
         left = False

@@ -19,7 +19,7 @@ PLAIN = {
 
 def holds(problem: ScheduleInstance, words: dict) -> bool:
     """Whether words fit in memory on every device."""
-    return all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in words.items())
+    return all(peak_units(problem, d, word) <= problem.devices[d].memory for d, word in words.items())
 
 
 @pytest.mark.slow

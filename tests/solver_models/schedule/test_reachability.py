@@ -5,15 +5,20 @@ from types import SimpleNamespace
 from solver_models.schedule.reachability import descendants, earliest_forwards, leading_replicas
 
 
-def instance(devices: str, *ways: tuple[int, int, int], forward: int = 1):
-    """A stage replica per letter of `devices`; ways: sender, receiver and ticks, forward and back."""
+def instance(devices: str, *ways: tuple[int, int, int], forward: int = 1, free: str = ""):
+    """A stage replica per letter of `devices`; ways: sender, receiver and ticks, forward and back.
+
+    Device `free` runs nothing before tick 9.
+    """
     replicas = [SimpleNamespace(devices=(device,), stage=n, forward=forward) for n, device in enumerate(devices)]
     transfers = [
         SimpleNamespace(sender=ends[0], receiver=ends[1], duration=ticks, is_backward=is_backward)
         for a, b, ticks in ways
         for ends, is_backward in (((a, b), False), ((b, a), True))
     ]
-    return SimpleNamespace(replicas=replicas, transfers=transfers)
+    return SimpleNamespace(
+        replicas=replicas, transfers=transfers, free_from=lambda replica: 9 if free in replica.devices else 0
+    )
 
 
 def test_only_forward_ways_lead_on():
@@ -32,3 +37,8 @@ def test_the_longest_chain_counts():
     """Tests that a stage waits for the longest way to it, transfers included."""
     found = earliest_forwards(instance("abcd", (0, 1, 5), (0, 3, 1), (1, 2, 0), (2, 3, 2), forward=10))
     assert found == [0, 15, 25, 37]
+
+
+def test_a_stage_waits_for_its_device():
+    """Tests that the chain goes on from when a device is free, where that is later than what it is sent."""
+    assert earliest_forwards(instance("abc", (0, 1, 1), (1, 2, 2), free="b")) == [0, 9, 12]

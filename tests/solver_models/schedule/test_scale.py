@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from ortools.sat.python import cp_model
 
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import (
     StageReplica,
 )
@@ -36,7 +37,11 @@ def test_scaling_is_exact(factor: int):
     problem = TINY["recomputation"]
     names = set(StageReplica.__slots__) - {"stage", "device", "has_weight_grad"}
     lanes = tuple(replace(own, **{name: factor * getattr(own, name) for name in names}) for own in problem.replicas)
-    large = replace(problem, replicas=lanes, budgets=tuple(factor * b + factor - 1 for b in problem.budgets))
+    large = replace(
+        problem,
+        replicas=lanes,
+        devices=tuple(DeviceRow(memory=factor * row.memory + factor - 1) for row in problem.devices),
+    )
     assert scaled(large).instance == scaled(problem).instance
     assert scaled(large).has_exact_times
     assert solve_order(large).objective == factor * best_of(problem)

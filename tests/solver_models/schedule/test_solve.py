@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -52,7 +53,8 @@ def instance(
             )  # fmt: skip
     plain = ScheduleInstance(
         num_microbatches=microbatches, replicas=tuple(lanes), transfers=tuple(flows), synchronisation=(0,) * len(lanes),
-        tail=0, budgets=(budget,) * (1 + max(own.device for own in lanes)), can_split=True, objective="makespan",
+        tail=0, devices=(DeviceRow(memory=budget),) * (1 + max(own.device for own in lanes)),
+        can_split=True, objective="makespan",
     )  # fmt: skip
     return replace(plain, **changes)
 
@@ -87,7 +89,9 @@ def words_of(problem: ScheduleInstance, device: int) -> Iterator[DeviceOrder]:
             queues.append([(FORWARD, own.stage, m) for m in microbatches])
             queues.append([(BACKWARD if mine[m] else INPUT_GRAD, own.stage, m) for m in microbatches])
             queues.append([(WEIGHT_GRAD, own.stage, m) for m in microbatches if own.has_weight_grad and not mine[m]])
-        yield from merge([q for q in queues if q], [], {own.stage: own for own in lanes}, problem.budgets[device], 0)
+        yield from merge(
+            [q for q in queues if q], [], {own.stage: own for own in lanes}, problem.devices[device].memory, 0
+        )
 
 
 def merge(

@@ -34,7 +34,7 @@ def test_optimum_equals_enumeration(name: str):
     assert (result.status, result.objective, result.bound) == ("optimal", best, best)
     assert result.device_orders is not None
     assert end_of(problem, result.device_orders) == best
-    assert all(peak_units(problem, d, word) <= problem.budgets[d] for d, word in result.device_orders.items())
+    assert all(peak_units(problem, d, word) <= problem.devices[d].memory for d, word in result.device_orders.items())
 
 
 @pytest.mark.parametrize("mix", [0, 1, 2, 3])

@@ -12,6 +12,7 @@ from planner.lowering import make_schedule_instance
 from solver_models.instance import Transfer
 from solver_models.moves.annealing import evaluate, overflow
 from solver_models.moves.neighbourhood import Solution
+from solver_models.simulation.columns import KIND
 from solver_models.simulation.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_policy_params
@@ -42,7 +43,7 @@ def test_nets_are_what_lowering_makes(rng: Random):
     """Tests that lanes, flows in their order, budgets and synchronisation equal those of the schedule instance."""
     case = random_case(rng, is_tight=rng.random() < 0.5)
     net, expected = case.net, make_schedule_instance(case.problem, case.stages, costs=case.costs)
-    assert net.budget.tolist() == list(expected.budgets)
+    assert net.devices.tolist() == list(map(list, expected.devices))
     assert net.synchronisation.tolist() == list(expected.synchronisation)
     assert len(net.replica_stage) == len(expected.replicas)
     for n, lane in enumerate(expected.replicas):
@@ -94,7 +95,7 @@ def test_hosts_are_those_of_the_cost_model(rng: Random):
     none = ((0, 0),) * 4
     if case.net.host.shape[0]:
         of_stages = case.searcher.layers.overhead[1 if len(case.net.synchronisation) > 1 else 0]
-        overhead = of_stages[case.searcher.layers.device_type[case.net.replica_device]]
+        overhead = of_stages[case.searcher.layers.devices[case.net.replica_device, KIND]]
         for own, cost, extra in zip(case.net.host.tolist(), costs, overhead.tolist(), strict=True):
             expected = cost.clocks or none
             assert cost.clocks == () or own == [list(clock) for clock in expected]
@@ -128,8 +129,8 @@ def test_excess_is_what_exceeds_the_memory(rng: Random):
 def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.ndarray, np.ndarray]:
     """Words as the kernels read them."""
     lanes = {(net.replica_device[n], net.replica_stage[n]): n for n in range(len(net.replica_stage))}
-    codes = np.zeros((len(net.budget), max(map(len, words.values()))), np.int32)
-    lengths = np.zeros(len(net.budget), np.int64)
+    codes = np.zeros((len(net.devices), max(map(len, words.values()))), np.int32)
+    lengths = np.zeros(len(net.devices), np.int64)
     for device, word in words.items():
         lengths[device] = len(word)
         codes[device, : len(word)] = [lanes[device, stage] * 4 + kind for kind, stage, _ in word]

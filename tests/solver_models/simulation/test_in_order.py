@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.dealing import pipeline_actions
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import BACKWARD, FORWARD, Transfer
 from solver_models.simulation.in_order import OrderedSteps, play_in_order
 from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
@@ -56,7 +57,8 @@ def _schedule(rows: list[tuple[int, int, int]], *, stages: int, ticks: np.ndarra
     return PlayableSchedule(
         num_microbatches=int(microbatch.max()) + 1,
         stage=inner,
-        devices=[(s,) for s in range(stages)],
+        devices=[DeviceRow()] * stages,
+        groups=[(s,) for s in range(stages)],
         duration=ticks,
         transfers=[
             Transfer(sender=a, receiver=b, is_backward=back, duration=lag, links=(place,))

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from planner.actions import parse_action
-from planner.baselines.encoded_orders import column, make_net, name_actions
+from planner.baselines.encoded_orders import make_net, name_actions
 from planner.baselines.layouts import EVEN, LOOPED, make_stages
 from planner.baselines.pipeline import Pipeline, make_pipeline
 from planner.layout.costs import CostModel
 from planner.problem import Options
+from solver_models.device_rows import DeviceRow, column
 from solver_models.simulation.evaluator import FAR
 from solver_models.simulation.list_schedule import list_schedule, play_orders
 from solver_models.simulation.preferences import BACKWARD_FIRST, DEEPEST, OLDEST
@@ -26,7 +27,7 @@ def two_chunks(*, memory: int = 99) -> Pipeline:
         options=Options(max_stages_per_device=2, receive_buffers=0),
     )
     costs = CostModel(problem)
-    return replace(make_pipeline(costs, make_stages(costs, LOOPED, cut=EVEN)), budgets=(memory,))
+    return replace(make_pipeline(costs, make_stages(costs, LOOPED, cut=EVEN)), devices=(DeviceRow(memory=memory),))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from planner.problem import MOST_MICROBATCHES, MOST_STAGES
+from solver_models.device_rows import DeviceRow
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Transfer
 from solver_models.simulation import event_heap
 from solver_models.simulation.recorded_play import PlayableSchedule, PlayedTimes, check_size, play_schedule
@@ -21,7 +22,8 @@ def play(words: list[list[tuple[int, int, int]]], **changes: object) -> PlayedTi
     game = {
         "num_microbatches": int(microbatch.max()) + 1,
         "stage": np.array([0, 1]),
-        "devices": ((0,), (1,)),
+        "devices": (DeviceRow(), DeviceRow()),
+        "groups": ((0,), (1,)),
         "duration": np.array([[2, 3, 1, 4]] * 2),
         "transfers": flows,
         "waits": np.array([[0, 1], [1, 0]]),
@@ -55,7 +57,8 @@ def test_devices_of_a_lane_act_together():
     times = play(
         words,
         stage=np.array([0, 1, 2]),
-        devices=((0,), (2,), (0, 1)),
+        devices=[DeviceRow()] * 3,
+        groups=((0,), (2,), (0, 1)),
         duration=np.array([[2, 3, 1, 4]] * 3),
         transfers=(),
         waits=np.zeros((3, 2), np.int64),

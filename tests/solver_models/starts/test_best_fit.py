@@ -1,10 +1,8 @@
 """Best fits of layers to unlike devices."""
 
-from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.instance import Instance
+from solver_models.simulation.columns import KIND
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.first_candidates import make_seeds
 from tests.solver_models.nets import Case
@@ -120,7 +119,8 @@ def test_devices_that_are_alike_need_no_fit():
     """Tests that nothing is looked for where all devices are of one type."""
     instance = Case(unlike(Random(1), 5, num_devices=3), ()).instance
     assert best_fits(instance)
-    assert best_fits(replace(instance, device_type=np.zeros_like(instance.device_type))) == []
+    instance.devices[:, KIND] = 0
+    assert best_fits(instance) == []
 
 
 def test_fits_are_seeds():

@@ -1,6 +1,5 @@
 """Stages on other devices of their types: who does what changes, how many do what does not, and links carry less."""
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -11,6 +10,7 @@ from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.problem import Options, Problem
 from solver_models.instance import Instance
+from solver_models.simulation.columns import MEMORY
 from solver_models.starts.link_spread import spread_groups
 
 STAGE_OF = np.arange(12) // 2
@@ -63,7 +63,7 @@ def test_links_carry_less():
 def test_unlike_memory_is_not_exchanged():
     """Tests that devices of a type whose memory differs keep their stages."""
     instance = make_sparse()
-    instance = replace(instance, capacity=instance.capacity + np.arange(32))
+    instance.devices[:, MEMORY] += np.arange(32)
     groups = tuple((device,) for device in range(6))
     assert spread_groups(instance, STAGE_OF, groups=groups, steps=1_000) == groups
 

@@ -59,7 +59,7 @@ def test_greedy_recomputation_leaves_nothing_to_free(seed: int):
         flags = greedy_flags(case.searcher, seed_candidate)
         names = problem.profile.topological_order
         holders = [*((d.name,) for d in devices), *[tuple(devices[m].name for m in case.instance.members_of(h))
-                   for h in range(len(devices), len(case.searcher.layers.capacity))]]  # fmt: skip
+                   for h in range(len(devices), len(case.searcher.layers.devices))]]  # fmt: skip
         stages = tuple(
             Stage(
                 layers=tuple(n for n, s in zip(names, seed_candidate.stage_of, strict=True) if s == number),

@@ -1,6 +1,7 @@
 """Greedy orders under memory: uniform chains reach the schedule bound, memory is kept, no plan is above them."""
 
 import os
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -130,8 +131,6 @@ def test_no_room_is_no_order():
     costs = CostModel(problem)
     stages = make_method_plan(costs, CAPPED, cut=EVEN).stages
     pipeline = make_pipeline(costs, stages)
-    tight = type(pipeline)(
-        **{name: getattr(pipeline, name) for name in pipeline.__slots__ if name != "budgets"}, budgets=(1, 1)
-    )
+    tight = replace(pipeline, devices=tuple(row._replace(memory=1) for row in pipeline.devices))
     with pytest.raises(NoRoomError):
         best_capped(tight, [Rule(caps=(1, 1))])

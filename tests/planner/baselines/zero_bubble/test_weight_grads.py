@@ -91,7 +91,7 @@ def test_automatic_schedule_keeps_the_memory(rng: Random):
     costs = CostModel(problem)
     pipeline = make_pipeline(costs, make_stages(costs, ONE_EACH, cut=EVEN))
     plan = make_method_plan(costs, ZB_AUTOMATIC, cut=EVEN)
-    if all(cost.held_bytes <= budget for cost, budget in zip(pipeline.costs, pipeline.budgets, strict=True)):
+    if all(cost.held_bytes <= row.memory for cost, row in zip(pipeline.costs, pipeline.devices, strict=True)):
         assert verify(problem, plan).violations == ()
 
 
@@ -109,7 +109,12 @@ def test_estimated_times_are_the_played_ones(rng: Random):
     orders = [[action for action in word if action.kind != "W"] for word in words]
     pipeline = make_pipeline(costs, stages)
     outcomes = [
-        fill(pipeline, orders, habit=Habit(quarters=quarters, evens_out=evens_out), limits=pipeline.budgets)
+        fill(
+            pipeline,
+            orders,
+            habit=Habit(quarters=quarters, evens_out=evens_out),
+            limits=[row.memory for row in pipeline.devices],
+        )
         for quarters in (0, 2, 3, 4)
         for evens_out in (False, True)
     ]
