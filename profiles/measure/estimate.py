@@ -2,6 +2,7 @@
 (`card_kernels`), times are estimated from operations and bytes.
 """
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,7 @@ from profiles.measure.card_kernels import card_kernels
 from profiles.measure.materialise import cast, make_layer
 from profiles.measure.memory import LayerMemory, LiveBytes, count_bytes, optimizer_bytes
 from profiles.measure.model import Defer, Model, Tensors
-from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, time_of
+from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, aten, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
 from profiles.measure.segment import Segment
 
@@ -57,11 +58,24 @@ def _count_attention(*shapes: Any, first: int = 0, scores: int = 1, sums: int = 
     return int(2 * samples * heads * rows * key[2] * (scores * width + sums * value[3]))
 
 
+def _count_experts(rows: Any, columns: Any, *_: Any, **__: Any) -> int:
+    """Each group has columns of its own, or its part of those of all."""
+    return int(2 * math.prod(rows) * columns[-1] // (rows[0] if len(rows) > len(columns) else 1))
+
+
+def _count_recurrence(steps: Any, *weights: Any, passes: int = 1, **_: Any) -> int:
+    """One layer in one direction: each step meets the weights of the input and those of the state."""
+    return int(2 * math.prod(steps[:-1]) * sum(map(math.prod, weights[:2])) * passes)
+
+
 _MAPPING = {
     **dict.fromkeys(FORWARD, _count_attention),
     **dict.fromkeys(BACKWARD, partial(_count_attention, first=1, scores=3, sums=2)),
+    aten._grouped_mm: _count_experts,
+    aten.mkldnn_rnn_layer: _count_recurrence,
+    aten.mkldnn_rnn_layer_backward: partial(_count_recurrence, passes=2),
 }
-"""Torch's counter has no formula for the CPU's kernel, and none for fewer heads of keys than of queries."""
+"""Torch's counter has no formula for these kernels, or none for fewer heads of keys than of queries."""
 
 
 class _Work:
