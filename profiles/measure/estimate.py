@@ -89,7 +89,6 @@ class _Work:
         self.others: dict[Phase, int] = {}
 
     def watch(self, phase: Phase, run: Callable[[], None], *, live: LiveBytes) -> None:
-        """Run a phase under counters; `live`: what it makes."""
         made = live.made
         with OperationLog() as log, FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
             run()
