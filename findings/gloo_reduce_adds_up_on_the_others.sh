@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # gloo's reduce leaves the ranks that receive nothing with a tensor that is added up in part.
 #
-# `reduce` gives the sum to one rank; the documentation says that only that rank receives it. With NCCL the others keep
-# what they had, so a gradient can be reduced to the stage that owns a shared weight and stay as it is elsewhere. gloo
-# adds up in place on the way, and its ring gives each rank another part of the tensor to add. Afterwards a rank that
-# was not meant to receive anything has its own numbers in some elements, partial sums in others, and a reading of the
-# same tensor, or a second reduce of it, is wrong in these places only. A tensor of one element may show nothing.
+# The documentation of `reduce` says that only one rank receives the final result, and that the operation is in place.
+# With NCCL the others keep what they had, so a gradient can be reduced to the stage that owns a shared weight and stay
+# as it is elsewhere. gloo adds up in place on the way, and gives each rank another part of the tensor to add. A rank
+# that receives nothing then has its own numbers in some elements, partial sums in others and the whole sum in a few.
+# What reads that tensor later, or reduces it a second time, is wrong in these elements only.
 #
 # Guessed: unchanged on the others. Versions: torch 2.13.0 (CPU, gloo, four processes), Python 3.11. Seen for 8 elements
 # of 1, 10, 100 and 1000, reduced to rank 0, as the values on rank 0 and on rank 1:

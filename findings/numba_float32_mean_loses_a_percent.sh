@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# numba's mean of a float32 array of ones is 0.5 once the array is long enough; its variance is never 0.
+# numba's mean of a float32 array of ones is 0.5 once the array is long enough.
 #
-# Compiled code is expected to give what NumPy gives, up to the last digits. NumPy adds float32 in pairs of halves, so
-# that its error hardly grows with the length. numba compiles `np.sum`, `np.mean` and `np.var` of float32 into a plain
-# running total of the same type. A million equal numbers already have a mean that is 1 % off, and beyond 2^24 ones
-# nothing is added any more. Mean time, mean load and their spread are what a planner takes from a compiled simulation.
-# numba's list of differences from NumPy does not have it; float64 hides it.
+# Compiled code is expected to give what NumPy gives, up to the last digits; numba's page on floating point says that
+# differences should generally be small. NumPy adds float32 in pairs of halves, so its error hardly grows with the
+# length. numba compiles `np.sum`, `np.mean` and `np.var` of float32 into a plain running total of the same type. A
+# million equal numbers already have a mean that is 1 % off, and a variance. Beyond 2^24 ones nothing is added any more.
+# Mean times, loads and their spread are what a planner takes from a compiled simulation. float64 hides it.
 #
 # Guessed: equal to six digits. Versions: numba 0.68.1, llvmlite 0.50.0, numpy 2.4.6, Python 3.11. Seen as NumPy's and
 # numba's:

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Saving the state of an optimizer that has not stepped yet changes the training.
 #
-# `get_optimizer_state_dict` of torch's distributed checkpoints gives an optimizer's state by parameter name. It reads,
-# by its name and its page. If there is no state yet, it makes one by a step with gradients and learning rate 0, and
-# leaves it in the optimizer. Weights do not move in that step, but Adam counts it: its corrections for the first steps
-# are those of the second, and the first real update is a quarter smaller. SGD with momentum and dampening halves its
-# first update. So a run that saves its initial weights, or gets the state only to load a checkpoint into it that lacks
-# some parameters, differs from one that does not. The checkpoint says that one step was made.
+# `get_optimizer_state_dict` of torch's distributed checkpoints gives an optimizer's state by parameter name. By name
+# and page it only reads. If there is no state yet, it makes one by a step with gradients and learning rate 0, and
+# leaves it in the optimizer. Weights do not move in that step, but Adam counts it: the first real update is corrected
+# as if it were the second, and is a quarter smaller. SGD with momentum and dampening halves its first update. So a run
+# that saves its initial state differs from one that does not. Who compares two runs, one of which was saved at its
+# beginning, finds a difference that no seed explains. The checkpoint says that one step was made.
 #
 # Guessed: no difference. Versions: torch 2.13.0 (CPU), Python 3.11. Seen, as the first update without and with a save
 # before it, at a learning rate of 0.1 and a gradient of 1:
