@@ -130,7 +130,7 @@ def read_torchtitan(
         micro_batch=micro,
         global_batch=micro * count * data,
         sequence=int(tokens),
-        recompute=_recomputation(fields, notes),
+        recompute=_recomputation(fields, notes, order=order),
         shards=shards,
         copies=fields.count("parallelism.data_parallel_replicate_degree", 1),
         gradient_bytes=4,
@@ -244,8 +244,6 @@ def _stages(
             f"{'two or more' if has_several else 'one'} on each: use another number"
         )
         return ()
-    if count == 1:
-        return ("E" + "t" * shape.blocks + "L",)
     sizes = [weights // count + (number < weights % count) for number in range(count)]
     sizes[0] -= first
     sizes[-1] -= last
@@ -282,11 +280,14 @@ def _stated_stages(
     return stages
 
 
-def _recomputation(fields: _Fields, notes: ReadingNotes) -> Recomputation | None:
+def _recomputation(fields: _Fields, notes: ReadingNotes, *, order: Order) -> Recomputation | None:
     made_by = str(fields.get(f"activation_checkpoint.{CLASS}", ""))
     mode = str(fields.get("activation_checkpoint.mode", made_by.partition(".")[0].removesuffix("AC") or "none")).lower()
-    if mode == "selective":
-        notes.not_counted.append("activation_checkpoint.mode = selective: estimates keep all")
+    aside = {"selective": "estimates keep all"}
+    if order == "ZBVZeroBubble":  # what is computed again is kept for one backward, and W is one for each layer
+        aside["full"] = "ZBVZeroBubble repeats a block for I and for each layer with weights in W; estimates do so once"
+    if mode in aside:
+        notes.not_counted.append(f"activation_checkpoint.mode = {mode}: {aside[mode]}")
     return Recomputation() if mode == "full" else None
 
 

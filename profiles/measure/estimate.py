@@ -2,8 +2,10 @@
 (`card_kernels`), times are estimated from operations and bytes.
 """
 
+import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +18,9 @@ from profiles.estimates.sustained_rates import Phase
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.measure.card_kernels import card_kernels
 from profiles.measure.materialise import cast, make_layer
-from profiles.measure.memory import LayerMemory, count_bytes, optimizer_bytes
+from profiles.measure.memory import LayerMemory, LiveBytes, count_bytes, optimizer_bytes
 from profiles.measure.model import Defer, Model, Tensors
-from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, time_of
+from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, aten, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
 from profiles.measure.segment import Segment
 
@@ -49,22 +51,31 @@ def origin_of(sheet: DeviceSheet) -> str:
     return default_rates_of(sheet.tables).origin if sheet.tables else f"data sheet of {sheet.name}"
 
 
-def _count_attention(*shapes: Any, **_: Any) -> int:
-    """Of scores and of the sum of values; heads of keys and values may be fewer than those of queries."""
-    query, key, value = shapes[:3]
+def _count_attention(*shapes: Any, first: int = 0, scores: int = 1, sums: int = 1, **_: Any) -> int:
+    """Of scores and of the sum of values; the backward forms scores once more, and two products for each of the two."""
+    query, key, value = shapes[first : first + 3]
     samples, heads, rows, width = query
-    return int(2 * samples * heads * rows * key[2] * (width + value[3]))
+    return int(2 * samples * heads * rows * key[2] * (scores * width + sums * value[3]))
 
 
-def _count_attention_backward(*shapes: Any, **_: Any) -> int:
-    """Scores once more, and two products for each of the two."""
-    query, key, value = shapes[1:4]
-    samples, heads, rows, width = query
-    return int(2 * samples * heads * rows * key[2] * (3 * width + 2 * value[3]))
+def _count_experts(rows: Any, columns: Any, *_: Any, **__: Any) -> int:
+    """Each group has columns of its own, or its part of those of all."""
+    return int(2 * math.prod(rows) * columns[-1] // (rows[0] if len(rows) > len(columns) else 1))
 
 
-_MAPPING = dict.fromkeys(FORWARD, _count_attention) | dict.fromkeys(BACKWARD, _count_attention_backward)
-"""Torch's counter has no formula for the CPU's kernel, and none for fewer heads of keys than of queries."""
+def _count_recurrence(steps: Any, *weights: Any, passes: int = 1, **_: Any) -> int:
+    """One layer in one direction: each step meets the weights of the input and those of the state."""
+    return int(2 * math.prod(steps[:-1]) * sum(map(math.prod, weights[:2])) * passes)
+
+
+_MAPPING = {
+    **dict.fromkeys(FORWARD, _count_attention),
+    **dict.fromkeys(BACKWARD, partial(_count_attention, first=1, scores=3, sums=2)),
+    aten._grouped_mm: _count_experts,
+    aten.mkldnn_rnn_layer: _count_recurrence,
+    aten.mkldnn_rnn_layer_backward: partial(_count_recurrence, passes=2),
+}
+"""Torch's counter has no formula for these kernels, or none for fewer heads of keys than of queries."""
 
 
 class _Work:
@@ -76,17 +87,16 @@ class _Work:
         self.moved: dict[Phase, int] = {}
         self.logged: dict[Phase, LoggedWork] = {}
         self.others: dict[Phase, int] = {}
-        self.live: Any = None
 
-    def watch(self, phase: Phase, run: Callable[[], None]) -> None:
-        made = self.live.made if self.live is not None else 0
+    def watch(self, phase: Phase, run: Callable[[], None], *, live: LiveBytes) -> None:
+        made = live.made
         with OperationLog() as log, FlopCounterMode(display=False, custom_mapping=_MAPPING) as counter:
             run()
         self.operations[phase] = int(counter.get_total_flops())
         self.logged[phase] = log.finish()
         by_kind = counter.get_flop_counts().get("Global", {})
         self.others[phase] = sum(int(count) for kind, count in by_kind.items() if kind not in KNOWN)
-        written = (self.live.made if self.live is not None else 0) - made
+        written = live.made - made
         read = self.parameter_bytes if self.operations[phase] else 0  # a table look-up reads a few rows
         self.moved[phase] = 2 * written + read
 
@@ -107,8 +117,7 @@ class _Counting(LayerMemory):
         super().__init__(segment, watch=self._count)
 
     def _count(self, phase: Phase, run: Callable[[], None]) -> None:
-        self.work.live = self.live
-        self.work.watch(phase, run)
+        self.work.watch(phase, run, live=self.live)
 
 
 def count_layer(

@@ -27,12 +27,7 @@ FORWARD = {
 }
 """Attention of queries, keys and values."""
 
-BACKWARD = {
-    aten._scaled_dot_product_flash_attention_backward,
-    aten._scaled_dot_product_efficient_attention_backward,
-    aten._scaled_dot_product_cudnn_attention_backward,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward,
-}
+BACKWARD = {getattr(aten, f"{forward.__name__}_backward") for forward in FORWARD}
 """Its backward, of a gradient and the same."""
 
 KNOWN = {*_FIRST_FACTOR, *FORWARD, *BACKWARD}

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from profiles.measure.families.tasks import make_model, random_images, random_text, token_loss
+from profiles.measure.families.tasks import Batch, make_model, random_images, random_text, token_loss
 from profiles.measure.model import Model
 
 
@@ -180,6 +180,22 @@ class Head(nn.Module):
         return self.logits(x.mean(1) if self.pools else x)
 
 
+def _make_decoder(
+    block: Callable[[], nn.Module], layers: int, *, norm: Callable[[], nn.Module], width: int, vocabulary: int,
+    text: Batch, positions: int = 0,
+) -> Model:  # fmt: skip
+    """Equal blocks between an embedding and a head that does not share its weight."""
+    return make_model(
+        {
+            "embedding": lambda: Embedding(vocabulary, width, sequence=positions),
+            **{f"block{number}": block for number in range(layers)},
+            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
+        },
+        batch=text,
+        loss=token_loss,
+    )
+
+
 def make_gpt(
     *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 1024, vocabulary: int = 50257,
     batch: int = 8,
@@ -191,15 +207,8 @@ def make_gpt(
     def block() -> nn.Module:
         return Block(Attention(width, heads, causal=True), _FeedForward(width, 4 * width), norm=norm)
 
-    return make_model(
-        {
-            "embedding": lambda: Embedding(vocabulary, width, sequence=sequence),
-            **{f"block{number}": block for number in range(layers)},
-            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
-        },
-        batch=random_text(vocabulary, sequence, samples=batch),
-        loss=token_loss,
-    )
+    text = random_text(vocabulary, sequence, samples=batch)
+    return _make_decoder(block, layers, norm=norm, width=width, vocabulary=vocabulary, text=text, positions=sequence)
 
 
 def make_llama(
@@ -215,15 +224,8 @@ def make_llama(
         attention = Attention(width, heads, groups=groups, causal=True, rotates=True)
         return Block(attention, _GatedFeedForward(width, inner), norm=norm)
 
-    return make_model(
-        {
-            "embedding": lambda: Embedding(vocabulary, width),
-            **{f"block{number}": block for number in range(layers)},
-            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
-        },
-        batch=random_text(vocabulary, sequence, samples=batch),
-        loss=token_loss,
-    )
+    text = random_text(vocabulary, sequence, samples=batch)
+    return _make_decoder(block, layers, norm=norm, width=width, vocabulary=vocabulary, text=text)
 
 
 def make_bert(
@@ -313,12 +315,5 @@ def make_mixture(
         attention = Attention(width, heads, causal=True, rotates=True)
         return Block(attention, Experts(width, inner, experts=experts, per_token=per_token), norm=norm)
 
-    return make_model(
-        {
-            "embedding": lambda: Embedding(vocabulary, width),
-            **{f"block{number}": block for number in range(layers)},
-            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
-        },
-        batch=random_text(vocabulary, sequence, samples=batch),
-        loss=token_loss,
-    )
+    text = random_text(vocabulary, sequence, samples=batch)
+    return _make_decoder(block, layers, norm=norm, width=width, vocabulary=vocabulary, text=text)

@@ -49,6 +49,14 @@ def test_torchtitan() -> None:
     assert not run.notes.refusals
 
 
+def test_checkpoints_of_a_split_backward_are_not_counted() -> None:
+    """Tests that whole checkpoints under ZBVZeroBubble are named, which torch computes again for each layer in W."""
+    (note,) = (each for each in titan(pipeline_parallel_schedule="ZBVZeroBubble").notes.not_counted if "full" in each)
+    assert note.startswith("activation_checkpoint.mode = full: ZBVZeroBubble repeats a block")
+    plain = TITAN.replace('mode = "full"', 'mode = "none"')
+    assert titan(plain, pipeline_parallel_schedule="ZBVZeroBubble").notes.not_counted == ["compile.enable = True"]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
