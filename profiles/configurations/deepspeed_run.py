@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from profiles.configurations.flag_meanings import meaning_of
-from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
+from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
+from profiles.estimates.block_operations import Run, block_weights
 from profiles.estimates.model_shapes import ModelShape
 
 SECTIONS: Mapping[str, Sequence[str]] = {
@@ -67,7 +68,7 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     if asked.model is None:
         raise ValueError("the model is not in DeepSpeed's configuration; give --model")
     notes = ReadingNotes()
-    shape, own_sequence = find_model(asked.model)
+    shape, own_sequence = find_whole_model(asked.model, program="DeepSpeed")
     pipe = document.get("pipeline", {})
     count = asked.stages or _count(pipe, "stages")
     if not count:
@@ -258,15 +259,8 @@ def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNote
 
 
 def _parameters(shape: ModelShape) -> list[int]:
-    table = shape.vocabulary * shape.hidden
-    attention = shape.hidden * shape.head_width * (2 * shape.heads + 2 * shape.key_value_heads)
-    dense = (2 + shape.is_gated) * shape.hidden * shape.inner
-    blocks = []
-    for block in range(shape.blocks):
-        mixture = shape.mixture if shape.is_mixture(block) else None
-        own = dense if mixture is None else 3 * shape.hidden * (mixture.experts * mixture.inner + mixture.shared_inner)
-        blocks.append(attention + own)
-    return [table, *blocks, table]
+    table, alone = shape.vocabulary * shape.hidden, Run(samples=1, sequence=1)
+    return [table, *(block_weights(shape, alone, block=block) for block in range(shape.blocks)), table]
 
 
 def balanced_sizes(weights: Sequence[int], count: int) -> list[int]:

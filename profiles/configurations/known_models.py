@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, read_shape
+from profiles.estimates.hybrid_shapes import read_any_shape
+from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape
 
 MAX_CONFIG_BYTES = 2 * 10**7
 
@@ -127,14 +128,24 @@ def find_model(name: str) -> tuple[ModelShape, int | None]:
     if name.lower() in MODELS:
         return MODELS[name.lower()]
     if name.startswith("{"):
-        return read_shape(name, name="config.json"), None
+        return read_any_shape(name, name="config.json"), None
     path = Path(name)
     if path.is_file():
         with path.open("rb") as file:
-            return read_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=path.name), None
+            return read_any_shape(file.read(MAX_CONFIG_BYTES).decode("utf-8", errors="replace"), name=path.name), None
     if (short := known_name(name)) is not None:
         return MODELS[short]
     raise ValueError(
         f"--model {name[:80]}: neither a known model nor a file; give a file, or one of {', '.join(MODELS)}, and any "
         "config.json"
     )
+
+
+def find_whole_model(name: str, *, program: str) -> tuple[ModelShape, int | None]:
+    """The same for a program that knows whole blocks alone; raises ValueError for a hybrid model."""
+    shape, sequence = find_model(name)
+    if shape.pattern:
+        raise ValueError(
+            f"--model {shape.name}: {program} has no layers of a hybrid model's kinds; audit it as Megatron-LM's"
+        )
+    return shape, sequence

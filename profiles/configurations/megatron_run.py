@@ -342,8 +342,13 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
     if model is not None:
         shape, sequence = find_model(model)
         blocks = take.number("num_layers", shape.blocks) or 0
-        _require_same_sizes(take, shape, model=model)
-        if blocks == shape.blocks:
+        _require_same_sizes(take, shape)
+        if shape.pattern and blocks != shape.blocks and take.text(_PATTERN) is None:
+            raise ValueError(
+                f"--num-layers {blocks}: --model {shape.name} has {shape.blocks}, each a part of a block; "
+                "give its layers as --hybrid-layer-pattern"
+            )
+        if blocks == shape.blocks or shape.pattern:
             return shape, sequence
         windows = shape.windows[:blocks]
         return replace(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
@@ -391,6 +396,7 @@ def _inner(take: Taking, hidden: int, *, is_gated: bool) -> int:
 def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
     """A hybrid model has as many layers as its pattern has letters, whatever other flags say."""
     if (text := take.text(_PATTERN)) is None:
+        take.notes.assumed += [f"--hybrid-layer-pattern {shape.pattern} (the model's)"] if shape.pattern else []
         return shape
     pattern = "".join(read_pattern(text))
     if "E" in pattern and shape.mixture is None:
@@ -415,8 +421,8 @@ def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
         blocks=len(pattern),
         windows=(),
         pattern=pattern,
-        mamba=mamba if "M" in pattern else None,
-        delta=delta if "G" in pattern else None,
+        mamba=(shape.mamba or mamba) if "M" in pattern else None,
+        delta=(shape.delta or delta) if "G" in pattern else None,
     )
 
 
@@ -428,7 +434,14 @@ _SIZES = (
 )  # fmt: skip
 
 
-def _require_same_sizes(take: Taking, shape: ModelShape, *, model: str) -> None:
+_MIXER_SIZES = (
+    ("mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"),
+    ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
+)
+"""Heads, their width, groups and state of Mamba and of a gated delta net."""
+
+
+def _require_same_sizes(take: Taking, shape: ModelShape) -> None:
     """Sizes that flags state beside a model's name are the model's; raises ValueError with both otherwise."""
     mixture, latent = shape.mixture, shape.latent
     own = {"hidden_size": shape.hidden, "num_attention_heads": shape.heads, "num_query_groups": shape.key_value_heads}
@@ -441,10 +454,13 @@ def _require_same_sizes(take: Taking, shape: ModelShape, *, model: str) -> None:
     else:
         own |= {"q_lora_rank": latent.query_rank, "kv_lora_rank": latent.key_value_rank}
         del own["num_query_groups"]
+    for mixer, names in ((shape.mamba, _MIXER_SIZES[0]), (shape.delta, _MIXER_SIZES[1])):
+        if mixer is not None:
+            own |= dict(zip(names, (mixer.heads, mixer.head_width, mixer.groups, mixer.state), strict=True))
     for name, value in own.items():
         if (stated := take.number(name)) not in (None, value):
             raise ValueError(
-                f"{shown(name)} = {stated}: --model {model} has {value}; leave out one of the two, or state all sizes"
+                f"{shown(name)} = {stated}: --model {shape.name} has {value}; leave out one of the two, or state all sizes"
             )
     take.taken.update(_SIZES, ("swiglu", "group_query_attention", "multi_latent_attention"))
 
@@ -659,7 +675,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
     if shape.pattern:
-        segments = read_pattern(take.text(_PATTERN) or "")
+        segments = read_pattern(take.text(_PATTERN) or shape.pattern)
         given = [name for name, value in take.values.items() if value not in (False, *NOTHING)]
         refusals += pattern_refusals(segments, ranks=ranks, given=given)
         if len(segments) > 1 or refusals:

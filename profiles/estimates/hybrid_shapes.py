@@ -1,36 +1,100 @@
 """Shapes of hybrid models, whose blocks are parts of their own: attention, feed-forward part, experts, mixers."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from profiles.documents.refusal import render_value
-from profiles.estimates.model_shapes import SUBLAYERS, ConfigReader, ExpertShape, ModelShape, RecurrentShape
+from profiles.estimates.model_shapes import (
+    SUBLAYERS,
+    ConfigReader,
+    ExpertShape,
+    ModelShape,
+    RecurrentShape,
+    read_shape,
+)
 
 _MIXER_OF_BLOCKS, _ATTENTION_OF_BLOCKS = "GE", "*E"
 """A block of Qwen3-Next, with a gated delta net or with attention."""
+_LETTERS = {
+    **dict.fromkeys(("mamba", "linear_attention"), "M"), **dict.fromkeys(("attention", "full_attention"), "*"),
+    "mlp": "-", "moe": "E",
+}  # fmt: skip
+"""Kinds of layers by the names that transformers gives them, before release 5 and from it on."""
+_NOT_KNOWN = {
+    "jamba": ("mamba_dt_rank", "mixers of Mamba's first kind, with a step of low rank"),
+    "zamba": ("mamba_dt_rank", "mixers of Mamba's first kind, with a step of low rank"),
+    "zamba2": ("num_mem_blocks", "attention whose weights several blocks share"),
+    "falcon_h1": ("mamba_d_ssm", "a mixer beside attention in one block"),
+    "kimi_linear": ("linear_attn_config", "delta nets with a gate for every channel"),
+    "lfm2": ("conv_L_cache", "convolutions without a state"),
+    "lfm2_moe": ("conv_L_cache", "convolutions without a state"),
+    "olmo_hybrid": ("linear_num_key_heads", "delta nets with projections of their own"),
+}
+"""By `model_type`, a field and what it stands for, of whose times nothing is known."""
+
+
+def read_any_shape(text: str, *, name: str) -> ModelShape:
+    """The shape of a `config.json`, hybrid or of whole blocks; raises ValueError that names what is not known."""
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        config = None
+    if isinstance(config, dict) and is_hybrid_kind(config):
+        return read_hybrid_shape(config, name=name)
+    return read_shape(text, name=name)
 
 
 def is_hybrid_kind(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration's `model_type` is read here."""
+    """Whether a configuration's `model_type` is one of hybrid models, those with unknown parts among them."""
     kind = config.get("model_type")
-    return isinstance(kind, str) and kind in _READERS
+    return isinstance(kind, str) and (kind in _READERS or kind in _NOT_KNOWN)
 
 
 def read_hybrid_shape(config: Mapping[str, Any], *, name: str) -> ModelShape:
     """The shape of such a configuration; raises ValueError that names the field that is missing or not known."""
-    return _READERS[config["model_type"]](ConfigReader(config, name))
+    kind = config["model_type"]
+    if kind in _NOT_KNOWN:
+        field, what = _NOT_KNOWN[kind]
+        raise ValueError(
+            f"{name}: {field} = {render_value(config.get(field))}: {kind} has {what}, whose times are not known; "
+            f"give a hybrid model of {', '.join(_READERS)}"
+        )
+    return _READERS[kind](ConfigReader(config, name))
+
+
+def _listed(take: ConfigReader, *, blocks: int) -> str | None:
+    """Letters of the kinds that are listed layer by layer; None: they are not. Raises ValueError for other kinds."""
+    kinds = take.config.get("layers_block_type", take.config.get("layer_types"))
+    if kinds is None:
+        return None
+    letters = [_LETTERS.get(str(kind), "") for kind in kinds] if isinstance(kinds, list) else []
+    if "" in letters or len(letters) != blocks:
+        raise ValueError(
+            f"{take.name}: layers_block_type = {render_value(kinds)[:80]}; give one of {', '.join(_LETTERS)} for each "
+            f"of {blocks} layers"
+        )
+    return "".join(letters)
 
 
 def _nemotron(take: ConfigReader) -> ModelShape:
-    """`hybrid_override_pattern` has a letter for every layer."""
+    """`hybrid_override_pattern` has a letter for every layer, or kinds are listed."""
+    listed = take.config.get("layers_block_type")
     pattern = take.config.get("hybrid_override_pattern")
+    if pattern is None and isinstance(listed, list):
+        pattern = _listed(take, blocks=take("num_hidden_layers", len(listed)))
     blocks = take("num_hidden_layers", len(pattern) if isinstance(pattern, str) else 0)
     known = re.escape("".join(set(SUBLAYERS) - {"G"}))
     if not isinstance(pattern, str) or re.fullmatch(f"[{known}]+", pattern) is None or len(pattern) != blocks:
         raise ValueError(
             f"{take.name}: hybrid_override_pattern = {render_value(pattern)}; give a letter of M, *, - and E "
             f"for each of {blocks} layers"
+        )
+    if (latent := take.config.get("moe_latent_size")) is not None:
+        raise ValueError(
+            f"{take.name}: moe_latent_size = {render_value(latent)}: experts narrower than the stream of tokens are "
+            "not read; give a model without it"
         )
     inner = take("intermediate_size", take("moe_intermediate_size", 0) or None)
     return ModelShape(
@@ -45,6 +109,7 @@ def _nemotron(take: ConfigReader) -> ModelShape:
         inner=inner,
         vocabulary=take("vocab_size"),
         is_gated=False,
+        is_tied=take.config.get("tie_word_embeddings") is True,
         mixture=_nemotron_experts(take) if "E" in pattern else None,
         pattern=pattern,
         mamba=RecurrentShape(
@@ -92,6 +157,7 @@ def _qwen(take: ConfigReader) -> ModelShape:
         inner=take("intermediate_size"),
         vocabulary=take("vocab_size"),
         has_gated_attention=True,
+        is_tied=take.config.get("tie_word_embeddings") is True,
         mixture=ExpertShape(
             experts=take("num_experts"),
             chosen=take("num_experts_per_tok"),
@@ -109,5 +175,49 @@ def _qwen(take: ConfigReader) -> ModelShape:
     )
 
 
-_READERS = {"nemotron_h": _nemotron, "qwen3_next": _qwen}
+def _granite(take: ConfigReader) -> ModelShape:
+    """A mixer or attention, and in the same block experts, or a feed-forward part: Granite 4, and Bamba."""
+    blocks, hidden, heads = take("num_hidden_layers"), take("hidden_size"), take("num_attention_heads")
+    attending, mixers = take.config.get("attn_layer_indices"), take("mamba_n_heads")
+    first = (
+        "".join("*" if block in attending else "M" for block in range(blocks))
+        if isinstance(attending, list)
+        else (_listed(take, blocks=blocks))
+    )
+    if not first or set(first) - set("*M"):
+        raise ValueError(f"{take.name}: layer_types = {render_value(first)}; list attention or mamba for each block")
+    shared, is_auto = take("shared_intermediate_size", 0), take.config.get("mamba_d_head", "auto") == "auto"
+    experts = take("num_local_experts", 0)
+    return ModelShape(
+        name=take.name,
+        blocks=2 * blocks,
+        hidden=hidden,
+        heads=heads,
+        key_value_heads=take("num_key_value_heads", heads),
+        head_width=take("head_dim", hidden // max(1, heads)),
+        inner=shared or take("intermediate_size"),
+        vocabulary=take("vocab_size"),
+        is_tied=take.config.get("tie_word_embeddings") is True,
+        mixture=ExpertShape(
+            experts=experts,
+            chosen=take("num_experts_per_tok"),
+            inner=take("intermediate_size"),
+            shared_inner=shared,
+        )
+        if experts
+        else None,
+        pattern="".join(letter + ("E" if experts else "-") for letter in first),
+        mamba=RecurrentShape(
+            heads=mixers,
+            head_width=take("mamba_expand", 2) * hidden // max(1, mixers) if is_auto else take("mamba_d_head"),
+            groups=take("mamba_n_groups", 1),
+            state=take("mamba_d_state"),
+            gates=1,
+        )
+        if "M" in first
+        else None,
+    )
+
+
+_READERS = {"nemotron_h": _nemotron, "qwen3_next": _qwen, "granitemoehybrid": _granite, "bamba": _granite}
 """By `model_type`."""

@@ -29,6 +29,25 @@ def test_deepspeed_cuts(method: str, sizes: list[int]) -> None:
     assert (run.data, run.micro_batch, run.num_microbatches) == (2, 1, 8)
 
 
+def test_latent_attention_has_the_weights_of_its_own_matrices() -> None:
+    """Tests that `parameters` counts the narrow products of latent attention, and not those of whole heads.
+
+    Attention has 256 x 16 + 16 x 128 + 256 x 24 + 16 x 128 + 64 x 256 = 30,720 weights, a block 79,872, and a table
+    256,000: four blocks weigh little more than a table. Heads of 128 would have a million in each block.
+    """
+    config = {"model_type": "deepseek_v3", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+              "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
+              "head_dim": 128, "intermediate_size": 64, "vocab_size": 1000, "n_routed_experts": 2,
+              "num_experts_per_tok": 1, "moe_intermediate_size": 64, "first_k_dense_replace": 4}  # fmt: skip
+    assert deep(
+        {"bf16": {"enabled": True}}, model=json.dumps(config), stages=3, devices=3, method="parameters"
+    ).stages == (
+        "E",
+        "tttt",
+        "L",
+    )
+
+
 def test_balanced_sizes() -> None:
     """Tests that the recurrence is as by hand: among equal spreads the later cut counts."""
     assert balanced_sizes([1, 1, 1, 1], 2) == [2, 2]
