@@ -161,11 +161,13 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
         if word in _END:
             break
         if more := _MORE_FLAGS.fullmatch(word):
-            unset.append(f"${more[1]} (flags that are not in the script; give --set {more[1]}='...')")
+            unset.append(f"${more[1]} (flags that the script does not decide; give --set {more[1]}='...')")
         elif word in ("$@", "$*"):
             unset.append(f"{word} (the script's own arguments; those that cut or size the model are options here)")
         elif (more := _UNSET.fullmatch(word)) and _takes_no_more(name, values.get(name)):
-            unset.append(f"${more[1]} (not in the script; give --set {more[1]}='...', or nothing behind the = )")
+            unset.append(
+                f"${more[1]} (which the script does not decide; give --set {more[1]}='...', or nothing behind the = )"
+            )
         elif match := _OVERRIDE.fullmatch(word):
             overrides[match[1]] = match[2]
             name = ""

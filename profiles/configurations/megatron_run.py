@@ -72,8 +72,8 @@ _OTHER_PROGRAM = re.compile(
 class Taking:
     """Values by name; it remembers which were asked for."""
 
-    def __init__(self, values: Mapping[str, Value], notes: ReadingNotes) -> None:
-        self.values, self.notes = values, notes
+    def __init__(self, values: Mapping[str, Value], notes: ReadingNotes, *, unsure: Mapping[str, str]) -> None:
+        self.values, self.notes, self.unsure = values, notes, unsure
         self.taken: set[str] = set()
 
     def text(self, name: str) -> str | None:
@@ -82,6 +82,10 @@ class Taking:
         value = self.values.get(name, False)
         if value is True:
             raise ValueError(f"{shown(name)}: has no value; give one")
+        if value is not False and (match := re.search(r"\$\{?(\w+)", value)):
+            asked = self.unsure.get(match[1])
+            why = "is not set in the script" if asked is None else f"depends on {asked}, which its machine knows"
+            raise ValueError(f"{shown(name)}: ${match[1]} {why}; give --set {match[1]}=VALUE")
         return None if value is False or value in NOTHING else value
 
     def number(self, name: str, otherwise: int | None = None, *, assumes: bool = False) -> int | None:
@@ -91,8 +95,6 @@ class Taking:
             if assumes:
                 self.notes.assumed.append(f"{name} = {otherwise}")
             return otherwise
-        if match := re.search(r"\$\{?(\w+)", text):
-            raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
         if not re.fullmatch(r"\d{1,12}", text):
             raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number; give one")
         if int(text) > MOST.get(name, 10**12):
@@ -126,7 +128,8 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     Raises ValueError with flag, value and remedy for what is not understood; what Megatron would refuse is noted.
     """
     notes = ReadingNotes(left_out=_left_out(read))
-    take = Taking({**_own(read, notes), **read.values, **options}, notes)
+    unsure = {} if read.script is None else read.script.unsure
+    take = Taking({**_own(read, notes), **read.values, **options}, notes, unsure=unsure)
     model = model or _stated_model(read)
     _require_known(read, take)
     _note_unread(read, take, typed=options)
@@ -460,7 +463,8 @@ def _require_same_sizes(take: Taking, shape: ModelShape) -> None:
     for name, value in own.items():
         if (stated := take.number(name)) not in (None, value):
             raise ValueError(
-                f"{shown(name)} = {stated}: --model {shape.name} has {value}; leave out one of the two, or state all sizes"
+                f"{shown(name)} = {stated}: --model {shape.name} has {value}; leave out one of the two, or state "
+                "all sizes"
             )
     take.taken.update(_SIZES, ("swiglu", "group_query_attention", "multi_latent_attention"))
 
