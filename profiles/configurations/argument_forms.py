@@ -51,6 +51,8 @@ _VARIABLE = re.compile(
 _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 """Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
+_KERNELS = re.compile(r"\b((?:NVTE|FLASH_ATTENTION)_\w+)\W{0,4}(?:value\W{0,4})?[=:]\W{0,4}(\d+)\b")
+"""A variable by which a library chooses kernels, with its value, in a command, YAML or JSON."""
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 Value = str | bool
@@ -75,6 +77,8 @@ class ReadArguments:
     """What is neither a flag nor the value of one, as it is told."""
     script: Script | None = None
     """The launch script around the arguments."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the environment by which libraries choose their kernels."""
 
 
 def read_arguments(
@@ -101,6 +105,7 @@ def read_arguments(
         raise ValueError(f"{source}: {reason}") from None
     found = read_words(words, environment=script.variables)
     found.script = script
+    found.kernels = dict(_KERNELS.findall("\n".join([*(f"{k}={v}" for k, v in script.variables.items()), *words])))
     found.strange += other_commands(script, words)
     if found.program.startswith("megatron "):
         told = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
@@ -112,7 +117,7 @@ def _read_mapping(
     mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str], is_class: bool
 ) -> ReadArguments:
     """A YAML or JSON document: Megatron's names, or those of another trainer around it."""
-    trainer = of_mapping(mapping)
+    stated, trainer = json.dumps(mapping, default=str), of_mapping(mapping)
     if trainer is not None:
         trainer = replace(trainer, model=_expanded(trainer.model, given))
         mapping, files = trainer.values, [_expanded(file, given) for file in trainer.elsewhere]
@@ -126,6 +131,7 @@ def _read_mapping(
         kind="mapping",
         unread=[f"what {file} sets" for file in files],
         trainer=trainer,
+        kernels=dict(_KERNELS.findall(stated)),
     )
 
 

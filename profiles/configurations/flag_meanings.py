@@ -49,6 +49,10 @@ REFUSED = {
 }
 """Flags that make the estimate another one than can be made here, each with the reason."""
 
+OF_ENCODERS = {"data_path": "_text_sentence", "tokenizer_type": "^BertWordPiece", "vocab_extra_ids": "^[1-9]"}
+"""Values that BERT and T5 are trained with, where no program's name says what is: parts of texts by sentences, their
+tokenizer, and tokens that stand for what is masked."""
+
 
 def meaning_of(name: str, program: str = "megatron") -> str:
     """`not counted`, `irrelevant` or `unknown`."""

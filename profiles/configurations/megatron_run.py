@@ -8,7 +8,7 @@ from typing import Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.deepspeed_run import cut_layers
-from profiles.configurations.flag_meanings import REFUSED, meaning_of
+from profiles.configurations.flag_meanings import OF_ENCODERS, REFUSED, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
@@ -58,6 +58,11 @@ _MIXED: Mapping[str, Dtype] = {
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
 _BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
 """Of attention; whether scores stay inside a kernel."""
+_BY_VARIABLE: Mapping[str, Mapping[str, str]] = {
+    f"NVTE_{kernel}_ATTN": {each: str(int(each in (kernel.lower(), "auto"))) for each in _BACKENDS}
+    for kernel in ("FLASH", "FUSED", "UNFUSED")
+} | {"NVTE_ALLOW_NONDETERMINISTIC_ALGO": {}}
+"""Transformer Engine's variables, as Megatron's core sets them for each backend."""
 _FLASH = (
     *("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"),
     "use_fused_sdpa",
@@ -175,7 +180,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
         sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
-        fused_attention=_has_fused_attention(take),
+        fused_attention=_has_fused_attention(take, read.kernels),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
@@ -247,6 +252,12 @@ def _require_known(read: ReadArguments, take: Taking) -> None:
         raise ValueError(
             f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
         )
+    for name, pattern in OF_ENCODERS.items() if "gpt" not in read.program else ():
+        if re.search(pattern, value := str(take.values.get(name, ""))):
+            raise ValueError(
+                f"{shown(name)} {value[-60:]}: trains an encoder, such as BERT's or T5's, and decoders alone are read; "
+                "leave it out where a decoder is trained"
+            )
     for name, why in REFUSED.items():
         take.taken.add(name)
         if str(take.values.get(name, False)).lower() not in _OFF:
@@ -308,14 +319,31 @@ def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> 
     return take.switch("sequence_parallel")
 
 
-def _has_fused_attention(take: Taking) -> bool:
-    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone."""
-    flash = [take.switch(name) for name in _FLASH]
-    backend = (take.text("attention_backend") or "auto").rpartition(".")[2]
+def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
+    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone.
+
+    Transformer Engine's variables turn kernels off. Megatron's core refuses those that its backend contradicts.
+    """
+    flash, stated = [take.switch(name) for name in _FLASH], take.text("attention_backend")
+    backend = (stated or "auto").rpartition(".")[2]
     if backend not in _BACKENDS:
         raise ValueError(f"--attention-backend {backend[:40]}: is not known; give one of {', '.join(_BACKENDS)}")
     is_plain = take.text("transformer_impl") == "local" or take.switch("deepspeed")
-    return _BACKENDS[backend] and (any(flash) or backend != "auto" or not is_plain)
+    has_none = not stated and all(kernels.get(name) == "0" for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN"))
+    if has_none:
+        take.notes.assumed.append(
+            "attention without a fused kernel, as NVTE_FLASH_ATTN and NVTE_FUSED_ATTN are 0; Megatron core 0.10 and "
+            "later want --attention-backend unfused instead"
+        )
+    for name, value in kernels.items() if not has_none else ():
+        uses = _BY_VARIABLE.get(name, {}).get(backend)
+        if stated and uses not in (None, value):
+            take.notes.refusals.append(
+                f"{name} = {value} beside --attention-backend {backend}, which sets it to {uses}; leave one of them out"
+            )
+        elif name not in _BY_VARIABLE or value == "0" != uses:
+            take.notes.not_counted.append(f"{name} = {value}")
+    return _BACKENDS[backend] and not has_none and (any(flash) or backend != "auto" or not is_plain)
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:

@@ -375,3 +375,63 @@ def test_degrees_that_a_recipe_computes(statement: str) -> None:
     with pytest.raises(ValueError, match="is not read, and sets tensor_model_parallel_size; give --tp"):
         read_megatron(read, options={}, model=None)
     assert read_megatron(read, options={"tensor_model_parallel_size": "2"}, model=None).tensor == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--data-path: ${DATA}/my-bert_00_text_sentence", "--tokenizer-type: BertWordPieceCase", "--vocab-extra-ids: 100"],
+)
+def test_an_encoder_is_no_decoder(line: str) -> None:
+    """Tests that a YAML or log that names no program is refused by what only BERT and T5 have, and a GPT's is not."""
+    text = "MODEL_ARGS:\n  --num-layers: 24\n  --hidden-size: 1024\n  --num-attention-heads: 16\n  " + line
+    name, value = line.split(": ")
+    with pytest.raises(ValueError, match=f"{name} .*: trains an encoder, such as BERT's or T5's"):
+        run_of(text, source="model_config.yaml")
+    with pytest.raises(ValueError, match=f"{name} .*: trains an encoder"):
+        run_of(as_log({**FLAGS, name.strip("-"): value}), source="train.log")
+    assert run_of(f"python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 1 {name} {value}")
+
+
+NO_FUSED = "NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0"
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "is_fused", "told"),
+    [
+        (f"export {NO_FUSED}\n", "", False, "Megatron core 0.10 and later"),
+        (f"env {NO_FUSED} ", "", False, "Megatron core 0.10 and later"),
+        ("mpirun -x NVTE_FLASH_ATTN=0 -x NVTE_FUSED_ATTN=0 ", "", False, "Megatron core 0.10 and later"),
+        ("export NVTE_FLASH_ATTN=0 NVTE_UNFUSED_ATTN=0\n", "", True, "NVTE_FLASH_ATTN = 0"),
+        ("export NVTE_FUSED_ATTN=1\n", "", True, ""),
+        (f"export {NO_FUSED}\n", "--attention-backend unfused", False, ""),
+        (f"export {NO_FUSED}\n", "--attention-backend flash", True, "NVTE_FLASH_ATTN = 0 beside --attention-backend"),
+        ("export NVTE_FLASH_ATTN=1\n", "--attention-backend auto", True, ""),
+        ("export NVTE_FUSED_ATTN=1\n", "--attention-backend flash", True, "which sets it to 0"),
+        ("export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0\n", "", True, "NVTE_ALLOW_NONDETERMINISTIC_ALGO = 0"),
+        ("export NVTE_ALLOW_NONDETERMINISTIC_ALGO=1\n", "", True, ""),
+        ("export NVTE_FWD_LAYERNORM_SM_MARGIN=16\n", "", True, "NVTE_FWD_LAYERNORM_SM_MARGIN = 16"),
+    ],
+)
+def test_variables_that_choose_kernels(before: str, flags: str, is_fused: bool, told: str) -> None:
+    """Tests that Transformer Engine's variables are priced, refused beside a backend that sets them, or named."""
+    sizes = "--num-layers 12 --hidden-size 1024 --num-attention-heads 16"
+    run = run_of(f"{before}torchrun pretrain_gpt.py {sizes} --vocab-size 50000 {flags}")
+    kept = [each for each in run.notes.assumed if "fused" in each]
+    found = [*run.notes.refusals, *run.notes.not_counted, *kept]
+    assert run.fused_attention == is_fused
+    assert any(told in each for each in found) if told else not found
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "ENV_VARS:\n  NVTE_FLASH_ATTN: 0\n  NVTE_FUSED_ATTN: '0'\nMODEL_ARGS:\n",
+        "env:\n- {name: NVTE_FLASH_ATTN, value: '0'}\n- name: NVTE_FUSED_ATTN\n  value: 0\nargs:\n",
+        "launch: ['NVTE_FLASH_ATTN=0', 'NVTE_FUSED_ATTN=0']\nargs:\n",
+    ],
+)
+def test_such_variables_in_a_document(stated: str) -> None:
+    """Tests that they count where a YAML lists them, in any of the usual forms."""
+    sizes = "  --num-layers: 12\n  --hidden-size: 1024\n  --num-attention-heads: 16"
+    assert not run_of(f"{stated}{sizes}", source="a.yaml").fused_attention
+    assert run_of(f"{stated.replace('0', '1')}{sizes}", source="a.yaml").fused_attention
