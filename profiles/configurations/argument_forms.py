@@ -10,7 +10,15 @@ from typing import Any
 import yaml
 
 from profiles.configurations.flag_meanings import ALIASES
-from profiles.configurations.megatron_trainers import TrainerArguments, is_verl, of_mapping, other_files, swift, verl
+from profiles.configurations.megatron_trainers import (
+    TrainerArguments,
+    is_verl,
+    of_mapping,
+    other_files,
+    slime,
+    swift,
+    verl,
+)
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
@@ -108,8 +116,11 @@ def read_arguments(
     found.kernels = dict(_KERNELS.findall("\n".join([*(f"{k}={v}" for k, v in script.variables.items()), *words])))
     found.strange += other_commands(script, words)
     if found.program.startswith("megatron "):
-        told = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
-        found.values, found.trainer = _named(told.values), told
+        found.trainer = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
+    elif "rollout_batch_size" in found.values:
+        found.trainer = slime(found.values)
+    if found.trainer is not None:
+        found.values = _named(found.trainer.values)
     return found
 
 

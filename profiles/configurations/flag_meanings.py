@@ -44,7 +44,6 @@ REFUSED = {
     "heterogeneous_layers_config_path": "blocks that differ from each other are not read",
     "encoder_tensor_model_parallel_size": "an encoder with degrees of its own is not read",
     "ds_sequence_parallel_fpdt": "sequences in chunks are not read",
-    "rollout_batch_size": "slime's iterations have a batch, lengths and an optimizer of its own, which are not read",
     "encoder_pipeline_model_parallel_size": "an encoder with degrees of its own is not read",
 }
 """Flags that make the estimate another one than can be made here, each with the reason."""

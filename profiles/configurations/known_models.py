@@ -117,7 +117,7 @@ _EDITION = re.compile(r"[-_](?:instruct|base|chat|hf|thinking|bf16|fp8|\d{4}|v0\
 
 def known_name(published: str) -> str | None:
     """The short name of a published one, such as `meta-llama/Llama-3.1-70B-Instruct`; None: it is not known."""
-    plain = published.rpartition("/")[2].lower().removesuffix(".yaml").removeprefix("meta-")
+    plain = published.rstrip("/").rpartition("/")[2].lower().removesuffix(".yaml").removeprefix("meta-")
     plain = re.sub(r"^llama-?3\.[13](?=[-_])", "llama3", _EDITION.sub("", plain))
     wanted = re.sub(r"[^a-z0-9]", "", plain)
     return next((name for name in MODELS if name.replace("-", "") == wanted), None)

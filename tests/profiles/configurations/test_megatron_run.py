@@ -244,7 +244,7 @@ def test_what_a_launcher_is_told_is_no_flag() -> None:
         ("python pretrain_vlm.py --num-layers 4", "trains no decoder alone"),
         ("python tools/run_text_generation_server.py --num-layers 4", "trains no decoder alone"),
         ("python text_generation_ptq.py --num-layers 4", "trains no decoder alone"),
-        ("python train.py --actor-num-nodes 1 --rollout-batch-size 32", "--rollout-batch-size: slime's iterations"),
+        ("python train.py --actor-num-nodes 1 --rollout-batch-size x", "rollout_batch_size = x: is not a whole number"),
         ("python run.py --decoder-num-layers 4", "an encoder beside a decoder"),
         ("python run.py --position-embedding-type mrope --mrope-section 16 24 24", "an encoder of pictures"),
         ("python run.py --crossattn-emb-size 5120", "attend to other sequences"),
