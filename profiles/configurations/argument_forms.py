@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from profiles.configurations.flag_meanings import ALIASES
+from profiles.configurations.flag_meanings import ALIASES, FOREIGN
 from profiles.configurations.megatron_trainers import (
     TrainerArguments,
     is_verl,
@@ -111,6 +111,7 @@ def read_arguments(
         words = training_words(script)
     except ValueError as reason:
         raise ValueError(f"{source}: {reason}") from None
+    _require_known_trainer(words, source=source)
     found = read_words(words, environment=script.variables)
     found.script = script
     found.kernels = dict(_KERNELS.findall("\n".join([*(f"{k}={v}" for k, v in script.variables.items()), *words])))
@@ -124,11 +125,24 @@ def read_arguments(
     return found
 
 
+def _require_known_trainer(words: Iterable[str], *, source: str) -> None:
+    """Raise ValueError with its name where words or names are of a trainer that is not read."""
+    text = " ".join(words)
+    for trainer, pattern in FOREIGN.items():
+        if (match := re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text)) is not None:
+            raise ValueError(
+                f"{source}: {match[0][:60]} is {trainer}'s, whose configurations are not read; give those of "
+                "Megatron-LM, torchtitan or DeepSpeed"
+            )
+
+
 def _read_mapping(
     mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str], is_class: bool
 ) -> ReadArguments:
     """A YAML or JSON document: Megatron's names, or those of another trainer around it."""
-    stated, trainer = json.dumps(mapping, default=str), of_mapping(mapping)
+    stated = json.dumps(mapping, default=str)
+    _require_known_trainer(re.findall(r'"([^"]+)": ', stated), source=source)
+    trainer = of_mapping(mapping)
     if trainer is not None:
         trainer = replace(trainer, model=_expanded(trainer.model, given))
         mapping, files = trainer.values, [_expanded(file, given) for file in trainer.elsewhere]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.deepspeed_run import cut_layers
-from profiles.configurations.flag_meanings import OF_ENCODERS, REFUSED, meaning_of
+from profiles.configurations.flag_meanings import REFUSED, REFUSED_VALUES, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
@@ -36,7 +36,7 @@ _SWITCHED = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(
 
 _CUTS = (
     "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "num_layer_list",
 )  # fmt: skip
 """What says where stages are cut, beside a layout."""
 _PATTERN = "hybrid_layer_pattern"
@@ -68,10 +68,10 @@ _FLASH = (
     "use_fused_sdpa",
 )
 _OTHER_PROGRAM = re.compile(
-    r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate)"
-    r"(?=[_.])[^/]*$"
+    r"(?:^|[_/.])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate|"
+    r"evaluation|analyze|nmt|prefix_lm|non_causal|hf2mcore|hf2megablocks|hf_to_mg|create_doc)(?=[_.]|$)[^/]*$"
 )
-"""Scripts that train something else than a decoder, or nothing."""
+"""Scripts that train something else than a causal decoder, or nothing."""
 
 
 class Taking:
@@ -139,7 +139,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     _require_known(read, take)
     _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model, beside=_sourced(read))
-    shape = _with_pattern(take, shape)
+    shape = _with_pattern(take, shape, is_log=read.kind == "log")
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
@@ -252,12 +252,10 @@ def _require_known(read: ReadArguments, take: Taking) -> None:
         raise ValueError(
             f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
         )
-    for name, pattern in OF_ENCODERS.items() if "gpt" not in read.program else ():
-        if re.search(pattern, value := str(take.values.get(name, ""))):
-            raise ValueError(
-                f"{shown(name)} {value[-60:]}: trains an encoder, such as BERT's or T5's, and decoders alone are read; "
-                "leave it out where a decoder is trained"
-            )
+    for name, (pattern, why) in REFUSED_VALUES.items():
+        is_certain = "encoder" in why and "gpt" in read.program
+        if not is_certain and re.search(pattern, value := str(take.values.get(name) or "")):
+            raise ValueError(f"{shown(name)} {value[-60:]}: {why}; leave it out to see the rest")
     for name, why in REFUSED.items():
         take.taken.add(name)
         if str(take.values.get(name, False)).lower() not in _OFF:
@@ -393,8 +391,9 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     other = [take.text(name) or "" for name in ("activation_func_type", "glu_activation")]
-    is_gated = take.switch("swiglu") or any(name.endswith("glu") for name in other)
-    inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_gated)
+    gates = [take.switch(name) for name in ("quick_geglu", "geglu", "gelu_tanh")]
+    is_narrowed = take.switch("swiglu") or any(name.endswith("glu") for name in other)
+    inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_narrowed)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None
     shape = ModelShape(
@@ -406,7 +405,8 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         head_width=take.number("kv_channels") or max(1, hidden // heads),
         inner=inner,
         vocabulary=_vocabulary(take),
-        is_gated=is_gated,
+        is_gated=is_narrowed or any(gates),
+        has_gated_attention=any([take.switch("attention_output_gate"), take.switch("use_gated_attention")]),
         is_tied=not take.switch("untie_embeddings_and_output_weights"),
         latent=_latent(take),
         mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
@@ -424,9 +424,26 @@ def _inner(take: Taking, hidden: int, *, is_gated: bool) -> int:
     return 4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden
 
 
-def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
-    """A hybrid model has as many layers as its pattern has letters, whatever other flags say."""
+_MIXER_SIZES = (
+    ("mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"),
+    ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
+)
+"""Heads, their width, groups and state of Mamba and of a gated delta net."""
+
+
+def _with_pattern(take: Taking, shape: ModelShape, *, is_log: bool) -> ModelShape:
+    """A hybrid model has as many layers as its pattern has letters, whatever other flags say.
+
+    Raises ValueError where there is no pattern, and flags say that it is one; logs state the sizes of every mixer.
+    """
     if (text := take.text(_PATTERN)) is None:
+        told = ("is_hybrid_model", "full_attention_interval", "linear_attention_freq")
+        for name in (*told, *(() if is_log else (*_MIXER_SIZES[0], *_MIXER_SIZES[1]))) if not shape.pattern else ():
+            if str(take.values.get(name, False)).lower() not in _OFF:
+                raise ValueError(
+                    f"{shown(name)}: layers of a hybrid model are read from --hybrid-layer-pattern; give it, or a "
+                    "config.json as --model"
+                )
         take.notes.assumed += [f"--hybrid-layer-pattern {shape.pattern} (the model's)"] if shape.pattern else []
         return shape
     pattern = "".join(read_pattern(text))
@@ -463,13 +480,6 @@ _SIZES = (
     "qk_pos_emb_head_dim", "v_head_dim", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_shared_expert_intermediate_size", "moe_layer_freq",
 )  # fmt: skip
-
-
-_MIXER_SIZES = (
-    ("mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"),
-    ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
-)
-"""Heads, their width, groups and state of Mamba and of a gated delta net."""
 
 
 def _require_same_sizes(take: Taking, shape: ModelShape) -> None:
@@ -523,7 +533,9 @@ def _mixture(take: Taking, *, inner: int, blocks: int | None) -> ExpertShape | N
     experts, usual = take.number("num_experts"), 1 if take.switch("deepspeed") else 2
     chosen = take.number("moe_router_topk", take.number("topk", usual)) or usual
     own = take.number("moe_ffn_hidden_size", inner) or inner
-    shared, dense = take.number("moe_shared_expert_intermediate_size", 0) or 0, _dense_blocks(take, blocks=blocks)
+    several = own * (take.number("n_shared_experts") or 0)
+    shared = take.number("moe_shared_expert_intermediate_size") or several
+    dense = max(_dense_blocks(take, blocks=blocks), take.number("first_k_dense_replace") or 0)
     interval = take.count("expert_interval", 1 + take.switch("deepspeed"))
     if not experts or experts == 1:
         return None
@@ -730,7 +742,9 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     try:
         if each:
             chunks = _chunks(shape.blocks + sum(counts), ranks=ranks, each=each)
-        if first is not None or last is not None:
+        if (listed := take.text("num_layer_list")) is not None:
+            stages = _with_listed_sizes(shape.blocks, ranks=ranks, text=listed)
+        elif first is not None or last is not None:
             stages = _with_given_ends(shape.blocks, ranks=ranks, chunks=chunks or 1, ends=(first, last))
         elif any(counts):
             stages = _with_counted_ends(shape.blocks, stages=ranks * (chunks or 1), counts=counts)
@@ -748,6 +762,14 @@ def _chunks(blocks: int, *, ranks: int, each: int) -> int:
     if blocks % (ranks * each):
         raise ValueError(f"{blocks} blocks do not divide by {ranks} ranks of stages of {each}")
     return blocks // (ranks * each)
+
+
+def _with_listed_sizes(blocks: int, *, ranks: int, text: str) -> list[str]:
+    """MindSpeed's: blocks of every rank, one stage each."""
+    sizes = [int(each) for each in re.findall(r"\d{1,6}", text)]
+    if (len(sizes), sum(sizes)) != (ranks, blocks):
+        raise ValueError(f"num_layer_list = {text[:60]} is not {ranks} numbers with the sum {blocks}")
+    return list(with_ends(["t" * size for size in sizes]))
 
 
 def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | None, int | None]) -> list[str]:

@@ -45,7 +45,7 @@ class TrainerArguments:
 def other_files(mapping: Mapping[str, Any]) -> list[str]:
     """The files that a YAML takes in by `defaults`, `extends` or `includes`."""
     found = list[str]()
-    for key in ("defaults", "extends", "includes", "_base_"):
+    for key in ("defaults", "extends", "includes", "bases", "_base_"):
         stated = mapping.get(key) or ()
         for entry in [stated] if isinstance(stated, str | dict) else stated:
             pairs = entry.items() if isinstance(entry, dict) else [("", entry)]
@@ -246,7 +246,6 @@ def _llama_factory(mapping: Mapping[str, Any]) -> TrainerArguments:
                 f"leave {name} out"
             )
     _require_all_weights(kept, ("finetuning_type",))
-    kept.pop("stage", None)
     renamed = {"per_device_train_batch_size": "micro_batch_size", "cutoff_len": "seq_length"}
     model = str(kept.pop("model_name_or_path"))
     return TrainerArguments(

@@ -187,7 +187,7 @@ def program_of(words: Sequence[str]) -> tuple[int, str] | None:
     for place, (word, what) in enumerate(pairwise(words)):
         if word.rpartition("/")[2] == "megatron" and what in SWIFT_COMMANDS:
             return place + 1, f"megatron {what}"
-        if word == "-m" and "." in what:
+        if word in ("-m", "--module") and "." in what:
             return place + 1, what
     return None
 

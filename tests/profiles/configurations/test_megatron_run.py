@@ -435,3 +435,74 @@ def test_such_variables_in_a_document(stated: str) -> None:
     sizes = "  --num-layers: 12\n  --hidden-size: 1024\n  --num-attention-heads: 16"
     assert not run_of(f"{stated}{sizes}", source="a.yaml").fused_attention
     assert run_of(f"{stated.replace('0', '1')}{sizes}", source="a.yaml").fused_attention
+
+
+SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size 50000"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("python pretrain_gpt.py --schedules-method dualpipev", "this order of two directions is not played"),
+        ("python pretrain_gpt.py --noop-layers 6,7", "blocks that do nothing"),
+        ("python pretrain_gpt.py --lora-r 8", "--lora-r: adapters beside frozen weights"),
+        ("python pretrain_gpt.py --enable-zbh1-pipeline", "order of zero bubbles"),
+        ("python posttrain_gpt.py --stage dpo", "--stage dpo: passes of other models"),
+        ("python pretrain_gpt.py --linear-num-value-heads 32", "layers of a hybrid model are read from"),
+        ("python pretrain_gpt.py --full-attention-interval 4", "layers of a hybrid model are read from"),
+        ("python pretrain_mamba.py --mamba-state-dim 128", "--mamba-state-dim: layers of a hybrid model"),
+        ("python pretrain_prefix_lm.py", "trains no decoder alone"),
+        ("python tools/hf2mcore.py", "trains no decoder alone"),
+        ("python -m examples.inference.offline_inference", "trains no decoder alone"),
+        ("python evaluation.py", "trains no decoder alone"),
+    ],
+)
+def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> None:
+    """Tests that orders, blocks and programs of Megatron's descendants that no estimate follows are refused by name."""
+    with pytest.raises(ValueError, match=told):
+        run_of(f"{text} {SIZES}")
+    assert run_of(f"python posttrain_gpt.py --stage sft {SIZES}").shape.blocks == 8
+
+
+def test_a_log_of_a_decoder_states_every_mixers_sizes() -> None:
+    """Tests that a log, which has Megatron's defaults of mixers, is a decoder's unless it says otherwise."""
+    defaults = {**FLAGS, "mamba_state_dim": "128", "linear_num_value_heads": "32", "is_hybrid_model": "False"}
+    assert run_of(as_log(defaults), source="train.log").shape.pattern == ""
+    with pytest.raises(ValueError, match="--is-hybrid-model: layers of a hybrid model are read from"):
+        run_of(as_log({**defaults, "is_hybrid_model": "True"}), source="train.log")
+
+
+@pytest.mark.parametrize("flag", ["--quick-geglu", "--geglu", "--gelu-tanh", "--swiglu"])
+def test_gates(flag: str) -> None:
+    """Tests that every switch of a gated activation makes a third matrix, and only Megatron's own narrows the part."""
+    shape = run_of(f"python pretrain_gpt.py {SIZES} {flag}").shape
+    assert (shape.is_gated, shape.inner) == (True, 2688 if flag == "--swiglu" else 4096)
+    assert run_of(f"python pretrain_gpt.py {SIZES} --attention-output-gate").shape.has_gated_attention
+
+
+def test_mindspeeds_experts_and_stages() -> None:
+    """Tests that dense first blocks, shared experts and blocks of every rank are read by MindSpeed's names."""
+    experts = "--num-experts 64 --moe-router-topk 6 --moe-intermediate-size 512 --n-shared-experts 2"
+    text = f"python pretrain_gpt.py {SIZES} {experts} --first-k-dense-replace 1 --pipeline-model-parallel-size 3"
+    run = run_of(f"{text} --num-layer-list 2,3,3")
+    assert run.shape.mixture is not None
+    assert (run.shape.mixture.inner, run.shape.mixture.shared_inner, run.shape.mixture.dense_layers) == (512, 1024, 1)
+    assert (run.stages, run.cut_by) == (("Ett", "ttt", "tttL"), ("--num-layer-list 2,3,3",))
+    assert "is not 3 numbers with the sum 8" in run_of(f"{text} --num-layer-list 2,3,4").notes.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "told"),
+    [
+        ("base_emb_dim: 2048\nici_fsdp_parallelism: 4", "base.yml", "base_emb_dim is MaxText's"),
+        ("python3 -m maxtext.train base.yml --x 1", "train.sh", "maxtext.train is MaxText's"),
+        ("model:\n  name: mpt\ndevice_train_microbatch_size: 4", "mpt.yaml", "is LLM-Foundry's"),
+        ("actor_train:\n  strategy_args: {}", "roll.yaml", "actor_train is ROLL's"),
+        ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "sft.sh", "openrlhf is OpenRLHF's"),
+        ("parallelism:\n  dp: 2\n  pp_engine: 1f1b", "nano.yaml", "pp_engine is nanotron's"),
+    ],
+)
+def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str) -> None:
+    """Tests that a configuration of another trainer is named as such, and not half read."""
+    with pytest.raises(ValueError, match=f"{source}: .*{told}.*, whose configurations are not read"):
+        run_of(text, source=source, model="llama3-8b")
