@@ -9,9 +9,9 @@ from profiles.documents.refusal import render_value
 from profiles.estimates.model_shapes import (
     SUBLAYERS,
     ConfigReader,
-    ExpertShape,
     ModelShape,
     RecurrentShape,
+    read_mixture,
     read_shape,
 )
 
@@ -96,41 +96,24 @@ def _nemotron(take: ConfigReader) -> ModelShape:
             f"{take.name}: moe_latent_size = {render_value(latent)}: experts narrower than the stream of tokens are "
             "not read; give a model without it"
         )
-    inner = take("intermediate_size", take("moe_intermediate_size", 0) or None)
     return ModelShape(
-        name=take.name,
+        **take.common(),
         blocks=blocks,
-        hidden=take("hidden_size"),
-        heads=take("num_attention_heads"),
-        key_value_heads=take("num_key_value_heads", take("num_attention_heads")),
-        head_width=take(
-            "head_dim", take("attention_head_dim", take("hidden_size") // max(1, take("num_attention_heads")))
-        ),
-        inner=inner,
-        vocabulary=take("vocab_size"),
+        inner=take("intermediate_size", take("moe_intermediate_size", 0) or None),
         is_gated=False,
-        is_tied=take.config.get("tie_word_embeddings") is True,
-        mixture=_nemotron_experts(take) if "E" in pattern else None,
+        mixture=read_mixture(take) if "E" in pattern else None,
         pattern=pattern,
-        mamba=RecurrentShape(
-            heads=take("mamba_num_heads"),
-            head_width=take("mamba_head_dim"),
-            groups=take("n_groups"),
-            state=take("ssm_state_size"),
-            gates=1,
-        )
+        mamba=_mixer(take, "mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size")
         if "M" in pattern
         else None,
     )
 
 
-def _nemotron_experts(take: ConfigReader) -> ExpertShape:
-    inner = take("moe_intermediate_size")
-    return ExpertShape(
-        experts=take("n_routed_experts"),
-        chosen=take("num_experts_per_tok"),
-        inner=inner,
-        shared_inner=take("moe_shared_expert_intermediate_size", inner * take("n_shared_experts", 0)),
+def _mixer(take: ConfigReader, *names: str, gates: int = 1, width: int | None = None) -> RecurrentShape:
+    """By the names of its heads, their width (or as wide as stated here), its groups and its state."""
+    heads, own_width, groups, state = names
+    return RecurrentShape(
+        heads=take(heads), head_width=take(own_width, width), groups=take(groups), state=take(state), gates=gates
     )
 
 
@@ -142,80 +125,40 @@ def _qwen(take: ConfigReader) -> ModelShape:
         attends = [kind == "full_attention" for kind in kinds]
     else:
         attends = [(block + 1) % every == 0 for block in range(blocks)]
-    dense = take.config.get("mlp_only_layers") or take("decoder_sparse_step", 1) != 1
-    if dense:
-        raise ValueError(
-            f"{take.name}: mlp_only_layers, decoder_sparse_step: blocks without experts are not read; leave them out"
-        )
+    names = ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim")
     return ModelShape(
-        name=take.name,
+        **take.common(),
         blocks=2 * blocks,
-        hidden=take("hidden_size"),
-        heads=take("num_attention_heads"),
-        key_value_heads=take("num_key_value_heads"),
-        head_width=take("head_dim"),
         inner=take("intermediate_size"),
-        vocabulary=take("vocab_size"),
         has_gated_attention=True,
-        is_tied=take.config.get("tie_word_embeddings") is True,
-        mixture=ExpertShape(
-            experts=take("num_experts"),
-            chosen=take("num_experts_per_tok"),
-            inner=take("moe_intermediate_size"),
-            shared_inner=take("shared_expert_intermediate_size", 0),
-        ),
+        mixture=read_mixture(take),
         pattern="".join(_ATTENTION_OF_BLOCKS if attending else _MIXER_OF_BLOCKS for attending in attends),
-        delta=RecurrentShape(
-            heads=take("linear_num_value_heads"),
-            head_width=take("linear_value_head_dim"),
-            groups=take("linear_num_key_heads"),
-            state=take("linear_key_head_dim"),
-            gates=2,
-        ),
+        delta=_mixer(take, *names, gates=2),
     )
 
 
 def _granite(take: ConfigReader) -> ModelShape:
     """A mixer or attention, and in the same block experts, or a feed-forward part: Granite 4, and Bamba."""
-    blocks, hidden, heads = take("num_hidden_layers"), take("hidden_size"), take("num_attention_heads")
-    attending, mixers = take.config.get("attn_layer_indices"), take("mamba_n_heads")
-    first = (
-        "".join("*" if block in attending else "M" for block in range(blocks))
-        if isinstance(attending, list)
-        else (_listed(take, blocks=blocks))
-    )
+    if take.config.get("mamba_d_head") == "auto":
+        take = ConfigReader({**take.config, "mamba_d_head": None}, take.name)
+    blocks, attending = take("num_hidden_layers"), take.config.get("attn_layer_indices")
+    first = _listed(take, blocks=blocks) or ""
+    if isinstance(attending, list):
+        first = "".join("*" if block in attending else "M" for block in range(blocks))
     if not first or set(first) - set("*M"):
-        raise ValueError(f"{take.name}: layer_types = {render_value(first)}; list attention or mamba for each block")
-    shared, is_auto = take("shared_intermediate_size", 0), take.config.get("mamba_d_head", "auto") == "auto"
-    experts = take("num_local_experts", 0)
+        raise ValueError(
+            f"{take.name}: layer_types = {render_value(take.config.get('layer_types'))[:80]}; list attention or mamba"
+        )
+    has_experts = take("num_local_experts", 0) > 0
+    names = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
+    width = take("mamba_expand", 2) * take("hidden_size") // max(1, take("mamba_n_heads"))
     return ModelShape(
-        name=take.name,
+        **take.common(),
         blocks=2 * blocks,
-        hidden=hidden,
-        heads=heads,
-        key_value_heads=take("num_key_value_heads", heads),
-        head_width=take("head_dim", hidden // max(1, heads)),
-        inner=shared or take("intermediate_size"),
-        vocabulary=take("vocab_size"),
-        is_tied=take.config.get("tie_word_embeddings") is True,
-        mixture=ExpertShape(
-            experts=experts,
-            chosen=take("num_experts_per_tok"),
-            inner=take("intermediate_size"),
-            shared_inner=shared,
-        )
-        if experts
-        else None,
-        pattern="".join(letter + ("E" if experts else "-") for letter in first),
-        mamba=RecurrentShape(
-            heads=mixers,
-            head_width=take("mamba_expand", 2) * hidden // max(1, mixers) if is_auto else take("mamba_d_head"),
-            groups=take("mamba_n_groups", 1),
-            state=take("mamba_d_state"),
-            gates=1,
-        )
-        if "M" in first
-        else None,
+        inner=take.first("shared_intermediate_size", "intermediate_size"),
+        mixture=read_mixture(take) if has_experts else None,
+        pattern="".join(letter + ("E" if has_experts else "-") for letter in first),
+        mamba=_mixer(take, *names, width=width) if "M" in first else None,
     )
 
 
