@@ -4,7 +4,6 @@ The layers are an embedding, the blocks and a head, one LayerSpec each.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
-from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
+from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
 from profiles.estimates.block_operations import Run, block_weights
 from profiles.estimates.model_shapes import ModelShape
 
@@ -78,9 +77,9 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
         notes.refusals.append(f"tensor_parallel.autotp_size = {tensor} does not divide the {reason}")
     context = _context(document, asked, notes=notes, stages=count)
     experts = _experts(document, asked, notes=notes, shape=shape)
-    least = 1 if experts is None else experts // math.gcd(experts, tensor * context)
+    least = least_pipelines(experts, group=tensor * context)
     data = _pipelines(asked, notes, within=count * tensor * context, least=least)
-    _require_shared(notes, experts=experts, devices=data * tensor * context)
+    notes.require_shared(experts=experts, devices=data * tensor * context)
     micro, batch = _batch(document, notes, data=data, stages=count)
     sequence = asked.sequence or own_sequence or DEFAULT_SEQUENCE
     if asked.sequence is None:
@@ -143,15 +142,6 @@ def _experts(
     return max(1, degree)
 
 
-def _require_shared(notes: ReadingNotes, *, experts: int | None, devices: int) -> None:
-    """A note where the devices that hold the same layers cannot share the experts evenly."""
-    if experts is not None and devices % experts:
-        notes.refusals.append(
-            f"expert_parallel.autoep_size = {experts} does not divide the {devices} devices that hold the same layers; "
-            "use another, or more devices (--devices)"
-        )
-
-
 def _once(pairs: Sequence[tuple[str, Any]], *, source: str) -> dict[str, Any]:
     """An object; raises ValueError, as DeepSpeed does, for a name that stands there twice."""
     found = dict(pairs)
@@ -174,9 +164,7 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
 def _pipelines(asked: DeepSpeedQuestion, notes: ReadingNotes, *, within: int, least: int) -> int:
     """Of the devices that are stated, or the least that can share the experts."""
     if asked.devices is None:
-        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
-        notes.assumed.append(f"devices = {within * least} ({how_many})")
-        return least
+        return notes.assume_devices(within, least=least)
     if asked.devices % within:
         notes.refusals.append(f"{asked.devices} devices are not a multiple of {within}; use another number")
     return max(1, asked.devices // within)

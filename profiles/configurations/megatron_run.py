@@ -1,6 +1,5 @@
 """A run of Megatron-LM, by its arguments."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from profiles.configurations.run_configuration import (
     Recomputation,
     RunConfiguration,
     even_stages,
+    least_pipelines,
     with_ends,
 )
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, RecurrentShape
@@ -145,7 +145,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     shape, experts, parts = _experts(take, shape, tensor=tensor)
-    data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
+    data = _pipelines(take, within=tensor * context * pipeline, least=least_pipelines(experts, group=tensor * context))
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
     predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
@@ -155,7 +155,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
         raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
-    _require_shared(notes, devices=data * context * tensor, experts=experts)
+    notes.require_shared(devices=data * context * tensor, experts=experts)
     run = RunConfiguration(
         program="megatron",
         shape=shape,
@@ -221,15 +221,6 @@ def _stated_model(read: ReadArguments) -> str | None:
             return None
         raise ValueError(f"model {read.trainer.model[:60]}: its sizes are not known; give its config.json as --model")
     return name
-
-
-def _require_shared(notes: ReadingNotes, *, devices: int, experts: int | None) -> None:
-    """A note where the devices that hold the same layers cannot share the experts evenly."""
-    if experts is not None and devices % experts:
-        notes.refusals.append(
-            f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
-            "share their experts; use more devices (--devices), or a smaller expert degree"
-        )
 
 
 def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
@@ -614,11 +605,6 @@ def _predicting(take: Taking, *, is_typed: bool) -> int:
     return stated or 0
 
 
-def _least_pipelines(experts: int | None, tensor_and_context: int) -> int:
-    """So that as many devices hold the same layers as share their experts."""
-    return 1 if experts is None else experts // math.gcd(experts, tensor_and_context)
-
-
 def _pipelines(take: Taking, *, within: int, least: int) -> int:
     """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
     take.taken.update(_LAUNCHER)
@@ -630,9 +616,7 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
     if stated is None and take.text("nproc_per_node") is not None:
         stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
     if stated is None:
-        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
-        take.notes.assumed.append(f"devices = {within * least} ({how_many})")
-        return least
+        return take.notes.assume_devices(within, least=least)
     if stated % within or stated < within:
         take.notes.refusals.append(
             f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "
@@ -746,10 +730,8 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
             stages = _with_listed_sizes(shape.blocks, ranks=ranks, text=listed)
         elif first is not None or last is not None:
             stages = _with_given_ends(shape.blocks, ranks=ranks, chunks=chunks or 1, ends=(first, last))
-        elif any(counts):
-            stages = _with_counted_ends(shape.blocks, stages=ranks * (chunks or 1), counts=counts)
         else:
-            stages = list(even_stages(shape.blocks, ranks * (chunks or 1)))
+            stages = list(even_stages(shape.blocks, ranks * (chunks or 1), counts=counts))
     except ValueError as reason:
         remedy = "put | into --hybrid-layer-pattern" if shape.pattern else "use --pipeline-model-parallel-layout"
         refusals.append(f"{reason}; {remedy}")
@@ -784,13 +766,3 @@ def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | 
     if any(size % chunks for size in sizes):
         raise ValueError(f"{', '.join(map(str, sizes))} blocks per rank do not divide by {chunks} virtual stages")
     return list(with_ends(["t" * (size // chunks) for _ in range(chunks) for size in sizes]))
-
-
-def _with_counted_ends(blocks: int, *, stages: int, counts: list[bool]) -> list[str]:
-    """Embedding and loss count as a block each."""
-    if (blocks + sum(counts)) % stages:
-        raise ValueError(f"{blocks + sum(counts)} blocks and what counts as one do not divide by {stages} stages")
-    sizes = [(blocks + sum(counts)) // stages] * stages
-    sizes[0] -= counts[0]
-    sizes[-1] -= counts[1]
-    return list(with_ends(["t" * size for size in sizes]))

@@ -100,7 +100,7 @@ def test_a_layout_for_either_place_of_a_loss():
         ({"model_type": "t5"}, 4, {}, "model_type = \"t5\" is not read"),
         ({**KIMI_K2, "kv_lora_rank": None}, 4, {}, "kv_lora_rank = null"),
         ({**KIMI_K2, "num_nextn_predict_layers": -1}, 4, {}, "multi-token prediction = -1"),
-        ({**QWEN3_NEXT, "mlp_only_layers": [1]}, 4, {}, "blocks without experts are not read"),
+        ({**QWEN3_NEXT, "mlp_only_layers": [1]}, 4, {}, "dense blocks then stand between those"),
         ({**NEMOTRON_H, "hybrid_override_pattern": "MX"}, 4, {"target": "megatron-hybrid"}, "a letter of M"),
         ({"model_type": object()}, 4, {}, "config: Object of type"),
         ("llama3-8b", 4, {"basis": CostBasis(times={"t": 1, "L": 2})}, "has L, t; give E, t, L"),
