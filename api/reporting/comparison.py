@@ -58,7 +58,7 @@ def read_contenders(
     except InputError as reason:
         if workload is not None:
             raise
-        raise InputError(f"{reason}; behind the plans give their workload, or --workload WORKLOAD") from None
+        raise InputError(f"{reason}; give the plans' workload behind them, or --workload WORKLOAD") from None
     answers = {name: read_plan(name) for name in plans}
     return {name: (plan, question_of(plan, stated)) for name, plan in answers.items()}
 

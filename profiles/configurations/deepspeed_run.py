@@ -13,7 +13,8 @@ from typing import Any
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
-from profiles.estimates.block_operations import Run, block_weights
+from profiles.estimates.block_operations import Run
+from profiles.estimates.block_weights import block_weights
 from profiles.estimates.model_shapes import ModelShape
 
 SECTIONS: Mapping[str, Sequence[str]] = {

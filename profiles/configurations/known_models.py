@@ -114,6 +114,6 @@ def find_whole_model(name: str, *, program: str) -> tuple[ModelShape, int | None
     shape, sequence = find_model(name)
     if shape.pattern:
         raise ValueError(
-            f"--model {shape.name}: {program} has no layers of a hybrid model's kinds; audit it as Megatron-LM's"
+            f"--model {shape.name}: {program} has no layers of a hybrid model's kinds; use program megatron"
         )
     return shape, sequence

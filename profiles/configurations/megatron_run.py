@@ -750,7 +750,7 @@ def _with_listed_sizes(blocks: int, *, ranks: int, text: str) -> list[str]:
     """MindSpeed's: blocks of every rank, one stage each."""
     sizes = [int(each) for each in re.findall(r"\d{1,6}", text)]
     if (len(sizes), sum(sizes)) != (ranks, blocks):
-        raise ValueError(f"num_layer_list = {text[:60]} is not {ranks} numbers with the sum {blocks}")
+        raise ValueError(f"num_layer_list = {text[:60]} is not {ranks} numbers with the sum {blocks}; give such")
     return list(with_ends(["t" * size for size in sizes]))
 
 

@@ -148,11 +148,11 @@ def even_stages(blocks: int, stages: int, *, counts: Sequence[bool] = (False, Fa
 
     Raises ValueError where they do not divide.
     """
-    whole = blocks + sum(counts)
-    if whole % stages:
+    blocks += sum(counts)
+    if blocks % stages:
         more = " and what counts as one" if any(counts) else ""
-        raise ValueError(f"{whole} blocks{more} do not divide by {stages} stages")
-    sizes = [whole // stages] * stages
+        raise ValueError(f"{blocks} blocks{more} do not divide by {stages} stages")
+    sizes = [blocks // stages] * stages
     sizes[0] -= counts[0]
     sizes[-1] -= counts[1]
     return with_ends(["t" * size for size in sizes])

@@ -260,7 +260,7 @@ class _Blocks:
         return self.status if joined == "&&" else -self.status if joined else _YES
 
     def taken(self, joined: str) -> int:
-        """Whether it is done where it stands."""
+        """The same in its branch: the least of all answers around it, unknown where one is."""
         return min(self.runs(joined), *(taken for _, taken, _ in self.open), _YES)
 
     def note(self, answer: int, *, joined: str) -> None:
@@ -296,7 +296,7 @@ def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth
         rest = first.strip()
     elif is_case and (match := _CASE.match(statement)):
         patterns = [each.strip().strip("\"'") for each in match[1].split("|")]
-        if _known_word(script, value := blocks.cases[-1]) is None:
+        if _known_operand(script, value := blocks.cases[-1]) is None:
             blocks.other(taken=_ask(script, f"case {value}"))
         else:
             blocks.other(taken=_YES if any(fnmatchcase(value, each) for each in patterns) else _NO)
@@ -339,7 +339,7 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
     if match := _CHANGE.fullmatch(statement) or _STEP.fullmatch(statement):
         sign, name = match.groupdict().get("sign"), match["name"]
         before = f"{known.get(name, '?')} {sign} " if sign else ""
-        _set(script, name, "" if sign is None else _sum(script, f"{before}({match['sum']})"))
+        _set(script, name, value="" if sign is None else _sum(script, f"{before}({match['sum']})"))
         if not known[name]:
             del known[name]
         return _YES
@@ -349,11 +349,11 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         name, adds, value = match[1], match[2], statement[match.end() :]
         before = known.get(name, "") if adds else ""
         if value.startswith("("):
-            _set(script, name, f"{before} {_expand(script, value.strip()[1:-1])}".strip())
+            _set(script, name, value=f"{before} {_expand(script, value.strip()[1:-1])}".strip())
             return _YES
         first = _first_word(value)
         plain = " ".join(_split(_expand(script, first))) if "'" in first or '"' in first else _expand(script, first)
-        _set(script, name, before + plain)
+        _set(script, name, value=before + plain)
         statement = value[len(first) :].strip()
     if not statement:
         return _YES
@@ -371,7 +371,7 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
     return _YES if word in _SUCCEEDING else _ask(script, command)
 
 
-def _set(script: Script, name: str, value: str) -> None:
+def _set(script: Script, name: str, *, value: str) -> None:
     """A value; where nobody knows whether it is set, the one that is given for it, behind what it begins with."""
     known, present = script.variables, script.variables.get(name, "")
     if script.is_sure:
@@ -495,11 +495,11 @@ def _answer(script: Script, condition: str) -> int:
         return _NO if words[0] == "false" else _YES
     if words[:1] not in (["test"], ["["], ["[["]):
         return _ask(script, condition)
-    tested = [_known_word(script, word) for word in words[1 : None if words[0] == "test" else -1]]
+    tested = [_known_operand(script, word) for word in words[1 : None if words[0] == "test" else -1]]
     return _any_answer(tested, has_patterns=words[0] == "[[") or _ask(script, condition)
 
 
-def _known_word(script: Script, word: str) -> str | None:
+def _known_operand(script: Script, word: str) -> str | None:
     """A word of a test, empty for a variable that nobody sets; None: only the machine itself knows it."""
     names = re.findall(r"\$\{?(\w+)", word)
     if _SUBSTITUTION.search(word) or any(name in script.unsure or _OF_MACHINES.fullmatch(name) for name in names):

@@ -20,11 +20,10 @@ from profiles.estimates.block_operations import (
     OperationStep,
     Run,
     block_steps,
-    block_weights,
     embedding_steps,
     head_steps,
-    weight_products,
 )
+from profiles.estimates.block_weights import block_weights, weight_products
 from profiles.estimates.model_shapes import SUBLAYERS, ModelShape
 from profiles.estimates.operations import Dtype, Movement, PricedOperation, Rates, Source
 from profiles.estimates.sustained_rates import Phase, sustained

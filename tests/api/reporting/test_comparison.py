@@ -17,9 +17,9 @@ def test_plans_without_their_workload_are_told_where_it_goes(tmp_path: Path):
     )
     file = tmp_path / "plan.json"
     file.write_text(render_plan(plan), encoding="utf-8")
-    told = r"plan\.json: format = .* behind the plans give their workload, or --workload WORKLOAD"
+    told = r"plan\.json: format = .* give the plans' workload behind them, or --workload WORKLOAD"
     with pytest.raises(InputError, match=told):
         read_contenders([str(file), str(file)], workload=None)
     with pytest.raises(InputError, match=r"plan\.json: format = ") as refused:
         read_contenders([str(file)], workload=str(file))
-    assert "behind the plans" not in str(refused.value)
+    assert "behind them" not in str(refused.value)

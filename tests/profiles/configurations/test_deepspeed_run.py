@@ -87,7 +87,11 @@ def test_degrees_of_deepspeed() -> None:
         ({"sequence_parallel_size": 2}, {}, "sequence_parallel_size = 2: 4 stages share no sequences"),
         ({"expert_parallel": {"enabled": True, "autoep_size": 2}}, {}, "llama3-8b has no experts"),
         ({"expert_parallel": {"enabled": True, "autoep_size": 3}}, {"model": "mixtral-8x7b"}, "not divide 8 experts"),
-        ({}, {"model": "mixtral-8x7b", "experts": 4}, "2 devices that hold the same layers are not a multiple of the 4"),
+        (
+            {},
+            {"model": "mixtral-8x7b", "experts": 4},
+            "2 devices that hold the same layers are not a multiple of the 4",
+        ),
     ],
 )
 def test_degrees_that_deepspeed_refuses(document: dict[str, Any], more: dict[str, Any], told: str) -> None:

@@ -197,7 +197,7 @@ ROLLOUT=(--rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response
 PERF=(--tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 --context-parallel-size 2
    --use-dynamic-batch-size --max-tokens-per-gpu 9216)
 ray job submit --runtime-env-json="{\\"env_vars\\": {\\"NVLS\\": \\"$HAS_NVLINK\\"}}" -- python3 train.py \\
-   --actor-num-nodes 4 --hf-checkpoint /root/Qwen3-32B/ ${MODEL_ARGS[@]} ${ROLLOUT[@]} ${PERF[@]}
+   --actor-num-nodes 4 --hf-checkpoint /models/Qwen3-32B/ ${MODEL_ARGS[@]} ${ROLLOUT[@]} ${PERF[@]}
 """
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from benchmarks.recipe_models import GRANITE_4, NEMOTRON_H, QWEN3_NEXT
-from profiles.estimates.block_operations import Run, block_weights
+from profiles.estimates.block_operations import Run
+from profiles.estimates.block_weights import block_weights
 from profiles.estimates.hybrid_shapes import is_hybrid_kind, read_any_shape, read_hybrid_shape
 from profiles.estimates.model_shapes import ModelShape
 
