@@ -122,3 +122,13 @@ def test_a_builder_for_recipes():
     assert stages is not None
     assert stages[0] == ["embedding", *["decoder"] * 16]
     assert stages[-1] == [*["decoder"] * 13, "mtp", "loss"]
+
+
+def test_counts_that_torch_alone_interleaves():
+    """Tests that torchtitan's layout claims nothing where torch has rounds of its own: 10 on 4 ranks, and not 11."""
+    how: dict[str, Any] = {"target": "torchtitan", "microbatches": 10}
+    with pytest.raises(ValueError, match=r"microbatches = 10: torch interleaves .* a multiple of 4, or virtual = 1"):
+        layout("llama3-8b", 4, **how)
+    assert layout("llama3-8b", 4, virtual=1, **how).virtual == 1
+    assert layout("llama3-8b", 4, target="torchtitan", microbatches=11).virtual == 1
+    assert layout("llama3-8b", 4, target="megatron", microbatches=10).virtual == 1
