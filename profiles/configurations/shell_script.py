@@ -71,7 +71,7 @@ _NO, _UNKNOWN, _YES = -1, 0, 1
 """Answers in Kleene's logic: of `and` the least counts, of `or` the greatest, and `not` turns the sign."""
 _SUCCEEDING = ("cd", "echo", "eval", "export", "mkdir", "module", "printf", "pushd", "set", "shift", "source", "true",
                "ulimit", "unset", ".", ":")  # fmt: skip
-"""Commands in front of `&&` that do not fail where a script is of use."""
+"""Commands that do not fail where a script is of use."""
 _OF_MACHINES = re.compile(
     r"(?:SLURM|OMPI|PMI|PMIX|PBS|PALS|LSB)_\w+|HOSTNAME|USER|WORLD_SIZE|(?:LOCAL_|NODE_)?RANK|CUDA_VISIBLE_DEVICES"
 )
@@ -340,8 +340,8 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         sign, name = match.groupdict().get("sign"), match["name"]
         before = f"{known.get(name, '?')} {sign} " if sign else ""
         _set(script, name, value="" if sign is None else _sum(script, f"{before}({match['sum']})"))
-        if not known[name]:
-            del known[name]
+        if not known.get(name):
+            known.pop(name, None)
         return _YES
     if statement.startswith(("[ ", "[[ ", "((", "test ", "! ", "false")):
         return _answer(script, statement)
@@ -368,7 +368,7 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
             known.pop(name, None)
     else:
         script.commands.append(command)
-    return _YES if word in _SUCCEEDING else _ask(script, command)
+    return _YES if word in _SUCCEEDING and "|" not in command else _ask(script, command)
 
 
 def _set(script: Script, name: str, *, value: str) -> None:
@@ -476,7 +476,7 @@ def _count(node: ast.expr) -> int:
 
 
 def _ask(script: Script, condition: str) -> int:
-    """That nobody here knows the answer, with the condition kept for whom it matters to."""
+    """Unknown; the condition is kept for messages about what depends on it."""
     if script.is_sure:
         script.asked = " ".join(condition.split())[:60]
     return _UNKNOWN

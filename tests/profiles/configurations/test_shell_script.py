@@ -297,7 +297,7 @@ def test_arguments_that_are_elsewhere_are_no_values() -> None:
 
 UNKNOWN = ("[ -f x ]", "command -v nvidia-smi", "grep -q H100 gpus", '[ "$(hostname)" = a ]', "[ $SLURM_NNODES -gt 4 ]",
            '[ -n "$HOSTNAME" ]', "[[ $A =~ x ]]", "! [ -d y ]", "(( SLURM_NNODES > 4 ))", "[ -f x ] && [ $N -eq 4 ]",
-           "[ $N -eq 9 ] || [ -s z ]")  # fmt: skip
+           "[ $N -eq 9 ] || [ -s z ]", "echo z | grep -q y")  # fmt: skip
 """Conditions that only the machine that runs the script can answer."""
 
 
@@ -330,6 +330,7 @@ def test_what_does_not_depend_on_the_machine(condition: str) -> None:
     """Tests that the same value, flags that cost nothing, and what a known part decides are as the script says."""
     text = (
         f"N=4\nPP=4\n{condition} && PP=4\nif {condition}; then MORE='--load x --save y'; exit 1; fi\n"
+        f"{condition} && ((NOT_SET++))\n"
         f"if [ $N -eq 5 ]; then {condition} && PP=1; fi\nif [ $N -eq 4 ] || {condition}; then TP=2; fi\n"
         "cd work && CP=1\npython a.py --pp $PP --tp $TP --cp $CP $MORE"
     )
