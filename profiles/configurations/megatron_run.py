@@ -89,7 +89,11 @@ class Taking:
             raise ValueError(f"{shown(name)}: has no value; give one")
         if value is not False and (match := re.search(r"\$\{?(\w+)", value)):
             asked = self.unsure.get(match[1])
-            why = "is not set in the script" if asked is None else f"depends on {asked}, which its machine knows"
+            why = (
+                "is not set in the script"
+                if asked is None
+                else f"depends on {asked}, which only the cluster can answer"
+            )
             raise ValueError(f"{shown(name)}: ${match[1]} {why}; give --set {match[1]}=VALUE")
         return None if value is False or value in NOTHING else value
 
@@ -749,8 +753,10 @@ def _chunks(blocks: int, *, ranks: int, each: int) -> int:
 def _with_listed_sizes(blocks: int, *, ranks: int, text: str) -> list[str]:
     """MindSpeed's: blocks of every rank, one stage each."""
     sizes = [int(each) for each in re.findall(r"\d{1,6}", text)]
-    if (len(sizes), sum(sizes)) != (ranks, blocks):
-        raise ValueError(f"num_layer_list = {text[:60]} is not {ranks} numbers with the sum {blocks}; give such")
+    if (len(sizes), sum(sizes)) != (ranks, blocks) or 0 in sizes:
+        raise ValueError(
+            f"num_layer_list = {text[:60]} is not {ranks} numbers of 1 or more with the sum {blocks}; give such"
+        )
     return list(with_ends(["t" * size for size in sizes]))
 
 

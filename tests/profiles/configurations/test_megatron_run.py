@@ -488,7 +488,10 @@ def test_mindspeeds_experts_and_stages() -> None:
     assert run.shape.mixture is not None
     assert (run.shape.mixture.inner, run.shape.mixture.shared_inner, run.shape.mixture.dense_layers) == (512, 1024, 1)
     assert (run.stages, run.cut_by) == (("Ett", "ttt", "tttL"), ("--num-layer-list 2,3,3",))
-    assert "is not 3 numbers with the sum 8" in run_of(f"{text} --num-layer-list 2,3,4").notes.refusals[0]
+    assert all(
+        "is not 3 numbers of 1 or more with the sum 8" in run_of(f"{text} --num-layer-list {each}").notes.refusals[0]
+        for each in ("2,3,4", "4,0,4", "4,4")
+    )
 
 
 @pytest.mark.parametrize(
@@ -506,3 +509,18 @@ def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str)
     """Tests that a configuration of another trainer is named as such, and not half read."""
     with pytest.raises(ValueError, match=f"{source}: .*{told}.*, whose configurations are not read"):
         run_of(text, source=source, model="llama3-8b")
+
+
+def test_what_only_the_cluster_can_answer_is_asked_for() -> None:
+    """Tests that a flag whose value depends on a file is refused with the condition, and read once it is given."""
+    text = f"PP=4\n[ -f many ] || PP=8\npython pretrain_gpt.py {SIZES} --pipeline-model-parallel-size $PP --save $DIR"
+    told = (
+        r"--pipeline-model-parallel-size: \$PP depends on \[ -f many \], which only the cluster .*; give --set PP=VALUE"
+    )
+    with pytest.raises(ValueError, match=told):
+        run_of(text)
+    given = read_arguments(text, source="train.sh", given={"PP": "8"})
+    assert read_megatron(given, options={}, model=None).pipeline == 8
+    for flag in ("--fp8-format", "--recompute-granularity", "--optimizer"):
+        with pytest.raises(ValueError, match=f"{flag}: .X is not set in the script; give --set X=VALUE"):
+            run_of(f"python pretrain_gpt.py {SIZES} {flag} $X")
