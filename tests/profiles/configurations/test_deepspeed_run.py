@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 
-from profiles.configurations.deepspeed_run import DeepSpeedQuestion, balanced_sizes, read_deepspeed
+from profiles.configurations.audit_question import AuditQuestion
+from profiles.configurations.deepspeed_run import balanced_sizes, read_deepspeed
 from profiles.configurations.run_configuration import RunConfiguration
+
+OPTIONS = {"stages": "pp", "method": "partition_method", "tensor": "tp", "context": "cp", "experts": "ep",
+           "micro_batch": "micro_batch_size", "batch": "global_batch_size", "sequence": "seq_length"}  # fmt: skip
 
 
 def deep(document: dict[str, Any], **more: Any) -> RunConfiguration:
-    asked: dict[str, Any] = {"model": "llama3-8b", "stages": 4, "method": None, "devices": 8, **more}
-    return read_deepspeed(json.dumps(document), DeepSpeedQuestion(**asked), source="ds.json")
+    stated: dict[str, Any] = {"model": "llama3-8b", "stages": 4, "method": None, "devices": 8, **more}
+    asked = AuditQuestion(program="deepspeed", **{OPTIONS.get(name, name): value for name, value in stated.items()})
+    return read_deepspeed(json.dumps(document), asked, source="ds.json")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def test_other_optimizers_and_names_twice() -> None:
     told = "states of Adam, though the optimizer is Lamb"
     assert told in deep({"optimizer": {"type": "Lamb"}}).notes.assumed
     assert not [each for each in deep({"optimizer": {"type": "OneBitAdam"}}).notes.assumed if "states" in each]
-    asked = DeepSpeedQuestion(model="llama3-8b", stages=2)
+    asked = AuditQuestion(program="deepspeed", model="llama3-8b", pp=2)
     with pytest.raises(ValueError, match="train_batch_size stands there twice; keep one"):
         read_deepspeed('{"train_batch_size": 64, "train_batch_size": 128}', asked, source="ds.json")
     with pytest.raises(ValueError, match="give --pp"):
