@@ -16,9 +16,10 @@ from typing import Any
 
 from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import play_run
-from api.auditing.configuration_files import AuditQuestion, read_configuration
+from api.auditing.configuration_files import read_configuration
 from benchmarks.report import Table, make_parser
 from profiles.configurations.argument_forms import ReadArguments, Value
+from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
 

@@ -60,7 +60,7 @@ PARTS = (
     "{blocks} blocks do not divide by",  # profiles/configurations: the caller says which flag helps
     "{rest} blocks do not divide by",
     "{', '.join(map(str, sizes))} blocks per rank",
-    "{blocks + sum(counts)} blocks",
+    "{blocks} blocks{more} do not divide by",
     "master:",  # solver_models: another part of the search takes over
     "a stage has {len(chosen)} sets",
     "no slot holds a stage",

@@ -9,7 +9,8 @@ from api.auditing.audit_report import summarise_audit
 from api.auditing.audit_request import AuditRequest
 from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import audit
-from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
+from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
+from profiles.configurations.audit_question import AuditQuestion
 from profiles.load import workload_of
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from api.auditing.configuration_files import MOST_COUNT, MOST_GIB, AuditQuestion
+from profiles.configurations.audit_question import MOST_COUNT, MOST_GIB, AuditQuestion
 from profiles.configurations.known_models import MODELS
 from profiles.documents.schema_rules import JSON_OBJECT, Stated, given
 from profiles.documents.validation import validate

@@ -1,26 +1,17 @@
 """A configuration by its program, its file and the options beside it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value, read_arguments
-from profiles.configurations.deepspeed_run import DeepSpeedQuestion, read_deepspeed
-from profiles.configurations.known_models import MODELS, SHEETS
+from profiles.configurations.audit_question import AuditQuestion
+from profiles.configurations.deepspeed_run import read_deepspeed
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
 from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
-from profiles.documents.schema_rules import Stated
 from profiles.estimates.operations import Dtype
-from profiles.field_rules import MAX_NAME_LENGTH
 
 MAX_BYTES = 2**24
-
-MOST_COUNT, MOST_GIB = 10**7, 10**4
-"""Of devices, samples, tokens and degrees; of a GPU's memory."""
-
-_Count = Annotated[int, Stated(minimum=1, maximum=MOST_COUNT)]
 
 _PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
     "bf16": {"bf16": True, "fp8_format": False, "fp4_format": False},
@@ -28,49 +19,6 @@ _PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
     "fp8_block": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "blockwise"},
     "nvfp4": {"bf16": True, "fp4_format": "e2m1"},
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditQuestion:
-    """The question as the command line states it."""
-
-    program: Literal["megatron", "torchtitan", "deepspeed"]
-    """Program whose configuration it is."""
-    file: Annotated[str, Stated(maxLength=MAX_NAME_LENGTH)] | None = None
-    """What it is started with; of a file in Python `FILE.py:FUNCTION`."""
-    text: str | None = None
-    """What the file holds, where it is not on this machine."""
-    model: Annotated[str | None, Stated({"enum": [*MODELS, None]})] = None
-    gpu: Annotated[str | None, Stated({"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]})] = None
-    gpu_memory: Annotated[float, Stated(minimum=1, maximum=MOST_GIB)] | None = None
-    devices: _Count | None = None
-    seq_length: _Count | None = None
-    micro_batch_size: _Count | None = None
-    global_batch_size: _Count | None = None
-    dtype: Dtype | None = None
-    variables: list[str] | None = field(default=None)
-    """`NAME=VALUE` of the script's environment."""
-    tp: _Count | None = None
-    pp: _Count | None = None
-    vpp: _Count | None = None
-    cp: _Count | None = None
-    ep: _Count | None = None
-    layout: str | None = None
-    recompute_granularity: str | None = None
-    recompute_method: str | None = None
-    recompute_num_layers: _Count | None = None
-    use_distributed_optimizer: bool = False
-    partition_method: str | None = None
-
-    @property
-    def path(self) -> str:
-        """The file without a function's name."""
-        return (self.file or "").partition(".py:")[0] + (".py" if self.function else "")
-
-    @property
-    def function(self) -> str | None:
-        """The one in the file that makes the configuration."""
-        return (self.file or "").partition(".py:")[2] or None
 
 
 MEGATRON_NAMES = {
@@ -128,19 +76,7 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
             _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
         )
     _require_unused(asked, (*MEGATRON_ONLY, "recompute_granularity"))
-    wanted = DeepSpeedQuestion(
-        model=asked.model,
-        stages=asked.pp,
-        method=asked.partition_method,
-        devices=asked.devices,
-        tensor=asked.tp,
-        context=asked.cp,
-        experts=asked.ep,
-        sequence=asked.seq_length,
-        micro_batch=asked.micro_batch_size,
-        batch=asked.global_batch_size,
-    )
-    return read_deepspeed(text or "{}", wanted, source=asked.file or "options")
+    return read_deepspeed(text or "{}", asked, source=asked.file or "options")
 
 
 def _read(file: str) -> str:

@@ -90,8 +90,9 @@ def audit_command(
     from api.auditing.audit_report import render_audit, summarise_audit
     from api.auditing.audited_problem import make_audited_problem
     from api.auditing.configuration_audit import audit
-    from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
+    from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
     from api.inputs import read_workload, reading, require_limits
+    from profiles.configurations.audit_question import AuditQuestion
 
     require_limits(time_limit_s=answer.time_limit, gap=None, seed=0)
     with reading():

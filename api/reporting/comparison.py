@@ -53,7 +53,12 @@ def read_contenders(
     *plans, source = [*files, workload] if workload is not None else files
     if not plans:
         raise InputError("give at least one plan, then the workload (or --workload WORKLOAD)")
-    stated = read_workload(source, cluster=cluster)
+    try:
+        stated = read_workload(source, cluster=cluster)
+    except InputError as reason:
+        if workload is not None:
+            raise
+        raise InputError(f"{reason}; give the plans' workload behind them, or --workload WORKLOAD") from None
     answers = {name: read_plan(name) for name in plans}
     return {name: (plan, question_of(plan, stated)) for name, plan in answers.items()}
 

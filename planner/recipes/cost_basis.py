@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, MODELS, PREDICTING, find_model
 from profiles.estimates.achieved_rates import known_rates
-from profiles.estimates.hybrid_shapes import is_hybrid_kind, read_hybrid_shape
 from profiles.estimates.model_shapes import ModelShape
 from profiles.estimates.operation_counts import CountedOperations
 from profiles.estimates.operations import Dtype, Rates
@@ -109,8 +108,6 @@ def _read_shape(config: ModelConfig) -> tuple[Mapping[str, Any], ModelShape, int
         return {}, *find_model(text)
     else:
         fields = _read_fields(text)
-    if is_hybrid_kind(fields):
-        return fields, read_hybrid_shape(fields, name="config.json"), None
     return fields, *find_model(_as_json(fields))
 
 

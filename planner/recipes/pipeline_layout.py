@@ -129,6 +129,12 @@ def _allowed_chunks(
     if size < pipeline:
         raise ValueError(f"{size} layers on {pipeline} ranks leave ranks empty; use fewer ranks")
     loops = pipeline > 1 and microbatches % pipeline == 0 and target != "deepspeed"
+    has_rounds = microbatches % pipeline > 0 and microbatches % max(1, microbatches // pipeline) == 0
+    if target == "torchtitan" and virtual != 1 and has_rounds and size >= 2 * pipeline:
+        raise ValueError(
+            f"microbatches = {microbatches}: torch interleaves them on {pipeline} ranks in rounds of another number, "
+            f"of which no layouts are known; give a multiple of {pipeline}, or virtual = 1"
+        )
     allowed = list(range(1, (min(MOST_CHUNKS, size // pipeline) if loops else 1) + 1))
     if virtual is None:
         return allowed

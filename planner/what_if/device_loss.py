@@ -9,7 +9,7 @@ from planner.problem import Problem
 
 
 def find_lost(problem: Problem, names: Collection[str], *, field: str = "--lost") -> frozenset[str]:
-    """The devices that names of devices and hosts stand for; raises ValueError for a name that is neither.
+    """The devices that names of devices and hosts stand for; ValueError for a name that is neither, or if none is left.
 
     `field`: what the names are called in messages.
     """
@@ -21,9 +21,12 @@ def find_lost(problem: Problem, names: Collection[str], *, field: str = "--lost"
                 f"{field} {name}: no device or host of the cluster; give one of {', '.join(sorted(known))[:200]}"
             )
     asked = frozenset(names)
-    return frozenset(
+    lost = frozenset(
         device.name for device in devices if device.name in asked or (device.host and device.host in asked)
     )
+    if len(lost) == len(devices):
+        raise ValueError(f"{field} {', '.join(names)[:200]} removes every device; keep at least one")
+    return lost
 
 
 def without_devices(problem: Problem, lost: Collection[str]) -> Problem:

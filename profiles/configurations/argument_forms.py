@@ -9,8 +9,16 @@ from typing import Any
 
 import yaml
 
-from profiles.configurations.flag_meanings import ALIASES
-from profiles.configurations.megatron_trainers import TrainerArguments, is_verl, of_mapping, other_files, swift, verl
+from profiles.configurations.flag_meanings import ALIASES, FOREIGN
+from profiles.configurations.megatron_trainers import (
+    TrainerArguments,
+    is_verl,
+    of_mapping,
+    other_files,
+    slime,
+    swift,
+    verl,
+)
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
@@ -51,6 +59,8 @@ _VARIABLE = re.compile(
 _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 """Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
+_KERNELS = re.compile(r"\b((?:NVTE|FLASH_ATTENTION)_\w+)\W{0,4}(?:value\W{0,4})?[=:]\W{0,4}(\d+)\b")
+"""A variable by which a library chooses kernels, with its value, in a command, YAML or JSON."""
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 Value = str | bool
@@ -75,6 +85,8 @@ class ReadArguments:
     """What is neither a flag nor the value of one, as it is told."""
     script: Script | None = None
     """The launch script around the arguments."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the environment by which libraries choose their kernels."""
 
 
 def read_arguments(
@@ -99,19 +111,37 @@ def read_arguments(
         words = training_words(script)
     except ValueError as reason:
         raise ValueError(f"{source}: {reason}") from None
+    _require_known_trainer(words, source=source)
     found = read_words(words, environment=script.variables)
     found.script = script
+    found.kernels = dict(_KERNELS.findall("\n".join([*(f"{k}={v}" for k, v in script.variables.items()), *words])))
     found.strange += other_commands(script, words)
     if found.program.startswith("megatron "):
-        told = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
-        found.values, found.trainer = _named(told.values), told
+        found.trainer = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
+    elif "rollout_batch_size" in found.values:
+        found.trainer = slime(found.values)
+    if found.trainer is not None:
+        found.values = _named(found.trainer.values)
     return found
+
+
+def _require_known_trainer(words: Iterable[str], *, source: str) -> None:
+    """Raise ValueError with its name where words or names are of a trainer that is not read."""
+    text = " ".join(words)
+    for trainer, pattern in FOREIGN.items():
+        if (match := re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text)) is not None:
+            raise ValueError(
+                f"{source}: {match[0][:60]} is {trainer}'s, whose configurations are not read; give those of "
+                "Megatron-LM, torchtitan or DeepSpeed"
+            )
 
 
 def _read_mapping(
     mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str], is_class: bool
 ) -> ReadArguments:
     """A YAML or JSON document: Megatron's names, or those of another trainer around it."""
+    stated = json.dumps(mapping, default=str)
+    _require_known_trainer(re.findall(r'"([^"]+)": ', stated), source=source)
     trainer = of_mapping(mapping)
     if trainer is not None:
         trainer = replace(trainer, model=_expanded(trainer.model, given))
@@ -126,6 +156,7 @@ def _read_mapping(
         kind="mapping",
         unread=[f"what {file} sets" for file in files],
         trainer=trainer,
+        kernels=dict(_KERNELS.findall(stated)),
     )
 
 
@@ -161,11 +192,13 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
         if word in _END:
             break
         if more := _MORE_FLAGS.fullmatch(word):
-            unset.append(f"${more[1]} (flags that are not in the script; give --set {more[1]}='...')")
+            unset.append(f"${more[1]} (flags that the script does not decide; give --set {more[1]}='...')")
         elif word in ("$@", "$*"):
             unset.append(f"{word} (the script's own arguments; those that cut or size the model are options here)")
         elif (more := _UNSET.fullmatch(word)) and _takes_no_more(name, values.get(name)):
-            unset.append(f"${more[1]} (not in the script; give --set {more[1]}='...', or nothing behind the = )")
+            unset.append(
+                f"${more[1]} (which the script does not decide; give --set {more[1]}='...', or nothing behind the = )"
+            )
         elif match := _OVERRIDE.fullmatch(word):
             overrides[match[1]] = match[2]
             name = ""

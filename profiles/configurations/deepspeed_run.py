@@ -4,16 +4,17 @@ The layers are an embedding, the blocks and a head, one LayerSpec each.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.flag_meanings import meaning_of
-from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model
-from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
+from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
+from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
+from profiles.estimates.block_operations import Run
+from profiles.estimates.block_weights import block_weights
 from profiles.estimates.model_shapes import ModelShape
 
 SECTIONS: Mapping[str, Sequence[str]] = {
@@ -34,57 +35,32 @@ _NAMES = {
 """Of the classes of layers, in small letters; a tied head is another embedding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeepSpeedQuestion:
-    """What DeepSpeed's configuration does not say."""
-
-    model: str | None
-    """A known model, or a config.json."""
-    stages: int | None = None
-    """PipelineModule's `num_stages`."""
-    method: str | None = None
-    """Its `partition_method`."""
-    devices: int | None = None
-    tensor: int | None = None
-    """Devices that share every layer, whatever the configuration says; so are the next two."""
-    context: int | None = None
-    """Devices that share every sequence."""
-    experts: int | None = None
-    """Devices that share the experts of a layer."""
-    sequence: int | None = None
-    """Tokens of a sample."""
-    micro_batch: int | None = None
-    """Samples of a microbatch, whatever the configuration says."""
-    batch: int | None = None
-    """Samples of an iteration, whatever the configuration says."""
-
-
-def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunConfiguration:
+def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfiguration:
     """The run; raises ValueError with field, value and remedy for what is not understood."""
     document = _document(text, source=source)
-    typed = {"train_micro_batch_size_per_gpu": asked.micro_batch, "train_batch_size": asked.batch}
+    typed = {"train_micro_batch_size_per_gpu": asked.micro_batch_size, "train_batch_size": asked.global_batch_size}
     document |= {name: value for name, value in typed.items() if value is not None}
     if asked.model is None:
         raise ValueError("the model is not in DeepSpeed's configuration; give --model")
     notes = ReadingNotes()
-    shape, own_sequence = find_model(asked.model)
+    shape, own_sequence = find_whole_model(asked.model, program="DeepSpeed")
     pipe = document.get("pipeline", {})
-    count = asked.stages or _count(pipe, "stages")
+    count = asked.pp or _count(pipe, "stages")
     if not count:
         raise ValueError("the number of stages is not in DeepSpeed's configuration; give --pp, its num_stages")
-    tensor = asked.tensor or _count(document.get("tensor_parallel", {}), "autotp_size") or 1
+    tensor = asked.tp or _count(document.get("tensor_parallel", {}), "autotp_size") or 1
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_parallel.autotp_size = {tensor} does not divide the {reason}")
     context = _context(document, asked, notes=notes, stages=count)
     experts = _experts(document, asked, notes=notes, shape=shape)
-    least = 1 if experts is None else experts // math.gcd(experts, tensor * context)
+    least = least_pipelines(experts, group=tensor * context)
     data = _pipelines(asked, notes, within=count * tensor * context, least=least)
-    _require_shared(notes, experts=experts, devices=data * tensor * context)
+    notes.require_shared(experts=experts, devices=data * tensor * context)
     micro, batch = _batch(document, notes, data=data, stages=count)
-    sequence = asked.sequence or own_sequence or DEFAULT_SEQUENCE
-    if asked.sequence is None:
+    sequence = asked.seq_length or own_sequence or DEFAULT_SEQUENCE
+    if asked.seq_length is None:
         notes.assumed.append(f"tokens of a sample = {sequence}")
-    cut = cut_layers(shape, count=count, method=asked.method or _method(pipe, notes), notes=notes)
+    cut = cut_layers(shape, count=count, method=asked.partition_method or _method(pipe, notes), notes=notes)
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
@@ -111,10 +87,10 @@ def read_deepspeed(text: str, asked: DeepSpeedQuestion, *, source: str) -> RunCo
     return run
 
 
-def _context(document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: ReadingNotes, stages: int) -> int:
+def _context(document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, stages: int) -> int:
     """Ulysses' degree; the ranks of a PipelineModule have no such axis."""
     name = "sequence_parallel_size"
-    context = asked.context or _count(document, name) or 1
+    context = asked.cp or _count(document, name) or 1
     if context > 1:
         notes.not_counted.append(f"{name} = {context}: Ulysses exchanges heads; estimates pass keys and values round")
         if stages > 1:
@@ -123,13 +99,13 @@ def _context(document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: Re
 
 
 def _experts(
-    document: Mapping[str, Any], asked: DeepSpeedQuestion, *, notes: ReadingNotes, shape: ModelShape
+    document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, shape: ModelShape
 ) -> int | None:
     """AutoEP's degree; None: the devices that share a layer share its experts."""
     section = document.get("expert_parallel", {}) if _is_on(document, "expert_parallel") else {}
     if (_count(section, "expert_tensor_parallel_size") or 1) > 1:
         raise ValueError("expert_parallel.expert_tensor_parallel_size: experts cut into parts are not read; set 1")
-    degree = asked.experts or _count(section, "autoep_size")
+    degree = asked.ep or _count(section, "autoep_size")
     if degree is None:
         return None
     if shape.mixture is None:
@@ -140,15 +116,6 @@ def _experts(
             f"expert_parallel.autoep_size = {degree} does not divide {shape.mixture.experts} experts; use another"
         )
     return max(1, degree)
-
-
-def _require_shared(notes: ReadingNotes, *, experts: int | None, devices: int) -> None:
-    """A note where the devices that hold the same layers cannot share the experts evenly."""
-    if experts is not None and devices % experts:
-        notes.refusals.append(
-            f"expert_parallel.autoep_size = {experts} does not divide the {devices} devices that hold the same layers; "
-            "use another, or more devices (--devices)"
-        )
 
 
 def _once(pairs: Sequence[tuple[str, Any]], *, source: str) -> dict[str, Any]:
@@ -170,12 +137,10 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
     return document
 
 
-def _pipelines(asked: DeepSpeedQuestion, notes: ReadingNotes, *, within: int, least: int) -> int:
+def _pipelines(asked: AuditQuestion, notes: ReadingNotes, *, within: int, least: int) -> int:
     """Of the devices that are stated, or the least that can share the experts."""
     if asked.devices is None:
-        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
-        notes.assumed.append(f"devices = {within * least} ({how_many})")
-        return least
+        return notes.assume_devices(within, least=least)
     if asked.devices % within:
         notes.refusals.append(f"{asked.devices} devices are not a multiple of {within}; use another number")
     return max(1, asked.devices // within)
@@ -258,15 +223,8 @@ def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNote
 
 
 def _parameters(shape: ModelShape) -> list[int]:
-    table = shape.vocabulary * shape.hidden
-    attention = shape.hidden * shape.head_width * (2 * shape.heads + 2 * shape.key_value_heads)
-    dense = (2 + shape.is_gated) * shape.hidden * shape.inner
-    blocks = []
-    for block in range(shape.blocks):
-        mixture = shape.mixture if shape.is_mixture(block) else None
-        own = dense if mixture is None else 3 * shape.hidden * (mixture.experts * mixture.inner + mixture.shared_inner)
-        blocks.append(attention + own)
-    return [table, *blocks, table]
+    table, alone = shape.vocabulary * shape.hidden, Run(samples=1, sequence=1)
+    return [table, *(block_weights(shape, alone, block=block) for block in range(shape.blocks)), table]
 
 
 def balanced_sizes(weights: Sequence[int], count: int) -> list[int]:

@@ -1,6 +1,5 @@
 """A run of Megatron-LM, by its arguments."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +7,7 @@ from typing import Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.deepspeed_run import cut_layers
-from profiles.configurations.flag_meanings import REFUSED, meaning_of
+from profiles.configurations.flag_meanings import REFUSED, REFUSED_VALUES, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
@@ -17,6 +16,7 @@ from profiles.configurations.run_configuration import (
     Recomputation,
     RunConfiguration,
     even_stages,
+    least_pipelines,
     with_ends,
 )
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, RecurrentShape
@@ -36,7 +36,7 @@ _SWITCHED = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(
 
 _CUTS = (
     "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "num_layer_list",
 )  # fmt: skip
 """What says where stages are cut, beside a layout."""
 _PATTERN = "hybrid_layer_pattern"
@@ -58,22 +58,27 @@ _MIXED: Mapping[str, Dtype] = {
 """Parts of the names of Megatron-Bridge's precisions; the first one counts."""
 _BACKENDS = {"flash": True, "fused": True, "auto": True, "unfused": False, "local": False}
 """Of attention; whether scores stay inside a kernel."""
+_BY_VARIABLE: Mapping[str, Mapping[str, str]] = {
+    f"NVTE_{kernel}_ATTN": {each: str(int(each in (kernel.lower(), "auto"))) for each in _BACKENDS}
+    for kernel in ("FLASH", "FUSED", "UNFUSED")
+} | {"NVTE_ALLOW_NONDETERMINISTIC_ALGO": {}}
+"""Transformer Engine's variables, as Megatron's core sets them for each backend."""
 _FLASH = (
     *("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"),
     "use_fused_sdpa",
 )
 _OTHER_PROGRAM = re.compile(
-    r"(?:^|[_/])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate)"
-    r"(?=[_.])[^/]*$"
+    r"(?:^|[_/.])(?:t5|bert|ict|biencoder|vision|vlm|retro|dino|generate|generation|inference|ptq|convert|evaluate|"
+    r"evaluation|analyze|nmt|prefix_lm|non_causal|hf2mcore|hf2megablocks|hf_to_mg|create_doc)(?=[_.]|$)[^/]*$"
 )
-"""Scripts that train something else than a decoder, or nothing."""
+"""Scripts that train something else than a causal decoder, or nothing."""
 
 
 class Taking:
     """Values by name; it remembers which were asked for."""
 
-    def __init__(self, values: Mapping[str, Value], notes: ReadingNotes) -> None:
-        self.values, self.notes = values, notes
+    def __init__(self, values: Mapping[str, Value], notes: ReadingNotes, *, unsure: Mapping[str, str]) -> None:
+        self.values, self.notes, self.unsure = values, notes, unsure
         self.taken: set[str] = set()
 
     def text(self, name: str) -> str | None:
@@ -82,6 +87,14 @@ class Taking:
         value = self.values.get(name, False)
         if value is True:
             raise ValueError(f"{shown(name)}: has no value; give one")
+        if value is not False and (match := re.search(r"\$\{?(\w+)", value)):
+            asked = self.unsure.get(match[1])
+            why = (
+                "is not set in the script"
+                if asked is None
+                else f"depends on {asked}, which only the cluster can answer"
+            )
+            raise ValueError(f"{shown(name)}: ${match[1]} {why}; give --set {match[1]}=VALUE")
         return None if value is False or value in NOTHING else value
 
     def number(self, name: str, otherwise: int | None = None, *, assumes: bool = False) -> int | None:
@@ -91,8 +104,6 @@ class Taking:
             if assumes:
                 self.notes.assumed.append(f"{name} = {otherwise}")
             return otherwise
-        if match := re.search(r"\$\{?(\w+)", text):
-            raise ValueError(f"{shown(name)}: ${match[1]} is not set in the script; give --set {match[1]}=VALUE")
         if not re.fullmatch(r"\d{1,12}", text):
             raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number; give one")
         if int(text) > MOST.get(name, 10**12):
@@ -126,18 +137,19 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     Raises ValueError with flag, value and remedy for what is not understood; what Megatron would refuse is noted.
     """
     notes = ReadingNotes(left_out=_left_out(read))
-    take = Taking({**_own(read, notes), **read.values, **options}, notes)
+    unsure = {} if read.script is None else read.script.unsure
+    take = Taking({**_own(read, notes), **read.values, **options}, notes, unsure=unsure)
     model = model or _stated_model(read)
     _require_known(read, take)
     _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model, beside=_sourced(read))
-    shape = _with_pattern(take, shape)
+    shape = _with_pattern(take, shape, is_log=read.kind == "log")
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     shape, experts, parts = _experts(take, shape, tensor=tensor)
-    data = _pipelines(take, within=tensor * context * pipeline, least=_least_pipelines(experts, tensor * context))
+    data = _pipelines(take, within=tensor * context * pipeline, least=least_pipelines(experts, group=tensor * context))
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
     predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
@@ -147,7 +159,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if notes.refusals and any(each.startswith(_ELSEWHERE) for each in read.unread):
         raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
-    _require_shared(notes, devices=data * context * tensor, experts=experts)
+    notes.require_shared(devices=data * context * tensor, experts=experts)
     run = RunConfiguration(
         program="megatron",
         shape=shape,
@@ -172,7 +184,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
         sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
-        fused_attention=_has_fused_attention(take),
+        fused_attention=_has_fused_attention(take, read.kernels),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
@@ -215,15 +227,6 @@ def _stated_model(read: ReadArguments) -> str | None:
     return name
 
 
-def _require_shared(notes: ReadingNotes, *, devices: int, experts: int | None) -> None:
-    """A note where the devices that hold the same layers cannot share the experts evenly."""
-    if experts is not None and devices % experts:
-        notes.refusals.append(
-            f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
-            "share their experts; use more devices (--devices), or a smaller expert degree"
-        )
-
-
 def _shards(take: Taking) -> Literal["nothing", "optimizer", "gradients"]:
     """Megatron's switch, or the stage of DeepSpeed's ZeRO."""
     stage = take.number("zero_stage", 0) or 0
@@ -244,6 +247,10 @@ def _require_known(read: ReadArguments, take: Taking) -> None:
         raise ValueError(
             f"{read.program[:80]}: trains no decoder alone, and others are not read; give a decoder's script"
         )
+    for name, (pattern, why) in REFUSED_VALUES.items():
+        is_certain = "encoder" in why and "gpt" in read.program
+        if not is_certain and re.search(pattern, value := str(take.values.get(name) or "")):
+            raise ValueError(f"{shown(name)} {value[-60:]}: {why}; leave it out to see the rest")
     for name, why in REFUSED.items():
         take.taken.add(name)
         if str(take.values.get(name, False)).lower() not in _OFF:
@@ -305,14 +312,31 @@ def _is_sequence_parallel(take: Taking, read: ReadArguments, *, tensor: int) -> 
     return take.switch("sequence_parallel")
 
 
-def _has_fused_attention(take: Taking) -> bool:
-    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone."""
-    flash = [take.switch(name) for name in _FLASH]
-    backend = (take.text("attention_backend") or "auto").rpartition(".")[2]
+def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
+    """As its backend says, or the implementation of its layers; Megatron-DeepSpeed fuses it by a flag alone.
+
+    Transformer Engine's variables turn kernels off. Megatron's core refuses those that its backend contradicts.
+    """
+    flash, stated = [take.switch(name) for name in _FLASH], take.text("attention_backend")
+    backend = (stated or "auto").rpartition(".")[2]
     if backend not in _BACKENDS:
         raise ValueError(f"--attention-backend {backend[:40]}: is not known; give one of {', '.join(_BACKENDS)}")
     is_plain = take.text("transformer_impl") == "local" or take.switch("deepspeed")
-    return _BACKENDS[backend] and (any(flash) or backend != "auto" or not is_plain)
+    has_none = not stated and all(kernels.get(name) == "0" for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN"))
+    if has_none:
+        take.notes.assumed.append(
+            "attention without a fused kernel, as NVTE_FLASH_ATTN and NVTE_FUSED_ATTN are 0; Megatron core 0.10 and "
+            "later want --attention-backend unfused instead"
+        )
+    for name, value in kernels.items() if not has_none else ():
+        uses = _BY_VARIABLE.get(name, {}).get(backend)
+        if stated and uses not in (None, value):
+            take.notes.refusals.append(
+                f"{name} = {value} beside --attention-backend {backend}, which sets it to {uses}; leave one of them out"
+            )
+        elif name not in _BY_VARIABLE or value == "0" != uses:
+            take.notes.not_counted.append(f"{name} = {value}")
+    return _BACKENDS[backend] and not has_none and (any(flash) or backend != "auto" or not is_plain)
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:
@@ -342,8 +366,13 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
     if model is not None:
         shape, sequence = find_model(model)
         blocks = take.number("num_layers", shape.blocks) or 0
-        _require_same_sizes(take, shape, model=model)
-        if blocks == shape.blocks:
+        _require_same_sizes(take, shape)
+        if shape.pattern and blocks != shape.blocks and take.text(_PATTERN) is None:
+            raise ValueError(
+                f"--num-layers {blocks}: --model {shape.name} has {shape.blocks}, each a part of a block; "
+                "give its layers as --hybrid-layer-pattern"
+            )
+        if blocks == shape.blocks or shape.pattern:
             return shape, sequence
         windows = shape.windows[:blocks]
         return replace(shape, name=f"{shape.name}, {blocks} blocks", blocks=blocks, windows=windows), sequence
@@ -357,8 +386,9 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
             raise ValueError(f"{shown(name)}: is not there; give it, or --model NAME")
     hidden, heads = sizes["hidden_size"] or 1, sizes["num_attention_heads"] or 1
     other = [take.text(name) or "" for name in ("activation_func_type", "glu_activation")]
-    is_gated = take.switch("swiglu") or any(name.endswith("glu") for name in other)
-    inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_gated)
+    gates = [take.switch(name) for name in ("quick_geglu", "geglu", "gelu_tanh")]
+    is_narrowed = take.switch("swiglu") or any(name.endswith("glu") for name in other)
+    inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_narrowed)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None
     shape = ModelShape(
@@ -370,7 +400,8 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         head_width=take.number("kv_channels") or max(1, hidden // heads),
         inner=inner,
         vocabulary=_vocabulary(take),
-        is_gated=is_gated,
+        is_gated=is_narrowed or any(gates),
+        has_gated_attention=any([take.switch("attention_output_gate"), take.switch("use_gated_attention")]),
         is_tied=not take.switch("untie_embeddings_and_output_weights"),
         latent=_latent(take),
         mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
@@ -388,9 +419,27 @@ def _inner(take: Taking, hidden: int, *, is_gated: bool) -> int:
     return 4 * hidden * 2 // 3 // 64 * 64 if is_gated else 4 * hidden
 
 
-def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
-    """A hybrid model has as many layers as its pattern has letters, whatever other flags say."""
+_MIXER_SIZES = (
+    ("mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim"),
+    ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
+)
+"""Heads, their width, groups and state of Mamba and of a gated delta net."""
+
+
+def _with_pattern(take: Taking, shape: ModelShape, *, is_log: bool) -> ModelShape:
+    """A hybrid model has as many layers as its pattern has letters, whatever other flags say.
+
+    Raises ValueError where there is no pattern, and flags say that it is one; logs state the sizes of every mixer.
+    """
     if (text := take.text(_PATTERN)) is None:
+        told = ("is_hybrid_model", "full_attention_interval", "linear_attention_freq")
+        for name in (*told, *(() if is_log else (*_MIXER_SIZES[0], *_MIXER_SIZES[1]))) if not shape.pattern else ():
+            if str(take.values.get(name, False)).lower() not in _OFF:
+                raise ValueError(
+                    f"{shown(name)}: layers of a hybrid model are read from --hybrid-layer-pattern; give it, or a "
+                    "config.json as --model"
+                )
+        take.notes.assumed += [f"--hybrid-layer-pattern {shape.pattern} (the model's)"] if shape.pattern else []
         return shape
     pattern = "".join(read_pattern(text))
     if "E" in pattern and shape.mixture is None:
@@ -415,8 +464,8 @@ def _with_pattern(take: Taking, shape: ModelShape) -> ModelShape:
         blocks=len(pattern),
         windows=(),
         pattern=pattern,
-        mamba=mamba if "M" in pattern else None,
-        delta=delta if "G" in pattern else None,
+        mamba=(shape.mamba or mamba) if "M" in pattern else None,
+        delta=(shape.delta or delta) if "G" in pattern else None,
     )
 
 
@@ -428,7 +477,7 @@ _SIZES = (
 )  # fmt: skip
 
 
-def _require_same_sizes(take: Taking, shape: ModelShape, *, model: str) -> None:
+def _require_same_sizes(take: Taking, shape: ModelShape) -> None:
     """Sizes that flags state beside a model's name are the model's; raises ValueError with both otherwise."""
     mixture, latent = shape.mixture, shape.latent
     own = {"hidden_size": shape.hidden, "num_attention_heads": shape.heads, "num_query_groups": shape.key_value_heads}
@@ -441,10 +490,14 @@ def _require_same_sizes(take: Taking, shape: ModelShape, *, model: str) -> None:
     else:
         own |= {"q_lora_rank": latent.query_rank, "kv_lora_rank": latent.key_value_rank}
         del own["num_query_groups"]
+    for mixer, names in ((shape.mamba, _MIXER_SIZES[0]), (shape.delta, _MIXER_SIZES[1])):
+        if mixer is not None:
+            own |= dict(zip(names, (mixer.heads, mixer.head_width, mixer.groups, mixer.state), strict=True))
     for name, value in own.items():
         if (stated := take.number(name)) not in (None, value):
             raise ValueError(
-                f"{shown(name)} = {stated}: --model {model} has {value}; leave out one of the two, or state all sizes"
+                f"{shown(name)} = {stated}: --model {shape.name} has {value}; leave out one of the two, or state "
+                "all sizes"
             )
     take.taken.update(_SIZES, ("swiglu", "group_query_attention", "multi_latent_attention"))
 
@@ -475,7 +528,9 @@ def _mixture(take: Taking, *, inner: int, blocks: int | None) -> ExpertShape | N
     experts, usual = take.number("num_experts"), 1 if take.switch("deepspeed") else 2
     chosen = take.number("moe_router_topk", take.number("topk", usual)) or usual
     own = take.number("moe_ffn_hidden_size", inner) or inner
-    shared, dense = take.number("moe_shared_expert_intermediate_size", 0) or 0, _dense_blocks(take, blocks=blocks)
+    several = own * (take.number("n_shared_experts") or 0)
+    shared = take.number("moe_shared_expert_intermediate_size") or several
+    dense = max(_dense_blocks(take, blocks=blocks), take.number("first_k_dense_replace") or 0)
     interval = take.count("expert_interval", 1 + take.switch("deepspeed"))
     if not experts or experts == 1:
         return None
@@ -554,11 +609,6 @@ def _predicting(take: Taking, *, is_typed: bool) -> int:
     return stated or 0
 
 
-def _least_pipelines(experts: int | None, tensor_and_context: int) -> int:
-    """So that as many devices hold the same layers as share their experts."""
-    return 1 if experts is None else experts // math.gcd(experts, tensor_and_context)
-
-
 def _pipelines(take: Taking, *, within: int, least: int) -> int:
     """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
     take.taken.update(_LAUNCHER)
@@ -570,9 +620,7 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
     if stated is None and take.text("nproc_per_node") is not None:
         stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
     if stated is None:
-        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
-        take.notes.assumed.append(f"devices = {within * least} ({how_many})")
-        return least
+        return take.notes.assume_devices(within, least=least)
     if stated % within or stated < within:
         take.notes.refusals.append(
             f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "
@@ -659,7 +707,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
     if shape.pattern:
-        segments = read_pattern(take.text(_PATTERN) or "")
+        segments = read_pattern(take.text(_PATTERN) or shape.pattern)
         given = [name for name, value in take.values.items() if value not in (False, *NOTHING)]
         refusals += pattern_refusals(segments, ranks=ranks, given=given)
         if len(segments) > 1 or refusals:
@@ -682,12 +730,12 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     try:
         if each:
             chunks = _chunks(shape.blocks + sum(counts), ranks=ranks, each=each)
-        if first is not None or last is not None:
+        if (listed := take.text("num_layer_list")) is not None:
+            stages = _with_listed_sizes(shape.blocks, ranks=ranks, text=listed)
+        elif first is not None or last is not None:
             stages = _with_given_ends(shape.blocks, ranks=ranks, chunks=chunks or 1, ends=(first, last))
-        elif any(counts):
-            stages = _with_counted_ends(shape.blocks, stages=ranks * (chunks or 1), counts=counts)
         else:
-            stages = list(even_stages(shape.blocks, ranks * (chunks or 1)))
+            stages = list(even_stages(shape.blocks, ranks * (chunks or 1), counts=counts))
     except ValueError as reason:
         remedy = "put | into --hybrid-layer-pattern" if shape.pattern else "use --pipeline-model-parallel-layout"
         refusals.append(f"{reason}; {remedy}")
@@ -702,6 +750,16 @@ def _chunks(blocks: int, *, ranks: int, each: int) -> int:
     return blocks // (ranks * each)
 
 
+def _with_listed_sizes(blocks: int, *, ranks: int, text: str) -> list[str]:
+    """MindSpeed's: blocks of every rank, one stage each."""
+    sizes = [int(each) for each in re.findall(r"\d{1,6}", text)]
+    if (len(sizes), sum(sizes)) != (ranks, blocks) or 0 in sizes:
+        raise ValueError(
+            f"num_layer_list = {text[:60]} is not {ranks} numbers of 1 or more with the sum {blocks}; give such"
+        )
+    return list(with_ends(["t" * size for size in sizes]))
+
+
 def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | None, int | None]) -> list[str]:
     """Some blocks on the first and the last rank, the others evenly on those between, each rank's over its stages."""
     first, last = ends
@@ -714,13 +772,3 @@ def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | 
     if any(size % chunks for size in sizes):
         raise ValueError(f"{', '.join(map(str, sizes))} blocks per rank do not divide by {chunks} virtual stages")
     return list(with_ends(["t" * (size // chunks) for _ in range(chunks) for size in sizes]))
-
-
-def _with_counted_ends(blocks: int, *, stages: int, counts: list[bool]) -> list[str]:
-    """Embedding and loss count as a block each."""
-    if (blocks + sum(counts)) % stages:
-        raise ValueError(f"{blocks + sum(counts)} blocks and what counts as one do not divide by {stages} stages")
-    sizes = [(blocks + sum(counts)) // stages] * stages
-    sizes[0] -= counts[0]
-    sizes[-1] -= counts[1]
-    return list(with_ends(["t" * size for size in sizes]))

@@ -1,9 +1,12 @@
-"""Trainers that start Megatron-LM with names and defaults of their own: ms-swift, LLaMA-Factory, Primus, NeMo-RL, verl.
+"""Trainers that start Megatron-LM with names and defaults of their own.
+
+They are ms-swift, LLaMA-Factory, Primus, NeMo-RL, verl and slime.
 
 Written down from their programs of August 2026. Of reinforcement learning the update of the policy is read; what it
 does beside that is named.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +45,7 @@ class TrainerArguments:
 def other_files(mapping: Mapping[str, Any]) -> list[str]:
     """The files that a YAML takes in by `defaults`, `extends` or `includes`."""
     found = list[str]()
-    for key in ("defaults", "extends", "includes", "_base_"):
+    for key in ("defaults", "extends", "includes", "bases", "_base_"):
         stated = mapping.get(key) or ()
         for entry in [stated] if isinstance(stated, str | dict) else stated:
             pairs = entry.items() if isinstance(entry, dict) else [("", entry)]
@@ -114,16 +117,13 @@ def verl(overrides: Mapping[str, Setting]) -> TrainerArguments:
     stated = {name: str(overrides.get(f"{section}.{name}", _VERL_OWN[name])) for section, name in (
         ("trainer", "n_gpus_per_node"), ("trainer", "nnodes"), (f"{_POLICY}rollout", "n"),
         (_ACTOR[:-1], "ppo_mini_batch_size"))}  # fmt: skip
-    lengths = [str(overrides.get(f"data.max_{part}_length", "512")) for part in ("prompt", "response")]
-    own = {name: value.strip("\"'") for name, value in stated.items()}
-    for name, value in (*own.items(), *zip(("max_prompt_length", "max_response_length"), lengths, strict=True)):
-        if not value.isdigit():
-            raise ValueError(f"{name} = {value[:60]}: is not a whole number; give one")
-    sequence = sum(map(int, lengths))
+    lengths = (f"max_{part}_length" for part in ("prompt", "response"))
+    sequence = sum(_whole(name, overrides.get(f"data.{name}", "512")) for name in lengths)
+    own = {name: _whole(name, value) for name, value in stated.items()}
     values: dict[str, Any] = {
-        "nproc_per_node": own["n_gpus_per_node"],
-        "nnodes": own["nnodes"],
-        "global_batch_size": str(int(own["ppo_mini_batch_size"]) * int(own["n"])),
+        "nproc_per_node": str(own["n_gpus_per_node"]),
+        "nnodes": str(own["nnodes"]),
+        "global_batch_size": str(own["ppo_mini_batch_size"] * own["n"]),
         "seq_length": str(sequence),
         "micro_batch_size": _verl_samples(overrides, sequence=sequence),
     }
@@ -146,6 +146,38 @@ def _verl_samples(overrides: Mapping[str, Setting], *, sequence: int) -> str:
     if str(overrides.get(f"{_ACTOR}use_dynamic_bsz", "False")).lower() == "true":
         return str(max(1, int(tokens) // max(1, sequence))) if tokens.isdigit() else tokens
     return str(overrides.get(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "1"))
+
+
+def slime(values: Mapping[str, Setting]) -> TrainerArguments:
+    """The update of its policy, which slime starts with Megatron's own flags, out of all flags of its command."""
+    own = {"rollout_batch_size": "1", "n_samples_per_prompt": "1", "num_steps_per_rollout": "1", "actor_num_nodes": "1",
+           "actor_num_gpus_per_node": "8", "context_parallel_size": "1", "max_tokens_per_gpu": "0",
+           "rollout_max_context_len": "0", "rollout_max_prompt_len": "0", "rollout_max_response_len": "0"}  # fmt: skip
+    count = {name: _whole(name, values.get(name, otherwise)) for name, otherwise in own.items()}
+    samples = count["rollout_batch_size"] * count["n_samples_per_prompt"] // max(1, count["num_steps_per_rollout"])
+    stated = count["rollout_max_context_len"] or count["rollout_max_prompt_len"] + count["rollout_max_response_len"]
+    sequence, tokens = stated or 4096, count["max_tokens_per_gpu"] * count["context_parallel_size"]
+    is_dynamic = bool(values.get("use_dynamic_batch_size"))
+    return TrainerArguments(
+        trainer="slime",
+        values={
+            "global_batch_size": str(samples),
+            "nproc_per_node": str(count["actor_num_gpus_per_node"]),
+            "nnodes": str(count["actor_num_nodes"]),
+            **values,
+            **({"seq_length": str(sequence)} if stated else {}),
+            **({"micro_batch_size": str(max(1, tokens // sequence))} if is_dynamic else {}),
+        },
+        model=str(values.get("hf_checkpoint", "")),
+        own={"use_distributed_optimizer": True, "bf16": not values.get("fp16"), "seq_length": "4096"},
+        aside=(_ASIDE, f"samples shorter than {sequence} tokens, the longest prompt and response"),
+    )
+
+
+def _whole(name: str, value: Any) -> int:
+    if not re.fullmatch(r"\d{1,12}", text := str(value).strip("\"'")):
+        raise ValueError(f"{name} = {text[:60]}: is not a whole number; give one")
+    return int(text)
 
 
 def _nemo_rl(mapping: Mapping[str, Any], policy: Mapping[str, Any]) -> TrainerArguments:
@@ -214,7 +246,6 @@ def _llama_factory(mapping: Mapping[str, Any]) -> TrainerArguments:
                 f"leave {name} out"
             )
     _require_all_weights(kept, ("finetuning_type",))
-    kept.pop("stage", None)
     renamed = {"per_device_train_batch_size": "micro_batch_size", "cutoff_len": "seq_length"}
     model = str(kept.pop("model_name_or_path"))
     return TrainerArguments(

@@ -17,8 +17,11 @@ _OTHER_SECTIONS = ("optim", "tokenizer", "data", "nsys_profile", "exp_manager")
 """Of a model, which say nothing of its layers or degrees."""
 _OF_NEMO = ("mcore_gpt", "megatron_amp_O2", "grad_allreduce_chunk_size_mb", "resume_from_checkpoint")
 """Switches of NeMo's own."""
-_OTHER_MODELS = ("encoder", "vision", "mm_cfg", "retro")
-"""Sections of models that are more than a decoder."""
+_OTHER_MODELS = {
+    **dict.fromkeys(("encoder", "vision", "mm_cfg", "retro"), "an encoder beside a decoder is"),
+    "hyena": "operators in place of attention are",
+}
+"""Sections of models that are more or other than a decoder."""
 _PRODUCT = re.compile(r"\$\{multiply: *(\d+), *\$\{\.(\w+)\}\}")
 
 
@@ -35,7 +38,7 @@ def in_megatrons_names(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """
     trainer, model = mapping["trainer"], mapping["model"]
     if others := [name for name, value in model.items() if name in _OTHER_MODELS and isinstance(value, dict)]:
-        raise ValueError(f"model.{others[0]}: an encoder beside a decoder is not read; give a decoder's file")
+        raise ValueError(f"model.{others[0]}: {_OTHER_MODELS[others[0]]} not read; give a decoder's file")
     if "bert_binary_head" in model:
         raise ValueError("model.bert_binary_head: an encoder without a decoder is not read; give a decoder's file")
     left_out = (*_OTHER_SECTIONS, *_OF_NEMO, "fp8", "fp8_hybrid", "fp8_e4m3")

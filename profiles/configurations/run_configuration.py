@@ -1,5 +1,6 @@
 """What a training program was told, whatever program it is: model, degrees, batch, stages, recomputation."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -38,6 +39,25 @@ class ReadingNotes:
         """Say it where an optimizer keeps other states than Adam's, which estimates count."""
         if name and "adam" not in name.lower():
             self.assumed.append(f"states of Adam, though the optimizer is {name[:40]}")
+
+    def assume_devices(self, within: int, *, least: int) -> int:
+        """As many pipelines of so many devices as there are at least, where nobody states devices."""
+        how_many = "one pipeline" if least == 1 else f"{least} pipelines"
+        self.assumed.append(f"devices = {within * least} ({how_many})")
+        return least
+
+    def require_shared(self, *, devices: int, experts: int | None) -> None:
+        """Refuse devices of the same layers that cannot share the experts evenly."""
+        if experts is not None and devices % experts:
+            self.refusals.append(
+                f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
+                "share their experts; use more devices (--devices), or a smaller expert degree"
+            )
+
+
+def least_pipelines(experts: int | None, *, group: int) -> int:
+    """So that as many devices hold the same layers as share their experts."""
+    return 1 if experts is None else experts // math.gcd(experts, group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +143,19 @@ class RunConfiguration:
         return self.global_batch // (self.micro_batch * self.data)
 
 
-def even_stages(blocks: int, stages: int) -> tuple[str, ...]:
-    """Equally many blocks per stage; raises ValueError where they do not divide."""
+def even_stages(blocks: int, stages: int, *, counts: Sequence[bool] = (False, False)) -> tuple[str, ...]:
+    """Equally many blocks per stage; `counts`: whether embedding and loss count as one each.
+
+    Raises ValueError where they do not divide.
+    """
+    blocks += sum(counts)
     if blocks % stages:
-        raise ValueError(f"{blocks} blocks do not divide by {stages} stages")
-    return with_ends(["t" * (blocks // stages)] * stages)
+        more = " and what counts as one" if any(counts) else ""
+        raise ValueError(f"{blocks} blocks{more} do not divide by {stages} stages")
+    sizes = [blocks // stages] * stages
+    sizes[0] -= counts[0]
+    sizes[-1] -= counts[1]
+    return with_ends(["t" * size for size in sizes])
 
 
 def with_ends(stages: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The training command of a shell script: variables, arithmetic, conditions, functions and cases; nothing is run.
 
 What the script does not say (`$1`, variables of the environment) stays as `$NAME` in the words, for a reader to name.
+So does a variable that is set under a condition on files, commands or the cluster, which only the machine can answer.
 """
 
 import ast
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.megatron_trainers import SWIFT_COMMANDS
 
 MAX_DEPTH = 100
@@ -65,6 +67,15 @@ _OPERATORS = {
 }
 _COMPARISONS = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt,
                 "-le": operator.le}  # fmt: skip
+_NO, _UNKNOWN, _YES = -1, 0, 1
+"""Answers in Kleene's logic: of `and` the least counts, of `or` the greatest, and `not` turns the sign."""
+_SUCCEEDING = ("cd", "echo", "eval", "export", "mkdir", "module", "printf", "pushd", "set", "shift", "source", "true",
+               "ulimit", "unset", ".", ":")  # fmt: skip
+"""Commands that do not fail where a script is of use."""
+_OF_MACHINES = re.compile(
+    r"(?:SLURM|OMPI|PMI|PMIX|PBS|PALS|LSB)_\w+|HOSTNAME|USER|WORLD_SIZE|(?:LOCAL_|NODE_)?RANK|CUDA_VISIBLE_DEVICES"
+)
+"""Variables that a cluster sets; others that nobody sets are empty, as for a shell."""
 _SIGNS = {ast.Eq: "-eq", ast.NotEq: "-ne", ast.Gt: "-gt", ast.GtE: "-ge", ast.Lt: "-lt", ast.LtE: "-le"}
 
 
@@ -78,8 +89,14 @@ class Script:
     """Everything that is no assignment, expanded."""
     left_out: list[str] = field(default_factory=list)
     """Statements under a condition that is not met, or within a loop."""
-    empty: set[str] = field(default_factory=set)
-    """Variables that conditions ask for and nobody sets: empty, as for a shell."""
+    given: Mapping[str, str]
+    """Values that count where a condition that nobody here can answer sets their variables."""
+    asked: str = ""
+    """Such a condition, the last one."""
+    is_sure: bool = True
+    """Whether what is played now does not depend on one."""
+    unsure: dict[str, str] = field(default_factory=dict)
+    """Variables that do, each with its condition; their value is their own name."""
     functions: dict[str, list["_Statement"]] = field(default_factory=dict)
     """By name; they are played where they are called."""
     played: int = 0
@@ -95,7 +112,7 @@ class _Statement:
 
 def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
     """Play a script's assignments and conditions; `given` are variables of its environment."""
-    script = Script(variables={**_slurm_variables(text), **(given or {})})
+    script = Script(variables={**_slurm_variables(text), **(given or {})}, given=given or {})
     _play(script, _statements(text), depth=0)
     return script
 
@@ -170,7 +187,7 @@ def program_of(words: Sequence[str]) -> tuple[int, str] | None:
     for place, (word, what) in enumerate(pairwise(words)):
         if word.rpartition("/")[2] == "megatron" and what in SWIFT_COMMANDS:
             return place + 1, f"megatron {what}"
-        if word == "-m" and "." in what:
+        if word in ("-m", "--module") and "." in what:
             return place + 1, what
     return None
 
@@ -230,27 +247,35 @@ class _Blocks:
     """The conditions and loops that are open: whether each one's present branch is taken, and whether one has been."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[str, bool, bool]] = []
+        self.open: list[tuple[str, int, int]] = []
         self.cases: list[str] = []
         """What each open `case` compares."""
         self.asks = ""
         """`if` or `elif` while its condition is read."""
-        self.status = True
-        """Of the statement before, as `&&` and `||` ask for it."""
+        self.status = _YES
+        """Of the statements before, as `&&` and `||` ask for it."""
 
-    @property
-    def is_taken(self) -> bool:
-        return all(taken for _, taken, _ in self.open)
+    def runs(self, joined: str) -> int:
+        """Whether what follows such a sign is done, wherever it stands."""
+        return self.status if joined == "&&" else -self.status if joined else _YES
 
-    def begin(self, word: str, *, taken: bool) -> None:
+    def taken(self, joined: str) -> int:
+        """The same in its branch: the least of all answers around it, unknown where one is."""
+        return min(self.runs(joined), *(taken for _, taken, _ in self.open), _YES)
+
+    def note(self, answer: int, *, joined: str) -> None:
+        """The answer of a statement, behind those before it."""
+        self.status = {"&&": min, "||": max}[joined](self.status, answer) if joined else answer
+
+    def begin(self, word: str, *, taken: int) -> None:
         if len(self.open) == MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} conditions within each other; give the flags themselves")
         self.open.append((_OPENING[word], taken, taken))
 
-    def other(self, *, taken: bool) -> None:
+    def other(self, *, taken: int) -> None:
         """Another branch of the innermost one."""
         closing, _, had = self.open.pop()
-        self.open.append((closing, taken and not had, taken or had))
+        self.open.append((closing, min(taken, -had), max(taken, had)))
 
     def answer(self) -> None:
         """The condition is read whole."""
@@ -264,70 +289,74 @@ class _Blocks:
 def _take(script: Script, statement: str, *, blocks: _Blocks, joined: str, depth: int) -> None:
     word, _, rest = statement.partition(" ")
     is_case = bool(blocks.open) and blocks.open[-1][0] == "esac"
-    runs = not joined or blocks.status == (joined == "&&")
     if word == "case":
         value, _, first = rest.partition(" in")
-        blocks.begin(word, taken=False)
+        blocks.begin(word, taken=_NO)
         blocks.cases.append(_expand(script, value).strip().strip("\"'"))
         rest = first.strip()
     elif is_case and (match := _CASE.match(statement)):
         patterns = [each.strip().strip("\"'") for each in match[1].split("|")]
-        blocks.other(taken=any(fnmatchcase(blocks.cases[-1], each) for each in patterns))
+        if _known_operand(script, value := blocks.cases[-1]) is None:
+            blocks.other(taken=_ask(script, f"case {value}"))
+        else:
+            blocks.other(taken=_YES if any(fnmatchcase(value, each) for each in patterns) else _NO)
         rest = match[2].strip()
     elif word in ("if", "elif"):
-        blocks.asks, blocks.status = word, _is_met(script, rest)
+        blocks.asks, blocks.status = word, _answer(script, rest)
         return
     elif word == "then":
         blocks.answer()
     elif blocks.asks:
-        blocks.status = _is_met(script, statement) if runs else blocks.status
+        blocks.note(_answer(script, statement), joined=joined)
         return
     elif word == "{":
-        blocks.begin(word, taken=runs)
+        blocks.begin(word, taken=blocks.runs(joined))
     elif word in _OPENING:
-        blocks.begin(word, taken=False)
+        blocks.begin(word, taken=_NO)
         return
     elif word == "else" and blocks.open:
-        blocks.other(taken=True)
+        blocks.other(taken=_YES)
     elif blocks.open and word == blocks.open[-1][0]:
         blocks.open.pop()
         if is_case:
             blocks.cases.pop()
         return
     elif word not in ("do", "else"):
-        if statement and not (blocks.is_taken and runs):
+        if statement and blocks.taken(joined) == _NO:
             script.left_out.append(" ".join(statement.split()))
         elif statement:
-            blocks.status = _do(script, statement, depth=depth)
+            was_sure, script.is_sure = script.is_sure, script.is_sure and blocks.taken(joined) == _YES
+            blocks.note(_do(script, statement, depth=depth), joined=joined)
+            script.is_sure = was_sure
         return
     if rest:
         _take(script, rest.strip(), blocks=blocks, joined="", depth=depth)
 
 
-def _do(script: Script, statement: str, *, depth: int) -> bool:
+def _do(script: Script, statement: str, *, depth: int) -> int:
     """Assignments, as many as there are, then the command behind them; whether it succeeds, as far as that is known."""
     known = script.variables
     if match := _CHANGE.fullmatch(statement) or _STEP.fullmatch(statement):
-        sign = match.groupdict().get("sign")
-        before = f"{known.get(match['name'], '?')} {sign} " if sign else ""
-        known[match["name"]] = "" if sign is None else _sum(script, f"{before}({match['sum']})")
-        if not known[match["name"]]:
-            del known[match["name"]]
-        return True
+        sign, name = match.groupdict().get("sign"), match["name"]
+        before = f"{known.get(name, '?')} {sign} " if sign else ""
+        _set(script, name, value="" if sign is None else _sum(script, f"{before}({match['sum']})"))
+        if not known.get(name):
+            known.pop(name, None)
+        return _YES
     if statement.startswith(("[ ", "[[ ", "((", "test ", "! ", "false")):
-        return _is_met(script, statement)
+        return _answer(script, statement)
     while match := _ASSIGNMENT.match(statement):
         name, adds, value = match[1], match[2], statement[match.end() :]
         before = known.get(name, "") if adds else ""
         if value.startswith("("):
-            known[name] = f"{before} {_expand(script, value.strip()[1:-1])}".strip()
-            return True
+            _set(script, name, value=f"{before} {_expand(script, value.strip()[1:-1])}".strip())
+            return _YES
         first = _first_word(value)
         plain = " ".join(_split(_expand(script, first))) if "'" in first or '"' in first else _expand(script, first)
-        known[name] = before + plain
+        _set(script, name, value=before + plain)
         statement = value[len(first) :].strip()
     if not statement:
-        return True
+        return _YES
     command = _expand(script, statement)
     word, _, rest = command.partition(" ")
     if word in script.functions:
@@ -339,7 +368,27 @@ def _do(script: Script, statement: str, *, depth: int) -> bool:
             known.pop(name, None)
     else:
         script.commands.append(command)
-    return True
+    return _YES if word in _SUCCEEDING and "|" not in command else _ask(script, command)
+
+
+def _set(script: Script, name: str, *, value: str) -> None:
+    """A value; where nobody knows whether it is set, the one that is given for it, behind what it begins with."""
+    known, present = script.variables, script.variables.get(name, "")
+    if script.is_sure:
+        known[name] = value
+        script.unsure.pop(name, None)
+        return
+    kept = present if "--" in present and value.startswith(present) else ""
+    if value != present and (_matters(value[len(kept) :]) or _matters(present[len(kept) :])):
+        if name not in script.given:
+            script.unsure[name] = script.asked
+        known[name] = f"{kept} {script.given.get(name, f'${name}')}".strip()
+
+
+def _matters(value: str) -> bool:
+    """Whether a time or a size may depend on it: on a word, or on a flag among its flags."""
+    flags = re.findall(r"--([A-Za-z][\w-]*)", value)
+    return any(meaning_of(flag.replace("-", "_")) != "irrelevant" for flag in flags) if flags else bool(value.strip())
 
 
 def _call(script: Script, body: Sequence[_Statement], *, words: str, depth: int) -> None:
@@ -426,30 +475,48 @@ def _count(node: ast.expr) -> int:
     raise ValueError("no whole numbers")
 
 
-def _is_met(script: Script, condition: str) -> bool:
-    """Tests of strings and numbers in [ ], [[ ]] or (( )); what a shell would have to run is not met."""
+def _ask(script: Script, condition: str) -> int:
+    """Unknown; the condition is kept for messages about what depends on it."""
+    if script.is_sure:
+        script.asked = " ".join(condition.split())[:60]
+    return _UNKNOWN
+
+
+def _answer(script: Script, condition: str) -> int:
+    """Tests of strings and numbers in [ ], [[ ]] or (( )); what a shell would have to look for or to run is unknown."""
     if condition.startswith("! "):
-        return not _is_met(script, condition[2:].lstrip())
+        return -_answer(script, condition[2:].lstrip())
     if condition.startswith("(("):
-        return _sum(script, condition.strip()[2:-2]) not in ("", "0")
-    text = _expand(script, condition)
-    script.empty.update(re.findall(r"\$(\w+)", text))
-    words = [("" if re.fullmatch(r"\$\w+", word) else word) for word in _split(text)]
-    if words[:1] == ["true"] or words[:1] == ["test"]:
-        return words[0] == "true" or _is_any(words[1:], has_patterns=False)
-    return words[:1] in (["["], ["[["]) and _is_any(words[1:-1], has_patterns=words[0] == "[[")
+        found = _sum(script, condition.strip()[2:-2])
+        return _ask(script, condition) if not found else _NO if found == "0" else _YES
+    placed = sum(name.isdigit() for name in script.variables)
+    words = _split(_expand(script, condition.replace("$#", str(placed))))
+    if words[:1] in (["true"], [":"], ["false"]):
+        return _NO if words[0] == "false" else _YES
+    if words[:1] not in (["test"], ["["], ["[["]):
+        return _ask(script, condition)
+    tested = [_known_operand(script, word) for word in words[1 : None if words[0] == "test" else -1]]
+    return _any_answer(tested, has_patterns=words[0] == "[[") or _ask(script, condition)
 
 
-def _is_any(words: list[str], *, has_patterns: bool) -> bool:
+def _known_operand(script: Script, word: str) -> str | None:
+    """A word of a test, empty for a variable that nobody sets; None: only the machine itself knows it."""
+    names = re.findall(r"\$\{?(\w+)", word)
+    if _SUBSTITUTION.search(word) or any(name in script.unsure or _OF_MACHINES.fullmatch(name) for name in names):
+        return None
+    return "" if re.fullmatch(r"\$\w+", word) else word
+
+
+def _any_answer(words: list[str | None], *, has_patterns: bool) -> int:
     """Tests joined by signs, of which `&&` binds more than `||`."""
-    return any(
-        all(_is_true(part, has_patterns=has_patterns) for part in _parts(words, signs=("&&", "-a")))
+    return max(
+        min(_test(part, has_patterns=has_patterns) for part in _parts(words, signs=("&&", "-a")))
         for words in _parts(words, signs=("||", "-o"))
     )
 
 
-def _parts(words: list[str], *, signs: tuple[str, str]) -> list[list[str]]:
-    parts: list[list[str]] = [[]]
+def _parts(words: list[str | None], *, signs: tuple[str, str]) -> list[list[str | None]]:
+    parts: list[list[str | None]] = [[]]
     for word in words:
         if word in signs:
             parts.append([])
@@ -458,21 +525,25 @@ def _parts(words: list[str], *, signs: tuple[str, str]) -> list[list[str]]:
     return parts
 
 
-def _is_true(words: list[str], *, has_patterns: bool) -> bool:
+def _test(words: list[str | None], *, has_patterns: bool) -> int:
     if words and words[0] == "!":
-        return not _is_true(words[1:], has_patterns=has_patterns)
+        return -_test(words[1:], has_patterns=has_patterns)
     match words:
-        case ["-n", text] | [text]:
-            return bool(text)
-        case ["-z", text]:
-            return not text
-        case [left, "=" | "==", right]:
-            return fnmatchcase(left, right) if has_patterns else left == right
-        case [left, "!=", right]:
-            return not (fnmatchcase(left, right) if has_patterns else left == right)
-        case [left, sign, right] if sign in _COMPARISONS and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
-            return bool(_COMPARISONS[sign](int(left), int(right)))
-    return False
+        case [*_, None] | [None, *_]:
+            return _UNKNOWN
+        case ["-n", str(text)] | [str(text)]:
+            is_true = bool(text)
+        case ["-z", str(text)]:
+            is_true = not text
+        case [str(left), "=" | "==" | "!=" as sign, str(right)]:
+            is_true = (fnmatchcase(left, right) if has_patterns else left == right) == (sign != "!=")
+        case [str(left), str(sign), str(right)] if sign in _COMPARISONS:
+            if not all(re.fullmatch(r"-?\d+", each) for each in (left, right)):
+                return _UNKNOWN if left and right else _NO  # as a shell, which finds no number there
+            is_true = bool(_COMPARISONS[sign](int(left), int(right)))
+        case _:
+            return _UNKNOWN if words else _NO
+    return _YES if is_true else _NO
 
 
 def _split(text: str) -> list[str]:

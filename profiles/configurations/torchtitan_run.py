@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from profiles.configurations.flag_meanings import meaning_of
-from profiles.configurations.known_models import MODELS, find_model
+from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
 from profiles.estimates.model_shapes import ModelShape
@@ -90,7 +90,7 @@ def read_torchtitan(
     fields, notes = _Fields(document), ReadingNotes()
     _require_here(fields)
     _require_in_place(fields)
-    shape, own_sequence = find_model(model or _model_name(fields))
+    shape, own_sequence = find_whole_model(model or _model_name(fields), program="torchtitan")
     fields.get("model.name"), fields.get("model.flavor")
     tensor = fields.count("parallelism.tensor_parallel_degree", 1)
     context = fields.count("parallelism.context_parallel_degree", 1)

@@ -15,7 +15,6 @@ from profiles.degrees import Degrees
 from profiles.estimates.block_operations import (
     ATTENDING,
     BF16,
-    SCAN,
     SCORE_BYTES_KEPT,
     LayerOperations,
     OperationStep,
@@ -24,8 +23,9 @@ from profiles.estimates.block_operations import (
     embedding_steps,
     head_steps,
 )
+from profiles.estimates.block_weights import block_weights, weight_products
 from profiles.estimates.model_shapes import SUBLAYERS, ModelShape
-from profiles.estimates.operations import Dtype, Movement, PricedOperation, Product, Rates, Source
+from profiles.estimates.operations import Dtype, Movement, PricedOperation, Rates, Source
 from profiles.estimates.sustained_rates import Phase, sustained
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile, WidthBytes
@@ -331,28 +331,19 @@ class _Bytes:
         """Values per token between products that one device keeps."""
         return self.shape.hidden // self.run.stream_parts
 
-    def _products(self) -> list[Product]:
-        """Of a block, whose weights they are, without the experts'."""
-        steps = block_steps(self.shape, replace(self.run, fused_attention=True), block=self.block).forward
-        return [step.operation for step in steps if isinstance(step.operation, Product) and step.what != SCAN]
-
     def weights(self) -> int:
         """Of one device; norms aside."""
         shape = self.shape
         if self.kind in ("embedding", "head"):
             return shape.vocabulary // self.degree * shape.hidden
-        held = sum(product.columns * product.inner for product in self._products())
-        if shape.mixture is not None and shape.is_mixture(self.block):
-            own = shape.mixture.experts // self.run.expert_devices
-            held += own * (2 + shape.is_gated) * shape.hidden * shape.mixture.inner
-        return held
+        return block_weights(shape, self.run, block=self.block)
 
     def _block(self) -> _Held:
         """Residual stream and norms twice, queries, keys, values, attention's output, and what is inside."""
         shape = self.shape
         if self.kind.startswith("block") and shape.pattern:
             return self._part()
-        products = self._products()
+        products = weight_products(shape, self.run, block=self.block)
         mixture = shape.mixture if shape.is_mixture(self.block) else None
         stream = self._stream()
         heads = shape.heads // self.degree
@@ -381,7 +372,7 @@ class _Bytes:
         if mixer is not None:
             own = (mixer.columns + mixer.convolved + 2 * mixer.inner) // self.degree
             return _Held(stash=2 * stream + own, waiting=stream + (mixer.columns + mixer.inner) // self.degree)
-        products = self._products()
+        products = weight_products(shape, self.run, block=self.block)
         if shape.sublayer(self.block) == "*":
             own = products[0].columns + products[-1].inner
         else:
@@ -429,7 +420,7 @@ class _Bytes:
         mixture = shape.mixture if shape.is_mixture(self.block) else None
         inner = (shape.inner if mixture is None else mixture.shared_inner) // self.degree
         passing = 2 * shape.hidden + 2 * self._stream() + (1 + shape.is_gated) * inner
-        shapes = {(each.columns, each.inner) for each in self._products()}
+        shapes = {(each.columns, each.inner) for each in weight_products(shape, self.run, block=self.block)}
         if mixture is not None:
             passing += mixture.chosen * (shape.hidden + 2 * mixture.inner) // self.degree
             shapes |= {(2 * mixture.inner, shape.hidden), (shape.hidden, mixture.inner)}

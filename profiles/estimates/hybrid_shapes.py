@@ -1,30 +1,89 @@
 """Shapes of hybrid models, whose blocks are parts of their own: attention, feed-forward part, experts, mixers."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from profiles.documents.refusal import render_value
-from profiles.estimates.model_shapes import SUBLAYERS, ConfigReader, ExpertShape, ModelShape, RecurrentShape
+from profiles.estimates.model_shapes import (
+    SUBLAYERS,
+    ConfigReader,
+    ModelShape,
+    RecurrentShape,
+    read_mixture,
+    read_shape,
+)
 
 _MIXER_OF_BLOCKS, _ATTENTION_OF_BLOCKS = "GE", "*E"
 """A block of Qwen3-Next, with a gated delta net or with attention."""
+_LETTERS = {
+    **dict.fromkeys(("mamba", "linear_attention"), "M"), **dict.fromkeys(("attention", "full_attention"), "*"),
+    "mlp": "-", "moe": "E",
+}  # fmt: skip
+"""Kinds of layers by the names that transformers gives them, before release 5 and from it on."""
+_NOT_KNOWN = {
+    "jamba": ("mamba_dt_rank", "mixers of Mamba's first kind, with a step of low rank"),
+    "zamba": ("mamba_dt_rank", "mixers of Mamba's first kind, with a step of low rank"),
+    "zamba2": ("num_mem_blocks", "attention whose weights several blocks share"),
+    "falcon_h1": ("mamba_d_ssm", "a mixer beside attention in one block"),
+    "kimi_linear": ("linear_attn_config", "delta nets with a gate for every channel"),
+    "lfm2": ("conv_L_cache", "convolutions without a state"),
+    "lfm2_moe": ("conv_L_cache", "convolutions without a state"),
+    "olmo_hybrid": ("linear_num_key_heads", "delta nets with projections of their own"),
+}
+"""By `model_type`, a field and what it stands for, of whose times nothing is known."""
+
+
+def read_any_shape(text: str, *, name: str) -> ModelShape:
+    """The shape of a `config.json`, hybrid or of whole blocks; raises ValueError that names what is not known."""
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        config = None
+    if isinstance(config, dict) and is_hybrid_kind(config):
+        return read_hybrid_shape(config, name=name)
+    return read_shape(text, name=name)
 
 
 def is_hybrid_kind(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration's `model_type` is read here."""
+    """Whether a configuration's `model_type` is one of hybrid models, those with unknown parts among them."""
     kind = config.get("model_type")
-    return isinstance(kind, str) and kind in _READERS
+    return isinstance(kind, str) and (kind in _READERS or kind in _NOT_KNOWN)
 
 
 def read_hybrid_shape(config: Mapping[str, Any], *, name: str) -> ModelShape:
     """The shape of such a configuration; raises ValueError that names the field that is missing or not known."""
-    return _READERS[config["model_type"]](ConfigReader(config, name))
+    kind = config["model_type"]
+    if kind in _NOT_KNOWN:
+        field, what = _NOT_KNOWN[kind]
+        raise ValueError(
+            f"{name}: {field} = {render_value(config.get(field))}: {kind} has {what}, whose times are not known; "
+            f"give a hybrid model of {', '.join(_READERS)}"
+        )
+    return _READERS[kind](ConfigReader(config, name))
+
+
+def _listed(take: ConfigReader, *, blocks: int) -> str | None:
+    """Letters of the kinds that are listed layer by layer; None: they are not. Raises ValueError for other kinds."""
+    kinds = take.config.get("layers_block_type", take.config.get("layer_types"))
+    if kinds is None:
+        return None
+    letters = [_LETTERS.get(str(kind), "") for kind in kinds] if isinstance(kinds, list) else []
+    if "" in letters or len(letters) != blocks:
+        raise ValueError(
+            f"{take.name}: layers_block_type = {render_value(kinds)[:80]}; give one of {', '.join(_LETTERS)} for each "
+            f"of {blocks} layers"
+        )
+    return "".join(letters)
 
 
 def _nemotron(take: ConfigReader) -> ModelShape:
-    """`hybrid_override_pattern` has a letter for every layer."""
+    """`hybrid_override_pattern` has a letter for every layer, or kinds are listed."""
+    listed = take.config.get("layers_block_type")
     pattern = take.config.get("hybrid_override_pattern")
+    if pattern is None and isinstance(listed, list):
+        pattern = _listed(take, blocks=take("num_hidden_layers", len(listed)))
     blocks = take("num_hidden_layers", len(pattern) if isinstance(pattern, str) else 0)
     known = re.escape("".join(set(SUBLAYERS) - {"G"}))
     if not isinstance(pattern, str) or re.fullmatch(f"[{known}]+", pattern) is None or len(pattern) != blocks:
@@ -32,40 +91,29 @@ def _nemotron(take: ConfigReader) -> ModelShape:
             f"{take.name}: hybrid_override_pattern = {render_value(pattern)}; give a letter of M, *, - and E "
             f"for each of {blocks} layers"
         )
-    inner = take("intermediate_size", take("moe_intermediate_size", 0) or None)
-    return ModelShape(
-        name=take.name,
-        blocks=blocks,
-        hidden=take("hidden_size"),
-        heads=take("num_attention_heads"),
-        key_value_heads=take("num_key_value_heads", take("num_attention_heads")),
-        head_width=take(
-            "head_dim", take("attention_head_dim", take("hidden_size") // max(1, take("num_attention_heads")))
-        ),
-        inner=inner,
-        vocabulary=take("vocab_size"),
-        is_gated=False,
-        mixture=_nemotron_experts(take) if "E" in pattern else None,
-        pattern=pattern,
-        mamba=RecurrentShape(
-            heads=take("mamba_num_heads"),
-            head_width=take("mamba_head_dim"),
-            groups=take("n_groups"),
-            state=take("ssm_state_size"),
-            gates=1,
+    if (latent := take.config.get("moe_latent_size")) is not None:
+        raise ValueError(
+            f"{take.name}: moe_latent_size = {render_value(latent)}: experts narrower than the stream of tokens are "
+            "not read; give a model without it"
         )
+    return ModelShape(
+        **take.common(),
+        blocks=blocks,
+        inner=take("intermediate_size", take("moe_intermediate_size", 0) or None),
+        is_gated=False,
+        mixture=read_mixture(take) if "E" in pattern else None,
+        pattern=pattern,
+        mamba=_mixer(take, "mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size")
         if "M" in pattern
         else None,
     )
 
 
-def _nemotron_experts(take: ConfigReader) -> ExpertShape:
-    inner = take("moe_intermediate_size")
-    return ExpertShape(
-        experts=take("n_routed_experts"),
-        chosen=take("num_experts_per_tok"),
-        inner=inner,
-        shared_inner=take("moe_shared_expert_intermediate_size", inner * take("n_shared_experts", 0)),
+def _mixer(take: ConfigReader, *names: str, gates: int = 1, width: int | None = None) -> RecurrentShape:
+    """By the names of its heads, their width (or as wide as stated here), its groups and its state."""
+    heads, own_width, groups, state = names
+    return RecurrentShape(
+        heads=take(heads), head_width=take(own_width, width), groups=take(groups), state=take(state), gates=gates
     )
 
 
@@ -77,37 +125,42 @@ def _qwen(take: ConfigReader) -> ModelShape:
         attends = [kind == "full_attention" for kind in kinds]
     else:
         attends = [(block + 1) % every == 0 for block in range(blocks)]
-    dense = take.config.get("mlp_only_layers") or take("decoder_sparse_step", 1) != 1
-    if dense:
-        raise ValueError(
-            f"{take.name}: mlp_only_layers, decoder_sparse_step: blocks without experts are not read; leave them out"
-        )
+    names = ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim")
     return ModelShape(
-        name=take.name,
+        **take.common(),
         blocks=2 * blocks,
-        hidden=take("hidden_size"),
-        heads=take("num_attention_heads"),
-        key_value_heads=take("num_key_value_heads"),
-        head_width=take("head_dim"),
         inner=take("intermediate_size"),
-        vocabulary=take("vocab_size"),
         has_gated_attention=True,
-        mixture=ExpertShape(
-            experts=take("num_experts"),
-            chosen=take("num_experts_per_tok"),
-            inner=take("moe_intermediate_size"),
-            shared_inner=take("shared_expert_intermediate_size", 0),
-        ),
+        mixture=read_mixture(take),
         pattern="".join(_ATTENTION_OF_BLOCKS if attending else _MIXER_OF_BLOCKS for attending in attends),
-        delta=RecurrentShape(
-            heads=take("linear_num_value_heads"),
-            head_width=take("linear_value_head_dim"),
-            groups=take("linear_num_key_heads"),
-            state=take("linear_key_head_dim"),
-            gates=2,
-        ),
+        delta=_mixer(take, *names, gates=2),
     )
 
 
-_READERS = {"nemotron_h": _nemotron, "qwen3_next": _qwen}
+def _granite(take: ConfigReader) -> ModelShape:
+    """A mixer or attention, and in the same block experts, or a feed-forward part: Granite 4, and Bamba."""
+    if take.config.get("mamba_d_head") == "auto":
+        take = ConfigReader({**take.config, "mamba_d_head": None}, take.name)
+    blocks, attending = take("num_hidden_layers"), take.config.get("attn_layer_indices")
+    first = _listed(take, blocks=blocks) or ""
+    if isinstance(attending, list):
+        first = "".join("*" if block in attending else "M" for block in range(blocks))
+    if not first or set(first) - set("*M"):
+        raise ValueError(
+            f"{take.name}: layer_types = {render_value(take.config.get('layer_types'))[:80]}; list attention or mamba"
+        )
+    has_experts = take("num_local_experts", 0) > 0
+    names = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
+    width = take("mamba_expand", 2) * take("hidden_size") // max(1, take("mamba_n_heads"))
+    return ModelShape(
+        **take.common(),
+        blocks=2 * blocks,
+        inner=take.first("shared_intermediate_size", "intermediate_size"),
+        mixture=read_mixture(take) if has_experts else None,
+        pattern="".join(letter + ("E" if has_experts else "-") for letter in first),
+        mamba=_mixer(take, *names, width=width) if "M" in first else None,
+    )
+
+
+_READERS = {"nemotron_h": _nemotron, "qwen3_next": _qwen, "granitemoehybrid": _granite, "bamba": _granite}
 """By `model_type`."""

@@ -229,18 +229,12 @@ def read_shape(text: str, *, name: str) -> ModelShape:
     if config.get("head_dim") is None and kind not in _LATENT_KINDS and heads and hidden % heads:
         raise ValueError(f"{name}: hidden_size = {hidden} is not a multiple of {heads} heads; give head_dim")
     return ModelShape(
-        name=name,
+        **take.common(),
         blocks=take("num_hidden_layers"),
-        hidden=hidden,
-        heads=heads,
-        key_value_heads=take("num_key_value_heads", heads),
-        head_width=take("head_dim", hidden // max(1, heads)),
         inner=take("intermediate_size"),
-        vocabulary=take("vocab_size"),
         windows=_windows(config, blocks=take("num_hidden_layers"), name=name),
         latent=_latent(take) if kind in _LATENT_KINDS else None,
-        mixture=_mixture(take) if kind in _MIXTURE_KINDS else None,
-        is_tied=config.get("tie_word_embeddings", kind in _TIED_KINDS) is True,
+        mixture=read_mixture(take) if kind in _MIXTURE_KINDS else None,
     )
 
 
@@ -260,9 +254,22 @@ class ConfigReader:
             )
         return value
 
-    def first(self, *keys: str) -> int:
+    def first(self, *keys: str, otherwise: int | None = None) -> int:
         """The first of several names that is there."""
-        return self(next((key for key in keys if self.config.get(key) is not None), keys[0]))
+        return self(next((key for key in keys if self.config.get(key) is not None), keys[0]), otherwise)
+
+    def common(self) -> dict[str, Any]:
+        """Fields of a shape that all kinds of models state by the same names."""
+        heads, hidden = self("num_attention_heads"), self("hidden_size")
+        return {
+            "name": self.name,
+            "hidden": hidden,
+            "heads": heads,
+            "key_value_heads": self("num_key_value_heads", heads),
+            "head_width": self.first("head_dim", "attention_head_dim", otherwise=hidden // max(1, heads)),
+            "vocabulary": self("vocab_size"),
+            "is_tied": self.config.get("tie_word_embeddings", self.config.get("model_type") in _TIED_KINDS) is True,
+        }
 
 
 def _windows(config: Mapping[str, Any], *, blocks: int, name: str) -> tuple[int, ...]:
@@ -298,8 +305,11 @@ def _latent(take: ConfigReader) -> LatentAttention:
     )
 
 
-def _mixture(take: ConfigReader) -> ExpertShape:
-    """Raises ValueError where dense blocks stand between those with experts."""
+_SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
+
+
+def read_mixture(take: ConfigReader) -> ExpertShape:
+    """Experts of a configuration; raises ValueError where dense blocks stand between those that have them."""
     for key, regular in (("mlp_only_layers", []), ("decoder_sparse_step", 1), ("moe_layer_freq", 1)):
         if (stated := take.config.get(key)) not in (None, regular):
             raise ValueError(
@@ -311,6 +321,6 @@ def _mixture(take: ConfigReader) -> ExpertShape:
         experts=take.first("n_routed_experts", "num_local_experts", "num_experts"),
         chosen=take("num_experts_per_tok"),
         inner=inner,
-        shared_inner=take("shared_expert_intermediate_size", inner * take("n_shared_experts", 0)),
+        shared_inner=take.first(*_SHARED, otherwise=inner * take("n_shared_experts", 0)),
         dense_layers=take("first_k_dense_replace", 0),
     )

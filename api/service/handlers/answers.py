@@ -64,6 +64,8 @@ class Job(StrictRecord):
     """The plan that the search began with; left out where none was named."""
     what_if: Annotated[dict[str, Any] | None, Stated({"type": "object"})] = None
     """Base and change of a what-if; left out of other questions."""
+    doubts: Annotated[list[str] | None, Stated({"type": "array", "items": {"type": "string"}})] = None
+    """Figures of the cluster whose unit may be wrong; only where it is submitted, and left out where there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from api.service.streams import Stream
 from profiles.documents.strict_json import UnreadableError
 from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
+from profiles.unlikely_figures import unlikely_figures
 
 router = APIRouter(prefix="/v1/plans")
 
@@ -95,15 +96,16 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
     tree = await service.executor.call(_tree_of, body)
     base = await _base_of(service, caller, tree=tree)
     submission, plan = await service.executor.call(_read_tree, tree, service)
+    doubts = unlikely_figures(plan.problem.cluster)
     new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     if "no-cache" not in request.headers.get("cache-control", ""):
         hit = await service.executor.call(service.store.find_answer, new, gap=plan.limits.gap)
         if hit is not None:
             await _remember(service, caller, key=key, digest=digest, job=hit)
             service.metrics.cache_hits.inc()
-            return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"})
+            return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"}, doubts=doubts)
     job = await enqueue(service, caller, new=new, key=key, digest=digest)
-    return await accepted(service, request, caller=caller, job=job)
+    return await accepted(service, request, caller=caller, job=job, doubts=doubts)
 
 
 def _tree_of(body: bytes) -> dict[str, Any]:
@@ -226,15 +228,17 @@ def _too_much(error: QuotaError) -> ServiceError:
     return ServiceError(429, error.code, detail=detail.format(most=error.most), headers={"Retry-After": wait_s})
 
 
-async def accepted(service: Service, request: Request, *, caller: Caller, job: Job) -> Response:
+async def accepted(
+    service: Service, request: Request, *, caller: Caller, job: Job, doubts: Sequence[str] = ()
+) -> Response:
     """202 with the address, or 200 if it is done within the time that the client prefers to wait."""
     seconds = _waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
         job = await _wait(service, caller, job=job, seconds=seconds)
     headers = {"Location": f"/v1/plans/{job.id}", "X-Cache": "MISS"}
     if job.is_finished:
-        return job_answer(job, headers=headers)
-    return job_answer(job, status=202, headers=headers | {"Retry-After": "1"})
+        return job_answer(job, headers=headers, doubts=doubts)
+    return job_answer(job, status=202, headers=headers | {"Retry-After": "1"}, doubts=doubts)
 
 
 async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -> Job:

@@ -1,6 +1,7 @@
 """Jobs as clients see them, with their addresses and their tags."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -27,13 +28,13 @@ MEDIA = {
 """Media types of what can be made of a plan."""
 
 EXPORTS = {"torch": "text/csv", "trace": "application/json"}
-_LEFT_OUT = ("start_from", "what_if")
+_LEFT_OUT = ("start_from", "what_if", "doubts")
 """What a job says only where it is known."""
 IMMUTABLE = "private, max-age=31536000, immutable"
 
 
-def job_document(job: Job) -> dict[str, Any]:
-    """What `GET /v1/plans/{id}` says."""
+def job_document(job: Job, *, doubts: Sequence[str] = ()) -> dict[str, Any]:
+    """What `GET /v1/plans/{id}` says, and the answer to a submission with `doubts` about its figures."""
     has_plan = job.plan_sha256 is not None
     told: dict[str, Any] = shared_fields(job, answers.Job)
     told |= {
@@ -50,6 +51,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "links": _links(job),
         "start_from": job.base_id if job.change is None else None,
         "what_if": _what_if(job),
+        "doubts": list(doubts) or None,
     }
     document = asdict(answers.Job(**told))
     return {name: value for name, value in document.items() if value is not None or name not in _LEFT_OUT}
@@ -91,10 +93,12 @@ def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None =
     return Response(render_json(document), status_code=status, headers=headers, media_type="application/json")
 
 
-def job_answer(job: Job, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def job_answer(
+    job: Job, *, status: int = 200, headers: dict[str, str] | None = None, doubts: Sequence[str] = ()
+) -> Response:
     """A job with its tag."""
     tagged = {"ETag": tag_of(job), "Cache-Control": "private, no-cache"} | (headers or {})
-    return answer(job_document(job), status=status, headers=tagged)
+    return answer(job_document(job, doubts=doubts), status=status, headers=tagged)
 
 
 def tag_of(job: Job) -> str:

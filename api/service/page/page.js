@@ -92,6 +92,7 @@ async function submit(text) {
     const job = await call("POST", "v1/plans", text);
     await show(job.id);
     await refresh();
+    if (job.doubts) say(job.doubts.join("; "));
   } catch (error) {
     refuse(error.message);
   }

@@ -15,10 +15,11 @@ from api.auditing import configuration_audit as audit_module
 from api.auditing.audit_report import _DENSE_ERRORS, _EXPERT_ERRORS, _PRECISIONS, error_of, shown_gpu
 from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import Audit, play_run
-from api.auditing.configuration_files import ASSUMED_GPU, AuditQuestion, read_configuration
+from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
 from api.cli import main
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.verify import verify
+from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.megatron_layout import shortened, written_out
 from profiles.configurations.run_configuration import Recomputation
 from profiles.estimates.achieved_rates import known_rates

@@ -100,7 +100,7 @@ def test_a_layout_for_either_place_of_a_loss():
         ({"model_type": "t5"}, 4, {}, "model_type = \"t5\" is not read"),
         ({**KIMI_K2, "kv_lora_rank": None}, 4, {}, "kv_lora_rank = null"),
         ({**KIMI_K2, "num_nextn_predict_layers": -1}, 4, {}, "multi-token prediction = -1"),
-        ({**QWEN3_NEXT, "mlp_only_layers": [1]}, 4, {}, "blocks without experts are not read"),
+        ({**QWEN3_NEXT, "mlp_only_layers": [1]}, 4, {}, "dense blocks then stand between those"),
         ({**NEMOTRON_H, "hybrid_override_pattern": "MX"}, 4, {"target": "megatron-hybrid"}, "a letter of M"),
         ({"model_type": object()}, 4, {}, "config: Object of type"),
         ("llama3-8b", 4, {"basis": CostBasis(times={"t": 1, "L": 2})}, "has L, t; give E, t, L"),
@@ -122,3 +122,13 @@ def test_a_builder_for_recipes():
     assert stages is not None
     assert stages[0] == ["embedding", *["decoder"] * 16]
     assert stages[-1] == [*["decoder"] * 13, "mtp", "loss"]
+
+
+def test_counts_that_torch_alone_interleaves():
+    """Tests that torchtitan's layout claims nothing where torch has rounds of its own: 10 on 4 ranks, and not 11."""
+    how: dict[str, Any] = {"target": "torchtitan", "microbatches": 10}
+    with pytest.raises(ValueError, match=r"microbatches = 10: torch interleaves .* a multiple of 4, or virtual = 1"):
+        layout("llama3-8b", 4, **how)
+    assert layout("llama3-8b", 4, virtual=1, **how).virtual == 1
+    assert layout("llama3-8b", 4, target="torchtitan", microbatches=11).virtual == 1
+    assert layout("llama3-8b", 4, target="megatron", microbatches=10).virtual == 1

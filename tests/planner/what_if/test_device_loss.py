@@ -11,7 +11,7 @@ from tests.planner.replanning.test_observations import example
 
 
 def test_lost_names_are_devices_or_hosts():
-    """Tests that a host stands for its devices, and that unknown names are refused."""
+    """Tests that a host stands for its devices, and that unknown names are refused, and names of all devices."""
     problem, _ = example()
     devices = tuple(replace(device, host="a" if device.name != "d2" else "b") for device in problem.cluster.devices)
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
@@ -19,6 +19,8 @@ def test_lost_names_are_devices_or_hosts():
     assert find_lost(problem, ["d2"]) == {"d2"}
     with pytest.raises(ValueError, match="--lost d9: no device or host of the cluster; give one of a, b, d0, d1, d2"):
         find_lost(problem, ["d9"])
+    with pytest.raises(ValueError, match="--lost a, d2 removes every device; keep at least one"):
+        find_lost(problem, ["a", "d2"])
 
 
 @pytest.mark.parametrize("lost", ["d0", "d1", "d2"])

@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 
-from profiles.configurations.deepspeed_run import DeepSpeedQuestion, balanced_sizes, read_deepspeed
+from profiles.configurations.audit_question import AuditQuestion
+from profiles.configurations.deepspeed_run import balanced_sizes, read_deepspeed
 from profiles.configurations.run_configuration import RunConfiguration
+
+OPTIONS = {"stages": "pp", "method": "partition_method", "tensor": "tp", "context": "cp", "experts": "ep",
+           "micro_batch": "micro_batch_size", "batch": "global_batch_size", "sequence": "seq_length"}  # fmt: skip
 
 
 def deep(document: dict[str, Any], **more: Any) -> RunConfiguration:
-    asked: dict[str, Any] = {"model": "llama3-8b", "stages": 4, "method": None, "devices": 8, **more}
-    return read_deepspeed(json.dumps(document), DeepSpeedQuestion(**asked), source="ds.json")
+    stated: dict[str, Any] = {"model": "llama3-8b", "stages": 4, "method": None, "devices": 8, **more}
+    asked = AuditQuestion(program="deepspeed", **{OPTIONS.get(name, name): value for name, value in stated.items()})
+    return read_deepspeed(json.dumps(document), asked, source="ds.json")
 
 
 @pytest.mark.parametrize(
@@ -27,6 +32,25 @@ def test_deepspeed_cuts(method: str, sizes: list[int]) -> None:
     run = deep({"train_batch_size": 16, "bf16": {"enabled": True}}, method=method)
     assert [len(stage) for stage in run.stages] == sizes
     assert (run.data, run.micro_batch, run.num_microbatches) == (2, 1, 8)
+
+
+def test_latent_attention_has_the_weights_of_its_own_matrices() -> None:
+    """Tests that `parameters` counts the narrow products of latent attention, and not those of whole heads.
+
+    Attention has 256 x 16 + 16 x 128 + 256 x 24 + 16 x 128 + 64 x 256 = 30,720 weights, a block 79,872, and a table
+    256,000: four blocks weigh little more than a table. Heads of 128 would have a million in each block.
+    """
+    config = {"model_type": "deepseek_v3", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+              "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
+              "head_dim": 128, "intermediate_size": 64, "vocab_size": 1000, "n_routed_experts": 2,
+              "num_experts_per_tok": 1, "moe_intermediate_size": 64, "first_k_dense_replace": 4}  # fmt: skip
+    assert deep(
+        {"bf16": {"enabled": True}}, model=json.dumps(config), stages=3, devices=3, method="parameters"
+    ).stages == (
+        "E",
+        "tttt",
+        "L",
+    )
 
 
 def test_balanced_sizes() -> None:
@@ -68,7 +92,11 @@ def test_degrees_of_deepspeed() -> None:
         ({"sequence_parallel_size": 2}, {}, "sequence_parallel_size = 2: 4 stages share no sequences"),
         ({"expert_parallel": {"enabled": True, "autoep_size": 2}}, {}, "llama3-8b has no experts"),
         ({"expert_parallel": {"enabled": True, "autoep_size": 3}}, {"model": "mixtral-8x7b"}, "not divide 8 experts"),
-        ({}, {"model": "mixtral-8x7b", "experts": 4}, "does not divide the 2 devices that hold the same layers"),
+        (
+            {},
+            {"model": "mixtral-8x7b", "experts": 4},
+            "2 devices that hold the same layers are not a multiple of the 4",
+        ),
     ],
 )
 def test_degrees_that_deepspeed_refuses(document: dict[str, Any], more: dict[str, Any], told: str) -> None:
@@ -112,7 +140,7 @@ def test_other_optimizers_and_names_twice() -> None:
     told = "states of Adam, though the optimizer is Lamb"
     assert told in deep({"optimizer": {"type": "Lamb"}}).notes.assumed
     assert not [each for each in deep({"optimizer": {"type": "OneBitAdam"}}).notes.assumed if "states" in each]
-    asked = DeepSpeedQuestion(model="llama3-8b", stages=2)
+    asked = AuditQuestion(program="deepspeed", model="llama3-8b", pp=2)
     with pytest.raises(ValueError, match="train_batch_size stands there twice; keep one"):
         read_deepspeed('{"train_batch_size": 64, "train_batch_size": 128}', asked, source="ds.json")
     with pytest.raises(ValueError, match="give --pp"):

@@ -1,8 +1,11 @@
 """Models by short names, by their published configurations: tests of profiles/configurations/known_models.py."""
 
+import json
+
 import pytest
 
-from profiles.configurations.known_models import MODELS, find_model, find_sheet, known_name
+from benchmarks.recipe_models import NEMOTRON_H
+from profiles.configurations.known_models import MODELS, find_model, find_sheet, find_whole_model, known_name
 
 
 def test_known_models_and_gpus() -> None:
@@ -39,3 +42,12 @@ def test_published_names(published: str, short: str | None) -> None:
     assert known_name(published) == short
     if short is not None:
         assert find_model(published) == MODELS[short]
+
+
+def test_hybrid_models_have_no_whole_blocks() -> None:
+    """Tests that a hybrid model's config.json is read, and refused where a program knows whole blocks alone."""
+    config = json.dumps(NEMOTRON_H)
+    assert find_model(config)[0].pattern == NEMOTRON_H["hybrid_override_pattern"]
+    with pytest.raises(ValueError, match="torchtitan has no layers of a hybrid model's kinds"):
+        find_whole_model(config, program="torchtitan")
+    assert find_whole_model("llama3-8b", program="torchtitan") == MODELS["llama3-8b"]

@@ -1,9 +1,11 @@
 """Hybrid models by Megatron-LM's pattern: layers, stages, refusals, and what their layers weigh and take."""
 
+import json
 import re
 
 import pytest
 
+from benchmarks.recipe_models import GRANITE_4, NEMOTRON_H
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.megatron_hybrid import written_pattern
 from profiles.configurations.megatron_run import read_megatron
@@ -116,3 +118,30 @@ def test_what_layers_take() -> None:
     assert (moe.parameter_bytes or 0) // 2 == 8 * 2 * 1024 * 512 + 1024 * 8
     mamba = profile_of(run).by_name["block.0.mamba"].costs[0]
     assert mamba.forward_ns < mamba.input_grad_ns < 4 * mamba.forward_ns
+
+
+def named(config: dict[str, object], **options: Value) -> RunConfiguration:
+    return read_megatron(ReadArguments(values={}, kind="options"), options=options, model=json.dumps(config))
+
+
+def test_a_hybrid_models_own_layers() -> None:
+    """Tests that a config.json's layers are the pattern where no flag states one, which is told, and are cut evenly."""
+    run = named(NEMOTRON_H, pipeline_model_parallel_size="4", tensor_model_parallel_size="2")
+    assert written_pattern(run.stages, run.shape.pattern)[1] == NEMOTRON_H["hybrid_override_pattern"][13:26]
+    assert run.notes.assumed[0] == f"--hybrid-layer-pattern {NEMOTRON_H['hybrid_override_pattern']} (the model's)"
+    stated = named(NEMOTRON_H, hybrid_layer_pattern="M*|M-", pipeline_model_parallel_size="2", mamba_state_dim="128")
+    assert (stated.stages, stated.shape.mamba) == (("Ett", "ttL"), run.shape.mamba)
+    assert named(GRANITE_4, tensor_model_parallel_size="2").notes.refusals[0].endswith("1 groups of mixers")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_layers": "50"}, "--num-layers 50: --model .* has 52, each a part of a block"),
+        ({"mamba_state_dim": "64"}, "--mamba-state-dim = 64: --model .* has 128"),
+    ],
+)
+def test_flags_beside_a_hybrid_model(options: dict[str, Value], told: str) -> None:
+    """Tests that flags that contradict a hybrid model's own sizes are refused with both."""
+    with pytest.raises(ValueError, match=told):
+        named(NEMOTRON_H, **options)

@@ -244,7 +244,7 @@ def test_what_a_launcher_is_told_is_no_flag() -> None:
         ("python pretrain_vlm.py --num-layers 4", "trains no decoder alone"),
         ("python tools/run_text_generation_server.py --num-layers 4", "trains no decoder alone"),
         ("python text_generation_ptq.py --num-layers 4", "trains no decoder alone"),
-        ("python train.py --actor-num-nodes 1 --rollout-batch-size 32", "--rollout-batch-size: slime's iterations"),
+        ("python train.py --actor-num-nodes 1 --rollout-batch-size x", "rollout_batch_size = x: is not a whole number"),
         ("python run.py --decoder-num-layers 4", "an encoder beside a decoder"),
         ("python run.py --position-embedding-type mrope --mrope-section 16 24 24", "an encoder of pictures"),
         ("python run.py --crossattn-emb-size 5120", "attend to other sequences"),
@@ -375,3 +375,152 @@ def test_degrees_that_a_recipe_computes(statement: str) -> None:
     with pytest.raises(ValueError, match="is not read, and sets tensor_model_parallel_size; give --tp"):
         read_megatron(read, options={}, model=None)
     assert read_megatron(read, options={"tensor_model_parallel_size": "2"}, model=None).tensor == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--data-path: ${DATA}/my-bert_00_text_sentence", "--tokenizer-type: BertWordPieceCase", "--vocab-extra-ids: 100"],
+)
+def test_an_encoder_is_no_decoder(line: str) -> None:
+    """Tests that a YAML or log that names no program is refused by what only BERT and T5 have, and a GPT's is not."""
+    text = "MODEL_ARGS:\n  --num-layers: 24\n  --hidden-size: 1024\n  --num-attention-heads: 16\n  " + line
+    name, value = line.split(": ")
+    with pytest.raises(ValueError, match=f"{name} .*: trains an encoder, such as BERT's or T5's"):
+        run_of(text, source="model_config.yaml")
+    with pytest.raises(ValueError, match=f"{name} .*: trains an encoder"):
+        run_of(as_log({**FLAGS, name.strip("-"): value}), source="train.log")
+    assert run_of(f"python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 1 {name} {value}")
+
+
+NO_FUSED = "NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0"
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "is_fused", "told"),
+    [
+        (f"export {NO_FUSED}\n", "", False, "Megatron core 0.10 and later"),
+        (f"env {NO_FUSED} ", "", False, "Megatron core 0.10 and later"),
+        ("mpirun -x NVTE_FLASH_ATTN=0 -x NVTE_FUSED_ATTN=0 ", "", False, "Megatron core 0.10 and later"),
+        ("export NVTE_FLASH_ATTN=0 NVTE_UNFUSED_ATTN=0\n", "", True, "NVTE_FLASH_ATTN = 0"),
+        ("export NVTE_FUSED_ATTN=1\n", "", True, ""),
+        (f"export {NO_FUSED}\n", "--attention-backend unfused", False, ""),
+        (f"export {NO_FUSED}\n", "--attention-backend flash", True, "NVTE_FLASH_ATTN = 0 beside --attention-backend"),
+        ("export NVTE_FLASH_ATTN=1\n", "--attention-backend auto", True, ""),
+        ("export NVTE_FUSED_ATTN=1\n", "--attention-backend flash", True, "which sets it to 0"),
+        ("export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0\n", "", True, "NVTE_ALLOW_NONDETERMINISTIC_ALGO = 0"),
+        ("export NVTE_ALLOW_NONDETERMINISTIC_ALGO=1\n", "", True, ""),
+        ("export NVTE_FWD_LAYERNORM_SM_MARGIN=16\n", "", True, "NVTE_FWD_LAYERNORM_SM_MARGIN = 16"),
+    ],
+)
+def test_variables_that_choose_kernels(before: str, flags: str, is_fused: bool, told: str) -> None:
+    """Tests that Transformer Engine's variables are priced, refused beside a backend that sets them, or named."""
+    sizes = "--num-layers 12 --hidden-size 1024 --num-attention-heads 16"
+    run = run_of(f"{before}torchrun pretrain_gpt.py {sizes} --vocab-size 50000 {flags}")
+    kept = [each for each in run.notes.assumed if "fused" in each]
+    found = [*run.notes.refusals, *run.notes.not_counted, *kept]
+    assert run.fused_attention == is_fused
+    assert any(told in each for each in found) if told else not found
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "ENV_VARS:\n  NVTE_FLASH_ATTN: 0\n  NVTE_FUSED_ATTN: '0'\nMODEL_ARGS:\n",
+        "env:\n- {name: NVTE_FLASH_ATTN, value: '0'}\n- name: NVTE_FUSED_ATTN\n  value: 0\nargs:\n",
+        "launch: ['NVTE_FLASH_ATTN=0', 'NVTE_FUSED_ATTN=0']\nargs:\n",
+    ],
+)
+def test_such_variables_in_a_document(stated: str) -> None:
+    """Tests that they count where a YAML lists them, in any of the usual forms."""
+    sizes = "  --num-layers: 12\n  --hidden-size: 1024\n  --num-attention-heads: 16"
+    assert not run_of(f"{stated}{sizes}", source="a.yaml").fused_attention
+    assert run_of(f"{stated.replace('0', '1')}{sizes}", source="a.yaml").fused_attention
+
+
+SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size 50000"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("python pretrain_gpt.py --schedules-method dualpipev", "this order of two directions is not played"),
+        ("python pretrain_gpt.py --noop-layers 6,7", "blocks that do nothing"),
+        ("python pretrain_gpt.py --lora-r 8", "--lora-r: adapters beside frozen weights"),
+        ("python pretrain_gpt.py --enable-zbh1-pipeline", "order of zero bubbles"),
+        ("python posttrain_gpt.py --stage dpo", "--stage dpo: passes of other models"),
+        ("python pretrain_gpt.py --linear-num-value-heads 32", "layers of a hybrid model are read from"),
+        ("python pretrain_gpt.py --full-attention-interval 4", "layers of a hybrid model are read from"),
+        ("python pretrain_mamba.py --mamba-state-dim 128", "--mamba-state-dim: layers of a hybrid model"),
+        ("python pretrain_prefix_lm.py", "trains no decoder alone"),
+        ("python tools/hf2mcore.py", "trains no decoder alone"),
+        ("python -m examples.inference.offline_inference", "trains no decoder alone"),
+        ("python evaluation.py", "trains no decoder alone"),
+    ],
+)
+def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> None:
+    """Tests that orders, blocks and programs of Megatron's descendants that no estimate follows are refused by name."""
+    with pytest.raises(ValueError, match=told):
+        run_of(f"{text} {SIZES}")
+    assert run_of(f"python posttrain_gpt.py --stage sft {SIZES}").shape.blocks == 8
+
+
+def test_a_log_of_a_decoder_states_every_mixers_sizes() -> None:
+    """Tests that a log, which has Megatron's defaults of mixers, is a decoder's unless it says otherwise."""
+    defaults = {**FLAGS, "mamba_state_dim": "128", "linear_num_value_heads": "32", "is_hybrid_model": "False"}
+    assert run_of(as_log(defaults), source="train.log").shape.pattern == ""
+    with pytest.raises(ValueError, match="--is-hybrid-model: layers of a hybrid model are read from"):
+        run_of(as_log({**defaults, "is_hybrid_model": "True"}), source="train.log")
+
+
+@pytest.mark.parametrize("flag", ["--quick-geglu", "--geglu", "--gelu-tanh", "--swiglu"])
+def test_gates(flag: str) -> None:
+    """Tests that every switch of a gated activation makes a third matrix, and only Megatron's own narrows the part."""
+    shape = run_of(f"python pretrain_gpt.py {SIZES} {flag}").shape
+    assert (shape.is_gated, shape.inner) == (True, 2688 if flag == "--swiglu" else 4096)
+    assert run_of(f"python pretrain_gpt.py {SIZES} --attention-output-gate").shape.has_gated_attention
+
+
+def test_mindspeeds_experts_and_stages() -> None:
+    """Tests that dense first blocks, shared experts and blocks of every rank are read by MindSpeed's names."""
+    experts = "--num-experts 64 --moe-router-topk 6 --moe-intermediate-size 512 --n-shared-experts 2"
+    text = f"python pretrain_gpt.py {SIZES} {experts} --first-k-dense-replace 1 --pipeline-model-parallel-size 3"
+    run = run_of(f"{text} --num-layer-list 2,3,3")
+    assert run.shape.mixture is not None
+    assert (run.shape.mixture.inner, run.shape.mixture.shared_inner, run.shape.mixture.dense_layers) == (512, 1024, 1)
+    assert (run.stages, run.cut_by) == (("Ett", "ttt", "tttL"), ("--num-layer-list 2,3,3",))
+    assert all(
+        "is not 3 numbers of 1 or more with the sum 8" in run_of(f"{text} --num-layer-list {each}").notes.refusals[0]
+        for each in ("2,3,4", "4,0,4", "4,4")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "told"),
+    [
+        ("base_emb_dim: 2048\nici_fsdp_parallelism: 4", "base.yml", "base_emb_dim is MaxText's"),
+        ("python3 -m maxtext.train base.yml --x 1", "train.sh", "maxtext.train is MaxText's"),
+        ("model:\n  name: mpt\ndevice_train_microbatch_size: 4", "mpt.yaml", "is LLM-Foundry's"),
+        ("actor_train:\n  strategy_args: {}", "roll.yaml", "actor_train is ROLL's"),
+        ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "sft.sh", "openrlhf is OpenRLHF's"),
+        ("parallelism:\n  dp: 2\n  pp_engine: 1f1b", "nano.yaml", "pp_engine is nanotron's"),
+    ],
+)
+def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str) -> None:
+    """Tests that a configuration of another trainer is named as such, and not half read."""
+    with pytest.raises(ValueError, match=f"{source}: .*{told}.*, whose configurations are not read"):
+        run_of(text, source=source, model="llama3-8b")
+
+
+def test_what_only_the_cluster_can_answer_is_asked_for() -> None:
+    """Tests that a flag whose value depends on a file is refused with the condition, and read once it is given."""
+    text = f"PP=4\n[ -f many ] || PP=8\npython pretrain_gpt.py {SIZES} --pipeline-model-parallel-size $PP --save $DIR"
+    told = (
+        r"--pipeline-model-parallel-size: \$PP depends on \[ -f many \], which only the cluster .*; give --set PP=VALUE"
+    )
+    with pytest.raises(ValueError, match=told):
+        run_of(text)
+    given = read_arguments(text, source="train.sh", given={"PP": "8"})
+    assert read_megatron(given, options={}, model=None).pipeline == 8
+    for flag in ("--fp8-format", "--recompute-granularity", "--optimizer"):
+        with pytest.raises(ValueError, match=f"{flag}: .X is not set in the script; give --set X=VALUE"):
+            run_of(f"python pretrain_gpt.py {SIZES} {flag} $X")

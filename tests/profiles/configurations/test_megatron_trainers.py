@@ -188,3 +188,43 @@ def test_llama_factory_without_megatron(name: str) -> None:
     """Tests that what DeepSpeed or FSDP trains is refused by the field that says so."""
     with pytest.raises(ValueError, match=f"{name} = x.json: the model is not trained by Megatron-LM"):
         of_mapping({"model_name_or_path": "Qwen/Qwen3-8B", name: "x.json"})
+
+
+SLIME = """
+if [ "$(nvidia-smi | wc -l)" -gt 0 ]; then HAS_NVLINK=1; else HAS_NVLINK=0; fi
+source models/qwen3-32B.sh
+ROLLOUT=(--rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 8192 --rm-type math)
+PERF=(--tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 --context-parallel-size 2
+   --use-dynamic-batch-size --max-tokens-per-gpu 9216)
+ray job submit --runtime-env-json="{\\"env_vars\\": {\\"NVLS\\": \\"$HAS_NVLINK\\"}}" -- python3 train.py \\
+   --actor-num-nodes 4 --hf-checkpoint /models/Qwen3-32B/ ${MODEL_ARGS[@]} ${ROLLOUT[@]} ${PERF[@]}
+"""
+
+
+def slime(text: str) -> RunConfiguration:
+    return read_megatron(read_arguments(text, source="run.sh"), options={}, model=None)
+
+
+def test_slimes_command() -> None:
+    """Tests that processes, batch, lengths and packed samples are slime's, and flags of other files are named."""
+    run = slime(SLIME)
+    assert (run.shape.name, run.tensor, run.pipeline, run.context, run.data) == ("qwen3-32b", 4, 2, 2, 2)
+    assert (run.global_batch, run.micro_batch, run.sequence, run.dtype) == (256, 2, 8192, "bf16")
+    assert run.shards == "optimizer"
+    assert [each.split()[0] for each in run.notes.unknown] == ["$MODEL_ARGS"]
+    assert run.notes.not_counted[0].startswith("generation")
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ("--micro-batch-size 4 --global-batch-size 128", (128, 4, 8192)),
+        ("--num-steps-per-rollout 2 --micro-batch-size 2", (128, 2, 8192)),
+        ("--rollout-max-prompt-len 1024 --micro-batch-size 1", (256, 1, 9216)),
+        ("--rollout-max-context-len 4096 --use-dynamic-batch-size", (256, 4, 4096)),
+    ],
+)
+def test_slimes_batches(flags: str, wanted: tuple[int, int, int]) -> None:
+    """Tests that a batch may be stated or be parts of a rollout, and microbatches stated or packed."""
+    run = slime(SLIME.replace("--use-dynamic-batch-size", flags))
+    assert (run.global_batch, run.micro_batch, run.sequence) == wanted

@@ -61,7 +61,6 @@ def test_given_variables_and_what_is_left_out() -> None:
     assert words(SCRIPT, NNODES="2")[4] == "2"
     script = read_script(SCRIPT)
     assert script.left_out == ["ARGS+=(--bf16)", 'echo "none"', "ARGS+=(--wandb-project p)"]
-    assert script.empty == {"WANDB_KEY", "X"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_given_variables_and_what_is_left_out() -> None:
         ('[[ "$A" == "y" || $N -eq 4 ]]', True),
         ('[ -z "$NOBODY" ]', True),
         ('[ ! -n "$A" ]', False),
-        ("command -v nvidia-smi", False),
+        ("[ $# -ge 1 ]", False),
     ],
 )
 def test_conditions(condition: str, is_met: bool) -> None:
@@ -294,3 +293,55 @@ def test_arguments_that_are_elsewhere_are_no_values() -> None:
         "data_path": "$A $B",
         "no_bias_fusion": True,
     }
+
+
+UNKNOWN = ("[ -f x ]", "command -v nvidia-smi", "grep -q H100 gpus", '[ "$(hostname)" = a ]', "[ $SLURM_NNODES -gt 4 ]",
+           '[ -n "$HOSTNAME" ]', "[[ $A =~ x ]]", "! [ -d y ]", "(( SLURM_NNODES > 4 ))", "[ -f x ] && [ $N -eq 4 ]",
+           "[ $N -eq 9 ] || [ -s z ]", "echo z | grep -q y")  # fmt: skip
+"""Conditions that only the machine that runs the script can answer."""
+
+
+@pytest.mark.parametrize("condition", UNKNOWN)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "if {0}; then\n PP=8\nfi",
+        "if {0}; then :; else PP=8; fi",
+        "if [ $N = 5 ]; then PP=2; elif {0}; then PP=8; fi",
+        "{0} || PP=8",
+        "{0} && {{ PP=8; }}",
+        "{0} && PP=8 || PP=2",
+        "f() {{\n PP=8\n}}\nif {0}; then f; fi",
+        "if {0}; then export TP=1 PP=8; fi",
+        "if {0}; then let PP=2*4; fi",
+        "if {0}; then Q=8; fi\nPP=$Q",
+    ],
+)
+def test_what_only_the_machine_knows(condition: str, form: str) -> None:
+    """Tests that a variable under such a condition has no value, in any form of it, until one is given by hand."""
+    text = f"A=x\nN=4\nPP=4\n{form.format(condition)}\npython a.py --pp $PP --load x"
+    assert words(text)[3] in ("$PP", "$Q")
+    assert words(text, PP="16", Q="16")[3] == "16"
+    assert condition.strip("! ").split(" && ")[0].split(" || ")[-1] in read_script(text).unsure.popitem()[1]
+
+
+@pytest.mark.parametrize("condition", UNKNOWN)
+def test_what_does_not_depend_on_the_machine(condition: str) -> None:
+    """Tests that the same value, flags that cost nothing, and what a known part decides are as the script says."""
+    text = (
+        f"N=4\nPP=4\n{condition} && PP=4\nif {condition}; then MORE='--load x --save y'; exit 1; fi\n"
+        f"{condition} && ((NOT_SET++))\n"
+        f"if [ $N -eq 5 ]; then {condition} && PP=1; fi\nif [ $N -eq 4 ] || {condition}; then TP=2; fi\n"
+        "cd work && CP=1\npython a.py --pp $PP --tp $TP --cp $CP $MORE"
+    )
+    assert words(text)[2:8] == ["--pp", "4", "--tp", "2", "--cp", "1"]
+
+
+def test_flags_that_depend_on_the_machine() -> None:
+    """Tests that flags added under such a condition are named beside those that are sure, and may be given."""
+    text = 'ARGS="--num-layers 2 --bf16"\nif [ -f x ]; then ARGS="$ARGS --fp8-format hybrid"; ARGS+=" --sp"; fi\n'
+    read = read_arguments(f"{text}case $(hostname) in h*) V=2;; esac\npython a.py $ARGS --seq-length $V", source="t.sh")
+    assert read.values == {"num_layers": "2", "bf16": True, "seq_length": "$V"}
+    assert read.strange[0].split()[0] == "$ARGS"
+    assert read.script is not None
+    assert read.script.unsure == {"ARGS": "[ -f x ]", "V": "case $(hostname)"}

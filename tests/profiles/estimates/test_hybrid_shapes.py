@@ -1,11 +1,15 @@
 """Shapes of hybrid models, and what their parts take by counted operations."""
 
+import json
 from typing import Any
 
 import pytest
 
-from benchmarks.recipe_models import NEMOTRON_H, QWEN3_NEXT
-from profiles.estimates.hybrid_shapes import is_hybrid_kind, read_hybrid_shape
+from benchmarks.recipe_models import GRANITE_4, NEMOTRON_H, QWEN3_NEXT
+from profiles.estimates.block_operations import Run
+from profiles.estimates.block_weights import block_weights
+from profiles.estimates.hybrid_shapes import is_hybrid_kind, read_any_shape, read_hybrid_shape
+from profiles.estimates.model_shapes import ModelShape
 
 
 def test_kinds_of_attention_may_be_listed():
@@ -43,3 +47,64 @@ def test_what_is_refused(changes: dict[str, Any], told: str):
         read_hybrid_shape({**NEMOTRON_H, **changes}, name="config.json")
     assert is_hybrid_kind(NEMOTRON_H)
     assert not is_hybrid_kind({"model_type": "llama"})
+
+
+BAMBA: dict[str, Any] = {
+    "model_type": "bamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "attn_layer_indices": [9, 18, 27],
+    "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_expand": 2,
+}  # fmt: skip
+
+
+def weights(shape: ModelShape) -> float:
+    """In billions, with embedding and head."""
+    alone = Run(samples=1, sequence=1)
+    blocks = sum(block_weights(shape, alone, block=block) for block in range(shape.blocks))
+    return (blocks + (1 if shape.is_tied else 2) * shape.vocabulary * shape.hidden) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("config", "pattern", "billions"),
+    [
+        (BAMBA, "M-" * 9 + "*-" + "M-" * 8 + "*-" + "M-" * 8 + "*-" + "M-" * 4, 9.8),
+        (GRANITE_4, ("ME" * 5 + "*E" + "ME" * 4) * 4, 6.9),
+        ({**GRANITE_4, "num_local_experts": 0, "layer_types": ["attention"] * 40}, "*-" * 40, 0.6),
+        (NEMOTRON_H, NEMOTRON_H["hybrid_override_pattern"], 8.1),
+        (QWEN3_NEXT, "GEGEGE*E" * 12, 79.7),
+    ],
+)
+def test_published_sizes(config: dict[str, Any], pattern: str, billions: float):
+    """Tests that a configuration's layers have as many weights as its model is said to have."""
+    shape = read_any_shape(json.dumps(config), name="config.json")
+    assert shape.pattern == pattern
+    assert weights(shape) == pytest.approx(billions, rel=0.04)
+
+
+def test_kinds_may_be_listed_instead_of_letters():
+    """Tests that both generations of transformers' names are read, and others are refused with the field."""
+    names = {"M": ("mamba", "linear_attention"), "*": ("attention", "full_attention"), "-": ("mlp", "mlp")}
+    for release in (0, 1):
+        listed = [names[letter][release] for letter in NEMOTRON_H["hybrid_override_pattern"]]
+        kept = {name: value for name, value in NEMOTRON_H.items() if name != "hybrid_override_pattern"}
+        assert read_hybrid_shape({**kept, "layers_block_type": listed}, name="x") == read_hybrid_shape(
+            NEMOTRON_H, name="x"
+        )
+        with pytest.raises(ValueError, match=r"layers_block_type = .* for each of 52 layers"):
+            read_hybrid_shape({**kept, "layers_block_type": ["conv", *listed[1:]]}, name="x")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"model_type": "jamba", "mamba_dt_rank": 256}, "mamba_dt_rank = 256: jamba has"),
+        ({"model_type": "zamba2", "num_mem_blocks": 2}, "num_mem_blocks = 2: zamba2 has"),
+        ({"model_type": "falcon_h1", "mamba_d_ssm": 1024}, "mamba_d_ssm = 1024: falcon_h1 has"),
+        ({**NEMOTRON_H, "moe_latent_size": 1024}, "moe_latent_size = 1024"),
+        ({**GRANITE_4, "layer_types": None}, "layer_types = null"),
+        ({**GRANITE_4, "mamba_n_heads": None}, "mamba_n_heads = null"),
+    ],
+)
+def test_unknown_parts_are_refused_by_their_field(config: dict[str, Any], told: str):
+    """Tests that a hybrid model of whose layers no times are known is refused with the field that states them."""
+    with pytest.raises(ValueError, match=told):
+        read_any_shape(json.dumps(config), name="config.json")
