@@ -46,7 +46,7 @@ class RoundedClock:
     def __init__(self, most: int, *, slots: int) -> None:
         self.parts = _FINE if slots <= _FEW_SLOTS else 1
         self.size = _COARSE * self.parts
-        """Numbers of steps that are told apart."""
+        """Steps that are distinguished: times beyond share the last one."""
         self.coarse = -(-most // _COARSE)
 
     def numbers(self, times: Integers) -> Integers:
