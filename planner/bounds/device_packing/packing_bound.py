@@ -37,7 +37,7 @@ PRICE = 1 << 14
 MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
 
-MAX_ASSIGNMENTS = 400
+MAX_ASSIGNMENTS = 1_600
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
 
 MOST_WAITING = 1 << 30

@@ -21,8 +21,11 @@ NO_COST = 1 << 50
 _SHARINGS = 4
 """How often the reduced cost of loads is shared out anew between their two stages."""
 
-BUCKETS = 64
-"""Heads are rounded down to so many values."""
+_COARSE, _FINE = 64, 4
+"""Heads and turnarounds are rounded down to so many values, and on few slots to so many times as many."""
+
+_FEW_SLOTS = 32
+"""Slots beyond which they are rounded to `_COARSE` values: the tables grow with both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,33 @@ class Priced:
     slack: int
 
 
+class RoundedClock:
+    """Times rounded down to whole steps, the last of which stands for all later times.
+
+    A fine step is a part of a coarse one, so that nothing is rounded further down than on coarse ones.
+    """
+
+    def __init__(self, most: int, *, slots: int) -> None:
+        self.parts = _FINE if slots <= _FEW_SLOTS else 1
+        self.size = _COARSE * self.parts
+        """Steps that are distinguished: times beyond share the last one."""
+        self.coarse = -(-most // _COARSE)
+
+    def numbers(self, times: Integers) -> Integers:
+        """In which step they are."""
+        found: Integers = times * self.parts // self.coarse
+        return found
+
+    def last(self, times: Integers) -> Integers:
+        """The same, the last one for all later times."""
+        return numpy.clip(self.numbers(times), 0, self.size - 1)
+
+    def times(self, numbers: Integers) -> Integers:
+        """When steps begin, rounded down."""
+        found: Integers = numbers * self.coarse // self.parts
+        return found
+
+
 class ReducedCostPaths:
     """The paths through the trunk, stage by stage, that have reduced costs within the slack."""
 
@@ -43,7 +73,8 @@ class ReducedCostPaths:
         self.slots = min(boundaries.chunks * boundaries.num_devices, boundaries.size * boundaries.replicas)
         self.pairs = priced.loads.second >= 0
         self.least, self.shares = share_reduced_cost(priced, num_stages=len(stages.start))
-        self.step = -(-(2 * int(stages.head[stages.is_open].max(initial=0)) + stages.deadline // 20 + 1) // BUCKETS)
+        most = 2 * int(stages.head[stages.is_open].max(initial=0)) + stages.deadline // 20 + 1
+        self.clock = RoundedClock(most, slots=self.slots)
         self._rate()
 
     def _rate(self) -> None:
@@ -52,7 +83,7 @@ class ReducedCostPaths:
         """
         stages, loads = self.stages, self.priced.loads
         of_first, of_second = self.shares
-        self.costs = numpy.full((len(stages.start), BUCKETS), NO_COST)
+        self.costs = numpy.full((len(stages.start), self.clock.size), NO_COST)
         self.following = numpy.full(len(stages.start), NO_COST)
         self.may_follow = numpy.zeros((len(stages.start), self.boundaries.replicas + 1), dtype=numpy.bool_)
         separate = self.pairs & ~loads.follows
@@ -61,8 +92,7 @@ class ReducedCostPaths:
             (loads.first, loads.first_latest, of_first, slice(None)),
             (loads.second, loads.second_latest, of_second, separate),
         ):
-            bucket = numpy.clip(latest[which] // self.step, 0, BUCKETS - 1)
-            numpy.minimum.at(self.costs, (stage[which], bucket), share[which])
+            numpy.minimum.at(self.costs, (stage[which], self.clock.last(latest[which])), share[which])
         self.costs = numpy.minimum.accumulate(self.costs[:, ::-1], axis=1)[:, ::-1]
         numpy.minimum.at(self.following, behind, of_second[loads.follows])
         self.may_follow[behind, stages.replicas[loads.first[loads.follows]]] = True
@@ -102,7 +132,9 @@ class ReducedCostPaths:
         """
         stages, size = self.stages, self.boundaries.size
         self.ahead = self._ahead()
-        self.reduced_cost = numpy.full((size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, BUCKETS), NO_COST)
+        self.reduced_cost = numpy.full(
+            (size + 1, self.boundaries.replicas + 1, 2, self.slots + 1, self.clock.size), NO_COST
+        )
         self.heads, self.soonest = (numpy.full(len(stages.start), NEVER) for _ in range(2))
         for group in self.groups():
             require_time(has_time)
@@ -124,7 +156,7 @@ class ReducedCostPaths:
             return
         self.heads[stage] = self.soonest[stage] = 0
         place = self.reduced_cost[end, used, 0, used]
-        bucket = min(int(stages.forward[stage]) // self.step, BUCKETS - 1)
+        bucket = int(self.clock.last(stages.forward[stage]))
         place[bucket] = min(place[bucket], reduced_cost)
 
     def _go_on(self, group: Integers) -> None:
@@ -152,8 +184,8 @@ class ReducedCostPaths:
         rows, columns = _box(before[: self.slots + 1 - used] < NO_COST)
         if not len(rows):
             return
-        ended = columns * self.step
-        cost = self.costs[group[:, None], numpy.minimum((ended + hop) // self.step, BUCKETS - 1)]
+        ended = self.clock.times(columns)
+        cost = self.costs[group[:, None], self.clock.last(ended + hop)]
         if path.stays:
             cost = numpy.minimum(cost, self.following[group][:, None])
         ends = stages.end[group]
@@ -167,7 +199,7 @@ class ReducedCostPaths:
         first = ended[is_path[found].argmax(axis=1)]
         self.heads[group] = numpy.minimum(self.heads[group], first + hop)
         self.soonest[group] = numpy.minimum(self.soonest[group], first + delay)
-        shift = columns[0] + (delay + stages.forward[group]) // self.step
+        shift = columns[0] + self.clock.numbers(delay + stages.forward[group])
         table = self.reduced_cost[:, used, int(path.stays and not path.late), used + rows[0] : used + rows[-1] + 1]
         for end, moved, own in zip(ends.tolist(), shift.tolist(), reduced_cost, strict=True):
             merge(table[end], own, shift=moved)
@@ -194,11 +226,11 @@ def _box(chosen: Mask) -> tuple[Integers, Integers]:
 
 
 def merge(place: Integers, reduced_cost: Integers, *, shift: int) -> None:
-    """[slots, BUCKETS]: the least of what is there and of reduced cost moved by so many buckets, nothing beyond the
+    """[slots, buckets]: the least of what is there and of reduced cost moved by so many buckets, nothing beyond the
     last.
     """
     width = reduced_cost.shape[1]
-    inside = max(min(width, BUCKETS - 1 - shift), 0)
+    inside = max(min(width, place.shape[1] - 1 - shift), 0)
     target = place[:, shift : shift + inside]
     numpy.minimum(target, reduced_cost[:, :inside], out=target)
     if inside < width:

@@ -3,7 +3,7 @@
 import numpy
 
 from planner.bounds.device_packing.device_loads import Mask, OpenStages
-from planner.bounds.device_packing.reduced_cost_paths import BUCKETS, NO_COST, ReducedCostPaths, merge
+from planner.bounds.device_packing.reduced_cost_paths import NO_COST, ReducedCostPaths, RoundedClock, merge
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, always, require_time
@@ -20,13 +20,14 @@ class PathTurnarounds:
     def __init__(self, stages: OpenStages, paths: ReducedCostPaths) -> None:
         self.stages, self.paths, self.slack = stages, paths, paths.priced.slack
         self.boundaries, self.slots = paths.boundaries, paths.slots
-        self.step = -(-(2 * int(stages.turnaround[stages.is_open].max(initial=0)) + 1) // BUCKETS)
+        most = 2 * int(stages.turnaround[stages.is_open].max(initial=0)) + 1
+        self.clock = RoundedClock(most, slots=self.slots)
 
     def raise_turnarounds(self, *, has_time: HasTime = always) -> None:
         """Raise the turnarounds of all open stages. Raises InterruptedStepError without time."""
         stages, b = self.stages, self.boundaries
         self.before = self._before()
-        self.reduced_cost = numpy.full((b.size + 1, b.replicas + 1, self.slots + 1, BUCKETS), NO_COST)
+        self.reduced_cost = numpy.full((b.size + 1, b.replicas + 1, self.slots + 1, self.clock.size), NO_COST)
         over, anywhere = stages.turnaround.copy(), stages.turnaround_anywhere.copy()
         for group in self.paths.groups(backwards=True):
             require_time(has_time)
@@ -64,7 +65,7 @@ class PathTurnarounds:
         for place in numpy.flatnonzero(ends == b.size).tolist():
             alone = numpy.full((1, self.slots + 1 - used, 1), NO_COST)
             alone[0, 0] = own[place]
-            self._put(group[0], alone, shift=inside[place : place + 1] // self.step, may_share=True)
+            self._put(group[0], alone, shift=self.clock.numbers(inside[place : place + 1]), may_share=True)
         for behind in (*b.allowed, 0):
             hops = b.returning_hops[ends, used, behind] if behind else numpy.zeros(len(group), dtype=numpy.int64)
             reduced_cost = self.reduced_cost[ends, behind, : self.slots + 1 - used] + own[:, None, None]
@@ -74,11 +75,12 @@ class PathTurnarounds:
             found: Mask = numpy.any(is_path, axis=1)
             if not found.any():
                 continue
-            turnarounds = is_path[found].argmax(axis=1) * self.step + hops[found]
+            turnarounds = self.clock.times(is_path[found].argmax(axis=1)) + hops[found]
             anywhere[found] = numpy.minimum(anywhere[found], turnarounds)
             if behind:
                 over[found] = numpy.minimum(over[found], turnarounds)
-            self._put(group[0], reduced_cost[found], shift=(hops + inside)[found] // self.step, may_share=behind > 0)
+            shift = self.clock.numbers((hops + inside)[found])
+            self._put(group[0], reduced_cost[found], shift=shift, may_share=behind > 0)
         return over, anywhere
 
     def _put(self, stage: int, reduced_cost: Integers, *, shift: Integers, may_share: bool) -> None:

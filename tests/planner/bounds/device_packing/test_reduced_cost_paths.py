@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.bounds.device_packing.device_loads import DeviceLoads
-from planner.bounds.device_packing.reduced_cost_paths import Priced, share_reduced_cost
+from planner.bounds.device_packing.reduced_cost_paths import Priced, RoundedClock, share_reduced_cost
 
 
 @given(st.randoms(use_true_random=False))
@@ -42,3 +42,27 @@ def test_two_stages_that_share_one_friend():
     waste = numpy.array([0, 80, 20, 90, 90, 90])
     least, _ = share_reduced_cost(Priced(loads=loads, reduced_cost=waste, slack=100), num_stages=3)
     assert least.tolist() == [0, 19, 0]
+
+
+@given(st.integers(1, 10**15), st.lists(st.integers(0, 10**15), min_size=1, max_size=9))
+def test_fine_steps_are_parts_of_coarse_ones(most, stages):
+    """Tests that no time begins after itself, and that what stages take adds up to as many coarse steps at least."""
+    times = numpy.array(stages)
+    fine, coarse = RoundedClock(most, slots=1), RoundedClock(most, slots=10**6)
+    for clock in (fine, coarse):
+        numbers = clock.numbers(times)
+        assert (clock.times(numbers) <= times).all()
+        assert clock.times(numbers.sum()) <= times.sum()
+        assert (clock.last(times) == numpy.minimum(numbers, clock.size - 1)).all()
+    factor = fine.size // coarse.size
+    assert (fine.numbers(times) // factor == coarse.numbers(times)).all()
+    assert fine.numbers(times).sum() // factor >= coarse.numbers(times).sum()
+
+
+def test_short_stages_add_up():
+    """Tests that six stages a little shorter than a coarse step of 10 take more than nothing on few slots."""
+    stages = numpy.full(6, 9)
+    lengths = [int(clock.times(clock.numbers(stages).sum())) for clock in (
+        RoundedClock(640, slots=8), RoundedClock(640, slots=1000)
+    )]  # fmt: skip
+    assert lengths == [45, 0]
