@@ -11,7 +11,6 @@ import numpy as np
 
 from solver_models.compiled import kernel
 from solver_models.instance import Flags, Floats, Integers
-from solver_models.time_indexed import Paths
 
 _FAR = 1e30
 """Price of a state that no path reaches."""
@@ -50,6 +49,8 @@ class PricedPaths(NamedTuple):
     """[P, kinds] between the start of a move and its end."""
     owner: Integers
     """[P] number of the block of kinds whose columns count its starts."""
+    windows: Integers
+    """[P, kinds, 2] the first and the last cell at which a move may start."""
 
 
 class PriceState(NamedTuple):
@@ -107,7 +108,7 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table:
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if begin >= 0:
+                if paths.windows[p, k, 0] <= begin <= paths.windows[p, k, 1]:
                     least = min(least, table[begin, paths.source[x]] + starts[(base + k) * span + begin])
             table[t, j] = least
             if temperature == 0.0 or least > _FAR / 2:
@@ -116,7 +117,7 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table:
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if begin >= 0:
+                if paths.windows[p, k, 0] <= begin <= paths.windows[p, k, 1]:
                     more = table[begin, paths.source[x]] + starts[(base + k) * span + begin] - least
                     if more < _SMALL * temperature:
                         total += np.exp(-more / temperature)
@@ -145,7 +146,7 @@ def _draw(
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if begin < 0:
+                if not paths.windows[p, k, 0] <= begin <= paths.windows[p, k, 1]:
                     continue
                 column = (base + k) * span + begin
                 more = table[begin, paths.source[x]] + starts[column] - here
@@ -232,6 +233,58 @@ def _share_out(rows: PricedRows, prices: Floats) -> None:
         prices[r] = max(0.0, prices[r] - less)
 
 
+class GraphMove(Protocol):
+    """Starts of one kind: from which states to which, after so many cells."""
+
+    @property
+    def kind(self) -> int:
+        """Number of its columns."""
+
+    @property
+    def cells(self) -> int:
+        """Between its start and its end."""
+
+    @property
+    def source(self) -> Integers:
+        """States before it."""
+
+    @property
+    def target(self) -> Integers:
+        """States after it, in the same order."""
+
+
+class StateGraph(Protocol):
+    """Moves between states, of which the first is that of the start and of the end."""
+
+    @property
+    def num_states(self) -> int:
+        """Numbered from 0."""
+
+    @property
+    def moves(self) -> Sequence[GraphMove]:
+        """Beside waiting for a cell."""
+
+
+class Paths(Protocol):
+    """Counts that are those of a path each."""
+
+    @property
+    def graph(self) -> StateGraph:
+        """Of one cell to the next."""
+
+    @property
+    def columns(self) -> Sequence[range]:
+        """Counts of each kind of moves, one per cell."""
+
+    @property
+    def owner(self) -> int:
+        """Number of rows that it fulfils in any case."""
+
+    @property
+    def windows(self) -> Sequence[tuple[int, int]]:
+        """The first and the last cell at which each kind of moves may start."""
+
+
 class CountRows(Protocol):
     """Rows as arrays, as `PricedRows` has them."""
 
@@ -260,10 +313,11 @@ class PathPrices:
                 sources += [source for _, source in each]
                 arcs.append(len(kinds))
             first.append(len(arcs) - 1)
-        owners = np.array([own.owner for own in paths])
+        owners, windows = np.array([own.owner for own in paths]), np.array([own.windows for own in paths])
+        windows[:, :, 0] = np.maximum(windows[:, :, 0], 0)
         self.paths = PricedPaths(
             first=np.array(first), arcs=np.array(arcs), kind=np.array(kinds), source=np.array(sources), cells=cells,
-            owner=owners,
+            owner=owners, windows=windows,
         )  # fmt: skip
 
     def start(self) -> Floats:

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd
 
-from planner.bounds.order.cell_rows import KEPT, KINDS, RECOMPUTED, CellRow, CellRows, ReplicaCells
+from planner.bounds.order.cell_rows import (
+    KEPT,
+    KINDS,
+    RECOMPUTED,
+    CellRow,
+    CellRows,
+    ReplicaCells,
+    there_and_back,
+)
 from planner.bounds.order.device_paths import (
     F_KEPT,
     F_RECOMPUTED,
@@ -33,8 +41,6 @@ MOST_TERMS = 3_000_000
 """Terms of all rows, at most: more take too long to check."""
 MOST_PLACES = 4_000_000
 """States times cells of all paths, at most; certificates rely on it, and longer ones take too long to check."""
-_MOST_SOUGHT = 60_000
-"""The same of paths that multipliers are sought with."""
 _MOST_UNITS = 1 << 10
 """Memory is counted in at most so many units per device."""
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
@@ -56,10 +62,12 @@ class ReplicaPaths:
     """Counts of each kind, one per cell."""
     owner: int
     """The stage replica."""
+    windows: tuple[tuple[int, int], ...]
+    """The first and the last cell at which an action of each kind may start."""
 
 
 _Solve = Callable[..., "tuple[float, _Multipliers] | None"]
-"""(rows, (columns, most of a column), paths=...) to (by how many microbatches the ends are missed, multipliers).
+"""(rows, (columns, most of a column)) to (by how many microbatches the ends are missed, multipliers).
 
 None: there was no time.
 """
@@ -130,8 +138,6 @@ class TimeIndexed:
         self.tail_ns = min(laid_out.tail_ns for laid_out in both)
         self.room, self.units = _room(problem, both)
         self.replicas = [self._replica(both, number) for number in range(len(both[0].replicas))]
-        self.graphs = [self._graph(n) for n in range(len(self.replicas))]
-        """Of those alone on their devices."""
         transfers = both[KEPT].transfers
         self.forwards = sorted(
             (each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if not each.is_backward
@@ -140,6 +146,15 @@ class TimeIndexed:
             ((each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if each.is_backward),
             reverse=True,
         )
+        self.trips = [
+            there_and_back(n, self.replicas, transfers=(self.forwards, self.backwards))
+            for n in range(len(self.replicas))
+        ]
+        """Cells from the start of F to that of I, at least."""
+        self.heads, self.tails = self._heads(), self._tails()
+        """Cells from the start of the plan to an F, and from the end of an I to that of the plan, at least."""
+        self.graphs = [self._graph(n) for n in range(len(self.replicas))]
+        """Of those alone on their devices."""
 
     @staticmethod
     def rough_cell(problem: Problem, costs: CostModel) -> int:
@@ -187,6 +202,18 @@ class TimeIndexed:
         memory = ReplicaMemory(room=room, held=own.held, during=own.during, waiting=own.kept)
         return make_graph(memory, own.cells, count=self.count, is_joined=self.is_joined)
 
+    def _heads(self) -> list[int]:
+        heads = [0] * len(self.replicas)
+        for sender, receiver, ticks in self.forwards:
+            heads[receiver] = max(heads[receiver], heads[sender] + self.replicas[sender].forward + ticks)
+        return heads
+
+    def _tails(self) -> list[int]:
+        tails = [own.rest + own.closing for own in self.replicas]
+        for sender, receiver, ticks in reversed(self.backwards):
+            tails[sender] = max(tails[sender], ticks + min(self.replicas[receiver].returning) + tails[receiver])
+        return tails
+
     def paths(self, cells: int) -> list[ReplicaPaths]:
         """Those of all stage replicas that have some; none where they are too long."""
         found: list[ReplicaPaths] = []
@@ -195,8 +222,17 @@ class TimeIndexed:
         for n, graph in enumerate(self.graphs):
             first = [(n * KINDS + kind) * (cells + 1) for kind in range(KINDS)]
             columns = tuple(range(begin, begin + cells + 1) for begin in first)
-            found += [] if graph is None else [ReplicaPaths(graph=graph, columns=columns, owner=n)]
+            windows = self._windows(n, cells)
+            found += [] if graph is None else [ReplicaPaths(graph=graph, columns=columns, owner=n, windows=windows)]
         return found
+
+    def _windows(self, number: int, cells: int) -> tuple[tuple[int, int], ...]:
+        """When actions of each kind may start: after what comes before them, and so that the rest is done in time."""
+        own, trip = self.replicas[number], self.trips[number]
+        head, tail = self.heads[number], cells - self.tails[number]
+        returns = [(head + trip, tail - each) for each in own.returning]
+        leaves = [(head, last - trip) for _, last in returns]
+        return (*leaves, *returns, (head + trip + min(own.returning), cells - own.closing - own.rest))
 
     def places(self, cells: int) -> int:
         """States times cells of all paths."""
@@ -277,7 +313,7 @@ def _gain(paths: ReplicaPaths, total: dict[int, int], *, most: int) -> int:
     alone = most * sum(value for kind in kinds for value in begun[kind] if value < 0)
     # a start counts from its cell to the last
     prices = [list(accumulate(reversed(own)))[::-1] for own in begun]
-    least = paths.graph.least_price(prices, cells=len(paths.columns[0]) - 1)
+    least = paths.graph.least_price(prices, cells=len(paths.columns[0]) - 1, windows=paths.windows)
     return 0 if least is None else max(0, least - alone)
 
 
@@ -289,12 +325,10 @@ def raise_bound(
     most_ns: int,
     solve: _Solve,
     most_cells: int,
-    has_paths: bool = False,
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
 
-    `has_paths`: whether multipliers are sought that say most together with paths, which takes longer. Missed ends fall
-    about evenly with time, so that a secant leads to the last time at which some are missed.
+    Missed ends fall about evenly with time, so that a secant leads to the last time at which some are missed.
     """
     lengths = choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)
     if not lengths:
@@ -304,9 +338,9 @@ def raise_bound(
     best: tuple[int, dict[str, object]] | None = None
     known: list[tuple[int, float]] = []
     at = max(low + 1, 0)
-    while low < at <= high and model.size(at) <= MOST_TERMS and (not has_paths or model.places(at) <= _MOST_SOUGHT):
+    while low < at <= high and model.size(at) <= MOST_TERMS:
         rows, paths = model.rows(at), model.paths(at)
-        found = solve(rows, (model.num_columns(at), model.count), paths=paths if has_paths else ())
+        found = solve(rows, (model.num_columns(at), model.count))
         if found is None:
             break
         missed, multipliers = found

@@ -31,7 +31,7 @@ def prices(count: int) -> PathPrices:
     graph = make_graph(memory, (2, 2, 2, 3, 0), count=count)
     assert graph is not None
     columns = tuple(range(kind * (CELLS + 1), (kind + 1) * (CELLS + 1)) for kind in range(5))
-    paths = [ReplicaPaths(graph=graph, columns=columns, owner=0)]
+    paths = [ReplicaPaths(graph=graph, columns=columns, owner=0, windows=((0, CELLS),) * 5)]
     return PathPrices(Ends(count), paths=paths, num_columns=5 * (CELLS + 1))
 
 
