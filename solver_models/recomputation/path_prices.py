@@ -73,8 +73,8 @@ class PriceSteps(NamedTuple):
 _COLD, WARM = PriceSteps(0.16, 0.004, 0.2, 0.01), PriceSteps(0.1, 0.004, 0.1, 0.005)
 _POINTS = 64
 """Rows that say the same of different cells, for which paces are told."""
-_STEPS = 20
-"""Between two looks at the time."""
+_STEPS, _IMPROVED = 10, 0.8
+"""Between two looks at the time, and the share of what is left that steps may take: prices are to be told."""
 
 
 @kernel
@@ -325,22 +325,23 @@ class PathPrices:
         return self.rows.is_end.astype(np.float64)
 
     def improve(
-        self, prices: Floats, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
+        self, prices: Floats, *, steps: int, is_warm: bool, num_points: int, seconds_left: Callable[[], float]
     ) -> Floats:
-        """Better prices after so many steps, or fewer where there is no time.
+        """Better prices after so many steps, or fewer, which cool sooner, where there is no time.
 
         `is_warm`: they are good already. `num_points`: rows that say the same of different cells; the more there are,
         the smaller the price of each.
         """
         state = PriceState(prices.copy(), np.zeros_like(prices), np.zeros_like(prices))
         pace = WARM if is_warm else _COLD
-        scale = _POINTS / num_points
+        scale, begin, left = _POINTS / num_points, 0, seconds_left()
         pace = pace._replace(first_move=pace.first_move * scale, last_move=pace.last_move * scale)
-        for begin in range(0, steps, _STEPS):
-            if not has_time():
-                break
-            part = begin, min(begin + _STEPS, steps), steps
-            improve_prices(self.rows, self.paths, state, self.shape, pace, part)
+        while begin < steps and left > 0:
+            end = min(begin + _STEPS, steps)
+            improve_prices(self.rows, self.paths, state, self.shape, pace, (begin, end, steps))
+            begin, before, left = end, left, seconds_left()
+            if before > left:
+                steps = min(steps, begin + int(_IMPROVED * left / (before - left) * _STEPS))
         return state.prices
 
     def value(self, prices: Floats) -> float:

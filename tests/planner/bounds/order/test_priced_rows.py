@@ -1,5 +1,6 @@
 """The time-indexed bound by prices of paths: near that of HiGHS, never above the best plan, checked in integers."""
 
+import math
 from random import Random
 
 import pytest
@@ -18,7 +19,7 @@ from tests.solver_models.test_time_indexed import uneven_chain
 def priced(problem: Problem, *, most: int) -> dict | None:
     """The certificate of the bound up to a value that some plan has."""
     costs = CostModel(problem)
-    found = raise_by_prices(problem, costs, start_ns=1, most_ns=most, make=PathPrices, has_time=lambda: True)
+    found = raise_by_prices(problem, costs, start_ns=1, most_ns=most, make=PathPrices, seconds_left=lambda: math.inf)
     return found and {"kind": "time-indexed", "value_ns": found[0], **found[1]}
 
 
