@@ -11,6 +11,7 @@ import numpy as np
 
 from solver_models.compiled import kernel
 from solver_models.instance import Flags, Floats, Integers
+from solver_models.time_indexed import Paths
 
 _FAR = 1e30
 """Price of a state that no path reaches."""
@@ -231,58 +232,6 @@ def _share_out(rows: PricedRows, prices: Floats) -> None:
             less = total / (x + 1)
     for r in ends:
         prices[r] = max(0.0, prices[r] - less)
-
-
-class GraphMove(Protocol):
-    """Starts of one kind: from which states to which, after so many cells."""
-
-    @property
-    def kind(self) -> int:
-        """Number of its columns."""
-
-    @property
-    def cells(self) -> int:
-        """Between its start and its end."""
-
-    @property
-    def source(self) -> Integers:
-        """States before it."""
-
-    @property
-    def target(self) -> Integers:
-        """States after it, in the same order."""
-
-
-class StateGraph(Protocol):
-    """Moves between states, of which the first is that of the start and of the end."""
-
-    @property
-    def num_states(self) -> int:
-        """Numbered from 0."""
-
-    @property
-    def moves(self) -> Sequence[GraphMove]:
-        """Beside waiting for a cell."""
-
-
-class Paths(Protocol):
-    """Counts that are those of a path each."""
-
-    @property
-    def graph(self) -> StateGraph:
-        """Of one cell to the next."""
-
-    @property
-    def columns(self) -> Sequence[range]:
-        """Counts of each kind of moves, one per cell."""
-
-    @property
-    def owner(self) -> int:
-        """Number of rows that it fulfils in any case."""
-
-    @property
-    def windows(self) -> Sequence[tuple[int, int]]:
-        """The first and the last cell at which each kind of moves may start."""
 
 
 class CountRows(Protocol):

@@ -36,7 +36,7 @@ _FEWER = 2
 """Joined states are searched where they are fewer by this factor."""
 _REPLICA, _KIND, _AFTER, _FACTOR = range(4)
 """Columns of entries."""
-_PARTS = 1 << 16
+_PARTS = 1 << 24
 """Parts of one that prices are told in."""
 
 Prices = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -193,7 +193,7 @@ def _improve(
     at, high, best, failed, before = max(low + 1, int(level.high * share)), level.high, None, 0, -math.inf
     while low < at <= high and failed < _FAILURES and seconds_left() > 0:
         prices_search, is_warm = level.prices_search(at), prices is not None
-        steps = _STEPS if is_warm else _FIRST_STEPS
+        steps = _STEPS << (0 if level.is_rough else failed) if is_warm else _FIRST_STEPS
         prices = prices_search.start() if prices is None else prices
         prices = prices_search.improve(
             prices, steps=steps, is_warm=is_warm, num_points=level.num_points, seconds_left=seconds_left
@@ -220,7 +220,9 @@ def _prove(level: _Level, prices: Prices, *, low: int, high: int) -> tuple[int, 
 
 
 def _last_proved(level: _Level, prices: Prices, *, low: int, high: int) -> int:
-    """The longest horizon from `low` on that prices seem to exclude."""
+    """The longest horizon from `low` on that prices seem to exclude. They say most about the one they were made for."""
+    if level.prices_search(high).value(prices) > 0:
+        return high
     while low < high:
         middle = (low + high + 1) // 2
         if level.prices_search(middle).value(prices) > 0:

@@ -10,13 +10,13 @@ from functools import partial
 from planner.bounds.order import time_indexed_bound
 from planner.bounds.order.cell_rows import CellRow
 from planner.bounds.order.priced_rows import raise_by_prices
-from planner.bounds.order.time_indexed_bound import MOST_TERMS, TimeIndexed
+from planner.bounds.order.time_indexed_bound import MOST_TERMS, ReplicaPaths, TimeIndexed
 from planner.evidence.certificate import Bound
 from planner.planning.search_state import COMPLETE, SearchState
 
-_LOOKS = (100, 1_000)
-"""Most cells of a first look and of a finer one, where there are no prices of paths."""
-_MOST_CELLS = _LOOKS[-1]
+_LOOKS = ((100, False), (1_000, False), (100, True), (1_000, True))
+"""Most cells of a first look and of a finer one, each without paths and with them, which takes longer."""
+_MOST_CELLS = 1_000
 _SHARE = 0.4
 """Of the time left, what the bound takes at most, and then the claim."""
 _CLAIMED_COLUMNS = 1_500
@@ -73,19 +73,25 @@ class TimeIndexedImprover:
         assert run.lower_bound is not None
         assert run.incumbent_ns is not None
 
-        def solve(rows: Sequence[CellRow], shape: tuple[int, int]) -> tuple[float, list[tuple[int, int]]] | None:
+        def solve(
+            rows: Sequence[CellRow], shape: tuple[int, int], *, paths: Sequence[ReplicaPaths]
+        ) -> tuple[float, list[tuple[int, int]]] | None:
             left = until - run.elapsed_s
             if left <= 0:
                 return None
-            return find_multipliers(rows, shape, time_limit_s=left, should_stop=run.should_stop)
+            return find_multipliers(rows, shape, paths=paths, time_limit_s=left, should_stop=run.should_stop)
 
         best = self._raise_by_prices(until)
-        for most_cells in _LOOKS if best is None else ():
-            start_ns = run.lower_bound.value_ns if best is None else best[0]
+        start_ns = run.lower_bound.value_ns if best is None else best[0]
+        for most_cells, has_paths in _LOOKS:
+            if best is not None and not has_paths:
+                continue
             found = time_indexed_bound.raise_bound(
-                run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells
-            )
-            best = found or best
+                run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells,
+                has_paths=has_paths,
+            )  # fmt: skip
+            if found is not None:
+                best, start_ns = found, found[0]
         return best
 
     def _raise_by_prices(self, until_s: float) -> tuple[int, dict[str, object]] | None:
