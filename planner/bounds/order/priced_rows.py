@@ -25,7 +25,8 @@ from planner.problem import Problem
 _LEVELS = (2_400,)
 """Most cells of coarse rows and of finer ones."""
 _FIRST_STEPS, _STEPS, _FAILURES = 900, 300, 3
-"""Of a first search, and of later ones; a level ends after so many in a row that prove nothing more."""
+"""Of a first search, and of later ones, twice as many after one that proves nothing more; a level ends after so many
+of those in a row."""
 _FIRST_SHARE, _AHEAD = 0.95, 1.005
 """Of the longest horizon: where the first search is; of what is proved: where the next is."""
 _BETTER = 0.8
@@ -36,7 +37,7 @@ _FEWER = 2
 """Joined states are searched where they are fewer by this factor."""
 _REPLICA, _KIND, _AFTER, _FACTOR = range(4)
 """Columns of entries."""
-_PARTS = 1 << 24
+_PARTS = 1 << 16
 """Parts of one that prices are told in."""
 
 Prices = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
