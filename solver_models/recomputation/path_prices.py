@@ -21,6 +21,8 @@ _SMALL = 30.0
 """Differences of prices, in temperatures, that do not count any more."""
 _MEAN_DECAY, _SQUARE_DECAY, _LEAST_SQUARE = 0.9, 0.99, 1e-8
 """Of the means of a row's misses and of their squares."""
+_EARLIEST, _LATEST = range(2)
+"""Columns of windows."""
 
 
 class PricedRows(NamedTuple):
@@ -109,7 +111,7 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table:
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if paths.windows[p, k, 0] <= begin <= paths.windows[p, k, 1]:
+                if paths.windows[p, k, _EARLIEST] <= begin <= paths.windows[p, k, _LATEST]:
                     least = min(least, table[begin, paths.source[x]] + starts[(base + k) * span + begin])
             table[t, j] = least
             if temperature == 0.0 or least > _FAR / 2:
@@ -118,7 +120,7 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table:
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if paths.windows[p, k, 0] <= begin <= paths.windows[p, k, 1]:
+                if paths.windows[p, k, _EARLIEST] <= begin <= paths.windows[p, k, _LATEST]:
                     more = table[begin, paths.source[x]] + starts[(base + k) * span + begin] - least
                     if more < _SMALL * temperature:
                         total += np.exp(-more / temperature)
@@ -147,7 +149,7 @@ def _draw(
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if not paths.windows[p, k, 0] <= begin <= paths.windows[p, k, 1]:
+                if not paths.windows[p, k, _EARLIEST] <= begin <= paths.windows[p, k, _LATEST]:
                     continue
                 column = (base + k) * span + begin
                 more = table[begin, paths.source[x]] + starts[column] - here
@@ -263,7 +265,7 @@ class PathPrices:
                 arcs.append(len(kinds))
             first.append(len(arcs) - 1)
         owners, windows = np.array([own.owner for own in paths]), np.array([own.windows for own in paths])
-        windows[:, :, 0] = np.maximum(windows[:, :, 0], 0)
+        windows[:, :, _EARLIEST] = np.maximum(windows[:, :, _EARLIEST], 0)
         self.paths = PricedPaths(
             first=np.array(first), arcs=np.array(arcs), kind=np.array(kinds), source=np.array(sources), cells=cells,
             owner=owners, windows=windows,

@@ -148,7 +148,7 @@ class TimeIndexed:
             ((each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if each.is_backward),
             reverse=True,
         )
-        self.trips = [
+        self.lags = [
             there_and_back(n, self.replicas, transfers=(self.forwards, self.backwards))
             for n in range(len(self.replicas))
         ]
@@ -230,11 +230,11 @@ class TimeIndexed:
 
     def _windows(self, number: int, cells: int) -> tuple[tuple[int, int], ...]:
         """When actions of each kind may start: after what comes before them, and so that the rest is done in time."""
-        own, trip = self.replicas[number], self.trips[number]
+        own, lag = self.replicas[number], self.lags[number]
         head, tail = self.heads[number], cells - self.tails[number]
-        returns = [(head + trip, tail - each) for each in own.returning]
-        leaves = [(head, last - trip) for _, last in returns]
-        return (*leaves, *returns, (head + trip + min(own.returning), cells - own.closing - own.rest))
+        returns = [(head + lag, tail - each) for each in own.returning]
+        leaves = [(head, last - lag) for _, last in returns]
+        return (*leaves, *returns, (head + lag + min(own.returning), cells - own.closing - own.rest))
 
     def places(self, cells: int) -> int:
         """States times cells of all paths."""
