@@ -253,8 +253,9 @@ def _path_prices() -> None:
     whole, parts = np.zeros(0, np.int64), np.zeros(1)
     rows = PricedRows(np.array([0, 1]), np.zeros(1, np.int64), -np.ones(1), parts, np.ones(1, np.bool_))
     paths = PricedPaths(
-        np.array([0, 1]), np.zeros(2, np.int64), whole, whole, np.ones((1, 1), np.int64), np.zeros(1, np.int64)
-    )
+        np.array([0, 1]), np.zeros(2, np.int64), whole, whole, np.ones((1, 1), np.int64), np.zeros(1, np.int64),
+        np.zeros((1, 1, 2), np.int64),
+    )  # fmt: skip
     improve_prices(rows, paths, PriceState(parts, 0 * parts, 0 * parts), (1, 2), WARM, (0, 1, 1))
     least_sum(rows, paths, parts, (1, 2))
 

@@ -84,6 +84,10 @@ class Paths(Protocol):
     def owner(self) -> int:
         """Number of rows that it fulfils in any case."""
 
+    @property
+    def windows(self) -> Sequence[tuple[int, int]]:
+        """The first and the last cell at which each kind of moves may start."""
+
 
 def find_multipliers(
     rows: Sequence[CountRow],
@@ -122,7 +126,8 @@ def _add_paths(model: highspy.HighsLp, paths: Paths) -> None:
     tails, heads, counted = [waits], [waits + states], [np.full(len(waits), -1)]
     kinds = {move.kind: number for number, move in enumerate(graph.moves)}
     for move in graph.moves:
-        begins = np.arange(max(0, cells + 1 - move.cells))[:, None]
+        first, last = paths.windows[move.kind]
+        begins = np.arange(max(0, first), min(last, cells - move.cells) + 1)[:, None]
         tails.append((begins * states + move.source).ravel())
         heads.append(((begins + move.cells) * states + move.target).ravel())
         counted.append(np.repeat(kinds[move.kind] * (cells + 1) + begins.ravel(), len(move.source)))

@@ -21,6 +21,8 @@ _SMALL = 30.0
 """Differences of prices, in temperatures, that do not count any more."""
 _MEAN_DECAY, _SQUARE_DECAY, _LEAST_SQUARE = 0.9, 0.99, 1e-8
 """Of the means of a row's misses and of their squares."""
+_EARLIEST, _LATEST = range(2)
+"""Columns of windows."""
 
 
 class PricedRows(NamedTuple):
@@ -50,6 +52,8 @@ class PricedPaths(NamedTuple):
     """[P, kinds] between the start of a move and its end."""
     owner: Integers
     """[P] number of the block of kinds whose columns count its starts."""
+    windows: Integers
+    """[P, kinds, 2] the first and the last cell at which a move may start."""
 
 
 class PriceState(NamedTuple):
@@ -72,8 +76,8 @@ class PriceSteps(NamedTuple):
 _COLD, WARM = PriceSteps(0.16, 0.004, 0.2, 0.01), PriceSteps(0.1, 0.004, 0.1, 0.005)
 _POINTS = 64
 """Rows that say the same of different cells, for which paces are told."""
-_STEPS = 20
-"""Between two looks at the time."""
+_STEPS, _IMPROVED = 10, 0.8
+"""Between two looks at the time, and the share of what is left that steps may take: prices are to be told."""
 
 
 @kernel
@@ -107,7 +111,7 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table:
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if begin >= 0:
+                if paths.windows[p, k, _EARLIEST] <= begin <= paths.windows[p, k, _LATEST]:
                     least = min(least, table[begin, paths.source[x]] + starts[(base + k) * span + begin])
             table[t, j] = least
             if temperature == 0.0 or least > _FAR / 2:
@@ -116,7 +120,7 @@ def _fill(paths: PricedPaths, p: int, starts: Floats, temperature: float, table:
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if begin >= 0:
+                if paths.windows[p, k, _EARLIEST] <= begin <= paths.windows[p, k, _LATEST]:
                     more = table[begin, paths.source[x]] + starts[(base + k) * span + begin] - least
                     if more < _SMALL * temperature:
                         total += np.exp(-more / temperature)
@@ -145,7 +149,7 @@ def _draw(
             for x in range(paths.arcs[first + j], paths.arcs[first + j + 1]):
                 k = paths.kind[x]
                 begin = t - paths.cells[p, k]
-                if begin < 0:
+                if not paths.windows[p, k, _EARLIEST] <= begin <= paths.windows[p, k, _LATEST]:
                     continue
                 column = (base + k) * span + begin
                 more = table[begin, paths.source[x]] + starts[column] - here
@@ -260,10 +264,11 @@ class PathPrices:
                 sources += [source for _, source in each]
                 arcs.append(len(kinds))
             first.append(len(arcs) - 1)
-        owners = np.array([own.owner for own in paths])
+        owners, windows = np.array([own.owner for own in paths]), np.array([own.windows for own in paths])
+        windows[:, :, _EARLIEST] = np.maximum(windows[:, :, _EARLIEST], 0)
         self.paths = PricedPaths(
             first=np.array(first), arcs=np.array(arcs), kind=np.array(kinds), source=np.array(sources), cells=cells,
-            owner=owners,
+            owner=owners, windows=windows,
         )  # fmt: skip
 
     def start(self) -> Floats:
@@ -271,22 +276,23 @@ class PathPrices:
         return self.rows.is_end.astype(np.float64)
 
     def improve(
-        self, prices: Floats, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
+        self, prices: Floats, *, steps: int, is_warm: bool, num_points: int, seconds_left: Callable[[], float]
     ) -> Floats:
-        """Better prices after so many steps, or fewer where there is no time.
+        """Better prices after so many steps, or fewer, which cool sooner, where there is no time.
 
         `is_warm`: they are good already. `num_points`: rows that say the same of different cells; the more there are,
         the smaller the price of each.
         """
         state = PriceState(prices.copy(), np.zeros_like(prices), np.zeros_like(prices))
         pace = WARM if is_warm else _COLD
-        scale = _POINTS / num_points
+        scale, begin, left = _POINTS / num_points, 0, seconds_left()
         pace = pace._replace(first_move=pace.first_move * scale, last_move=pace.last_move * scale)
-        for begin in range(0, steps, _STEPS):
-            if not has_time():
-                break
-            part = begin, min(begin + _STEPS, steps), steps
-            improve_prices(self.rows, self.paths, state, self.shape, pace, part)
+        while begin < steps and left > 0:
+            end = min(begin + _STEPS, steps)
+            improve_prices(self.rows, self.paths, state, self.shape, pace, (begin, end, steps))
+            begin, before, left = end, left, seconds_left()
+            if before > left:
+                steps = min(steps, begin + int(_IMPROVED * left / (before - left) * _STEPS))
         return state.prices
 
     def value(self, prices: Floats) -> float:

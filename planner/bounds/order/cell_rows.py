@@ -78,6 +78,21 @@ def is_rest(family: RowFamily) -> bool:
     return family.entries[0][1] == _W
 
 
+def there_and_back(
+    n: int, replicas: Sequence[ReplicaCells], *, transfers: tuple[Sequence[tuple[int, int, int]], ...]
+) -> int:
+    """The least from the start of a microbatch's F to the start of its I: there and back by the longest way."""
+    (forwards, backwards), there = transfers, {n: 0}
+    for sender, receiver, ticks in forwards:
+        if sender in there:
+            there[receiver] = max(there.get(receiver, 0), there[sender] + replicas[sender].forward + ticks)
+    back = {m: at + replicas[m].forward for m, at in there.items()}
+    for sender, receiver, ticks in backwards:
+        if sender in back and receiver in back:
+            back[receiver] = max(back[receiver], back[sender] + min(replicas[sender].returning) + ticks)
+    return back[n]
+
+
 class CellRows(Sequence[CellRow]):
     """All rows, numbered as certificates name them."""
 
@@ -158,7 +173,8 @@ class CellRows(Sequence[CellRow]):
 
     def _add_replica(self, n: int) -> None:
         """Counts grow; a microbatch returns its way later as what it left as; W follow I; in the end all is done."""
-        own, last, lag, first = self.replicas[n], self.cells, self._there_and_back(n), self.size
+        own, last, first = self.replicas[n], self.cells, self.size
+        lag = there_and_back(n, self.replicas, transfers=(self.forwards, self.backwards))
         back = [((n, _I + variant, 0, 1), (n, _F + variant, -lag, -1)) for variant in (KEPT, RECOMPUTED)]
         rest = ((n, _W, 0, 1), *self._returned(n, 0, factor=-1))
         grow = [((n, kind, -1, 1), (n, kind, 0, -1)) for kind in range(KINDS)]
@@ -190,18 +206,6 @@ class CellRows(Sequence[CellRow]):
         """I that have ended by then."""
         own = self.replicas[n]
         return [(n, _I + variant, after - own.returning[variant], factor) for variant in (KEPT, RECOMPUTED)]
-
-    def _there_and_back(self, n: int) -> int:
-        """The least from the start of a microbatch's F to the start of its I: there and back by the longest way."""
-        replicas, there = self.replicas, {n: 0}
-        for sender, receiver, ticks in self.forwards:
-            if sender in there:
-                there[receiver] = max(there.get(receiver, 0), there[sender] + replicas[sender].forward + ticks)
-        back = {m: at + replicas[m].forward for m, at in there.items()}
-        for sender, receiver, ticks in self.backwards:
-            if sender in back and receiver in back:
-                back[receiver] = max(back[receiver], back[sender] + min(replicas[sender].returning) + ticks)
-        return back[n]
 
     def _one_at_a_time(self, numbers: Sequence[int]) -> tuple[Entry, ...]:
         """Of the actions of a device, at most one has begun and ends later."""

@@ -1,10 +1,13 @@
 """What a stage replica alone on its devices can do: paths from one state of its memory to the next, and their prices.
 
-Proof. Let whole counts fulfil the rows of a stage replica that has its devices to itself. At most one of its actions
-runs at a time, so that its starts are a sequence. Between two of them it has so many kept microbatches whose I has not
-ended, recomputing ones whose I has not, and W to run. A start changes one number after its duration, and the row of
-memory at that moment says whether it is allowed. In the end none is left. So the counts are those of one path, and
-what they add up to at any prices of starts is at least the price of the cheapest path.
+Proof. Play a plan as `cell_rows` does. At most one action of a stage replica that has its devices to itself runs at a
+time, so that its starts are a sequence. Between two of them it has so many kept microbatches whose I has not ended,
+recomputing ones whose I has not, and W to run. A start changes one number after its duration, and the row of memory at
+that moment says whether it is allowed. In the end none is left. So the counts are those of one path, and what they add
+up to at any prices of starts is at least the price of the cheapest path.
+
+Windows. An action begins after what its microbatch needs elsewhere, and so that what follows is done in time. So paths
+whose starts lie outside of such windows are left out.
 """
 
 from collections.abc import Sequence
@@ -54,10 +57,12 @@ class MemoryStates:
     num_states: int
     moves: tuple[StateMove, ...]
 
-    def least_price(self, prices: Sequence[Sequence[int]], *, cells: int) -> int | None:
+    def least_price(
+        self, prices: Sequence[Sequence[int]], *, cells: int, windows: Sequence[tuple[int, int]]
+    ) -> int | None:
         """The cheapest path from cell 0 to the last, in integers; None if sums may exceed 64 bits.
 
-        `prices`: [kind][cell] of a start.
+        `prices`: [kind][cell] of a start. `windows`: the first and the last cell at which each kind may start.
         """
         largest = max((abs(price) for own in prices for price in own), default=0)
         if (largest + 1) * (cells + 2) >= _LARGEST // 4:
@@ -69,8 +74,8 @@ class MemoryStates:
             here = least[t]
             np.minimum(least[t + 1], here, out=least[t + 1])
             for move in self.moves:
-                end = t + move.cells
-                if end <= cells:
+                end, (first, last) = t + move.cells, windows[move.kind]
+                if end <= cells and first <= t <= last:
                     row = least[end]
                     row[move.target] = np.minimum(row[move.target], here[move.source] + table[move.kind, t])
         return int(least[cells, 0])

@@ -25,7 +25,8 @@ from planner.problem import Problem
 _LEVELS = (2_400,)
 """Most cells of coarse rows and of finer ones."""
 _FIRST_STEPS, _STEPS, _FAILURES = 900, 300, 3
-"""Of a first search, and of later ones; a level ends after so many in a row that prove nothing more."""
+"""Of a first search, and of later ones, twice as many after one that proves nothing more; a level ends after so many
+of those in a row."""
 _FIRST_SHARE, _AHEAD = 0.95, 1.005
 """Of the longest horizon: where the first search is; of what is proved: where the next is."""
 _BETTER = 0.8
@@ -58,7 +59,7 @@ class PriceSearch(Protocol):
         """Prices to begin with."""
 
     def improve(
-        self, prices: Prices, *, steps: int, is_warm: bool, num_points: int, has_time: Callable[[], bool]
+        self, prices: Prices, *, steps: int, is_warm: bool, num_points: int, seconds_left: Callable[[], float]
     ) -> Prices:
         """Better ones."""
 
@@ -159,7 +160,7 @@ def raise_by_prices(
     start_ns: int,
     most_ns: int,
     make: _Make,
-    has_time: Callable[[], bool],
+    seconds_left: Callable[[], float],
     levels: Sequence[int] = _LEVELS,
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
@@ -179,22 +180,24 @@ def raise_by_prices(
             continue
         prices = None if prices is None or before is None else level.spread(prices, before=before)
         low = level.model.cells((start_ns if best is None else best[0]) - 1)
-        found, prices, share = _improve(level, prices, low=0 if is_rough else low, share=share, has_time=has_time)
+        found, prices, share = _improve(
+            level, prices, low=0 if is_rough else low, share=share, seconds_left=seconds_left
+        )
         before, best = level, found or best
     return best
 
 
 def _improve(
-    level: _Level, prices: Prices | None, *, low: int, share: float, has_time: Callable[[], bool]
+    level: _Level, prices: Prices | None, *, low: int, share: float, seconds_left: Callable[[], float]
 ) -> tuple[tuple[int, dict[str, object]] | None, Prices | None, float]:
     """The best bound above `low` cells, the last prices, and the share of the longest horizon that they reach."""
     at, high, best, failed, before = max(low + 1, int(level.high * share)), level.high, None, 0, -math.inf
-    while low < at <= high and failed < _FAILURES and has_time():
+    while low < at <= high and failed < _FAILURES and seconds_left() > 0:
         prices_search, is_warm = level.prices_search(at), prices is not None
-        steps = _STEPS if is_warm else _FIRST_STEPS
+        steps = _STEPS << (0 if level.is_rough else failed) if is_warm else _FIRST_STEPS
         prices = prices_search.start() if prices is None else prices
         prices = prices_search.improve(
-            prices, steps=steps, is_warm=is_warm, num_points=level.num_points, has_time=has_time
+            prices, steps=steps, is_warm=is_warm, num_points=level.num_points, seconds_left=seconds_left
         )
         # what is missed, in microbatches, as a share of the time
         missed, share = prices_search.value(prices) / prices_search.start().sum() / level.model.count, at / high
@@ -218,7 +221,9 @@ def _prove(level: _Level, prices: Prices, *, low: int, high: int) -> tuple[int, 
 
 
 def _last_proved(level: _Level, prices: Prices, *, low: int, high: int) -> int:
-    """The longest horizon from `low` on that prices seem to exclude."""
+    """The longest horizon from `low` on that prices seem to exclude. They say most about the one they were made for."""
+    if level.prices_search(high).value(prices) > 0:
+        return high
     while low < high:
         middle = (low + high + 1) // 2
         if level.prices_search(middle).value(prices) > 0:

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd
 
-from planner.bounds.order.cell_rows import KEPT, KINDS, RECOMPUTED, CellRow, CellRows, ReplicaCells
+from planner.bounds.order.cell_rows import (
+    KEPT,
+    KINDS,
+    RECOMPUTED,
+    CellRow,
+    CellRows,
+    ReplicaCells,
+    there_and_back,
+)
 from planner.bounds.order.device_paths import (
     F_KEPT,
     F_RECOMPUTED,
@@ -56,6 +64,8 @@ class ReplicaPaths:
     """Counts of each kind, one per cell."""
     owner: int
     """The stage replica."""
+    windows: tuple[tuple[int, int], ...]
+    """The first and the last cell at which an action of each kind may start."""
 
 
 _Solve = Callable[..., "tuple[float, _Multipliers] | None"]
@@ -130,8 +140,6 @@ class TimeIndexed:
         self.tail_ns = min(laid_out.tail_ns for laid_out in both)
         self.room, self.units = _room(problem, both)
         self.replicas = [self._replica(both, number) for number in range(len(both[0].replicas))]
-        self.graphs = [self._graph(n) for n in range(len(self.replicas))]
-        """Of those alone on their devices."""
         transfers = both[KEPT].transfers
         self.forwards = sorted(
             (each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if not each.is_backward
@@ -140,6 +148,15 @@ class TimeIndexed:
             ((each.sender, each.receiver, self._cells_of(each.ticks)) for each in transfers if each.is_backward),
             reverse=True,
         )
+        self.lags = [
+            there_and_back(n, self.replicas, transfers=(self.forwards, self.backwards))
+            for n in range(len(self.replicas))
+        ]
+        """Cells from the start of F to that of I, at least."""
+        self.heads, self.tails = self._heads(), self._tails()
+        """Cells from the start of the plan to an F, and from the end of an I to that of the plan, at least."""
+        self.graphs = [self._graph(n) for n in range(len(self.replicas))]
+        """Of those alone on their devices."""
 
     @staticmethod
     def rough_cell(problem: Problem, costs: CostModel) -> int:
@@ -187,6 +204,18 @@ class TimeIndexed:
         memory = ReplicaMemory(room=room, held=own.held, during=own.during, waiting=own.kept)
         return make_graph(memory, own.cells, count=self.count, is_joined=self.is_joined)
 
+    def _heads(self) -> list[int]:
+        heads = [0] * len(self.replicas)
+        for sender, receiver, ticks in self.forwards:
+            heads[receiver] = max(heads[receiver], heads[sender] + self.replicas[sender].forward + ticks)
+        return heads
+
+    def _tails(self) -> list[int]:
+        tails = [own.rest + own.closing for own in self.replicas]
+        for sender, receiver, ticks in reversed(self.backwards):
+            tails[sender] = max(tails[sender], ticks + min(self.replicas[receiver].returning) + tails[receiver])
+        return tails
+
     def paths(self, cells: int) -> list[ReplicaPaths]:
         """Those of all stage replicas that have some; none where they are too long."""
         found: list[ReplicaPaths] = []
@@ -195,8 +224,17 @@ class TimeIndexed:
         for n, graph in enumerate(self.graphs):
             first = [(n * KINDS + kind) * (cells + 1) for kind in range(KINDS)]
             columns = tuple(range(begin, begin + cells + 1) for begin in first)
-            found += [] if graph is None else [ReplicaPaths(graph=graph, columns=columns, owner=n)]
+            windows = self._windows(n, cells)
+            found += [] if graph is None else [ReplicaPaths(graph=graph, columns=columns, owner=n, windows=windows)]
         return found
+
+    def _windows(self, number: int, cells: int) -> tuple[tuple[int, int], ...]:
+        """When actions of each kind may start: after what comes before them, and so that the rest is done in time."""
+        own, lag = self.replicas[number], self.lags[number]
+        head, tail = self.heads[number], cells - self.tails[number]
+        returns = [(head + lag, tail - each) for each in own.returning]
+        leaves = [(head, last - lag) for _, last in returns]
+        return (*leaves, *returns, (head + lag + min(own.returning), cells - own.closing - own.rest))
 
     def places(self, cells: int) -> int:
         """States times cells of all paths."""
@@ -277,7 +315,7 @@ def _gain(paths: ReplicaPaths, total: dict[int, int], *, most: int) -> int:
     alone = most * sum(value for kind in kinds for value in begun[kind] if value < 0)
     # a start counts from its cell to the last
     prices = [list(accumulate(reversed(own)))[::-1] for own in begun]
-    least = paths.graph.least_price(prices, cells=len(paths.columns[0]) - 1)
+    least = paths.graph.least_price(prices, cells=len(paths.columns[0]) - 1, windows=paths.windows)
     return 0 if least is None else max(0, least - alone)
 
 

@@ -102,12 +102,12 @@ class TimeIndexedImprover:
         assert run.lower_bound is not None
         assert run.incumbent_ns is not None
 
-        def has_time() -> bool:
-            return run.elapsed_s < until_s and not (run.should_stop is not None and run.should_stop())
+        def seconds_left() -> float:
+            return 0.0 if run.should_stop is not None and run.should_stop() else until_s - run.elapsed_s
 
         return raise_by_prices(
             run.problem, run.costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, make=PathPrices,
-            has_time=has_time,
+            seconds_left=seconds_left,
         )  # fmt: skip
 
     def _take(self, found: tuple[int, dict[str, object]] | None) -> None:

@@ -1,5 +1,6 @@
 """Prices at which the cheapest paths say most."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,7 @@ def prices(count: int) -> PathPrices:
     graph = make_graph(memory, (2, 2, 2, 3, 0), count=count)
     assert graph is not None
     columns = tuple(range(kind * (CELLS + 1), (kind + 1) * (CELLS + 1)) for kind in range(5))
-    paths = [ReplicaPaths(graph=graph, columns=columns, owner=0)]
+    paths = [ReplicaPaths(graph=graph, columns=columns, owner=0, windows=((0, CELLS),) * 5)]
     return PathPrices(Ends(count), paths=paths, num_columns=5 * (CELLS + 1))
 
 
@@ -46,7 +47,7 @@ def test_what_does_not_fit_is_missed(count: int, missed: int):
 def test_prices_of_ends_keep_their_sum():
     """Tests that steps leave prices from 0 on, and end when there is no time."""
     found = prices(3)
-    better = found.improve(found.start(), steps=40, is_warm=False, num_points=CELLS, has_time=lambda: True)
+    better = found.improve(found.start(), steps=40, is_warm=False, num_points=CELLS, seconds_left=lambda: math.inf)
     assert better.tolist() == pytest.approx([1.0])
-    same = found.improve(found.start(), steps=40, is_warm=True, num_points=CELLS, has_time=lambda: False)
+    same = found.improve(found.start(), steps=40, is_warm=True, num_points=CELLS, seconds_left=lambda: 0.0)
     assert same.tolist() == [1.0]

@@ -49,7 +49,7 @@ def every_schedule(
 
 
 def test_the_cheapest_path_is_the_cheapest_schedule():
-    """Tests that where everything takes memory, the least price is that of all schedules that fit."""
+    """Tests that where everything takes memory, the least price is that of all schedules that fit in their windows."""
     for seed in range(shortened(40, whole=1_000)):
         rng = Random(seed)
         sizes = [rng.randint(1, 4) for _ in range(3)]
@@ -61,9 +61,11 @@ def test_the_cheapest_path_is_the_cheapest_schedule():
         prices = [[rng.randint(-9, 5) for _ in range(cells + 1)] for _ in range(5)]
         graph = make_graph(memory, durations, count=cells)
         assert graph is not None
+        windows = [(rng.randint(-1, 1), cells - rng.randint(0, 2)) for _ in range(5)]
         schedules = every_schedule(memory, durations, cells=cells)
-        least = min(sum(prices[kind][t] for kind, t in schedule) for schedule in schedules)
-        assert graph.least_price(prices, cells=cells) == least, f"seed {seed}"
+        timely = (each for each in schedules if all(windows[kind][0] <= t <= windows[kind][1] for kind, t in each))
+        least = min(sum(prices[kind][t] for kind, t in schedule) for schedule in timely)
+        assert graph.least_price(prices, cells=cells, windows=windows) == least, f"seed {seed}"
 
 
 def test_what_takes_no_memory_is_not_counted():
@@ -74,7 +76,7 @@ def test_what_takes_no_memory_is_not_counted():
     assert graph.num_states == 9
     prices = [[0] * 4 for _ in range(5)]
     prices[I_RECOMPUTED] = [-5, -7, 0, 0]
-    assert graph.least_price(prices, cells=4) == -7
+    assert graph.least_price(prices, cells=4, windows=[(0, 4)] * 5) == -7
 
 
 def test_what_has_no_graph():
@@ -87,7 +89,7 @@ def test_what_has_no_graph():
     graph = make_graph(memory, (1, 1, 1, 1, 0), count=8)
     assert graph is not None
     assert {move.kind for move in graph.moves} == {F_KEPT, F_RECOMPUTED, I_KEPT, I_RECOMPUTED}
-    assert graph.least_price([[1 << 60] * 3] * 5, cells=2) is None
+    assert graph.least_price([[1 << 60] * 3] * 5, cells=2, windows=[(0, 2)] * 5) is None
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from planner.bounds.order.time_indexed_bound import applies_to, choose_cells, raise_bound
+from planner.bounds.order.time_indexed_bound import TimeIndexed, applies_to, choose_cells, raise_bound
 from planner.evidence.certificate import Bound, check_certificate
 from planner.layout.costs import CostModel
 from planner.problem import Problem
@@ -80,6 +80,17 @@ def test_cells_lose_little():
     """Tests that cells divide durations where these have a common part."""
     problem = recomputed_chain(4, num_microbatches=8, kept=2)
     assert choose_cells(problem, CostModel(problem), value_ns=300, most_cells=100)[0] == 10
+
+
+def test_paths_begin_nothing_too_early_or_too_late():
+    """Tests that stage 1 of four waits for one F, its trip of five cells and I, and leaves two cells to stage 0.
+
+    A microbatch takes there F, then F and I of stages 2 and 3, then its own I, of two cells if it recomputes.
+    """
+    problem = recomputed_chain(4, num_microbatches=8, kept=2)
+    model = TimeIndexed(problem, CostModel(problem), cell_ns=10)
+    windows = model.paths(27)[1].windows
+    assert windows == ((1, 19), (1, 18), (6, 24), (6, 23), (7, 26))
 
 
 def test_changed_multipliers_prove_nothing_false():
