@@ -1,6 +1,7 @@
 """A plan through Kubernetes: a JobSet, a Kubeflow TrainJob or a Volcano job, with the plan in a ConfigMap.
 
-Manifests are JSON, which every reader of YAML reads: all quoting is the json library's.
+Manifests are JSON, which every reader of YAML reads: all quoting is the json library's, but for letters that YAML takes
+for ends of lines, or refuses.
 """
 
 import base64
@@ -32,6 +33,8 @@ MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
 _HOSTNAME = "kubernetes.io/hostname"
 """The label by which a node is chosen."""
+_UNSAFE = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Letters that JSON takes as they are and YAML does not."""
 WIDTH = 120
 """Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
@@ -115,14 +118,14 @@ def _require_name(name: str, *, kind: Kind, num_hosts: int, is_queued: bool) -> 
 
 def render_json(value: Any, *, indent: int = 0) -> str:
     """JSON, what fits on a line on one line."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
     if not value or not isinstance(value, dict | list) or len(text) + indent <= WIDTH:
         return text
     pad = " " * (indent + 1)
     if isinstance(value, list):
         items = [pad + render_json(item, indent=indent + 1) for item in value]
         return "[\n" + ",\n".join(items) + f"\n{' ' * indent}]"
-    items = [f"{pad}{json.dumps(key)}: {render_json(item, indent=indent + 1)}" for key, item in value.items()]
+    items = [f"{pad}{render_json(key)}: {render_json(item, indent=indent + 1)}" for key, item in value.items()]
     return "{\n" + ",\n".join(items) + f"\n{' ' * indent}}}"
 
 
