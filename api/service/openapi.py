@@ -16,6 +16,7 @@ from api.service.handlers.notice_handlers import Notice, Told
 from api.service.handlers.picture_handlers import RangeOrder, Ranges
 from api.service.handlers.plan_handlers import Filing
 from api.service.handlers.playback import Audit, Playback, Verification, WhatIf
+from api.service.handlers.searching import AFTER
 from api.service.handlers.webhook_handlers import MadeWebhook, NewWebhook, WebhookList
 from api.service.http.problem_json import Complaint, ProblemDetails, ServiceError
 from api.service.routes import ROUTERS
@@ -187,7 +188,7 @@ def _search_parameters() -> list[Schema]:
         "state": {"enum": list(get_args(State))},
         "since": day,
         "until": day,
-        "after": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "after": {"type": "string", "pattern": f"^{AFTER.pattern}$"},
     }
     return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
 

@@ -26,13 +26,13 @@ from api.jobs.request import (
 )
 from api.jobs.request_fields import Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
-from api.jobs.stores.store import IdempotencyConflictError, QuotaError
+from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownPageError
 from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
 from api.service.handlers.answers import Ticket
 from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
-from api.service.handlers.searching import read_limit, read_search
+from api.service.handlers.searching import read_limit, read_search, unfit
 from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
@@ -263,11 +263,14 @@ async def list_plans(request: Request, caller: Reader) -> Response:
     """The caller's jobs, latest first: all of them, or those that are searched for."""
     limit, query = read_limit(request.query_params), read_search(request.query_params)
     service = service_of(request)
-    jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
+    try:
+        jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
+    except UnknownPageError:
+        raise unfit("after") from None
     document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
     if len(jobs) == limit:
         asked = {name: value for name, value in request.query_params.items() if name != "after"}
-        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': jobs[-1].id})}"
+        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': f'{jobs[-1].id}@{jobs[-1].created_at}'})}"
     return answer(document, headers={"Cache-Control": "private, no-cache"})
 
 

@@ -11,7 +11,8 @@ from api.service.http.problem_json import Complaint, ServiceError
 from profiles.field_rules import MAX_NAME_LENGTH
 
 _SHA256 = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+AFTER = re.compile(r"[0-9a-f]{32}(@[0-9]{1,10}(\.[0-9]{1,9})?)?", re.ASCII)
+"""The id of a plan, and when it was submitted."""
 
 _MOST_NAME = 100
 """Letters of a part of a name."""
@@ -28,7 +29,7 @@ _FORMS = {
     "state": f"one of {', '.join(get_args(State))}",
     "since": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
     "until": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
-    "after": "a plan's id: the last of the page before",
+    "after": "what stands in `next`, or the id of a plan that is there: the last of the page before",
 }
 
 
@@ -40,7 +41,7 @@ def read_search(query: Mapping[str, str]) -> Search:
         if text is not None:
             values[field.name] = _read(field.name, text)
             if values[field.name] is None:
-                raise _refusal(field.name, f"give {_FORMS[field.name]}")
+                raise unfit(field.name)
     return Search(**values)
 
 
@@ -57,7 +58,7 @@ def read_limit(query: Mapping[str, str]) -> int:
 def _read(name: str, text: str) -> Any:
     if name in ("since", "until"):
         return _moment(text)
-    patterns = {"project": LABEL, "tag": LABEL, "sha256": _SHA256, "after": _ID}
+    patterns = {"project": LABEL, "tag": LABEL, "sha256": _SHA256, "after": AFTER}
     if name in patterns:
         return text if patterns[name].fullmatch(text) else None
     if name == "state":
@@ -73,6 +74,11 @@ def _moment(text: str) -> float | None:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def unfit(name: str) -> ServiceError:
+    """What refuses the value of a parameter."""
+    return _refusal(name, f"give {_FORMS[name]}")
 
 
 def _refusal(name: str, told: str) -> ServiceError:
