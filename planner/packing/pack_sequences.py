@@ -122,20 +122,21 @@ def pack(
     lengths = whole_lengths(lengths, cap=cap)
     _require_sane(lengths, pipelines, stages=stages, multiple=multiple, number=number, transfer_ns=transfer_ns)
     given, least = _read(lengths, stages, cap=cap, transfer_ns=transfer_ns)
-    fewest = fewest_packs(lengths, cap)
-    filled = fill_in_order(lengths, pipelines * (number or multiple), cap=cap)
-    if filled is not None and number is not None and len(filled) > pipelines * number:
+    fewest, unit = fewest_packs(lengths, cap), pipelines * (number or multiple)
+    filled = fill_in_order(lengths, unit, cap=cap)
+    if filled is not None and number is not None and len(filled) > unit:
         filled = None
     best = None if filled is None else [filled[rank::pipelines] for rank in range(pipelines)]
     in_order_ns = None if best is None else int(given.ends(best).max())
     largest: float = inf if in_order_ns is None else in_order_ns
-    for assignments, ends in _candidates(given, pipelines, fewest=fewest, multiple=multiple, number=number):
+    for assignments, ends in _candidates(given, pipelines, fewest=fewest, unit=unit, number=number):
         if ends.max() < largest:
             best, largest = assignments, int(ends.max())
     if best is None:
+        wanted = f"a multiple of {multiple}" if number is None else f"number = {number}"
         raise ValueError(
             f"{len(lengths)} sequences make {fewest} packs of cap = {cap:,} tokens or more, and none are found of "
-            f"which {pipelines} pipelines run equally many, {_wanted(multiple, number)}; give more sequences, or a "
+            f"which {pipelines} pipelines run equally many, {wanted}; give more sequences, or a "
             "larger cap"
         )
     packs = tuple(tuple(sorted(each)) for assignment in best for each in assignment)
@@ -145,21 +146,12 @@ def pack(
         pipelines=tuple(tuple(range(rank * count, (rank + 1) * count)) for rank in range(pipelines)),
         largest_ns=int(largest),
         in_order_ns=in_order_ns,
-        lower_bound_ns=_bound(given, least, pipelines=pipelines, fewest=fewest, multiple=multiple, number=number),
+        lower_bound_ns=_bound(given, least, pipelines=pipelines, fewest=max(fewest, unit), number=number),
     )
 
 
-def _bound(
-    given: _Sequences,
-    least: tuple[Table, Table],
-    *,
-    pipelines: int,
-    fewest: int,
-    multiple: int,
-    number: int | None,
-) -> int:
+def _bound(given: _Sequences, least: tuple[Table, Table], *, pipelines: int, fewest: int, number: int | None) -> int:
     """By times that are rounded down."""
-    fewest = max(fewest, pipelines * (number or multiple))
     time = bound_packs(*least, own=given.own, num_packs=fewest, pipelines=pipelines, transfer_ns=given.transfer_ns)
     return bound_by_prices(
         *least,
@@ -169,10 +161,6 @@ def _bound(
         hop=2 * given.transfer_ns,
         time=time,
     )
-
-
-def _wanted(multiple: int, number: int | None) -> str:
-    return f"a multiple of {multiple}" if number is None else f"number = {number}"
 
 
 def fill_in_order(lengths: Sequence[int], multiple: int, *, cap: int) -> Packs | None:
@@ -292,10 +280,9 @@ def _read(
 
 
 def _candidates(
-    given: _Sequences, pipelines: int, *, fewest: int, multiple: int, number: int | None
+    given: _Sequences, pipelines: int, *, fewest: int, unit: int, number: int | None
 ) -> Iterator[tuple[list[Packs], Table]]:
     """Of several numbers of packs who runs which, in order, and when each ends."""
-    unit = pipelines * (number or multiple)
     least, most = -(-fewest // unit), 1 if number else len(given.lengths) // unit
     if most < least:
         return

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from api.jobs.job import DamagedError
 from api.jobs.stores.batch_size import Portion
@@ -160,7 +161,7 @@ class SqliteDatabase(Database):
         return time.time()
 
 
-def _lower(text: object) -> object:
+def _lower(text: Any) -> Any:
     """As Python writes it: SQLite's own knows letters of ASCII only."""
     return text.lower() if isinstance(text, str) else text
 

@@ -21,6 +21,7 @@ _MOST_LISTED = 100
 """Plans of one page."""
 
 _FORMS = {
+    "limit": f"a number from 1 to {_MOST_LISTED}",
     "project": "a project's name",
     "tag": "a tag",
     "name": "part of a name, at most 100 letters",
@@ -51,7 +52,7 @@ def read_limit(query: Mapping[str, str]) -> int:
     if not (
         text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_LISTED)) and 1 <= int(text) <= _MOST_LISTED
     ):
-        raise _refusal("limit", f"give a number from 1 to {_MOST_LISTED}")
+        raise unfit("limit")
     return int(text)
 
 
@@ -78,9 +79,5 @@ def _moment(text: str) -> float | None:
 
 def unfit(name: str) -> ServiceError:
     """What refuses the value of a parameter."""
-    return _refusal(name, f"give {_FORMS[name]}")
-
-
-def _refusal(name: str, told: str) -> ServiceError:
-    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=told)
+    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=f"give {_FORMS[name]}")
     return ServiceError(422, "invalid", errors=(complaint,))
