@@ -293,7 +293,10 @@ async def follow_plan(request: Request, caller: Reader) -> Response:
 async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     with service.streams.place(caller, job.id) as stream:
-        events = await service.executor.call(service.store.events, job.id, after=after)
+        events = await service.executor.call(service.store.events, job.id, after=max(0, after - 1))
+        if not events:  # of a store that was restored, the client knows more than there is
+            after, events = 0, await service.executor.call(service.store.events, job.id, after=0)
+        events = [event for event in events if event.seq > after]
         yield ""
         said = clock()
         while True:

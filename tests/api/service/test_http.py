@@ -193,6 +193,8 @@ def test_events_tell_the_story(running: Running):
     assert ids == sorted(set(ids))
     assert [event["id"] for event in client.follow(job["id"], after=ids[-2])] == ids[-1:]
     assert events[-1]["data"]["state"] == "succeeded"
+    restored = list(client.follow(job["id"], after=ids[-1] + 7))
+    assert [event["kind"] for event in restored][-1] == "done"
 
 
 def test_events_come_in_time_not_in_showers(tmp_path: Path):

@@ -123,6 +123,8 @@ def test_pages_have_no_gap_beside_deletions(team: Running):
         "after=1",
         f"after={'0' * 32}",
         "created_after=1",
+        "tag=even&tag=n2",
+        "limit=1&limit=1",
     ],
 )
 def test_what_cannot_be_searched_for(team: Running, query: str):
