@@ -466,7 +466,10 @@ def test_problems_name_the_place_not_the_value(running: Running):
     validate_as("Problem", problem)
 
 
-@pytest.mark.parametrize("fields", [{"tags": ["a b"]}, {"global_batch_size": 8, "microbatch_sizes": [2, 2]}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"tags": ["a b"]}, {"global_batch_size": 8, "microbatch_sizes": [2, 2]}, {"num_microbatches": -1}],
+)
 def test_problems_point_into_the_body(running: Running, fields: dict[str, Any]):
     """Tests that a refusal that a class of ours words points to nothing that the body does not have."""
     text = request(running, "POST", "/v1/plans", {**example_submission(), **fields})[2]
