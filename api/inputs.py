@@ -108,19 +108,19 @@ def choose_batch(
     workload: Workload, *, num_microbatches: int | None, global_batch: int | None, sizes: str | None
 ) -> Workload:
     """The workload with the number of microbatches, or the global batch, that the command line asks for."""
-    if num_microbatches is not None and global_batch is not None:
-        raise InputError(
-            f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one of them"
-        )
-    with reading():
-        if num_microbatches is not None and sizes is None:
+    if num_microbatches is not None:
+        for option, value in {"--global-batch": global_batch, "--microbatch-sizes": sizes}.items():
+            if value is not None:
+                raise InputError(f"-m {num_microbatches} and {option} {value} exclude each other; give one of them")
+        with reading():
             return workload.cut_into(num_microbatches)
-        chosen = None if sizes is None else _parse_sizes(sizes)
-        whole = workload.global_batch_size if global_batch is None else global_batch
-        if whole is None or num_microbatches is not None:
-            if chosen is not None:
-                raise InputError(f"--microbatch-sizes {sizes} needs a global batch; add --global-batch SAMPLES")
-            return workload
+    chosen = None if sizes is None else _parse_sizes(sizes)
+    whole = workload.global_batch_size if global_batch is None else global_batch
+    if whole is None:
+        if chosen is not None:
+            raise InputError(f"--microbatch-sizes {sizes} needs a global batch; add --global-batch SAMPLES")
+        return workload
+    with reading():
         return workload.with_batch(whole, workload.microbatch_sizes if chosen is None else chosen)
 
 

@@ -42,10 +42,6 @@ class _ImportedBatch(NamedTuple):
     num_microbatches: arg.NumMicrobatches = None
     global_batch: arg.GlobalBatch = None
 
-    def named(self) -> dict[str, object]:
-        """What is given, by its option."""
-        return {"--num-microbatches": self.num_microbatches, "--global-batch": self.global_batch}
-
     def over(self, workload: "Workload") -> "Workload":
         """The workload with what is given instead of its own."""
         if self.num_microbatches is not None and self.global_batch is not None:
@@ -60,7 +56,8 @@ class _ImportedBatch(NamedTuple):
 def _require_workload(source: str, options: Mapping[str, object]) -> None:
     """Refuse options that only a workload takes: nothing would come of them, in silence."""
     if given := next((name for name, value in options.items() if value is not None), None):
-        raise InputError(f"{given} {options[given]}: `import {source}` does not take it; leave it out")
+        option = f"--{given.replace('_', '-')} {options[given]}"
+        raise InputError(f"{option}: `import {source}` does not take it; leave it out")
 
 
 @commands.command(
@@ -104,7 +101,7 @@ def import_command(
             f"import {source}: --model, --gpu and their options belong to `import aiconfigurator`; leave them out"
         )
     if traces or source in ("trace", "solution", "sailor"):
-        _require_workload(source, {"--device-type": device_type, **batch.named()})
+        _require_workload(source, {"device_type": device_type, **batch._asdict()})
     if source == "solution":
         _import_solution(traces or [], cluster=cluster, output=output)
         return
