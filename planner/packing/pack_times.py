@@ -26,7 +26,7 @@ class PackTimes:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if not 0 <= getattr(self, name) < inf:
-                raise ValueError(f"{name} = {getattr(self, name)}: is no time; measure again, or give 0")
+                raise ValueError(f"{name} = {getattr(self, name)}: is negative, or no number; measure again, or give 0")
 
     @property
     def of_pack(self) -> tuple[int, int]:
