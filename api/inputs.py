@@ -142,16 +142,14 @@ def read_plan(source: str) -> Plan:
 
 
 def is_plan(source: str) -> bool:
-    """Whether a file is a plan document, in whatever order its fields stand; a demo and standard input are none."""
+    """Whether a file is a plan document, in whatever order its fields stand; what can be read once only is none."""
     from profiles.documents.strict_json import decode_text, parse_json
 
-    if source == "-" or source.startswith("demo:"):
+    if source == "-" or not Path(source).is_file():
         return False
-    with reading():
-        data = Path(source).read_bytes()
     try:
-        tree = parse_json(decode_text(data, source=source), source=source)
-    except ValueError:  # its own reader says what is wrong with it
+        tree = parse_json(decode_text(Path(source).read_bytes(), source=source), source=source)
+    except (OSError, ValueError):  # its own reader says what is wrong with it
         return False
     return isinstance(tree, dict) and tree.get("format") == PLAN_FORMAT
 
