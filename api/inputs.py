@@ -12,7 +12,7 @@ from api.failures import InputError
 from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
 from planner.decisions import choices
 from planner.option_conflicts import require_consistent
-from planner.plan import Plan
+from planner.plan import PLAN_FORMAT, Plan
 from planner.problem import Options, Problem
 from planner.progress import MAX_THREADS, Method
 from planner.simulation.simulate import Timeline
@@ -108,19 +108,19 @@ def choose_batch(
     workload: Workload, *, num_microbatches: int | None, global_batch: int | None, sizes: str | None
 ) -> Workload:
     """The workload with the number of microbatches, or the global batch, that the command line asks for."""
-    if num_microbatches is not None and global_batch is not None:
-        raise InputError(
-            f"-m {num_microbatches} and --global-batch {global_batch} exclude each other; give one of them"
-        )
-    with reading():
-        if num_microbatches is not None and sizes is None:
+    if num_microbatches is not None:
+        for option, value in {"--global-batch": global_batch, "--microbatch-sizes": sizes}.items():
+            if value is not None:
+                raise InputError(f"-m {num_microbatches} and {option} {value} exclude each other; give one of them")
+        with reading():
             return workload.cut_into(num_microbatches)
-        chosen = None if sizes is None else _parse_sizes(sizes)
-        whole = workload.global_batch_size if global_batch is None else global_batch
-        if whole is None or num_microbatches is not None:
-            if chosen is not None:
-                raise InputError(f"--microbatch-sizes {sizes} needs a global batch; add --global-batch SAMPLES")
-            return workload
+    chosen = None if sizes is None else _parse_sizes(sizes)
+    whole = workload.global_batch_size if global_batch is None else global_batch
+    if whole is None:
+        if chosen is not None:
+            raise InputError(f"--microbatch-sizes {sizes} needs a global batch; add --global-batch SAMPLES")
+        return workload
+    with reading():
         return workload.with_batch(whole, workload.microbatch_sizes if chosen is None else chosen)
 
 
@@ -139,6 +139,19 @@ def read_plan(source: str) -> Plan:
     with reading():
         data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         return parse_plan(data, source="<stdin>" if source == "-" else source)
+
+
+def is_plan(source: str) -> bool:
+    """Whether a file is a plan document, in whatever order its fields stand; what can be read once only is none."""
+    from profiles.documents.strict_json import decode_text, parse_json
+
+    if source == "-" or not Path(source).is_file():
+        return False
+    try:
+        tree = parse_json(decode_text(Path(source).read_bytes(), source=source), source=source)
+    except (OSError, ValueError):  # its own reader says what is wrong with it
+        return False
+    return isinstance(tree, dict) and tree.get("format") == PLAN_FORMAT
 
 
 def question_of(plan: Plan, workload: Workload) -> Problem:
@@ -295,27 +308,3 @@ def require_writable(*targets: str | None) -> None:
             raise InputError(f"{target}: the folder {folder} does not exist; make it first (mkdir -p {folder})")
         if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
             raise InputError(f"{target}: cannot be written; choose another file")
-
-
-def describe_demos() -> dict[str, str]:
-    """The workloads that come along, a line each."""
-    from profiles.load import demo_names, load_workload
-
-    return {name: _describe(load_workload(f"demo:{name}")) for name in demo_names()}
-
-
-def _describe(workload: Workload) -> str:
-    profile, cluster = workload.profile, workload.cluster
-    shape = "chain" if profile.is_chain else "graph"
-    text = f"{shape} of {len(profile.layers)} layers"
-    if cluster is not None:
-        from api.reporting.plain_names import render_types
-
-        text += f" on {render_types(cluster)}"
-    if workload.num_microbatches is not None:
-        text += f", {workload.num_microbatches} microbatches"
-    if workload.microbatches is not None:
-        text += f", {len(workload.microbatches)} microbatches of different sizes"
-    if workload.global_batch_size is not None:
-        text += f", {workload.global_batch_size} samples"
-    return f"{text}: {profile.name}"

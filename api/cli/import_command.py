@@ -1,14 +1,18 @@
 """`pipeplan import`: workloads of other tools, and traces of jobs."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import report_json, write_document
 from api.failures import InputError
+
+if TYPE_CHECKING:
+    from profiles.workload import Workload
 
 commands = Commands()
 
@@ -38,6 +42,23 @@ class _ImportedBatch(NamedTuple):
     num_microbatches: arg.NumMicrobatches = None
     global_batch: arg.GlobalBatch = None
 
+    def over(self, workload: "Workload") -> "Workload":
+        """The workload with what is given instead of its own."""
+        if self.num_microbatches is not None and self.global_batch is not None:
+            raise InputError(
+                "--num-microbatches and --global-batch both state the size of an iteration; give one of them"
+            )
+        if self.num_microbatches is not None:
+            return workload.with_microbatches(self.num_microbatches)
+        return workload if self.global_batch is None else workload.with_batch(self.global_batch, None)
+
+
+def _require_workload(source: str, options: Mapping[str, object]) -> None:
+    """Refuse options that only a workload takes: nothing would come of them, in silence."""
+    if given := next((name for name, value in options.items() if value is not None), None):
+        option = f"--{given.replace('_', '-')} {options[given]}"
+        raise InputError(f"{option}: `import {source}` does not take it; leave it out")
+
 
 @commands.command(
     "import",
@@ -66,19 +87,21 @@ def import_command(
     ANSWER PLAN` makes a plan of a solver's answer to `export model PLAN`. `import sailor` takes Sailor's profiles in
     folders MODEL/GPU. `import aiconfigurator` composes a model from measured tables of GPUs.
     """
-    from api.inputs import UNKNOWN_SIZE, read_workload, rename_device_type, require_writable
+    from api.inputs import UNKNOWN_SIZE, read_workload, reading, rename_device_type, require_writable
     from profiles.unlikely_figures import unlikely_figures
     from profiles.workload import dump_workload
 
-    output, json, num_microbatches = files.output, files.json, batch.num_microbatches
+    output, json = files.output, files.json
     require_writable(output)
     if source == "aiconfigurator":
         _import_tables(composed, batch, cluster=cluster, device_type=device_type, files=files)
         return
-    if composed != _ComposedOptions() or batch.global_batch is not None:
+    if composed != _ComposedOptions():
         raise InputError(
             f"import {source}: --model, --gpu and their options belong to `import aiconfigurator`; leave them out"
         )
+    if traces or source in ("trace", "solution", "sailor"):
+        _require_workload(source, {"device_type": device_type, **batch._asdict()})
     if source == "solution":
         _import_solution(traces or [], cluster=cluster, output=output)
         return
@@ -91,8 +114,8 @@ def import_command(
     workload = read_workload(source, cluster=cluster)
     if device_type is not None:
         workload = rename_device_type(workload, device_type)
-    if num_microbatches is not None:
-        workload = workload.with_microbatches(num_microbatches)
+    with reading():
+        workload = batch.over(workload)
     doubts = [] if workload.cluster is None else unlikely_figures(workload.cluster)
     for doubt in (*doubts, *([] if workload.profile.microbatch_size else [UNKNOWN_SIZE])):
         print(f"{source}: {doubt}", file=sys.stderr)
@@ -115,18 +138,13 @@ def _import_tables(
 
     if cluster is not None and composed.hosts is not None:
         raise InputError("--cluster and --hosts both name the devices; give one of them")
-    if batch.num_microbatches is not None and batch.global_batch is not None:
-        raise InputError("--num-microbatches and --global-batch both state the size of an iteration; give one of them")
     workload, figures = compose_workload(**composed._asdict())
     with reading():
         if cluster is not None:
             workload = replace(workload, cluster=load_cluster(cluster))
         if device_type is not None:
             workload = rename_device_type(workload, device_type)
-        if batch.num_microbatches is not None:
-            workload = workload.with_microbatches(batch.num_microbatches)
-        if batch.global_batch is not None:
-            workload = replace(workload, global_batch_size=batch.global_batch)
+        workload = batch.over(workload)
     write_document(dump_workload(workload), files.output)
     if files.json:
         report_json(summarise_composition(workload, figures, output=files.output))

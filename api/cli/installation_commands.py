@@ -1,11 +1,16 @@
 """`pipeplan demos` and `pipeplan doctor`: what is installed, and whether it works."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
 from api.cli.output import report, report_json, report_summary
 from api.failures import Exit
+
+if TYPE_CHECKING:
+    from profiles.workload import Workload
 
 commands = Commands()
 
@@ -18,15 +23,37 @@ def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
 
         report_summary({name: f"demo:{name}" for name in connect(server).demos()}, is_json=json)
         return
-    from api.inputs import describe_demos
-
-    demos = describe_demos()
+    demos = _describe_demos()
     if json:
         report_json(demos)
     else:
         from api.reporting.command_reports import render_demos
 
         report(render_demos(demos))
+
+
+def _describe_demos() -> dict[str, str]:
+    """The workloads that come along, a line each."""
+    from profiles.load import demo_names, load_workload
+
+    return {name: _describe(load_workload(f"demo:{name}")) for name in demo_names()}
+
+
+def _describe(workload: "Workload") -> str:
+    profile, cluster = workload.profile, workload.cluster
+    shape = "chain" if profile.is_chain else "graph"
+    text = f"{shape} of {len(profile.layers)} layers"
+    if cluster is not None:
+        from api.reporting.plain_names import render_types
+
+        text += f" on {render_types(cluster)}"
+    if workload.num_microbatches is not None:
+        text += f", {workload.num_microbatches} microbatches"
+    if workload.microbatches is not None:
+        text += f", {len(workload.microbatches)} microbatches of different sizes"
+    if workload.global_batch_size is not None:
+        text += f", {workload.global_batch_size} samples"
+    return f"{text}: {profile.name}"
 
 
 @commands.command("doctor")

@@ -9,7 +9,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
 from api.cli.output import play_on_server, report, report_json, report_summary
-from api.failures import Exit
+from api.failures import Exit, InputError
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -35,6 +35,8 @@ def verify_command(
     With --certificate also derive everything that its evidence states anew, without a solver, and exit with 6 if
     anything is stated otherwise.
     """
+    if baselines is not None and (server is not None or not certificate):
+        raise InputError("--baselines: only --certificate on this machine plays them; add it, or leave --baselines out")
     plan, problem = source.read()
     if server is not None:
         from api.remote import connect

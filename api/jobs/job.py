@@ -84,7 +84,7 @@ class Search:
     until: float | None = None
     """Submitted before then."""
     after: str | None = None
-    """The last job of the page before."""
+    """The last job of the page before; behind `@` when it was submitted, which it needs if it is deleted meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

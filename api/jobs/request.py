@@ -199,6 +199,7 @@ def _cut_as_asked(workload: Workload, submission: Submission) -> Workload:
     if count is not None and (whole is not None or sizes is not None):
         raise refusal(SOURCE, "num_microbatches and global_batch_size are both given; keep one of them")
     if count is not None:
+        require_integer("submission: num_microbatches", count, least=1, most=MAX_BATCH)
         return workload.cut_into(count)
     whole = workload.global_batch_size if whole is None else whole
     if whole is None and sizes is not None:

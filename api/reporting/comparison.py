@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.failures import InputError
-from api.inputs import play, question_of, read_plan, read_workload
+from api.inputs import is_plan, play, question_of, read_plan, read_plan_and_problem, read_workload
 from planner.baselines.registry import make_baselines
 from planner.layout.costs import CostModel
 from planner.plan import Plan
@@ -49,18 +49,30 @@ def compare(
 def read_contenders(
     files: Sequence[str], *, workload: str | None, cluster: str | None = None
 ) -> dict[str, tuple[Plan, Problem]]:
-    """Every plan with the question it answers, by file; without `workload` the last file is the workload."""
+    """Every plan with the question it answers, by file.
+
+    Without `workload` the last file is the workload; if that is a plan, each answers the question that it brings along.
+    """
+    if workload is None and is_plan(files[-1]):
+        return _on_their_own(files, cluster=cluster)
     *plans, source = [*files, workload] if workload is not None else files
     if not plans:
         raise InputError("give at least one plan, then the workload (or --workload WORKLOAD)")
-    try:
-        stated = read_workload(source, cluster=cluster)
-    except InputError as reason:
-        if workload is not None:
-            raise
-        raise InputError(f"{reason}; give the plans' workload behind them, or --workload WORKLOAD") from None
+    stated = read_workload(source, cluster=cluster)
     answers = {name: read_plan(name) for name in plans}
     return {name: (plan, question_of(plan, stated)) for name, plan in answers.items()}
+
+
+def _on_their_own(files: Sequence[str], *, cluster: str | None) -> dict[str, tuple[Plan, Problem]]:
+    """The same of plans that bring their questions along, all of one model on one machine."""
+    found = {name: read_plan_and_problem(name, None, cluster=cluster) for name in files}
+    kinds = {name: (problem.profile_sha256, problem.cluster_sha256) for name, (_, problem) in found.items()}
+    if other := next((name for name in kinds if kinds[name] != kinds[files[0]]), None):
+        raise InputError(
+            f"{other}: is for another profile or cluster than {files[0]}; name a workload after the plans, which all "
+            "are played on"
+        )
+    return found
 
 
 def _make_contender(problem: Problem, plan: Plan, *, name: str) -> Contender:

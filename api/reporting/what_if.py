@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 
 from api.failures import InputError
-from api.inputs import make_problem, read_plan_and_problem, read_workload, reading
+from api.inputs import is_plan, make_problem, read_plan_and_problem, read_workload, reading
 from api.planning_run import Effort, run_plan
-from planner.plan import PLAN_FORMAT, Plan
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.simulation.simulate import Timeline
@@ -178,7 +177,7 @@ def read_base(
     source: str, workload: str | None, *, cluster: str | None, num_microbatches: int | None
 ) -> tuple[Problem, Plan | None]:
     """The question before the change, and the plan if `source` is one."""
-    if not _is_plan(source):
+    if not is_plan(source):
         if workload is not None:
             raise InputError(f"{source}: is not a plan; give PLAN [WORKLOAD], or a workload alone")
         return make_problem(read_workload(source, cluster=cluster), num_microbatches=num_microbatches), None
@@ -188,14 +187,6 @@ def read_base(
         )
     plan, problem = read_plan_and_problem(source, workload, cluster=cluster)
     return problem, plan
-
-
-def _is_plan(source: str) -> bool:
-    """Whether the file is a plan document; a demo and standard input are workloads."""
-    if source == "-" or source.startswith("demo:"):
-        return False
-    with reading(), Path(source).open("rb") as file:
-        return f'"{PLAN_FORMAT}"'.encode() in file.read(200)
 
 
 def ask_what_if(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from api.failures import InputError
 from api.running.launching import Launch, as_started_here, ask, submit_again
-from planner.launch.job_commands import Submitted, cancel_command, status_command
+from planner.launch.job_commands import Submitted, cancel_command, on_cluster, status_command
 from planner.launch.launch_job import Command, LaunchSubmission
-from planner.launch.slurm import GOING_ON, find_job_state
+from planner.launch.slurm import find_job_state, may_run
 
 _SLURM_POLL_S = 0.5
 """Seconds between two questions to Slurm."""
@@ -76,7 +76,7 @@ class _SlurmAttempt:
                 raise
             answer = ""
         answer = find_job_state(answer)
-        if answer.startswith(GOING_ON):
+        if may_run(answer):
             return
         exit_file = self.folder / "exit"
         told = exit_file.read_text(encoding="utf-8").strip() if exit_file.exists() else ""
@@ -88,12 +88,13 @@ class _SlurmAttempt:
 
     def down_hosts(self) -> tuple[str, ...]:
         """Nodes that Slurm does not use any more."""
-        return slurm_down_hosts(self.hosts)
+        return slurm_down_hosts(self.hosts, submitted=self.submitted)
 
 
-def slurm_down_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Those of the nodes that Slurm does not use any more."""
-    command = ("sinfo", "--noheader", "--Node", f"--nodes={','.join(hosts)}", "--format=%N %T")
+def slurm_down_hosts(hosts: Sequence[str], *, submitted: Submitted) -> tuple[str, ...]:
+    """Those of the nodes that the job's Slurm does not use any more."""
+    cluster = submitted.number.partition(";")[2]
+    command = on_cluster(cluster, "sinfo", "--noheader", "--Node", f"--nodes={','.join(hosts)}", "--format=%N %T")
     rows = [line.split() for line in ask(Command(arguments=command)).splitlines()]
     return tuple(dict.fromkeys(row[0] for row in rows if len(row) == 2 and row[1].startswith(_DOWN)))
 

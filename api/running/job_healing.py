@@ -94,7 +94,7 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     request = read_request(folder)
     plan_at = folder / request.plan
     plan, problem = read_plan_and_problem(str(plan_at), None)
-    lost = _find_lost(request, problem, plan=plan, names=names)
+    lost = _find_lost(request, folder, problem=problem, plan=plan, names=names)
     notify_service("device_lost", {"lost": list(lost)}, url=None)
     launch = _launch_of(request, folder, problem=problem)
     is_seen = request.launcher != "kubernetes"
@@ -115,12 +115,15 @@ def heal_job(folder: Path, *, names: Sequence[str], params: HealParams, console:
     return _HealedJob(lost=lost, iteration=iteration, recipe=recipe, again=again, submitted=submitted)
 
 
-def _find_lost(request: LaunchRequest, problem: Problem, *, plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
+def _find_lost(
+    request: LaunchRequest, folder: Path, *, problem: Problem, plan: Plan, names: Sequence[str]
+) -> tuple[str, ...]:
     planned = {real: host for host, real in request.host_names.items()}
-    ask_down = {"slurm": slurm_down_hosts, "kubernetes": _down_nodes}.get(request.launcher)
-    if not names and ask_down is not None:
+    if not names and request.launcher in ("slurm", "kubernetes"):
         hosts = {device.host or device.name for device in problem.cluster.devices if device.name in plan.devices}
-        names = tuple(ask_down([request.host_names.get(host, host) for host in sorted(hosts)]))
+        asked = [request.host_names.get(host, host) for host in sorted(hosts)]
+        is_slurm = request.launcher == "slurm"
+        names = tuple(slurm_down_hosts(asked, submitted=read_submitted(folder)) if is_slurm else _down_nodes(asked))
     if not names:
         raise InputError("no lost device is known; name a device or host with --lost NAME")
     hosts_of = {device.name: device.host or device.name for device in problem.cluster.devices}

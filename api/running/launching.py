@@ -388,14 +388,14 @@ def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -
 
 def cancel(submitted: Submitted, folder: Path) -> None:
     """End the job; its status says so once it is over."""
-    if not any(folder.glob("exit*")):
-        (folder / _CANCELLED).touch()
+    is_over = any(folder.glob("exit*"))
     if submitted.launcher != "torchrun":
         ask(Command(arguments=cancel_command(submitted, folder=str(folder))))
-        return
     for process, start in submitted.processes:
         if start_ticks(process) == start:
             os.killpg(process, signal.SIGTERM)
+    if not is_over:
+        (folder / _CANCELLED).touch()
 
 
 def own_python() -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from functools import cache
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from api.service.handlers.notice_handlers import Notice, Told
 from api.service.handlers.picture_handlers import RangeOrder, Ranges
 from api.service.handlers.plan_handlers import Filing
 from api.service.handlers.playback import Audit, Playback, Verification, WhatIf
+from api.service.handlers.searching import AFTER
 from api.service.handlers.webhook_handlers import MadeWebhook, NewWebhook, WebhookList
 from api.service.http.problem_json import Complaint, ProblemDetails, ServiceError
 from api.service.routes import ROUTERS
@@ -187,7 +189,7 @@ def _search_parameters() -> list[Schema]:
         "state": {"enum": list(get_args(State))},
         "since": day,
         "until": day,
-        "after": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "after": {"type": "string", "pattern": f"^{AFTER.pattern}$"},
     }
     return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
 
@@ -414,15 +416,26 @@ def make_document() -> Schema:
 
 
 async def require_known_query(request: Request) -> None:
-    """Raise ServiceError 422 for a parameter that the resource does not have: it would narrow nothing, in silence."""
+    """Raise ServiceError 422 for a parameter that the resource does not have, or that is given twice.
+
+    It would narrow nothing, in silence.
+    """
     path = request.scope["route"].path
     if not path.startswith("/v1/"):
         return  # pages and probes take what browsers and load balancers add
     taken = make_document()["paths"][path][request.method.lower()].get("parameters", ())
     known = ", ".join(each["name"] for each in taken if each["in"] == "query")
-    if unknown := next((name for name in request.query_params if name not in (*known.split(", "), "ticket")), None):
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    for name, count in given.items():
+        is_known = name in (*known.split(", "), "ticket")
         told = f"no such parameter; {f'use {known}' if known else 'leave it out'}"
-        complaint = Complaint(pointer=f"/{unknown[:60]}", code="unknown_field", detail=told)
+        if is_known and count == 1:
+            continue
+        complaint = Complaint(
+            pointer=f"/{name[:60]}",
+            code="repeated_key" if is_known else "unknown_field",
+            detail=f"given {count} times; give it once" if is_known else told,
+        )
         raise ServiceError(422, "invalid", errors=(complaint,))
 
 

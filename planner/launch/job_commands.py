@@ -79,12 +79,18 @@ _SELECTORS = {
 def status_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
     """Asks the launcher how the job is; not for torchrun, whose agents are processes of this machine."""
     if submitted.launcher == "slurm":
-        return ("squeue", "--noheader", "--states=all", f"--jobs={submitted.number}", "--format=%T %R")
+        number, _, cluster = submitted.number.partition(";")
+        return on_cluster(cluster, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T %R")
     if submitted.launcher == "skypilot":
         return ("sky", "jobs", "queue", "--all", "--output=json")
     if submitted.launcher == "ray":
         return _ray(submitted, "status")
     return ("kubectl", "get", "--ignore-not-found", "--filename", f"{folder}/job.json")
+
+
+def on_cluster(cluster: str, program: str, *arguments: str) -> tuple[str, ...]:
+    """A program of Slurm's that is asked about another cluster than that of this machine; empty: about this one."""
+    return (program, *([f"--clusters={cluster}"] if cluster else []), *arguments)
 
 
 def node_states_command() -> tuple[str, ...]:
@@ -131,7 +137,8 @@ def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[st
 def cancel_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
     """Ends the job; not for torchrun, see `status_command`."""
     if submitted.launcher == "slurm":
-        return ("scancel", submitted.number)
+        number, _, cluster = submitted.number.partition(";")
+        return on_cluster(cluster, "scancel", number)
     if submitted.launcher == "skypilot":
         return ("sky", "jobs", "cancel", "--yes", f"--name={submitted.name}")
     if submitted.launcher == "ray":

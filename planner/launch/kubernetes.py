@@ -1,6 +1,7 @@
 """A plan through Kubernetes: a JobSet, a Kubeflow TrainJob or a Volcano job, with the plan in a ConfigMap.
 
-Manifests are JSON, which every reader of YAML reads: all quoting is the json library's.
+Manifests are JSON, which every reader of YAML reads: all quoting is the json library's, but for letters that YAML takes
+for ends of lines, or refuses.
 """
 
 import base64
@@ -18,6 +19,7 @@ from planner.launch.device_resources import resource_of
 from planner.launch.kueue import MAX_POD_SETS, QUEUE_LABEL, KueueQueue, indexed_command, split_pod_sets
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
+from planner.launch.torchrun import agent_command, agent_options
 
 Kind = Literal["jobset", "trainjob", "volcano"]
 """Controller that runs the job."""
@@ -32,6 +34,8 @@ MAX_CONFIG_BYTES = 1_000_000
 """A ConfigMap holds a mebibyte, its other fields included."""
 _HOSTNAME = "kubernetes.io/hostname"
 """The label by which a node is chosen."""
+_UNSAFE = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Letters that JSON takes as they are and YAML does not."""
 WIDTH = 120
 """Characters up to which a piece of a manifest stays on its line."""
 PORT = 29500
@@ -115,14 +119,14 @@ def _require_name(name: str, *, kind: Kind, num_hosts: int, is_queued: bool) -> 
 
 def render_json(value: Any, *, indent: int = 0) -> str:
     """JSON, what fits on a line on one line."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
     if not value or not isinstance(value, dict | list) or len(text) + indent <= WIDTH:
         return text
     pad = " " * (indent + 1)
     if isinstance(value, list):
         items = [pad + render_json(item, indent=indent + 1) for item in value]
         return "[\n" + ",\n".join(items) + f"\n{' ' * indent}]"
-    items = [f"{pad}{json.dumps(key)}: {render_json(item, indent=indent + 1)}" for key, item in value.items()]
+    items = [f"{pad}{render_json(key)}: {render_json(item, indent=indent + 1)}" for key, item in value.items()]
     return "{\n" + ",\n".join(items) + f"\n{' ' * indent}}}"
 
 
@@ -196,7 +200,7 @@ def _queued_jobs(job: LaunchJob, needs: PodNeeds, *, queue: KueueQueue) -> list[
             [job.real_host(host) for host in pods.hosts],
             start=(job.python, *TORCHRUN),
             first_node=first,
-            then=(*_agent(job, pods.hosts[0], master=master), *rank_arguments(job)),
+            then=(*agent_options(job, pods.hosts[0], master=master, port=PORT), *rank_arguments(job)),
         )
         spec = _pod_spec(job, needs, host=pods.hosts[0], command=command)
         template = {"metadata": {"annotations": dict(pods.annotations(queue))}, "spec": spec}
@@ -244,21 +248,10 @@ def _volcano_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
 def _pod(job: LaunchJob, needs: PodNeeds, *, number: int, master: str) -> dict[str, Any]:
     """The pod of the host with this number in order of first rank."""
     host = job.placement.hosts[number]
-    nnodes, *agent = _agent(job, host, master=master)
-    command = [job.python, *TORCHRUN, nnodes, f"--node-rank={number}", *agent, *rank_arguments(job)]
+    command = [*agent_command(job, number, master=master, port=PORT), *rank_arguments(job)]
     spec = _pod_spec(job, needs, host=host, command=command)
     spec["containers"][0]["env"] = [{"name": HOST_VARIABLES[0], "value": job.real_host(host)}]
     return spec | {"nodeSelector": {_HOSTNAME: job.real_host(host)}}
-
-
-def _agent(job: LaunchJob, host: str, *, master: str) -> tuple[str, ...]:
-    """What torchrun's agent of this host is told, but for its number."""
-    return (
-        f"--nnodes={len(job.placement.hosts)}",
-        f"--nproc-per-node={len(job.placement.on(host))}",
-        f"--master-addr={master}",
-        f"--master-port={PORT}",
-    )
 
 
 def _pod_spec(job: LaunchJob, needs: PodNeeds, *, host: str, command: Sequence[str]) -> dict[str, Any]:

@@ -10,17 +10,11 @@ from typing import Any
 from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch import ray_driver
 from planner.launch.kubernetes import render_json
-from planner.launch.launch_job import (
-    TORCHRUN,
-    Command,
-    LaunchJob,
-    LaunchSubmission,
-    rank_arguments,
-    require_host_names,
-)
+from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_fields import require_object
 from planner.launch.manifest_patch import ManifestPatch
 from planner.launch.strategic_merge import merge
+from planner.launch.torchrun import agent_command, single_command
 
 PLAN_PATH = f"{ray_driver.FOLDER}/plan.json"
 """The plan in the words of an agent: its worker puts it into a folder of its own."""
@@ -87,19 +81,9 @@ def _document(job: LaunchJob, hosts: Sequence[str], *, needs: RayNeeds) -> dict[
 
 
 def _agent(job: LaunchJob, number: int, *, port: int) -> list[str]:
-    hosts = job.placement.hosts
-    meeting = (
-        ["--standalone"]
-        if len(hosts) == 1
-        else [
-            f"--nnodes={len(hosts)}",
-            f"--node-rank={number}",
-            f"--master-addr={ray_driver.MASTER}",
-            f"--master-port={port}",
-        ]
-    )
-    processes = f"--nproc-per-node={len(job.placement.on(hosts[number]))}"
-    return [job.python, *TORCHRUN, *meeting, processes, *rank_arguments(job)]
+    if len(job.placement.hosts) == 1:
+        return [*single_command(job), *rank_arguments(job)]
+    return [*agent_command(job, number, master=ray_driver.MASTER, port=port), *rank_arguments(job)]
 
 
 def find_ray_number(answer: str) -> str:

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
-GOING_ON = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT")
-"""States of jobs that are not over."""
+_OVER = (
+    *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
+    *("OUT_OF_MEMORY", "LAUNCH_FAILED", "REVOKED"),
+)
+"""States of jobs that are over; in any other, that of a later release too, a job may still run."""
 _SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -28,7 +31,7 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 rm -f {exit_file}
 : > {failed_file}
 code=0
-srun {groups}--kill-on-bad-exit={ends_all} {binding}-- /bin/sh {task_file} {command} || code=$?
+srun {groups}--export=ALL --kill-on-bad-exit={ends_all} {binding}-- /bin/sh {task_file} {command} || code=$?
 if [ "$code" != 0 ] && read -r first < {failed_file}; then code=$first; fi
 echo "$code" > {exit_file}
 exit "$code"
@@ -47,8 +50,13 @@ exit $code
 """
 _MIG = re.compile(r"(?:^|[_ -])\d+g\.\d+gb")
 """Types of parts of an accelerator, e.g. `1g.10gb`, `a100_3g.20gb`."""
-_NOT_ALLOWED = re.compile(r"[^-]|-[Nnwao]|--(?:nodes|nodelist|ntasks(?:-per-node)?|array|wrap|output|open-mode)(?:=|$)")
-"""Options of sbatch that undo the placement, make several jobs or hide the log, and what is taken for the script."""
+_DECIDED = (
+    *("--nodes", "--nodelist", "--nodefile", "--ntasks", "--ntasks-per-node", "--tasks-per-node"),
+    *("--array", "--wrap", "--output", "--open-mode"),
+)
+"""Options of sbatch that undo the placement, make several jobs or hide the log; sbatch takes beginnings of them too."""
+_SHORT = re.compile(r"-[HhIkOQsvVW]*[NFnwao]")
+"""The same in a letter, behind letters that take no value."""
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -93,7 +101,7 @@ def render_slurm(
     """
     nodes = [job.real_host(host) for host in job.placement.hosts]
     require_host_names(nodes, what="the name of a Slurm node")
-    if refused := next(filter(_NOT_ALLOWED.match, options), None):
+    if refused := next(filter(_is_decided, options), None):
         raise ValueError(f"--sbatch={refused}: the plan decides it, or it is no option; drop it, or write --NAME=VALUE")
     components = _components(job, with_gpus=with_gpus)
     script = _SCRIPT.format(
@@ -111,6 +119,14 @@ def render_slurm(
     )
     submit = ("sbatch", "--parsable", f"--output={_plain(folder)}/log", *options, f"{folder}/job.sbatch")
     return LaunchSubmission(files={"task.sh": _TASK, "job.sbatch": script}, commands=(Command(arguments=submit),))
+
+
+def _is_decided(option: str) -> bool:
+    """Whether the plan decides an option, or sbatch takes it for the script."""
+    name = option.partition("=")[0]
+    if name.startswith("--"):
+        return any(each.startswith(name) for each in _DECIDED)
+    return not name.startswith("-") or _SHORT.match(name) is not None
 
 
 def _components(job: LaunchJob, *, with_gpus: bool) -> list[_Component]:
@@ -162,17 +178,25 @@ def _plain(folder: str) -> str:
 
 
 def find_job_id(answer: str) -> str:
-    """The number in what `sbatch --parsable` prints (`17` or `17;cluster`); raises ValueError if there is none."""
-    number = answer.strip().partition(";")[0]
-    if not number.isdecimal():
+    """What `sbatch --parsable` prints, `17` or `17;cluster`: a number counts on its cluster only.
+
+    Raises ValueError for anything else.
+    """
+    if not re.fullmatch(r"[0-9]+(;[\w.-]+)?", answer.strip()):
         raise ValueError(f"sbatch answered {answer.strip()[:120]!r}, which is not a job number; see `squeue`")
-    return number
+    return answer.strip()
+
+
+def may_run(state: str) -> bool:
+    """Whether a job in this state of `find_job_state` is not over."""
+    return bool(state) and not state.startswith(_OVER)
 
 
 def find_job_state(answer: str) -> str:
     """Of a job's components, from `squeue`, the one that tells how the whole is; empty if it lists none."""
-    states = [line.strip() for line in answer.splitlines() if line.strip()]
-    going_on = [state for state in states if state.startswith(GOING_ON)]
+    lines = [line.strip() for line in answer.splitlines()]
+    states = [line for line in lines if line and not line.startswith("CLUSTER:")]
+    going_on = list(filter(may_run, states))
     bad = [state for state in states if not state.startswith("COMPLETED")]
     return next(iter([*going_on, *bad, *states]), "")
 
@@ -182,4 +206,4 @@ def describe_slurm_job(answer: str) -> str:
     state = find_job_state(answer)
     if not state:
         return "gone: Slurm no longer lists it"
-    return state if state.startswith(GOING_ON) else f"ended: {state}"
+    return state if may_run(state) else f"ended: {state}"

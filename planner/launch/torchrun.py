@@ -21,7 +21,7 @@ def render_torchrun(
     return LaunchSubmission(
         commands=tuple(
             Command(
-                arguments=(*_agent(job, number, master=master or hosts[0], port=port), *rank_arguments(job)),
+                arguments=(*agent_command(job, number, master=master or hosts[0], port=port), *rank_arguments(job)),
                 environment={HOST_VARIABLES[0]: hosts[number]},
                 host=hosts[number],
             )
@@ -31,24 +31,29 @@ def render_torchrun(
 
 
 def _single(job: LaunchJob, *, is_here: bool) -> Command:
-    count = len(job.placement.slots)
     host = job.real_host(job.placement.hosts[0])
     return Command(
-        arguments=(
-            job.python, *TORCHRUN, "--standalone", f"--nproc-per-node={count}", *rank_arguments(job, is_here=is_here)
-        ),
+        arguments=(*single_command(job), *rank_arguments(job, is_here=is_here)),
         environment={} if is_here else {HOST_VARIABLES[0]: host},
-    )  # fmt: skip
+    )
 
 
-def _agent(job: LaunchJob, number: int, *, master: str, port: int) -> tuple[str, ...]:
-    hosts = job.placement.hosts
+def single_command(job: LaunchJob) -> tuple[str, ...]:
+    """Starts the only agent, which finds a free port by itself; the ranks' arguments follow."""
+    return (job.python, *TORCHRUN, "--standalone", f"--nproc-per-node={len(job.placement.slots)}")
+
+
+def agent_command(job: LaunchJob, number: int, *, master: str, port: int) -> tuple[str, ...]:
+    """Starts the agent of the host with this number in order of first rank; the ranks' arguments follow."""
+    nnodes, *options = agent_options(job, job.placement.hosts[number], master=master, port=port)
+    return (job.python, *TORCHRUN, nnodes, f"--node-rank={number}", *options)
+
+
+def agent_options(job: LaunchJob, host: str, *, master: str, port: int) -> tuple[str, ...]:
+    """What an agent of such a host is told, but for its number."""
     return (
-        job.python,
-        *TORCHRUN,
-        f"--nnodes={len(hosts)}",
-        f"--node-rank={number}",
-        f"--nproc-per-node={len(job.placement.on(hosts[number]))}",
+        f"--nnodes={len(job.placement.hosts)}",
+        f"--nproc-per-node={len(job.placement.on(host))}",
         f"--master-addr={master}",
         f"--master-port={port}",
     )

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.packing.pack_sequences import PackedSequences, SequenceTimes, pack
+from planner.packing.pack_sequences import PackedSequences, SequenceTimes, pack, whole_lengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class Packer:
         `samples`: an id and a length each. By microbatch, then by rank of data times context parallelism, the ids of
         its pack; ranks of one context-parallel group have the same.
         """
+        if cp_size < 1:
+            raise ValueError(f"cp_size = {cp_size}; give at least one")
         packing = self.pack([length for _, length in samples], dp_size)
         steps = zip(*(packing.of_pipeline(rank) for rank in range(dp_size)), strict=True)
         return [[[samples[place][0] for place in each] for each in packs for _ in range(cp_size)] for packs in steps]
@@ -76,7 +78,10 @@ class PackedBatches:
             raise ValueError(f"rank = {rank}: give a pipeline from 0 to {pipelines - 1}")
         if not 0 < per_step <= len(lengths):
             raise ValueError(f"per_step = {per_step}: give sequences per step from 1 to {len(lengths):,}")
-        self.lengths, self.per_step, self.pipelines, self.rank = lengths, per_step, pipelines, rank
+        if per_step < pipelines * packer.multiple:
+            raise ValueError(f"per_step = {per_step}: give {pipelines * packer.multiple} or more, a sequence per pack")
+        self.lengths, self.per_step = whole_lengths(lengths, cap=packer.cap), per_step
+        self.pipelines, self.rank = pipelines, rank
         self.packer, self.seed, self.epoch = packer, seed, 0
 
     def steps(self) -> Iterator[tuple[list[int], PackedSequences]]:

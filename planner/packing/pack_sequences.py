@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, inf
+from operator import index
 from typing import NamedTuple, Protocol
 
 import numpy
@@ -118,22 +119,24 @@ def pack(
 
     Raises ValueError for a sequence longer than `cap`, and for too few sequences to give every pipeline as many packs.
     """
-    _require_sane(lengths, pipelines, cap=cap, stages=stages, multiple=number or multiple)
+    lengths = whole_lengths(lengths, cap=cap)
+    _require_sane(lengths, pipelines, stages=stages, multiple=multiple, number=number, transfer_ns=transfer_ns)
     given, least = _read(lengths, stages, cap=cap, transfer_ns=transfer_ns)
-    fewest = fewest_packs(lengths, cap)
-    filled = fill_in_order(lengths, pipelines * (number or multiple), cap=cap)
-    in_order = None if filled is None else [filled[rank::pipelines] for rank in range(pipelines)]
-    in_order_ns = None if in_order is None else int(given.ends(in_order).max())
-    best, largest = None, inf
-    if in_order is not None and in_order_ns is not None and number in (None, len(in_order[0])):
-        best, largest = in_order, in_order_ns
-    for assignments, ends in _candidates(given, pipelines, fewest=fewest, multiple=multiple, number=number):
+    fewest, unit = fewest_packs(lengths, cap), pipelines * (number or multiple)
+    filled = fill_in_order(lengths, unit, cap=cap)
+    if filled is not None and number is not None and len(filled) > unit:
+        filled = None
+    best = None if filled is None else [filled[rank::pipelines] for rank in range(pipelines)]
+    in_order_ns = None if best is None else int(given.ends(best).max())
+    largest: float = inf if in_order_ns is None else in_order_ns
+    for assignments, ends in _candidates(given, pipelines, fewest=fewest, unit=unit, number=number):
         if ends.max() < largest:
             best, largest = assignments, int(ends.max())
     if best is None:
+        wanted = f"a multiple of {multiple}" if number is None else f"number = {number}"
         raise ValueError(
             f"{len(lengths)} sequences make {fewest} packs of cap = {cap:,} tokens or more, and none are found of "
-            f"which {pipelines} pipelines run equally many, {_wanted(multiple, number)}; give more sequences, or a "
+            f"which {pipelines} pipelines run equally many, {wanted}; give more sequences, or a "
             "larger cap"
         )
     packs = tuple(tuple(sorted(each)) for assignment in best for each in assignment)
@@ -143,21 +146,12 @@ def pack(
         pipelines=tuple(tuple(range(rank * count, (rank + 1) * count)) for rank in range(pipelines)),
         largest_ns=int(largest),
         in_order_ns=in_order_ns,
-        lower_bound_ns=_bound(given, least, pipelines=pipelines, fewest=fewest, multiple=multiple, number=number),
+        lower_bound_ns=_bound(given, least, pipelines=pipelines, fewest=max(fewest, unit), number=number),
     )
 
 
-def _bound(
-    given: _Sequences,
-    least: tuple[Table, Table],
-    *,
-    pipelines: int,
-    fewest: int,
-    multiple: int,
-    number: int | None,
-) -> int:
+def _bound(given: _Sequences, least: tuple[Table, Table], *, pipelines: int, fewest: int, number: int | None) -> int:
     """By times that are rounded down."""
-    fewest = max(fewest, pipelines * (number or multiple))
     time = bound_packs(*least, own=given.own, num_packs=fewest, pipelines=pipelines, transfer_ns=given.transfer_ns)
     return bound_by_prices(
         *least,
@@ -167,10 +161,6 @@ def _bound(
         hop=2 * given.transfer_ns,
         time=time,
     )
-
-
-def _wanted(multiple: int, number: int | None) -> str:
-    return f"a multiple of {multiple}" if number is None else f"number = {number}"
 
 
 def fill_in_order(lengths: Sequence[int], multiple: int, *, cap: int) -> Packs | None:
@@ -212,22 +202,47 @@ def _tight_packs(given: _Sequences, multiple: int) -> Packs | None:
     return _split_last(packs, multiple)
 
 
+def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
+    """The lengths as Python's integers, whose sums do not wrap as those of numpy's narrow ones.
+
+    Raises ValueError for a length that is no whole number, and for one that no pack has room for.
+    """
+    found = []
+    for number, length in enumerate(lengths):
+        try:
+            found.append(index(length))
+        except TypeError:
+            raise ValueError(f"lengths[{number}] = {length!r}: is no whole number of tokens; give integers") from None
+        if not 0 < found[-1] <= cap:
+            raise ValueError(
+                f"lengths[{number}] = {found[-1]:,}: a pack has cap = {cap:,} tokens; cut the sequence, or raise cap"
+            )
+    return found
+
+
 def _require_sane(
-    lengths: Sequence[int], pipelines: int, *, cap: int, stages: Sequence[SequenceTimes], multiple: int
+    lengths: Sequence[int],
+    pipelines: int,
+    *,
+    stages: Sequence[SequenceTimes],
+    multiple: int,
+    number: int | None,
+    transfer_ns: int,
 ) -> None:
-    for name, count in {"pipelines": pipelines, "multiple": multiple, "stages": len(stages)}.items():
+    counts = {"pipelines": pipelines, "multiple": multiple, "stages": len(stages)}
+    for name, count in (counts if number is None else counts | {"number": number}).items():
         if count < 1:
             raise ValueError(f"{name} = {count}; give at least one")
-    if len(lengths) < pipelines * multiple:
+    if transfer_ns < 0:
+        raise ValueError(f"transfer_ns = {transfer_ns}: is negative; give 0 or more")
+    if number is not None and number % multiple:
+        raise ValueError(f"number = {number} is no multiple of multiple = {multiple}; give one, or leave number out")
+    each = number or multiple
+    if len(lengths) < pipelines * each:
         raise ValueError(
-            f"{len(lengths)} sequences for {pipelines} pipelines with {multiple} packs each; give "
-            f"{pipelines * multiple} or more, or use fewer pipelines"
+            f"{len(lengths)} sequences for {pipelines} pipelines with {each} packs each; give {pipelines * each} or "
+            "more, or use fewer pipelines"
         )
-    for number, length in enumerate(lengths):
-        if not 0 < length <= cap:
-            raise ValueError(
-                f"lengths[{number}] = {length:,}: a pack has cap = {cap:,} tokens; cut the sequence, or raise cap"
-            )
 
 
 def _read(
@@ -236,8 +251,9 @@ def _read(
     """The sequences with times rounded up, and their times rounded down."""
     known = {stage: {length: stage.at(length) for length in set(lengths)} for stage in set(stages)}
     most = max(float(time) for times in known.values() for both in times.values() for time in both)
+    most += max(max(stage.of_pack) for stage in stages) + transfer_ns
     if most * len(lengths) * len(stages) > _LONGEST_NS:
-        raise ValueError(f"a sequence takes {most:.3g} ns: {len(lengths)} of them are too much; shorten it")
+        raise ValueError(f"a sequence in a pack takes {most:.3g} ns: {len(lengths)} are too much; shorten it")
     place = {length: number for number, length in enumerate(known[stages[0]])}
     rows = numpy.array([place[length] for length in lengths])
     up, down = (
@@ -264,10 +280,9 @@ def _read(
 
 
 def _candidates(
-    given: _Sequences, pipelines: int, *, fewest: int, multiple: int, number: int | None
+    given: _Sequences, pipelines: int, *, fewest: int, unit: int, number: int | None
 ) -> Iterator[tuple[list[Packs], Table]]:
     """Of several numbers of packs who runs which, in order, and when each ends."""
-    unit = pipelines * (number or multiple)
     least, most = -(-fewest // unit), 1 if number else len(given.lengths) // unit
     if most < least:
         return

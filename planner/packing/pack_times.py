@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 
 from planner.dealing import StageTimes
 
@@ -24,8 +25,8 @@ class PackTimes:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} = {getattr(self, name)}: is negative; measure again, or give 0")
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} = {getattr(self, name)}: is negative, or no number; measure again, or give 0")
 
     @property
     def of_pack(self) -> tuple[int, int]:

@@ -113,7 +113,7 @@ def _suggest(kind: type, path: DocumentPath) -> str:
     if alike:
         unit = _unit(alike[0])
         return f"did you mean {alike[0]}{unit and f', in {unit}'}?"
-    return f"remove it, or use one of: {', '.join(known)}"
+    return f"remove it, or use one of: {', '.join(known)}" if known else "remove it"
 
 
 def _class_at(kind: Any, path: DocumentPath) -> Any:

@@ -98,6 +98,7 @@ def test_a_workload_with_a_global_batch(shell: Shell):
         (("--global-batch", "24", "--microbatch-sizes", "5"), "names 5, which does not divide global_batch_size = 24"),
         (("--global-batch", "32", "--microbatch-sizes", "16"), "was measured on 'toy' at 2, 8 only"),
         (("--microbatch-sizes", "2"), "needs a global batch; add --global-batch SAMPLES"),
+        (("-m", "3", "--microbatch-sizes", "2"), "-m 3 and --microbatch-sizes 2 exclude each other; give one of them"),
         ((), "add -m N, or --global-batch SAMPLES"),
     ],
 )

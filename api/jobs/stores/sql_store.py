@@ -38,7 +38,14 @@ from api.jobs.stores.job_rows import (
     require_sound,
     tell_event,
 )
-from api.jobs.stores.store import STORE_FAILURES, GivenUpError, IdempotencyConflictError, QuotaError, StoreFullError
+from api.jobs.stores.store import (
+    STORE_FAILURES,
+    GivenUpError,
+    IdempotencyConflictError,
+    QuotaError,
+    StoreFullError,
+    UnknownPageError,
+)
 from api.jobs.stores.store_schema import bring_up_to_date
 from api.jobs.stores.transactions import Cursor, Database, Row
 
@@ -283,7 +290,7 @@ class SqlStore:
         return job if job is not None and tenant in (None, job.tenant) else None
 
     def search(self, tenant: str, query: Search, *, limit: int) -> Sequence[Job]:
-        """Those of the tenant's jobs that are meant, latest first."""
+        """Those of the tenant's jobs that are meant, latest first; raises UnknownPageError."""
         try:
             return self._search(tenant, query, limit=limit)
         except DamagedError:
@@ -300,10 +307,13 @@ class SqlStore:
         with self.database.transaction(is_writing=False) as cursor:
             conditions, values = _conditions(query)
             if query.after is not None:
-                cursor.execute("SELECT created_at FROM jobs WHERE id = ? AND tenant = ?", (query.after, tenant))
-                last = _first(cursor.fetchone()) or 0.0
+                job_id, _, moment = query.after.partition("@")
+                cursor.execute("SELECT created_at FROM jobs WHERE id = ? AND tenant = ?", (job_id, tenant))
+                last = float(moment) if moment else _first(cursor.fetchone())
+                if last is None:
+                    raise UnknownPageError(job_id)
                 conditions += " AND (created_at < ? OR (created_at = ? AND id > ?))"
-                values += [last, last, query.after]
+                values += [last, last, job_id]
             cursor.execute(
                 f"SELECT {COLUMNS} FROM jobs WHERE tenant = ?{conditions} ORDER BY created_at DESC, id LIMIT ?",
                 (tenant, *values, limit),

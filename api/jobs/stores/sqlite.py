@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from api.jobs.job import DamagedError
 from api.jobs.stores.batch_size import Portion
@@ -79,6 +80,7 @@ class SqliteDatabase(Database):
         connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         # Debian's SQLite writes zeros over all that is deleted, through the log: as much again as there was.
         connection.execute("PRAGMA secure_delete = FAST")
+        connection.create_function("LOWER", 1, _lower, deterministic=True)
 
     @contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
@@ -157,6 +159,11 @@ class SqliteDatabase(Database):
     def now(self) -> float:
         """This machine's clock: nobody else shares the file."""
         return time.time()
+
+
+def _lower(text: Any) -> Any:
+    """As Python writes it: SQLite's own knows letters of ASCII only."""
+    return text.lower() if isinstance(text, str) else text
 
 
 _DAMAGED = ("Could not decode", "malformed", "not a database")

@@ -20,6 +20,10 @@ class QuotaError(Exception):
         self.code, self.most = code, most
 
 
+class UnknownPageError(Exception):
+    """A page is to follow a job that is not there, and nothing says when that was submitted."""
+
+
 class StoreFullError(Exception):
     """There is no room to write what was asked for."""
 

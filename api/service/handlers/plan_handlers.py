@@ -26,13 +26,13 @@ from api.jobs.request import (
 )
 from api.jobs.request_fields import Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
-from api.jobs.stores.store import IdempotencyConflictError, QuotaError
+from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownPageError
 from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
 from api.service.handlers.answers import Ticket
 from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
-from api.service.handlers.searching import read_limit, read_search
+from api.service.handlers.searching import read_limit, read_search, unfit
 from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
@@ -136,12 +136,19 @@ async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) ->
 
 
 class refusing:
-    """A context in which mistakes of the input end the request."""
+    """A context in which mistakes of the input, and what the store does not take, end the request."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, IdempotencyConflictError):
+            told = "this Idempotency-Key came with another body before; use a new key"
+            raise ServiceError(422, "idempotency_key_reused", detail=told) from None
+        if isinstance(error, QuotaError):
+            raise _too_much(error) from None
+        if isinstance(error, UnknownPageError):
+            raise unfit("after") from None
         if isinstance(error, TooLargeError):
             raise ServiceError(422, "too_large", errors=(Complaint(pointer="", code="limit", detail=str(error)),))
         if isinstance(error, ValueError):
@@ -153,28 +160,18 @@ async def recall(service: Service, caller: Caller, *, key: str | None, digest: s
     """The job that was made under the key; raises ServiceError 422 if it came with another body then."""
     if key is None:
         return None
-    try:
+    with refusing():
         return await service.executor.call(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
-    except IdempotencyConflictError:
-        raise _reused() from None
 
 
 async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> None:
     """What the cache answers uses its key up, too."""
     if key is None:
         return
-    try:
+    with refusing():
         await service.executor.call(
             service.store.remember, caller.tenant, idempotency_key=key, body_sha256=digest, job_id=job.id
         )
-    except IdempotencyConflictError:
-        raise _reused() from None
-
-
-def _reused() -> ServiceError:
-    return ServiceError(
-        422, "idempotency_key_reused", detail="this Idempotency-Key came with another body before; use a new key"
-    )
 
 
 def new_job(caller: Caller, *, submission: Submission, plan: PlanRequest) -> NewJob:
@@ -201,14 +198,10 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
         hourly_jobs=caller.hourly_jobs,
         stored_bytes=service.settings.traffic.stored_bytes,
     )
-    try:
+    with refusing():
         job, is_new = await service.executor.call(
             service.store.submit, new, idempotency_key=key, body_sha256=digest, quota=quota
         )
-    except IdempotencyConflictError:
-        raise _reused() from None
-    except QuotaError as error:
-        raise _too_much(error) from None
     if is_new:
         service.metrics.jobs_submitted.inc()
         tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
@@ -267,11 +260,12 @@ async def list_plans(request: Request, caller: Reader) -> Response:
     """The caller's jobs, latest first: all of them, or those that are searched for."""
     limit, query = read_limit(request.query_params), read_search(request.query_params)
     service = service_of(request)
-    jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
+    with refusing():
+        jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
     document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
     if len(jobs) == limit:
         asked = {name: value for name, value in request.query_params.items() if name != "after"}
-        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': jobs[-1].id})}"
+        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': f'{jobs[-1].id}@{jobs[-1].created_at}'})}"
     return answer(document, headers={"Cache-Control": "private, no-cache"})
 
 
@@ -303,7 +297,10 @@ async def follow_plan(request: Request, caller: Reader) -> Response:
 async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     with service.streams.place(caller, job.id) as stream:
-        events = await service.executor.call(service.store.events, job.id, after=after)
+        events = await service.executor.call(service.store.events, job.id, after=max(0, after - 1))
+        if not events:  # of a store that was restored, the client knows more than there is
+            after, events = 0, await service.executor.call(service.store.events, job.id, after=0)
+        events = [event for event in events if event.seq > after]
         yield ""
         said = clock()
         while True:

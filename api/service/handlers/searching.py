@@ -11,7 +11,8 @@ from api.service.http.problem_json import Complaint, ServiceError
 from profiles.field_rules import MAX_NAME_LENGTH
 
 _SHA256 = re.compile(r"[0-9a-f]{6,64}", re.ASCII)
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+AFTER = re.compile(r"[0-9a-f]{32}(@[0-9]{1,10}(\.[0-9]{1,9})?)?", re.ASCII)
+"""The id of a plan, and when it was submitted."""
 
 _MOST_NAME = 100
 """Letters of a part of a name."""
@@ -20,6 +21,7 @@ _MOST_LISTED = 100
 """Plans of one page."""
 
 _FORMS = {
+    "limit": f"a number from 1 to {_MOST_LISTED}",
     "project": "a project's name",
     "tag": "a tag",
     "name": "part of a name, at most 100 letters",
@@ -28,7 +30,7 @@ _FORMS = {
     "state": f"one of {', '.join(get_args(State))}",
     "since": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
     "until": "a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z",
-    "after": "a plan's id: the last of the page before",
+    "after": "what stands in `next`, or the id of a plan that is there: the last of the page before",
 }
 
 
@@ -40,7 +42,7 @@ def read_search(query: Mapping[str, str]) -> Search:
         if text is not None:
             values[field.name] = _read(field.name, text)
             if values[field.name] is None:
-                raise _refusal(field.name, f"give {_FORMS[field.name]}")
+                raise unfit(field.name)
     return Search(**values)
 
 
@@ -50,14 +52,14 @@ def read_limit(query: Mapping[str, str]) -> int:
     if not (
         text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_LISTED)) and 1 <= int(text) <= _MOST_LISTED
     ):
-        raise _refusal("limit", f"give a number from 1 to {_MOST_LISTED}")
+        raise unfit("limit")
     return int(text)
 
 
 def _read(name: str, text: str) -> Any:
     if name in ("since", "until"):
         return _moment(text)
-    patterns = {"project": LABEL, "tag": LABEL, "sha256": _SHA256, "after": _ID}
+    patterns = {"project": LABEL, "tag": LABEL, "sha256": _SHA256, "after": AFTER}
     if name in patterns:
         return text if patterns[name].fullmatch(text) else None
     if name == "state":
@@ -75,6 +77,7 @@ def _moment(text: str) -> float | None:
         return None
 
 
-def _refusal(name: str, told: str) -> ServiceError:
-    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=told)
+def unfit(name: str) -> ServiceError:
+    """What refuses the value of a parameter."""
+    complaint = Complaint(pointer=f"/{name}", code="invalid", detail=f"give {_FORMS[name]}")
     return ServiceError(422, "invalid", errors=(complaint,))

@@ -86,3 +86,23 @@ def test_without_the_package(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     assert outcome.code == 2
     assert "not installed: pip install 'pipeline-planner[tables]'" in " ".join(outcome.err.split())
     find_package.cache_clear()
+
+
+def test_a_global_batch_is_stated(shell: Shell):
+    """Tests that an imported workload may state a global batch instead of its microbatches, but not both."""
+    outcome = shell.run("import", "demo:alexnet-two-gpus", "--global-batch", "512")
+    assert outcome.code == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert (document["global_batch_size"], "num_microbatches" in document) == (512, False)
+    outcome = shell.run("import", "demo:alexnet-two-gpus", "--global-batch", "512", "-m", "2")
+    assert outcome.code == 2
+    assert "both state the size of an iteration" in outcome.err
+
+
+@pytest.mark.parametrize("option", [("-m", "4"), ("--global-batch", "8"), ("--device-type", "x")])
+@pytest.mark.parametrize("source", ["trace", "solution", "sailor"])
+def test_what_would_be_ignored_is_refused(source: str, option: tuple[str, str], shell: Shell):
+    """Tests that traces, solutions and Sailor's profiles take no option that only a workload has."""
+    outcome = shell.run("import", source, "file", *option)
+    assert outcome.code == 2
+    assert f"`import {source}` does not take it; leave it out" in outcome.err

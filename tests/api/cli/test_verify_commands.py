@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from planner.document import render_plan
 from tests.api.cli.test_output import PLAN
 from tests.api.worlds import WORDS, Shell, make_plan, make_problem, make_workload
@@ -52,3 +54,11 @@ def test_verify_certificate_rejects(shell: Shell):
     }
     assert shell.run("verify", "bad.json").code == 6, "the gap does not follow from the bound"
     assert shell.run("verify", "--certificate", "p.json", "demo:alexnet-two-gpus").code == 6
+
+
+@pytest.mark.parametrize("option", ["--baselines", "--no-baselines"])
+def test_baselines_belong_to_the_certificate(shell: Shell, option: str):
+    """Tests that nobody takes baselines for played where only the rules were checked."""
+    outcome = shell.run("verify", "plan.json", "workload.json", option)
+    assert outcome.code == 2
+    assert "--baselines: only --certificate on this machine plays them" in outcome.err

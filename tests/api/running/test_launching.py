@@ -51,3 +51,17 @@ def test_a_code_that_a_cancelled_job_left_is_not_its_end(squeue: str, is_cancell
         (tmp_path / "exit").write_text("143\n")
         assert main(["job", "status", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_a_job_that_could_not_be_cancelled_is_none(tmp_path, capsys):
+    """Tests that a job whose launcher refused to end it ends with its own code later, not as a cancelled one."""
+    for name, line in (("squeue", "echo FAILED NonZeroExitCode"), ("scancel", "echo no controller >&2; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "launch.json").write_text('{"launcher": "slurm", "name": "job", "number": "7"}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path), prepend=":")
+        assert main(["job", "cancel", str(tmp_path)]) == 2
+        (tmp_path / "exit").write_text("3\n")
+        assert main(["job", "status", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "ended with 3\n"

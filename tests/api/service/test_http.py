@@ -193,6 +193,8 @@ def test_events_tell_the_story(running: Running):
     assert ids == sorted(set(ids))
     assert [event["id"] for event in client.follow(job["id"], after=ids[-2])] == ids[-1:]
     assert events[-1]["data"]["state"] == "succeeded"
+    restored = list(client.follow(job["id"], after=ids[-1] + 7))
+    assert [event["kind"] for event in restored][-1] == "done"
 
 
 def test_events_come_in_time_not_in_showers(tmp_path: Path):
@@ -464,7 +466,10 @@ def test_problems_name_the_place_not_the_value(running: Running):
     validate_as("Problem", problem)
 
 
-@pytest.mark.parametrize("fields", [{"tags": ["a b"]}, {"global_batch_size": 8, "microbatch_sizes": [2, 2]}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"tags": ["a b"]}, {"global_batch_size": 8, "microbatch_sizes": [2, 2]}, {"num_microbatches": -1}],
+)
 def test_problems_point_into_the_body(running: Running, fields: dict[str, Any]):
     """Tests that a refusal that a class of ours words points to nothing that the body does not have."""
     text = request(running, "POST", "/v1/plans", {**example_submission(), **fields})[2]

@@ -26,6 +26,15 @@ def test_verbs_are_commands():
     assert "--selector=volcano.sh/job-name=job" in volcano
 
 
+def test_a_job_of_another_cluster_is_asked_for_there():
+    """Tests that a number counts on the cluster that gave it: here another job may have it."""
+    slurm = Submitted(launcher="slurm", name="job", number="17;far")
+    assert status_command(slurm, folder="/j") == (
+        *("squeue", "--clusters=far", "--noheader", "--states=all", "--jobs=17", "--format=%T %R"),
+    )
+    assert cancel_command(slurm, folder="/j") == ("scancel", "--clusters=far", "17")
+
+
 def test_nodes_that_are_down():
     """Tests that a node that is gone, or not ready, is down, and one that is only closed to new pods is not."""
     ready, cordoned = {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}, "spec": {"unschedulable": True}}

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from planner.launch.kubernetes import (
     MAX_CONFIG_BYTES,
@@ -177,3 +178,13 @@ def test_names_that_kubernetes_refuses(needs: dict[str, str]):
     """Tests that a namespace or image that no cluster takes is refused here, by its option."""
     with pytest.raises(ValueError, match=f"--{next(iter(needs))} "):
         manifest(needs=PodNeeds(**({"image": "registry:5000/trainer@sha256:ab"} | needs)))
+
+
+def test_every_reader_of_yaml_reads_the_manifest():
+    """Tests that letters that end lines in YAML, or that it refuses, come out of another reader as they went in."""
+    odd = "a\x7f\x85 \u2028 b\ufeff\uffff é \U0001f600"
+    submission = render_kubernetes(make_job(program=(odd,)), kind="jobset", needs=NEEDS, plan_text=odd, folder="/job")
+    text = submission.files["job.json"]
+    assert yaml.safe_load(text) == json.loads(text)
+    assert json.loads(text)["items"][0]["data"] == {"plan.json": odd}
+    assert "é \U0001f600" in text

@@ -36,8 +36,8 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 rm -f /job/exit
 : > /job/failed
 code=0
-srun --het-group=0-1 --kill-on-bad-exit=1 -- /bin/sh /job/task.sh python3 -m planner.execute.enter /shared/plan.json \
---sha256 f00d -- train.py --steps 3 || code=$?
+srun --het-group=0-1 --export=ALL --kill-on-bad-exit=1 -- /bin/sh /job/task.sh python3 -m planner.execute.enter \
+/shared/plan.json --sha256 f00d -- train.py --steps 3 || code=$?
 if [ "$code" != 0 ] && read -r first < /job/failed; then code=$first; fi
 echo "$code" > /job/exit
 exit "$code"
@@ -75,7 +75,7 @@ def test_nodes_that_are_alike_are_one_component():
     job = job_on(("a", 0), ("a", 1), ("b", 0), ("b", 1))
     assert components(job) == [["nodes=2", "nodelist=a,b", "ntasks=4", "ntasks-per-node=2", "gpus-per-node=2"]]
     script = render_slurm(job, folder="/job", with_gpus=True).files["job.sbatch"]
-    assert "\nsrun --kill-on-bad-exit=1 --gpu-bind=none -- /bin/sh /job/task.sh python3" in script
+    assert "\nsrun --export=ALL --kill-on-bad-exit=1 --gpu-bind=none -- /bin/sh /job/task.sh python3" in script
     assert not any(word in script for word in ("arbitrary", "hetjob", "het-group", "HOSTFILE"))
 
 
@@ -153,8 +153,8 @@ def test_what_slurm_would_expand_is_refused(host: str):
 
 
 def test_the_answer_of_sbatch_is_read():
-    """Tests that the job's number is found with and without a cluster's name, and that anything else is refused."""
-    assert [find_job_id(answer) for answer in ("17\n", "17;cluster\n")] == ["17", "17"]
+    """Tests that the job's number is found, that a cluster's name stays with it, and that anything else is refused."""
+    assert [find_job_id(answer) for answer in ("17\n", "17;far\n")] == ["17", "17;far"]
     with pytest.raises(ValueError, match="which is not a job number"):
         find_job_id("Submitted batch job 17")
 
@@ -165,6 +165,8 @@ def test_the_answer_of_squeue_is_read():
     said |= {"CANCELLED None": "ended: CANCELLED None", "NODE_FAIL n1": "ended: NODE_FAIL n1"}
     said |= {"COMPLETED None\nRUNNING n1": "RUNNING n1", "FAILED a\nCOMPLETED b": "ended: FAILED a"}
     said |= {"COMPLETED None\nCOMPLETED None": "ended: COMPLETED None"}
+    said |= {"CLUSTER: far\nRUNNING n0": "RUNNING n0", "CLUSTER: far": "gone: Slurm no longer lists it"}
+    said |= {"REQUEUE_HOLD None": "REQUEUE_HOLD None", "SIGNALING n0": "SIGNALING n0", "NEWER n0": "NEWER n0"}
     assert {answer: describe_slurm_job(f"{answer}\n") for answer in said} == said
 
 
@@ -179,9 +181,16 @@ def test_the_answer_of_squeue_is_read():
         "--ntasks-per-node=2",
         "--nodelist",
         "time=2:00:00",
+        "--nodel=a",
+        "--arr=1-3",
+        "--outp=x",
+        "--tasks-per-node=3",
+        "--nodefile=hosts",
+        "-Fhosts",
+        "-HN9",
     ],
 )
 def test_options_that_would_undo_the_plan_are_refused(option: str):
     """Tests that nothing of sbatch's overrides where the plan puts its processes, nor is taken for the script."""
     with pytest.raises(ValueError, match=f"--sbatch={option}: the plan decides it, or it is no option"):
-        render_slurm(make_job(), folder="/job", options=["--ntasks-per-core=1", option])
+        render_slurm(make_job(), folder="/job", options=["--ntasks-per-core=1", "-JNight", "-W", option])

@@ -67,3 +67,14 @@ def test_samplers_refuse_what_is_out_of_range():
         PackedBatches(LENGTHS, per_step=24, pipelines=3, rank=3, packer=PACKER)
     with pytest.raises(ValueError, match="per_step = 49: give sequences per step from 1 to 48"):
         PackedBatches(LENGTHS, per_step=49, pipelines=3, rank=0, packer=PACKER)
+    with pytest.raises(ValueError, match="per_step = 2: give 3 or more, a sequence per pack"):
+        PackedBatches(LENGTHS, per_step=2, pipelines=3, rank=0, packer=PACKER)
+    with pytest.raises(ValueError, match="cp_size = 0; give at least one"):
+        PACKER.megatron_groups(list(enumerate(LENGTHS)), dp_size=2, cp_size=0)
+
+
+@pytest.mark.parametrize("length", [0, 1025, 16.5])
+def test_samplers_refuse_lengths_before_the_first_step(length: int):
+    """Tests that a sequence that no pack takes is told when the sampler is made, not when its step comes."""
+    with pytest.raises(ValueError, match=r"lengths\[48\] = "):
+        PackedBatches([*LENGTHS, length], per_step=4, pipelines=2, rank=0, packer=PACKER)

@@ -1,8 +1,11 @@
 """Sequences that are packed and dealt to pipelines."""
 
 import random
+from dataclasses import replace
 from math import ceil, log
+from typing import Any
 
+import numpy
 import pytest
 
 from planner.dealing import StageTimes, play_1f1b
@@ -99,6 +102,21 @@ def test_sequences_that_take_no_time_are_shared_too():
     assert pack([1, 1], 2, cap=4, stages=[free]).packs == ((0,), (1,))
 
 
+@pytest.mark.parametrize("kind", [numpy.uint8, numpy.int16, numpy.int64])
+def test_narrow_numbers_do_not_wrap(kind: type[numpy.integer[Any]]):
+    """Tests that lengths in a narrow type of numpy's are packed as Python's integers are."""
+    lengths = [100, 27, 90, 100, 100, 60] * 20
+    asked = {"cap": 250, "stages": [LLAMA] * 2}
+    assert pack(numpy.array(lengths, dtype=kind), 2, **asked) == pack(lengths, 2, **asked)  # type: ignore[arg-type]
+
+
+def test_packs_of_another_number_are_no_reference():
+    """Tests that packs in input order count for nothing where they are more than were asked for."""
+    found = pack([6, 1, 6, 1, 2, 7, 2, 7], 2, cap=8, stages=[LLAMA], number=2)
+    assert found.in_order_ns is None
+    assert {len(each) for each in found.pipelines} == {2}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -110,6 +128,13 @@ def test_sequences_that_take_no_time_are_shared_too():
         ({"multiple": 0}, "multiple = 0; give at least one"),
         ({"lengths": [8, 8, 8]}, "3 packs of cap = 8 tokens or more, and none are found"),
         ({"number": 1, "lengths": [8, 8, 8, 8]}, "run equally many, number = 1; give more"),
+        ({"lengths": [5, 2.5]}, r"lengths\[1\] = 2.5: is no whole number of tokens; give integers"),
+        ({"number": 0}, "number = 0; give at least one"),
+        ({"number": 2, "lengths": [1, 2, 3]}, "3 sequences for 2 pipelines with 2 packs each; give 4 or more"),
+        ({"number": 3, "multiple": 2, "lengths": [1] * 9}, "number = 3 is no multiple of multiple = 2; give one"),
+        ({"transfer_ns": -1}, "transfer_ns = -1: is negative; give 0 or more"),
+        ({"transfer_ns": 2**60}, "3 are too much; shorten it"),
+        ({"stages": [replace(LLAMA, forward_pack_ns=2**62)]}, "3 are too much; shorten it"),
         ({"stages": [PackTimes(forward_token_ns=1e20, backward_token_ns=0.0)]}, "are too much; shorten it"),
     ],
 )

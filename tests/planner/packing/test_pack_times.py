@@ -1,5 +1,7 @@
 """What stages take for packs."""
 
+import math
+
 import pytest
 
 from planner.dealing import StageTimes
@@ -45,3 +47,5 @@ def test_what_cannot_be_fitted_is_refused():
         fit_pack_times([measured(pack=1, token=1.0, square=0.0, lengths=(8, 16))])
     with pytest.raises(ValueError, match=r"backward_square_ns = -1\.0: is negative"):
         PackTimes(forward_token_ns=1.0, backward_token_ns=1.0, backward_square_ns=-1.0)
+    with pytest.raises(ValueError, match="forward_token_ns = nan: is negative, or no number"):
+        PackTimes(forward_token_ns=math.nan, backward_token_ns=1.0)

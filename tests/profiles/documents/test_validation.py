@@ -27,6 +27,17 @@ class Car:
     others: tuple[Wheel, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    __pydantic_config__ = _STRICT
+
+
+def test_where_nothing_is_taken_nothing_is_offered():
+    """Tests that a field of an object that has none is refused without an empty list of others."""
+    with pytest.raises(ValueError, match=r"x = 1 is not a known field; remove it$"):
+        validate(Nothing, {"x": 1}, source="nothing")
+
+
 def test_lists_become_tuples():
     """Tests that nested lists and objects arrive as nested tuples and dataclasses."""
     tree = {"colour": "blue", "wheels": [["a"], []], "spare": {"radius_bytes": 2}, "others": [{}]}

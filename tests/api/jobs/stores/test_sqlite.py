@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from api.jobs.job import Search
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import FolderLock, SqliteDatabase
 from tests.api.jobs.stores.test_store import submit
@@ -44,4 +45,15 @@ def test_space_comes_back(tmp_path: Path):
     full = path.stat().st_size
     store.expire(older_than_s=-1000)
     assert path.stat().st_size < full / 10
+    store.close_all()
+
+
+@pytest.mark.parametrize("part", ["GRÖSSE", "größe", "ΛAYER", "λayer"])
+def test_names_are_found_in_any_case(tmp_path: Path, part: str):
+    """Tests that letters beyond ASCII are found in any case, and by the name as it is written."""
+    store = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
+    for name in ("GRÖSSE", "Größe Λayer", "other"):
+        submit(store, name=name)
+    found = {job.name for job in store.search("a", Search(name=part), limit=9)}
+    assert found == {name for name in ("GRÖSSE", "Größe Λayer") if part.lower() in name.lower()}
     store.close_all()

@@ -95,6 +95,21 @@ def test_pages_have_no_gap(team: Running):
     assert seen == ["n4", "n2", "n0"]
 
 
+def test_pages_have_no_gap_beside_deletions(team: Running):
+    """Tests that a page follows a plan that was deleted meanwhile, and that an unknown one is refused."""
+    jobs = [post(team, seed=60 + number, project="waste") for number in range(3)]
+    address, gone = "/v1/plans?limit=1&project=waste", []
+    while address:
+        document = json.loads(request(team, "GET", address)[2])
+        gone += [plan["id"] for plan in document["plans"]]
+        for plan in document["plans"]:
+            assert request(team, "DELETE", plan["links"]["self"])[0] == 204
+        address = document.get("next")
+    assert gone == [job["id"] for job in jobs[::-1]]
+    status, _, text = request(team, "GET", f"/v1/plans?after={gone[0]}")
+    assert (status, json.loads(text)["errors"][0]["pointer"]) == (422, "/after")
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -106,7 +121,10 @@ def test_pages_have_no_gap(team: Running):
         "state=lost",
         "since=yesterday",
         "after=1",
+        f"after={'0' * 32}",
         "created_after=1",
+        "tag=even&tag=n2",
+        "limit=1&limit=1",
     ],
 )
 def test_what_cannot_be_searched_for(team: Running, query: str):
@@ -217,6 +235,7 @@ def test_a_tenants_projects_are_its_own(tmp_path: Path):
         body = {"workload": workload_document(make_toy_problem()), "project": "secret", "tags": ["t"]}
         job = json.loads(request(running, "POST", "/v1/plans", body, mine)[2])
         assert json.loads(request(running, "GET", "/v1/projects", headers=theirs)[2]) == {"projects": []}
-        for query in ("", "?project=secret", "?tag=t", f"?after={job['id']}"):
+        for query in ("", "?project=secret", "?tag=t"):
             assert json.loads(request(running, "GET", f"/v1/plans{query}", headers=theirs)[2])["plans"] == []
+        assert request(running, "GET", f"/v1/plans?after={job['id']}", headers=theirs)[0] == 422
         assert request(running, "POST", f"/v1/plans/{job['id']}:file", {}, theirs)[0] == 404
