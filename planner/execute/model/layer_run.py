@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
+from planner.execute.model.cut.cut_layer import CutLayer
+from planner.execute.model.cut.held_state import HeldState
 from planner.execute.model.cut.module_state import keep_separately, separate_numbers
 from planner.execute.model.deferred import WeightGradStore
 
@@ -83,7 +85,7 @@ class LayerRun:
 
 
 class ChangingBuffers:
-    """Which buffers, and numbers among its attributes, a layer changes as it runs: found out in its first run, copied
+    """Which buffers and attributes a layer changes as it runs, or what they lead to: found out in its first run, copied
     before each of the others.
 
     The running averages of a batch norm in training change nothing that it gives: no copy is taken of them.
@@ -96,6 +98,8 @@ class ChangingBuffers:
         self.draws_separately = True
         """Whether it may take numbers of Python's generator, or numpy's."""
         self._numbers: tuple[Any, ...] = ()
+        self.is_compared = False
+        """Whether a recomputation was held against its forward."""
         self._spare: dict[_StatePlace, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
@@ -103,7 +107,7 @@ class ChangingBuffers:
         """Of those that may change now."""
         if not self._is_known:
             self._places, self._numbers = _places(layer), separate_numbers()
-        return {place: _copy(place.held) for place in self._places if not _is_average(place)}
+        return {place: HeldState(place.held) for place in self._places if not _is_average(place)}
 
     def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
         """Compare with what was there before the first run; what changed once may do so again.
@@ -114,7 +118,7 @@ class ChangingBuffers:
             return before
         now = set(_places(layer))
         held = {place for place in now.union(before) if not _is_average(place)}
-        changed = {place for place in held if not _are_same(before.get(place, _NOTHING), place.held)}
+        changed = {place for place in held if not before.get(place, _ABSENT).is_like(place.held)}
         self._places = [place for place in now | changed if place in changed or _is_average(place)]
         self._is_known, self.draws_separately = True, self._numbers != separate_numbers()
         return {place: old for place, old in before.items() if place in changed}
@@ -122,14 +126,16 @@ class ChangingBuffers:
     @contextmanager
     def put_back(self, before: "Copies") -> Iterator[None]:
         """Copies in the place of what changes, which comes back as it is now."""
-        kept = [(place, place.held) for place in self._places]
+        kept = [(place, HeldState(place.held, has_copies=False)) for place in self._places]
         for place, own in kept:
-            place.hold(self._spare_for(place, own) if _is_average(place) else _copy(before.get(place, _NOTHING)))
+            is_average = _is_average(place)
+            place.hold(self._spare_for(place, own.value) if is_average else before.get(place, _ABSENT).make_again())
         try:
             yield
         finally:
             for place, own in kept:
-                place.hold(own)
+                own.restore()
+                place.hold(own.value)
 
     def _spare_for(self, place: "_StatePlace", own: torch.Tensor) -> torch.Tensor:
         spare = self._spare.get(place)
@@ -139,7 +145,7 @@ class ChangingBuffers:
 
 
 class _StatePlace(NamedTuple):
-    """A buffer, or a number, by the module that has it and its name there."""
+    """A buffer, or an attribute, by the module that has it and its name there."""
 
     owner: nn.Module
     name: str
@@ -162,11 +168,13 @@ class _StatePlace(NamedTuple):
         return self.owner._buffers if self.is_buffer else vars(self.owner)
 
 
-Copies = Mapping[_StatePlace, Any]
-"""Buffers and numbers as they were before a run."""
+Copies = Mapping[_StatePlace, HeldState]
+"""Buffers and attributes as they were before a run."""
 
 _NOTHING = object()
-_NUMBERS = frozenset({bool, int, float})
+_ABSENT = HeldState(_NOTHING)
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that torch gives every module."""
 _AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 """Exactly these take the averages of the batch in training."""
 
@@ -176,19 +184,9 @@ def _places(layer: nn.Module) -> list[_StatePlace]:
         _StatePlace(each, name, is_buffer)
         for each in layer.modules()
         for is_buffer, store in ((True, each._buffers), (False, vars(each)))
-        for name, own in store.items()
-        if own is not None and (is_buffer or type(own) in _NUMBERS)
+        for name in store
+        if is_buffer or not (name in _OF_TORCH or isinstance(each, CutLayer))
     ]
-
-
-def _copy(held: Any) -> Any:
-    return held.clone() if isinstance(held, torch.Tensor) else held
-
-
-def _are_same(old: Any, new: Any) -> bool:
-    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
-        return torch.equal(old, new)
-    return type(old) is type(new) and bool(old == new)
 
 
 def _is_average(place: _StatePlace) -> bool:

@@ -155,11 +155,13 @@ class StageModule(nn.Module):
         if not is_recomputed and self.exchange is None:
             result = layer(*arguments)
             return result
-        run = LayerRun(layer, changing=self._changing[name], exchange=self.exchange, store=self.store, seed=seed)
+        changing = self._changing[name]
+        run = LayerRun(layer, changing=changing, exchange=self.exchange, store=self.store, seed=seed)
         if not is_recomputed:
             result = run(*arguments)
             return result
-        result = run_recomputed(run, *arguments)
+        is_first, changing.is_compared = not changing.is_compared, True
+        result = run_recomputed(run, *arguments, name=f"layer {name!r}", is_compared=is_first)
         return result
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,147 @@
+"""What a value holds, and all that it leads to: taken down at one moment, compared with another, and brought back."""
+
+import pickle
+import random
+import sys
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size})
+"""Types whose values never change, and are told apart by what they are equal to."""
+_NOT_USERS = sys.stdlib_module_names | {"torch", "numpy", "planner"}
+"""Packages of objects whose attributes are none of a model's state: locks, loggers, process groups."""
+
+
+class HeldState:
+    """Items of containers, attributes of users' objects, states of generators and elements of tensors at one moment.
+
+    Modules and parameters are left alone.
+    """
+
+    def __init__(self, value: Any, *, has_copies: bool = True) -> None:
+        """`has_copies`: of tensors, which may change in place."""
+        self.value = value
+        self._contents: dict[int, tuple[Any, Any]] = {}
+        """By identity of a holder: it, and what it held."""
+        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        pending = [value]
+        while pending:
+            held = pending.pop()
+            key = id(held)
+            if key in self._contents or key in self._copies or isinstance(held, nn.Parameter | nn.Module):
+                continue
+            if isinstance(held, torch.Tensor):
+                self._copies |= {key: (held, _copy(held))} if has_copies else {}
+            elif (contents := _read(held)) is not None:
+                self._contents[key] = held, contents
+                items = contents.values() if isinstance(contents, dict) else contents
+                pending += [item for item in items if type(item) not in _ATOMS]
+
+    def restore(self) -> None:
+        """Every holder has its items again, and tensors of which there are copies their elements."""
+        self._put_back(lambda tensor: tensor)
+        with torch.no_grad():
+            for tensor, copy in self._copies.values():
+                if tensor.grad_fn is not None and not copy.requires_grad:
+                    tensor.detach_()  # its forward wrote there what has a gradient
+                tensor.data.copy_(copy) if tensor.grad_fn is not None else tensor.copy_(copy)
+
+    def make_again(self) -> Any:
+        """The value as it was, with copies in the place of its tensors: they stay as they are now."""
+        again = {key: _copy(copy) for key, (_, copy) in self._copies.items()}
+        self._put_back(lambda tensor: again.get(id(tensor), tensor))
+        return _change(self.value, lambda tensor: again.get(id(tensor), tensor))
+
+    def is_like(self, now: Any) -> bool:
+        """Whether a value is what this one was then; objects of which nothing is known are only like themselves."""
+        return self._are_like(self.value, now, seen=set())
+
+    def _are_like(self, then: Any, now: Any, *, seen: set[int]) -> bool:
+        if (pair := self._copies.get(id(then))) is not None:
+            copy = pair[1]
+            is_kind = isinstance(now, torch.Tensor) and (copy.dtype, copy.device) == (now.dtype, now.device)
+            return is_kind and torch.equal(copy, now)
+        if id(then) not in self._contents:
+            return then is now or (type(then) is type(now) and type(then) in _ATOMS and bool(then == now))
+        if type(then) is not type(now) or id(then) in seen:
+            return type(then) is type(now)
+        seen.add(id(then))
+        mine, theirs = self._contents[id(then)][1], _read(now)
+        if isinstance(mine, bytes) or len(mine) != len(theirs):
+            return bool(mine == theirs)
+        if isinstance(mine, dict):
+            if list(mine) != list(theirs):
+                return False
+            mine, theirs = mine.values(), theirs.values()
+        return all(self._are_like(one, other, seen=seen) for one, other in zip(mine, theirs, strict=True))
+
+    def _put_back(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        for held, contents in self._contents.values():
+            _write(held, contents if isinstance(contents, bytes) else _changed_items(contents, change))
+
+
+def _changed_items(contents: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(contents, dict):
+        return {key: _change(item, change) for key, item in contents.items()}
+    return [_change(item, change) for item in contents]
+
+
+def _change(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A tensor, or those of a tuple, in which none can be put in another's place."""
+    if type(item) is tuple:
+        return tuple(_change(each, change) for each in item)
+    return change(item) if isinstance(item, torch.Tensor) else item
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _read(held: Any) -> Any:
+    """What a holder holds, as a dictionary, a list, or (of generators and arrays) bytes; None: it holds nothing."""
+    if isinstance(held, dict):
+        return dict(held)
+    if isinstance(held, list | tuple | set | deque):
+        return list(held)
+    if (ways := _find_ways(held)) is not None:
+        return pickle.dumps(ways[0]())
+    return dict(vars(held)) if _is_users(held) else None
+
+
+def _write(held: Any, contents: Any) -> None:
+    if isinstance(held, tuple):
+        return
+    if (ways := _find_ways(held)) is not None:
+        ways[1](pickle.loads(contents))  # noqa: S301 - our own
+        return
+    into = held if isinstance(held, dict | list | set | deque) else vars(held)
+    into.clear()
+    (into.extend if isinstance(into, list | deque) else into.update)(contents)
+
+
+def _find_ways(held: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """How a generator or an array tells its state, and how it is told."""
+    numpy = sys.modules.get("numpy")
+    if isinstance(held, random.Random):
+        return held.getstate, held.setstate
+    if isinstance(held, torch.Generator):
+        return lambda: held.get_state().tolist(), lambda state: held.set_state(torch.ByteTensor(state))
+    if numpy is not None and isinstance(held, numpy.random.RandomState):
+        return held.get_state, held.set_state
+    if numpy is not None and isinstance(held, numpy.random.Generator):
+        return partial(getattr, held.bit_generator, "state"), partial(setattr, held.bit_generator, "state")
+    if numpy is not None and isinstance(held, numpy.ndarray):
+        return held.copy, partial(held.__setitem__, ...)
+    return None
+
+
+def _is_users(held: Any) -> bool:
+    home = type(held).__module__.partition(".")[0]
+    is_open = isinstance(held, SimpleNamespace) or (home not in _NOT_USERS and not isinstance(held, type))
+    return is_open and hasattr(held, "__dict__")
