@@ -11,7 +11,7 @@ from torch import nn
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
 from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.cut.held_state import HeldState
-from planner.execute.model.cut.module_state import keep_separately, separate_numbers
+from planner.execute.model.cut.module_state import separate_generators
 from planner.execute.model.deferred import WeightGradStore
 
 
@@ -56,8 +56,6 @@ class LayerRun:
         self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
         self.before: Copies = {}
-        self.draw_again: Callable[[], None] | None = None
-        """Gives generators that are not torch's the numbers of before."""
         self.is_first = True
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
@@ -72,12 +70,8 @@ class LayerRun:
                     stack.enter_context(self.store.closed())
                 if self.seed is not None:
                     self.seed()
-                if self.changing.draws_separately and self.draw_again is not None:
-                    stack.callback(keep_separately())
-                    self.draw_again()
                 return self.layer(*arguments)
             self.is_first = False
-            self.draw_again = keep_separately() if self.changing.draws_separately else None
             self.before = self.changing.copies(self.layer)
             result = self.layer(*arguments)
             self.before = self.changing.learn(self.layer, self.before)
@@ -85,8 +79,8 @@ class LayerRun:
 
 
 class ChangingBuffers:
-    """Which buffers and attributes a layer changes as it runs, or what they lead to: found out in its first run, copied
-    before each of the others.
+    """Which buffers and attributes a layer changes as it runs, or what they lead to, and whether it draws from Python's
+    generator or numpy's: found out in its first run, copied before each of the others.
 
     The running averages of a batch norm in training change nothing that it gives: no copy is taken of them.
     """
@@ -95,9 +89,6 @@ class ChangingBuffers:
         self._places: list[_StatePlace] = []
         """Of all until it is known which change."""
         self._is_known = False
-        self.draws_separately = True
-        """Whether it may take numbers of Python's generator, or numpy's."""
-        self._numbers: tuple[Any, ...] = ()
         self.is_compared = False
         """Whether a recomputation was held against its forward."""
         self._spare: dict[_StatePlace, torch.Tensor] = {}
@@ -106,7 +97,7 @@ class ChangingBuffers:
     def copies(self, layer: nn.Module) -> "Copies":
         """Of those that may change now."""
         if not self._is_known:
-            self._places, self._numbers = _places(layer), separate_numbers()
+            self._places = _places(layer)
         return {place: HeldState(place.held) for place in self._places if not _is_average(place)}
 
     def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
@@ -120,7 +111,7 @@ class ChangingBuffers:
         held = {place for place in now.union(before) if not _is_average(place)}
         changed = {place for place in held if not before.get(place, _ABSENT).is_like(place.held)}
         self._places = [place for place in now | changed if place in changed or _is_average(place)]
-        self._is_known, self.draws_separately = True, self._numbers != separate_numbers()
+        self._is_known = True
         return {place: old for place, old in before.items() if place in changed}
 
     @contextmanager
@@ -179,10 +170,15 @@ _AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 """Exactly these take the averages of the batch in training."""
 
 
+_PROCESS = nn.Module()
+"""Has what all layers of the process share."""
+
+
 def _places(layer: nn.Module) -> list[_StatePlace]:
+    vars(_PROCESS)["generators"] = separate_generators()
     return [
         _StatePlace(each, name, is_buffer)
-        for each in layer.modules()
+        for each in (_PROCESS, *layer.modules())
         for is_buffer, store in ((True, each._buffers), (False, vars(each)))
         for name in store
         if is_buffer or not (name in _OF_TORCH or isinstance(each, CutLayer))

@@ -118,7 +118,7 @@ def _write(held: Any, contents: Any) -> None:
     if isinstance(held, tuple):
         return
     if (ways := _find_ways(held)) is not None:
-        ways[1](pickle.loads(contents))  # noqa: S301 - our own
+        ways[1](pickle.loads(contents))
         return
     into = held if isinstance(held, dict | list | set | deque) else vars(held)
     into.clear()

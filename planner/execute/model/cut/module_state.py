@@ -2,8 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -17,10 +16,9 @@ class ModuleState:
     def __init__(self, module: nn.Module, *, has_weights: bool = False) -> None:
         """`has_weights`: keep the values of trained parameters, and their gradients, too."""
         self._attributes = [(vars(part), dict(vars(part))) for part in module.modules()]
-        self._held = HeldState([vars(part) for part in module.modules()])
+        self._held = HeldState([[vars(part) for part in module.modules()], separate_generators()])
         weights = module.parameters() if has_weights else ()
         self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
-        self._restore_numbers = keep_separately()
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -29,7 +27,6 @@ class ModuleState:
         for parameter, value, grad in self._weights:
             parameter.copy_(value)
             parameter.grad = grad
-        self._restore_numbers()
 
     def find_changed(self) -> list[str]:
         """Plain attributes that are not what they were, for messages."""
@@ -43,24 +40,10 @@ class ModuleState:
         ]
 
 
-def separate_numbers() -> tuple[Any, ...]:
-    """The state of random generators that are not torch's."""
-    numpy = sys.modules.get("numpy")
-    state = () if numpy is None else numpy.random.get_state()[1:3]
-    return random.getstate(), *(str(each) if isinstance(each, int) else each.tobytes() for each in state)
-
-
-def keep_separately() -> Callable[[], None]:
-    """Brings those generators back to where they are now."""
-    numbers, numpy = random.getstate(), sys.modules.get("numpy")
-    state = None if numpy is None else numpy.random.get_state()
-
-    def restore() -> None:
-        random.setstate(numbers)
-        if numpy is not None:
-            numpy.random.set_state(state)
-
-    return restore
+def separate_generators() -> list[Any]:
+    """Random generators that are not torch's, and belong to nobody."""
+    numpy, own = sys.modules.get("numpy"), cast(Any, random.random).__self__
+    return [own] if numpy is None else [own, numpy.random.rand.__self__]
 
 
 def seed_separately(number: int) -> None:

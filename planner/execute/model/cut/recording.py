@@ -18,8 +18,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils.checkpoint import CheckpointFunction
 
+from planner.execute.model.cut.held_state import HeldState
 from planner.execute.model.cut.hooks import describe_hook, require_no_gradient_hooks
-from planner.execute.model.cut.module_state import separate_numbers
+from planner.execute.model.cut.module_state import separate_generators
 from planner.execute.model.cut.trees import (
     OwnDevice,
     OwnMode,
@@ -454,14 +455,14 @@ def record(
     notes = _Notes(root=module, opened=opened | {module})
     buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items()}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
-    drawn = separate_numbers()
+    drawn = HeldState(separate_generators())
     with ExitStack() as stack:
         stack.enter_context(_calls_told(notes))
         stack.enter_context(_own_functions_told(notes))
         stack.enter_context(_Listening(notes))
         output = module(*arguments[0], **arguments[1])
     notes.note_assigned(buffers)
-    if separate_numbers() != drawn:
+    if not drawn.is_like(drawn.value):
         notes.acting.append("random numbers of Python's or NumPy's that its forward draws")
     recording = ForwardRecording(
         steps=tuple(notes.steps),
