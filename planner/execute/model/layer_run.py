@@ -77,6 +77,17 @@ class LayerRun:
             self.before = self.changing.learn(self.layer, self.before)
             return result
 
+    def call_again(self, *arguments: torch.Tensor) -> tuple[list[str], Any]:
+        """Names of the attributes that its forward changed, and what it gives now that they have changed, if any: all
+        else is to it as it was.
+        """
+        own = {place: each for place, each in self.changing.copies(self.layer).items() if place.is_own_attribute}
+        before, self.before = self.before, {**self.before, **own}
+        with torch.no_grad():
+            result = self(*arguments) if own else None
+        self.before = before
+        return [place.name for place in own], result
+
 
 class ChangingBuffers:
     """Which buffers and attributes a layer changes as it runs, or what they lead to, and whether it draws from Python's
@@ -153,6 +164,11 @@ class _StatePlace(NamedTuple):
             self._store.pop(self.name, None)
         else:
             self._store[self.name] = value
+
+    @property
+    def is_own_attribute(self) -> bool:
+        """Whether it is the layer's, and no buffer."""
+        return not self.is_buffer and self.owner is not _PROCESS
 
     @property
     def _store(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the host's time: a layer that takes a host 0.06 ms forward and 0.07 back takes 0
 0.32. That is what short layers of a card wait for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -77,20 +77,26 @@ class _Forgotten:
     def _require_same(self, result: Any) -> None:
         """Raise RuntimeError if a layer gives anything else the second time: it took what it has from elsewhere."""
         given, self.given = self.given, None
-        for one, other in zip(given or (), _sums(result) if given else (), strict=True):
-            if abs(one[0] - other[0]) > _ROUNDING * one[1]:  # nan is like nan
-                raise RuntimeError(
-                    f"{self.name} gives {float(other[0]):.6g} when it is recomputed, but gave {float(one[0]):.6g} (sum "
-                    "of a result): something outside of it changed; keep that in its buffers or attributes, or plan "
-                    "without recomputing it"
-                )
+        if text := tell_difference(given or [], result):
+            raise RuntimeError(
+                f"{self.name} gives {text} when it is recomputed: something outside of it changed; keep that in its "
+                "buffers or attributes, or plan without recomputing it"
+            )
 
 
 _ROUNDING = 1e-5
 """Of the sum of magnitudes: accelerators add in any order."""
 
 
-def _sums(result: Any) -> list[torch.Tensor]:
+def tell_difference(given: Sequence[torch.Tensor], result: Any) -> str:
+    """What a layer gives other than before, of which the `sums_of` are given; or nothing."""
+    for one, other in zip(given, sums_of(result) if given else (), strict=True):
+        if abs(one[0] - other[0]) > _ROUNDING * one[1]:  # nan is like nan
+            return f"{float(other[0]):.6g} instead of {float(one[0]):.6g} (sum of a result)"
+    return ""
+
+
+def sums_of(result: Any) -> list[torch.Tensor]:
     """Of every tensor the sum of every other element, and that of all magnitudes."""
     found = []
     for tensor in as_tuple(result):
@@ -122,5 +128,5 @@ def run_recomputed(
     forgotten = _Forgotten(run, arguments, name=name)
     with saved_tensors_hooks(forgotten.pack, forgotten.unpack):
         result = run(*arguments)
-    forgotten.given = _sums(result) if is_compared else None
+    forgotten.given = sums_of(result) if is_compared else None
     return result
