@@ -27,6 +27,8 @@ class HeldState:
     def __init__(self, value: Any, *, has_copies: bool = True) -> None:
         """`has_copies`: of tensors, which may change in place."""
         self.value = value
+        self.tensors: dict[int, torch.Tensor] = {}
+        """All that it leads to, by identity."""
         self._contents: dict[int, tuple[Any, Any]] = {}
         """By identity of a holder: it, and what it held."""
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -34,10 +36,12 @@ class HeldState:
         while pending:
             held = pending.pop()
             key = id(held)
-            if key in self._contents or key in self._copies or isinstance(held, nn.Parameter | nn.Module):
+            if key in self._contents or key in self.tensors or isinstance(held, nn.Parameter | nn.Module):
                 continue
             if isinstance(held, torch.Tensor):
-                self._copies |= {key: (held, _copy(held))} if has_copies else {}
+                self.tensors[key] = held
+                if has_copies:
+                    self._copies[key] = held, _copy(held)
             elif (contents := _read(held)) is not None:
                 self._contents[key] = held, contents
                 items = contents.values() if isinstance(contents, dict) else contents
