@@ -4,7 +4,7 @@ import pickle
 import random
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +49,7 @@ class HeldState:
 
     def restore(self) -> None:
         """Every holder has its items again, and tensors of which there are copies their elements."""
-        self._put_back(lambda tensor: tensor)
+        self._put_back({})
         with torch.no_grad():
             for tensor, copy in self._copies.values():
                 if tensor.grad_fn is not None and not copy.requires_grad:
@@ -59,8 +59,8 @@ class HeldState:
     def make_again(self) -> Any:
         """The value as it was, with copies in the place of its tensors: they stay as they are now."""
         again = {key: _copy(copy) for key, (_, copy) in self._copies.items()}
-        self._put_back(lambda tensor: again.get(id(tensor), tensor))
-        return _change(self.value, lambda tensor: again.get(id(tensor), tensor))
+        self._put_back(again)
+        return _exchange(self.value, again)
 
     def is_like(self, now: Any) -> bool:
         """Whether a value is what this one was then; objects of which nothing is known are only like themselves."""
@@ -85,22 +85,19 @@ class HeldState:
             mine, theirs = mine.values(), theirs.values()
         return all(self._are_like(one, other, seen=seen) for one, other in zip(mine, theirs, strict=True))
 
-    def _put_back(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def _put_back(self, others: Mapping[int, torch.Tensor]) -> None:
         for held, contents in self._contents.values():
-            _write(held, contents if isinstance(contents, bytes) else _changed_items(contents, change))
+            if isinstance(contents, dict):
+                _write(held, {key: _exchange(item, others) for key, item in contents.items()})
+            else:
+                _write(
+                    held, contents if isinstance(contents, bytes) else [_exchange(item, others) for item in contents]
+                )
 
 
-def _changed_items(contents: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(contents, dict):
-        return {key: _change(item, change) for key, item in contents.items()}
-    return [_change(item, change) for item in contents]
-
-
-def _change(item: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A tensor, or those of a tuple, in which none can be put in another's place."""
-    if type(item) is tuple:
-        return tuple(_change(each, change) for each in item)
-    return change(item) if isinstance(item, torch.Tensor) else item
+def _exchange(item: Any, others: Mapping[int, torch.Tensor]) -> Any:
+    """A tensor for another, by identity; or those of a tuple, in which none can be put in another's place."""
+    return tuple(_exchange(each, others) for each in item) if type(item) is tuple else others.get(id(item), item)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
