@@ -30,7 +30,7 @@ class PlainLoop:
         self.training, self.device, self.count = training, device, count
         model = as_model(training)
         assert model is not None
-        self.takes = sources_of(model.layers, model.inputs)
+        self.takes = sources_of(model)
         self.layers: dict[str, nn.Module] = {name: make_layer(model, name, device=device) for name in self.takes}
         self.optimizer = training.optimizer([p for layer in self.layers.values() for p in layer.parameters()])
 

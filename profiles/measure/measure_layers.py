@@ -200,7 +200,7 @@ class _Walk:
         self.model, self.survey, self.defer, self.journal, self.hear = model, survey, defer, journal, hear
         self.device = torch.device(survey.device if survey.sheet is None else "meta")
         self.dtype = None if survey.dtype is None else getattr(torch, survey.dtype)
-        self.takes = sources_of(model.layers, model.inputs)
+        self.takes = sources_of(model)
         self.last = list(model.layers)[-1]
         self.last_use = {source: name for name, sources in self.takes.items() for source in sources}
         self.records: dict[tuple[str, int, int], LayerRecord] = {}

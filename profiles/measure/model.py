@@ -1,6 +1,6 @@
 """The model that is measured: layers by name, and how they are trained."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -82,18 +82,18 @@ def as_tuple(value: Any) -> Tensors:
     return tensors
 
 
-def sources_of(layers: Iterable[str], inputs: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def sources_of(model: Model) -> dict[str, tuple[str, ...]]:
     """Per layer the producers that it takes; raises ValueError where one is not an earlier layer."""
     takes: dict[str, tuple[str, ...]] = {}
     before, known = BATCH, {BATCH}
-    for name in layers:
-        takes[name] = tuple(inputs.get(name, (before,)))
+    for name in model.layers:
+        takes[name] = tuple(model.inputs.get(name, (before,)))
         for source in takes[name]:
             if source not in known:
                 raise ValueError(f"layer {name!r} takes {source!r}, which is not an earlier layer; correct `inputs`")
         known.add(name)
         before = name
-    if unknown := set(inputs) - known:
+    if unknown := set(model.inputs) - known:
         raise ValueError(f"`inputs` names {min(unknown)!r}, which is not a layer; correct `inputs`")
     return takes
 

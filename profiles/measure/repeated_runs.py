@@ -40,7 +40,7 @@ class RepeatedRuns:
         used again; what is made here is added.
         """
         self.modules: Modules = {} if modules is None else modules
-        self.takes = sources_of(model.layers, model.inputs)
+        self.takes = sources_of(model)
         inputs, target = model.batch(0)
         arrives = cast(tuple(take_samples(tensor, size) for tensor in as_tuple(inputs)), dtype)
         (self._target,) = cast((take_samples(target, size).to(device),), dtype)

@@ -174,11 +174,10 @@ def cut() -> dict[str, Any]:
     values: dict[str, tuple[torch.Tensor, ...]] = {"": as_tuple(model.batch(0)[0])}
     torch.manual_seed(0)
     module, _ = load("traced")
-    takes = sources_of(model.layers, model.inputs)
-    for name, sources in takes.items():
+    for name, sources in sources_of(model).items():
         layer = model.layers[name]()
         values[name] = as_tuple(layer(*(tensor for source in sources for tensor in values[source])))
-    return {"takes": takes, "is_equal": torch.equal(values[name][0], module(values[""][0]))}
+    return {"takes": sources_of(model), "is_equal": torch.equal(values[name][0], module(values[""][0]))}
 
 
 def load(factory: str) -> Any:

@@ -24,7 +24,6 @@ from planner.execute.model.recomputed_forward import run_recomputed, sums_of, te
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
-from profiles.measure.segment import dense
 
 Item = TypeVar("Item")
 
@@ -176,8 +175,8 @@ class StageModule(nn.Module):
 
     def _ready(self, tensor: torch.Tensor) -> torch.Tensor:
         """Torch sends dense tensors only, and its native split fails on the view that a layer may give."""
-        ready = tensor.contiguous()
-        return ready.clone() if self.clones_views and ready._is_view() else ready
+        dense = tensor.contiguous()
+        return dense.clone() if self.clones_views and dense._is_view() else dense
 
 
 def _require_no_memory(run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, result: Any) -> None:
@@ -196,6 +195,21 @@ def _is_row(wiring: StageWiring, counts: Mapping[str, int]) -> bool:
     befores = [*wiring.arrives, *wiring.layers]
     takes = all(wiring.takes[name] == (before,) for name, before in zip(wiring.layers, befores, strict=False))
     return takes and list(counts.values()) == [1] and wiring.leaves == (wiring.layers[-1],)
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """What a layer hands on, in an order of memory that does not depend on where stages begin.
+
+    A transposed result would stay transposed through every sum of a residual path, up to the end of the stage where it
+    is sent: layers of equal shape took 0.95 ms before and 0.66 ms behind it (ViT-L on an H200). Expanded tensors and
+    channels last are left alone. `profiles.measure.segment` does the same.
+    """
+    if tensor.is_contiguous():
+        return tensor
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(tensor.dim(), torch.contiguous_format)
+    is_kept = 0 in tensor.stride() or tensor.is_contiguous(memory_format=form)
+    return tensor if is_kept else tensor.contiguous()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

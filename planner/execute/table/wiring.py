@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from profiles.measure.model import sources_of
-
 BATCH = ""
 """The producer of what the data loader gives; stands where a layer's name would."""
 
@@ -53,7 +51,7 @@ def make_wirings(
     where it is taken. Raises ValueError if the plan is one for other layers, or if a stage needs a later one.
     """
     _require_same_layers(stages, layers)
-    takes = sources_of(layers, inputs)
+    takes = _takes(layers, inputs)
     place = {name: number for number, stage in enumerate(stages) for name in stage} | {BATCH: 0}
     last_use = {BATCH: 0, layers[-1]: len(stages)}
     for name, sources in takes.items():
@@ -112,6 +110,22 @@ def find_edges(wirings: Sequence[StageWiring]) -> tuple[StageEdge, ...]:
         StageEdge(producer=producer, consumer=consumer, values=tuple(names))
         for (producer, consumer), names in sorted(values.items())
     )
+
+
+def _takes(layers: Sequence[str], inputs: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    takes, before = {}, BATCH
+    for name in layers:
+        takes[name] = inputs.get(name, (before,))
+        before = name
+    known = {BATCH}
+    for name, sources in takes.items():
+        for source in sources:
+            if source not in known:
+                raise ValueError(f"layer {name!r} takes {source!r}, which is not an earlier layer; correct `inputs`")
+        known.add(name)
+    if unknown := set(inputs) - set(takes):
+        raise ValueError(f"`inputs` names {min(unknown)!r}, which is not a layer; correct `inputs`")
+    return takes
 
 
 def _require_same_layers(stages: Sequence[Sequence[str]], layers: Sequence[str]) -> None:

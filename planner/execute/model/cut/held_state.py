@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 _ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size})
-"""Types whose values never change, and are told apart by what they are equal to."""
+"""Types whose values never change, and are compared by equality."""
 _NOT_USERS = sys.stdlib_module_names | {"torch", "numpy", "planner"}
 """Packages of objects whose attributes are none of a model's state: locks, loggers, process groups."""
 
@@ -110,23 +110,23 @@ def _read(held: Any) -> Any:
         return dict(held)
     if isinstance(held, list | tuple | set | deque):
         return list(held)
-    if (ways := _find_ways(held)) is not None:
-        return pickle.dumps(ways[0]())
+    if (accessors := _find_accessors(held)) is not None:
+        return pickle.dumps(accessors[0]())
     return dict(vars(held)) if _is_users(held) else None
 
 
 def _write(held: Any, contents: Any) -> None:
     if isinstance(held, tuple):
         return
-    if (ways := _find_ways(held)) is not None:
-        ways[1](pickle.loads(contents))
+    if (accessors := _find_accessors(held)) is not None:
+        accessors[1](pickle.loads(contents))
         return
     into = held if isinstance(held, dict | list | set | deque) else vars(held)
     into.clear()
     (into.extend if isinstance(into, list | deque) else into.update)(contents)
 
 
-def _find_ways(held: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+def _find_accessors(held: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
     """How a generator or an array tells its state, and how it is told."""
     numpy = sys.modules.get("numpy")
     if isinstance(held, random.Random):
