@@ -54,7 +54,9 @@ class HeldState:
             for tensor, copy in self._copies.values():
                 if tensor.grad_fn is not None and not copy.requires_grad:
                     tensor.detach_()  # its forward wrote there what has a gradient
-                tensor.data.copy_(copy) if tensor.grad_fn is not None else tensor.copy_(copy)
+                if tensor.is_meta or torch.equal(tensor, copy):
+                    continue  # nothing can be written to what is expanded
+                (tensor if tensor.grad_fn is None else tensor.data).copy_(copy)
 
     def make_again(self) -> Any:
         """The value as it was, with copies in the place of its tensors: they stay as they are now."""
@@ -88,11 +90,10 @@ class HeldState:
     def _put_back(self, others: Mapping[int, torch.Tensor]) -> None:
         for held, contents in self._contents.values():
             if isinstance(contents, dict):
-                _write(held, {key: _exchange(item, others) for key, item in contents.items()})
-            else:
-                _write(
-                    held, contents if isinstance(contents, bytes) else [_exchange(item, others) for item in contents]
-                )
+                contents = {key: _exchange(item, others) for key, item in contents.items()}
+            elif isinstance(contents, list):
+                contents = [_exchange(item, others) for item in contents]
+            _write(held, contents)
 
 
 def _exchange(item: Any, others: Mapping[int, torch.Tensor]) -> Any:

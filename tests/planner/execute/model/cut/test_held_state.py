@@ -112,6 +112,7 @@ def test_a_module_is_what_it_was():
             super().__init__()
             self.cache, self.deep = Cache(), {"a": [{"b": deque([1])}]}
             self.register_buffer("mean", torch.zeros(2))
+            self.mask = torch.ones(1).expand(4)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.cache.add()
