@@ -148,6 +148,8 @@ def make_job(path: Path, choices: Choices) -> _ProcessJob:
     if groups:
         cores = cores_of(cluster, sorted(member for group in groups.values() for member in group))
         pin_threads(pick_cores(groups[layout.devices[place.rank]], cores, usable=sorted(os.sched_getaffinity(0))))
+    elif device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # as layers were timed: threads that spin for each other beside others took 240 times
     if device.type == "cpu":
         settle_on_host(pins=choices.pins, keeps=not choices.fully_shard and not plan.shards_weights)
     planned = None if plan.evidence is None else plan.evidence.makespan_ns

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
-from planner.execute.model.cut.module_state import keep_separately, separate_numbers
+from planner.execute.model.cut.cut_layer import CutLayer
+from planner.execute.model.cut.held_state import HeldState
+from planner.execute.model.cut.module_state import separate_generators
 from planner.execute.model.deferred import WeightGradStore
 
 
@@ -54,8 +56,6 @@ class LayerRun:
         self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
         self.before: Copies = {}
-        self.draw_again: Callable[[], None] | None = None
-        """Gives generators that are not torch's the numbers of before."""
         self.is_first = True
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
@@ -70,21 +70,28 @@ class LayerRun:
                     stack.enter_context(self.store.closed())
                 if self.seed is not None:
                     self.seed()
-                if self.changing.draws_separately and self.draw_again is not None:
-                    stack.callback(keep_separately())
-                    self.draw_again()
                 return self.layer(*arguments)
             self.is_first = False
-            self.draw_again = keep_separately() if self.changing.draws_separately else None
             self.before = self.changing.copies(self.layer)
             result = self.layer(*arguments)
             self.before = self.changing.learn(self.layer, self.before)
             return result
 
+    def call_again(self, *arguments: torch.Tensor) -> tuple[list[str], Any]:
+        """Names of the attributes that its forward changed, and what it gives now that they have changed, if any: all
+        else is to it as it was.
+        """
+        own = {place: each for place, each in self.changing.copies(self.layer).items() if place.is_own_attribute}
+        before, self.before = self.before, {**self.before, **own}
+        with torch.no_grad():
+            result = self(*arguments) if own else None
+        self.before = before
+        return [place.name for place in own], result
+
 
 class ChangingBuffers:
-    """Which buffers, and numbers among its attributes, a layer changes as it runs: found out in its first run, copied
-    before each of the others.
+    """Which buffers and attributes a layer changes as it runs, or what they lead to, and whether it draws from Python's
+    generator or numpy's: found out in its first run, copied before each of the others.
 
     The running averages of a batch norm in training change nothing that it gives: no copy is taken of them.
     """
@@ -93,17 +100,16 @@ class ChangingBuffers:
         self._places: list[_StatePlace] = []
         """Of all until it is known which change."""
         self._is_known = False
-        self.draws_separately = True
-        """Whether it may take numbers of Python's generator, or numpy's."""
-        self._numbers: tuple[Any, ...] = ()
+        self.is_compared = False
+        """Whether a recomputation was held against its forward."""
         self._spare: dict[_StatePlace, torch.Tensor] = {}
         """What running averages that are to be forgotten are written to."""
 
     def copies(self, layer: nn.Module) -> "Copies":
         """Of those that may change now."""
         if not self._is_known:
-            self._places, self._numbers = _places(layer), separate_numbers()
-        return {place: _copy(place.held) for place in self._places if not _is_average(place)}
+            self._places = _places(layer)
+        return {place: HeldState(place.held) for place in self._places if not _is_average(place)}
 
     def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
         """Compare with what was there before the first run; what changed once may do so again.
@@ -114,22 +120,24 @@ class ChangingBuffers:
             return before
         now = set(_places(layer))
         held = {place for place in now.union(before) if not _is_average(place)}
-        changed = {place for place in held if not _are_same(before.get(place, _NOTHING), place.held)}
+        changed = {place for place in held if not before.get(place, _ABSENT).is_like(place.held)}
         self._places = [place for place in now | changed if place in changed or _is_average(place)]
-        self._is_known, self.draws_separately = True, self._numbers != separate_numbers()
+        self._is_known = True
         return {place: old for place, old in before.items() if place in changed}
 
     @contextmanager
     def put_back(self, before: "Copies") -> Iterator[None]:
         """Copies in the place of what changes, which comes back as it is now."""
-        kept = [(place, place.held) for place in self._places]
+        kept = [(place, HeldState(place.held, has_copies=False)) for place in self._places]
         for place, own in kept:
-            place.hold(self._spare_for(place, own) if _is_average(place) else _copy(before.get(place, _NOTHING)))
+            is_average = _is_average(place)
+            place.hold(self._spare_for(place, own.value) if is_average else before.get(place, _ABSENT).make_again())
         try:
             yield
         finally:
             for place, own in kept:
-                place.hold(own)
+                own.restore()
+                place.hold(own.value)
 
     def _spare_for(self, place: "_StatePlace", own: torch.Tensor) -> torch.Tensor:
         spare = self._spare.get(place)
@@ -139,7 +147,7 @@ class ChangingBuffers:
 
 
 class _StatePlace(NamedTuple):
-    """A buffer, or a number, by the module that has it and its name there."""
+    """A buffer, or an attribute, by the module that has it and its name there."""
 
     owner: nn.Module
     name: str
@@ -158,37 +166,39 @@ class _StatePlace(NamedTuple):
             self._store[self.name] = value
 
     @property
+    def is_own_attribute(self) -> bool:
+        """Whether it is the layer's, and no buffer."""
+        return not self.is_buffer and self.owner is not _PROCESS
+
+    @property
     def _store(self) -> dict[str, Any]:
         return self.owner._buffers if self.is_buffer else vars(self.owner)
 
 
-Copies = Mapping[_StatePlace, Any]
-"""Buffers and numbers as they were before a run."""
+Copies = Mapping[_StatePlace, HeldState]
+"""Buffers and attributes as they were before a run."""
 
 _NOTHING = object()
-_NUMBERS = frozenset({bool, int, float})
+_ABSENT = HeldState(_NOTHING)
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that torch gives every module."""
 _AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 """Exactly these take the averages of the batch in training."""
 
 
+_PROCESS = nn.Module()
+"""Has what all layers of the process share."""
+
+
 def _places(layer: nn.Module) -> list[_StatePlace]:
+    vars(_PROCESS)["generators"] = separate_generators()
     return [
         _StatePlace(each, name, is_buffer)
-        for each in layer.modules()
+        for each in (_PROCESS, *layer.modules())
         for is_buffer, store in ((True, each._buffers), (False, vars(each)))
-        for name, own in store.items()
-        if own is not None and (is_buffer or type(own) in _NUMBERS)
+        for name in store
+        if is_buffer or not (name in _OF_TORCH or isinstance(each, CutLayer))
     ]
-
-
-def _copy(held: Any) -> Any:
-    return held.clone() if isinstance(held, torch.Tensor) else held
-
-
-def _are_same(old: Any, new: Any) -> bool:
-    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
-        return torch.equal(old, new)
-    return type(old) is type(new) and bool(old == new)
 
 
 def _is_average(place: _StatePlace) -> bool:

@@ -5,12 +5,14 @@ the host's time: a layer that takes a host 0.06 ms forward and 0.07 back takes 0
 0.32. That is what short layers of a card wait for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
+
+from planner.execute.training import as_tuple
 
 
 class _EndError(Exception):
@@ -20,10 +22,12 @@ class _EndError(Exception):
 class _Forgotten:
     """What one forward saved: first shapes and types alone, tensors once the backward asks for the first of them."""
 
-    __slots__ = ("arguments", "found", "run", "seen")
+    __slots__ = ("arguments", "found", "given", "name", "run", "seen")
 
-    def __init__(self, run: Callable[..., Any], arguments: tuple[torch.Tensor, ...]) -> None:
-        self.run, self.arguments = run, arguments
+    def __init__(self, run: Callable[..., Any], arguments: tuple[torch.Tensor, ...], *, name: str) -> None:
+        self.run, self.arguments, self.name = run, arguments, name
+        self.given: list[torch.Tensor] | None = None
+        """Sums of what the first run gave, where another one is to be held against it."""
         self.seen: list[tuple[torch.Size, torch.dtype]] = []
         self.found: list[torch.Tensor | None] = []
 
@@ -50,13 +54,14 @@ class _Forgotten:
         def keep(tensor: torch.Tensor) -> torch.Tensor:
             tensor = tensor.detach()
             found.append(tensor)
-            if len(found) >= count:
+            if len(found) >= count and self.given is None:
                 raise _EndError
             return tensor
 
         try:
             with torch.enable_grad(), saved_tensors_hooks(keep, _as_it_is):
-                self.run(*self.arguments)
+                result = self.run(*self.arguments)
+            self._require_same(result)
         except _EndError:
             pass
         again = [(tensor.shape, tensor.dtype) for tensor in found if tensor is not None]
@@ -64,10 +69,42 @@ class _Forgotten:
             place = next((n for n, pair in enumerate(zip(again, self.seen, strict=False)) if pair[0] != pair[1]), None)
             what = f"{len(again)} tensors, {count} before" if place is None else f"another tensor as number {place}"
             raise RuntimeError(
-                f"a layer that is recomputed saves {what}; let it compute the same each time it is given the same, or "
-                "plan without recomputing it"
+                f"{self.name} that is recomputed saves {what}; let it compute the same each time it is given the same, "
+                "or plan without recomputing it"
             )
         self.found = found
+
+    def _require_same(self, result: Any) -> None:
+        """Raise RuntimeError if a layer gives anything else the second time: it took what it has from elsewhere."""
+        given, self.given = self.given, None
+        if text := tell_difference(given or [], result):
+            raise RuntimeError(
+                f"{self.name} gives {text} when it is recomputed: something outside of it changed; keep that in its "
+                "buffers or attributes, or plan without recomputing it"
+            )
+
+
+_ROUNDING = 1e-5
+"""Of the sum of magnitudes: accelerators add in any order."""
+
+
+def tell_difference(given: Sequence[torch.Tensor], result: Any) -> str:
+    """What a layer gives other than before, of which the `sums_of` are given; or nothing."""
+    for one, other in zip(given, sums_of(result) if given else (), strict=True):
+        if abs(one[0] - other[0]) > _ROUNDING * one[1]:  # nan is like nan
+            return f"{float(other[0]):.6g} instead of {float(one[0]):.6g} (sum of a result)"
+    return ""
+
+
+def sums_of(result: Any) -> list[torch.Tensor]:
+    """Of every tensor the sum of every other element, and that of all magnitudes."""
+    found = []
+    for tensor in as_tuple(result):
+        flat = getattr(tensor, "_local_tensor", tensor).detach().flatten()
+        flat = flat if flat.is_floating_point() else flat.double()
+        magnitudes = torch.linalg.vector_norm(flat, 1, dtype=torch.float64)
+        found.append(torch.stack([flat[::2].sum(dtype=torch.float64), magnitudes]))
+    return found
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,8 +112,12 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def run_recomputed(run: Callable[..., Any], *arguments: torch.Tensor) -> Any:
+def run_recomputed(
+    run: Callable[..., Any], *arguments: torch.Tensor, name: str = "a layer", is_compared: bool = False
+) -> Any:
     """The result of a function of tensors, which its backward computes again.
+
+    `is_compared`: its backward raises RuntimeError, with its `name`, where the result is another one then.
 
     Generators are as they come: `run` gives them the same numbers, if it draws. Under autocast torch's own takes care
     of the types.
@@ -84,6 +125,8 @@ def run_recomputed(run: Callable[..., Any], *arguments: torch.Tensor) -> Any:
     device = arguments[0].device.type
     if torch.is_autocast_enabled(device) or torch.is_autocast_enabled("cpu"):
         return checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False)
-    forgotten = _Forgotten(run, arguments)
+    forgotten = _Forgotten(run, arguments, name=name)
     with saved_tensors_hooks(forgotten.pack, forgotten.unpack):
-        return run(*arguments)
+        result = run(*arguments)
+    forgotten.given = sums_of(result) if is_compared else None
+    return result

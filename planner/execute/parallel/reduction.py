@@ -90,7 +90,8 @@ class StageReduction:
         `prepare` and the iteration's last backward, if it `carries`.
         """
         place = self._buckets[-1].carried
-        if len(values) != len(place) or torch.promote_types(values.dtype, place.dtype) != place.dtype:
+        kind = torch.promote_types(values.dtype, place.dtype)
+        if len(values) != len(place) or kind != place.dtype or kind.is_complex:
             return None
         place.copy_(values)
         return place

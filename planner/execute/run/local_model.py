@@ -137,6 +137,7 @@ class LocalModel:
             wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)
         )
         module.is_loss_known = takes_none(self.training.loss)
+        module.is_trying = self.layout.num_replicas_of(number) > 1
         options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])

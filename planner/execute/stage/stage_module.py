@@ -14,12 +14,13 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from planner.errors import ExecutionError
 from planner.execute.model.batch_norms import Exchange, TraitFinder, Traits
 from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
 from planner.execute.model.random_layers import may_draw
-from planner.execute.model.recomputed_forward import run_recomputed
+from planner.execute.model.recomputed_forward import run_recomputed, sums_of, tell_difference
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
@@ -66,6 +67,8 @@ class StageModule(nn.Module):
         self._rows = tuple((name, layers[name]) for name in wiring.layers)
         self._drawing: frozenset[str] | None = None
         """Layers that are given random numbers of their own: those that may take some, and the last, for the loss."""
+        self.is_trying = False
+        """Whether layers are to be seen not to remember microbatches: other replicas see others."""
         self.is_loss_known = False
         """Whether the loss is known to take none."""
         self._row_calls: tuple[tuple[str, nn.Module, nn.Module | None], ...] = ()
@@ -94,7 +97,8 @@ class StageModule(nn.Module):
             return self._run(arrived)
 
     def _run(self, arrived: Tensors) -> torch.Tensor | Tensors:
-        if self._is_row and not arrived[0].is_meta:
+        is_trying = self.is_trying and torch.is_grad_enabled() and not arrived[0].is_meta
+        if self._is_row and not arrived[0].is_meta and not is_trying:
             if self._drawing is None:
                 self._settle()
             return self._run_row(arrived[0])
@@ -102,6 +106,8 @@ class StageModule(nn.Module):
         for name, layer in self._rows:
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
             values[name] = tuple(map(dense, as_tuple(self._call(name, layer, arguments=arguments))))
+        if is_trying:
+            self.is_trying = False
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(tensor.contiguous() for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
@@ -151,15 +157,31 @@ class StageModule(nn.Module):
             seed = partial(seed_generators, self._seeds[1][name], arguments[0].device)  # type: ignore[index]
             seed()
         is_recomputed = name in self.recompute and self.microbatch not in self.kept and torch.is_grad_enabled()
-        if not is_recomputed and self.exchange is None:
+        is_tried = self.is_trying and torch.is_grad_enabled()
+        if not is_recomputed and self.exchange is None and not is_tried:
             result = layer(*arguments)
             return result
-        run = LayerRun(layer, changing=self._changing[name], exchange=self.exchange, store=self.store, seed=seed)
-        if not is_recomputed:
+        changing, versions = self._changing[name], [tensor._version for tensor in arguments]
+        run = LayerRun(layer, changing=changing, exchange=self.exchange, store=self.store, seed=seed)
+        if is_recomputed:
+            is_first, changing.is_compared = not changing.is_compared, True
+            result = run_recomputed(run, *arguments, name=f"layer {name!r}", is_compared=is_first)
+        else:
             result = run(*arguments)
-            return result
-        result = run_recomputed(run, *arguments)
+        if is_tried and versions == [tensor._version for tensor in arguments]:
+            _require_no_memory(run, arguments, name=name, result=result)
         return result
+
+
+def _require_no_memory(run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, result: Any) -> None:
+    """Raise ExecutionError if what a layer keeps of a microbatch changes what it gives of the next."""
+    names, again = run.call_again(*arguments)
+    if names and (text := tell_difference(sums_of(result), again)):
+        raise ExecutionError(
+            f"layer {name!r} gives {text} once it has seen a microbatch, which its attribute {names[0]!r} keeps, but "
+            "each replica sees others; keep nothing from one to the next, or plan without replicas (pipeplan plan "
+            "--max-replicas 1)"
+        )
 
 
 def _is_row(wiring: StageWiring, counts: Mapping[str, int]) -> bool:

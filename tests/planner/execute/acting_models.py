@@ -620,3 +620,53 @@ class LeftBehind(Stack):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + sum(block.penalty for block in self.blocks)
+
+
+class Carrier:
+    """What blocks hand on in an object that torch's trees do not know."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x, self.count = x, [0]
+
+
+class CarriedBlock(Block):
+    def forward(self, carrier: Carrier) -> Carrier:
+        carrier.count[0] += 1
+        carrier.x = super().forward(carrier.x)
+        return carrier
+
+
+class Carried(Stack):
+    def __init__(self) -> None:
+        super().__init__(CarriedBlock)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        carrier = Carrier(self.inp(x))
+        for block in self.blocks:
+            carrier = block(carrier)
+        return self.head(carrier.x)
+
+
+class Teaching(nn.Module):
+    """A frozen copy that follows its pupil in every forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pupil, self.slow = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.slow.weight.lerp_(self.pupil.weight, 0.1)
+        return self.pupil(x) + self.slow(x)
+
+
+class Taught(Stack):
+    def __init__(self) -> None:
+        super().__init__(Teaching)
+
+
+class Scattering(Stack):
+    """Rows of its inputs are named by numbers, which fewer samples do not have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x[torch.arange(12)])

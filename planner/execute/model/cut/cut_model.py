@@ -96,7 +96,10 @@ def refusing(module: nn.Module) -> Iterator[None]:
         yield
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
-        raise ValueError(f"{type(module).__name__} cannot be cut into layers: {lines[0]}; {REMEDY}") from error
+        with_few = "" if isinstance(error, ValueError) else f" (given {FEWEST} to {FEWEST + 2} samples of each tensor)"
+        raise ValueError(
+            f"{type(module).__name__} cannot be cut into layers: {lines[0]}{with_few}; {REMEDY}"
+        ) from error
 
 
 def _record(

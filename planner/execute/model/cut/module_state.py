@@ -2,11 +2,12 @@
 
 import random
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
+
+from planner.execute.model.cut.held_state import HeldState
 
 
 class ModuleState:
@@ -14,60 +15,35 @@ class ModuleState:
 
     def __init__(self, module: nn.Module, *, has_weights: bool = False) -> None:
         """`has_weights`: keep the values of trained parameters, and their gradients, too."""
-        self._attributes = [(vars(part), _Contents(vars(part))) for part in module.modules()]
-        self._containers = [
-            (value, _Contents(value))
-            for part in module.modules()
-            for value in vars(part).values()
-            if isinstance(value, dict | list | set)
-        ]
-        self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        self._attributes = [(vars(part), dict(vars(part))) for part in module.modules()]
+        self._held = HeldState([[vars(part) for part in module.modules()], separate_generators()])
         weights = module.parameters() if has_weights else ()
         self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
-        self._restore_numbers = keep_separately()
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Tensors get the values that they had; attributes the objects; lists, sets and dictionaries their items."""
-        for holder, contents in (*self._attributes, *self._containers):
-            contents.put_back(holder)
-        for buffer, value in self._buffers:
-            (buffer if buffer.grad_fn is None else buffer.detach_()).copy_(value)
+        """Tensors get the values that they had; attributes the objects; containers their items, however deep."""
+        self._held.restore()
         for parameter, value, grad in self._weights:
             parameter.copy_(value)
             parameter.grad = grad
-        self._restore_numbers()
 
     def find_changed(self) -> list[str]:
         """Plain attributes that are not what they were, for messages."""
         return [
             f"attribute {name!r}, which changes from call to call"
-            for holder, contents in self._attributes
+            for holder, items in self._attributes
             for name, value in holder.items()
             if not name.startswith("_")
             and isinstance(value, int | float | str)
-            and not (name in contents.items and contents.items[name] == value)
+            and not (name in items and items[name] == value)
         ]
 
 
-def separate_numbers() -> tuple[Any, ...]:
-    """The state of random generators that are not torch's."""
-    numpy = sys.modules.get("numpy")
-    state = () if numpy is None else numpy.random.get_state()[1:3]
-    return random.getstate(), *(str(each) if isinstance(each, int) else each.tobytes() for each in state)
-
-
-def keep_separately() -> Callable[[], None]:
-    """Brings those generators back to where they are now."""
-    numbers, numpy = random.getstate(), sys.modules.get("numpy")
-    state = None if numpy is None else numpy.random.get_state()
-
-    def restore() -> None:
-        random.setstate(numbers)
-        if numpy is not None:
-            numpy.random.set_state(state)
-
-    return restore
+def separate_generators() -> list[Any]:
+    """Random generators that are not torch's, and belong to nobody."""
+    numpy, own = sys.modules.get("numpy"), cast(Any, random.random).__self__
+    return [own] if numpy is None else [own, numpy.random.rand.__self__]
 
 
 def seed_separately(number: int) -> None:
@@ -75,24 +51,3 @@ def seed_separately(number: int) -> None:
     random.seed(number)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(number)
-
-
-class _Contents:
-    """The items of a container, in their order."""
-
-    def __init__(self, holder: Any) -> None:
-        self.items: Any = dict(holder) if isinstance(holder, dict) else list(holder)
-
-    def put_back(self, holder: Any) -> None:
-        """Make the container hold them again, if it does not."""
-        if self._is_same(holder):
-            return
-        holder.clear()
-        (holder.extend if isinstance(holder, list) else holder.update)(self.items)
-
-    def _is_same(self, holder: Any) -> bool:
-        if len(holder) != len(self.items):
-            return False
-        if isinstance(holder, dict):
-            return all(key in holder and holder[key] is value for key, value in self.items.items())
-        return all(one is other for one, other in zip(holder, self.items, strict=True))

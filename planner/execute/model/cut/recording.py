@@ -18,8 +18,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils.checkpoint import CheckpointFunction
 
+from planner.execute.model.cut.held_state import HeldState
 from planner.execute.model.cut.hooks import describe_hook, require_no_gradient_hooks
-from planner.execute.model.cut.module_state import separate_numbers
+from planner.execute.model.cut.module_state import separate_generators
 from planner.execute.model.cut.trees import (
     OwnDevice,
     OwnMode,
@@ -192,13 +193,27 @@ class _Notes:
                     self.attributes[number] = self.own[id(leaf)]
                 elif leaf.grad_fn is not None:
                     raise ValueError(
-                        f"a tensor {tuple(leaf.shape)} is no output of its calls: an undivided module or a hook stores "
-                        "it, so its gradient would be lost"
+                        f"a tensor {tuple(leaf.shape)}{self._find_keeper(leaf)} is no output of its calls: an "
+                        "undivided module or a hook stores it, so its gradient would be lost; let a forward return it"
                     )
                 else:
                     self.constants[number] = leaf.detach().clone()
             return Ref(self.numbers[id(leaf)])
+        held = HeldState(leaf, has_copies=False).tensors
+        if any(key in self.numbers or tensor.requires_grad for key, tensor in held.items()):
+            raise ValueError(
+                f"a call is given a {type(leaf).__name__} that holds what was computed of the batch, which no layer "
+                "can hand on; give such tensors in tuples or dictionaries"
+            )
         return OwnDevice() if isinstance(leaf, torch.device) else leaf
+
+    def _find_keeper(self, tensor: torch.Tensor) -> str:
+        """The attribute that keeps a tensor, for messages."""
+        for part, path in self.paths.items():
+            for name, value in vars(part).items():
+                if value is tensor:
+                    return f" ({path}.{name})"
+        return ""
 
     def call_module(self, module: nn.Module, *, arguments: Any, run: Callable[[], Any]) -> Any:
         """A module that stays whole."""
@@ -453,15 +468,18 @@ def record(
     require_no_gradient_hooks(module, opened=opened | {module})
     notes = _Notes(root=module, opened=opened | {module})
     buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items()}
+    versions = {path: each._version for path, each in module.named_parameters()}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
-    drawn = separate_numbers()
+    drawn = HeldState(separate_generators())
     with ExitStack() as stack:
         stack.enter_context(_calls_told(notes))
         stack.enter_context(_own_functions_told(notes))
         stack.enter_context(_Listening(notes))
         output = module(*arguments[0], **arguments[1])
     notes.note_assigned(buffers)
-    if separate_numbers() != drawn:
+    changed = [path for path, each in module.named_parameters() if each._version != versions.get(path)]
+    notes.acting += [f"weight {path!r}, which its forward changes (let it be a buffer)" for path in changed]
+    if not drawn.is_like(drawn.value):
         notes.acting.append("random numbers of Python's or NumPy's that its forward draws")
     recording = ForwardRecording(
         steps=tuple(notes.steps),

@@ -1,6 +1,8 @@
 """Layers that are recomputed give what they give otherwise, bit by bit, and save only what they were given."""
 
 import random
+from collections import deque
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from planner.execute.model.cut.held_state import HeldState
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun
 from planner.execute.model.recomputed_forward import run_recomputed
 
@@ -108,6 +111,63 @@ def test_numbers_that_matter_are_as_they_were():
             assert torch.equal(torch.autograd.grad(y.sum(), x)[0], expected)
         numbers = ("seen", "is_odd", "later", "rate")
         assert [getattr(layer, name) for name in numbers] == [getattr(plain, name) for name in numbers]
+
+
+class Remembering(nn.Module):
+    """Everything that it has seen matters, wherever it is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.last, self.by_name = [1.0], deque([1.0, 2.0], maxlen=2), {"all": {"sum": 0.0}}
+        self.cache: tuple[torch.Tensor, ...] = ()
+        self.slots, self.state = torch.zeros(8), None
+        self.notes, self.own = SimpleNamespace(count=0), random.Random(3)
+        self.noise = torch.Generator().manual_seed(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Something else each time."""
+        factor = self.own.random() + float(torch.rand(1, generator=self.noise)) + sum(self.last) + self.notes.count
+        self.seen.append(factor)
+        self.last.append(len(self.seen))
+        self.by_name["all"]["sum"] += factor
+        self.notes.count += 1
+        self.slots[self.notes.count] = self.by_name["all"]["sum"]
+        self.cache = (*self.cache, x.detach() * factor)
+        y = x * x * (factor + self.slots.sum() + sum(self.seen) + torch.stack(self.cache).sum())
+        y = y if self.state is None else y * self.state
+        self.state = y.detach()
+        return y
+
+
+def test_whatever_a_layer_remembers_is_as_it_was():
+    """Tests that lists, deques, dictionaries, objects, tensors and generators that a layer keeps are to a recomputation
+    what they were to its forward, and that each forward is remembered once.
+    """
+    layer, plain, changing = Remembering(), Remembering(), ChangingBuffers()
+    x = torch.linspace(0.1, 0.2, 3).requires_grad_()
+    for _ in range(2):  # two that are pending at once
+        given = [run_recomputed(LayerRun(layer, changing=changing, exchange=None, store=None, seed=None), x)
+                 for _ in range(2)]  # fmt: skip
+        expected = [torch.autograd.grad(plain(x).sum(), x)[0] for _ in range(2)]
+        for y, wanted in reversed(list(zip(given, expected, strict=True))):
+            assert torch.equal(torch.autograd.grad(y.sum(), x)[0], wanted)
+        assert HeldState(vars(plain)).is_like(vars(layer))
+
+
+def test_what_changes_outside_of_a_layer_is_refused():
+    """Tests that a recomputed layer which reads what is not its own is named before any weight has changed."""
+    counts = [1.0]
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        counts[0] += 1
+        return x * x * counts[0]
+
+    x = torch.ones(3, requires_grad=True)
+    y = run_recomputed(layer, x, name="layer 'mix'", is_compared=True)
+    with pytest.raises(RuntimeError, match=r"layer 'mix' gives 6 instead of 4 .*; keep that in its buffers or"):
+        y.sum().backward()
+    y = run_recomputed(lambda t: t.sin().relu(), x, is_compared=True)
+    y.sum().backward()
 
 
 def test_numbers_that_are_not_torchs_are_drawn_again():

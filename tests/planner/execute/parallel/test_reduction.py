@@ -92,3 +92,14 @@ def test_the_norm_of_all_gradients_is_asked_for_at_once(monkeypatch):
         with _Calls() as calls:
             reduction._change([each.grad for each in alike], 0.5, kind="mul", is_together=is_together)
         assert calls.names == asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "travels"), [(torch.float64, True), (torch.bfloat16, False), (torch.complex128, False)]
+)
+def test_losses_travel_in_types_that_hold_them(kind: torch.dtype, travels: bool):
+    """Tests that a loss goes with gradients of real numbers that are long enough, and else has a message of its own."""
+    held = StageReduction([torch.nn.Parameter(torch.ones(3, dtype=kind))], group=object())
+    held.num_carried = 1
+    held.prepare()
+    assert (held.carry(torch.ones(1)) is not None) == travels

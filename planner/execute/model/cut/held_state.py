@@ -1,0 +1,149 @@
+"""What a value holds, and all that it leads to: taken down at one moment, compared with another, and brought back."""
+
+import pickle
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size})
+"""Types whose values never change, and are compared by equality."""
+_NOT_USERS = sys.stdlib_module_names | {"torch", "numpy", "planner"}
+"""Packages of objects whose attributes are none of a model's state: locks, loggers, process groups."""
+
+
+class HeldState:
+    """Items of containers, attributes of users' objects, states of generators and elements of tensors at one moment.
+
+    Modules and parameters are left alone.
+    """
+
+    def __init__(self, value: Any, *, has_copies: bool = True) -> None:
+        """`has_copies`: of tensors, which may change in place."""
+        self.value = value
+        self.tensors: dict[int, torch.Tensor] = {}
+        """All that it leads to, by identity."""
+        self._contents: dict[int, tuple[Any, Any]] = {}
+        """By identity of a holder: it, and what it held."""
+        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        pending = [value]
+        while pending:
+            held = pending.pop()
+            key = id(held)
+            if key in self._contents or key in self.tensors or isinstance(held, nn.Parameter | nn.Module):
+                continue
+            if isinstance(held, torch.Tensor):
+                self.tensors[key] = held
+                if has_copies:
+                    self._copies[key] = held, _copy(held)
+            elif (contents := _read(held)) is not None:
+                self._contents[key] = held, contents
+                items = contents.values() if isinstance(contents, dict) else contents
+                pending += [item for item in items if type(item) not in _ATOMS]
+
+    def restore(self) -> None:
+        """Every holder has its items again, and tensors of which there are copies their elements."""
+        self._put_back({})
+        with torch.no_grad():
+            for tensor, copy in self._copies.values():
+                if tensor.grad_fn is not None and not copy.requires_grad:
+                    tensor.detach_()  # its forward wrote there what has a gradient
+                if tensor.is_meta or torch.equal(tensor, copy):
+                    continue  # nothing can be written to what is expanded
+                (tensor if tensor.grad_fn is None else tensor.data).copy_(copy)
+
+    def make_again(self) -> Any:
+        """The value as it was, with copies in the place of its tensors: they stay as they are now."""
+        again = {key: _copy(copy) for key, (_, copy) in self._copies.items()}
+        self._put_back(again)
+        return _exchange(self.value, again)
+
+    def is_like(self, now: Any) -> bool:
+        """Whether a value is what this one was then; objects of which nothing is known are only like themselves."""
+        return self._are_like(self.value, now, seen=set())
+
+    def _are_like(self, then: Any, now: Any, *, seen: set[int]) -> bool:
+        if (pair := self._copies.get(id(then))) is not None:
+            copy = pair[1]
+            is_kind = isinstance(now, torch.Tensor) and (copy.dtype, copy.device) == (now.dtype, now.device)
+            return is_kind and torch.equal(copy, now)
+        if id(then) not in self._contents:
+            return then is now or (type(then) is type(now) and type(then) in _ATOMS and bool(then == now))
+        if type(then) is not type(now) or id(then) in seen:
+            return type(then) is type(now)
+        seen.add(id(then))
+        mine, theirs = self._contents[id(then)][1], _read(now)
+        if isinstance(mine, bytes) or len(mine) != len(theirs):
+            return bool(mine == theirs)
+        if isinstance(mine, dict):
+            if list(mine) != list(theirs):
+                return False
+            mine, theirs = mine.values(), theirs.values()
+        return all(self._are_like(one, other, seen=seen) for one, other in zip(mine, theirs, strict=True))
+
+    def _put_back(self, others: Mapping[int, torch.Tensor]) -> None:
+        for held, contents in self._contents.values():
+            if isinstance(contents, dict):
+                contents = {key: _exchange(item, others) for key, item in contents.items()}
+            elif isinstance(contents, list):
+                contents = [_exchange(item, others) for item in contents]
+            _write(held, contents)
+
+
+def _exchange(item: Any, others: Mapping[int, torch.Tensor]) -> Any:
+    """A tensor for another, by identity; or those of a tuple, in which none can be put in another's place."""
+    return tuple(_exchange(each, others) for each in item) if type(item) is tuple else others.get(id(item), item)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _read(held: Any) -> Any:
+    """What a holder holds, as a dictionary, a list, or (of generators and arrays) bytes; None: it holds nothing."""
+    if isinstance(held, dict):
+        return dict(held)
+    if isinstance(held, list | tuple | set | deque):
+        return list(held)
+    if (accessors := _find_accessors(held)) is not None:
+        return pickle.dumps(accessors[0]())
+    return dict(vars(held)) if _is_users(held) else None
+
+
+def _write(held: Any, contents: Any) -> None:
+    if isinstance(held, tuple):
+        return
+    if (accessors := _find_accessors(held)) is not None:
+        accessors[1](pickle.loads(contents))
+        return
+    into = held if isinstance(held, dict | list | set | deque) else vars(held)
+    into.clear()
+    (into.extend if isinstance(into, list | deque) else into.update)(contents)
+
+
+def _find_accessors(held: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """How a generator or an array tells its state, and how it is told."""
+    numpy = sys.modules.get("numpy")
+    if isinstance(held, random.Random):
+        return held.getstate, held.setstate
+    if isinstance(held, torch.Generator):
+        return lambda: held.get_state().tolist(), lambda state: held.set_state(torch.ByteTensor(state))
+    if numpy is not None and isinstance(held, numpy.random.RandomState):
+        return held.get_state, held.set_state
+    if numpy is not None and isinstance(held, numpy.random.Generator):
+        return partial(getattr, held.bit_generator, "state"), partial(setattr, held.bit_generator, "state")
+    if numpy is not None and isinstance(held, numpy.ndarray):
+        return held.copy, partial(held.__setitem__, ...)
+    return None
+
+
+def _is_users(held: Any) -> bool:
+    home = type(held).__module__.partition(".")[0]
+    is_open = isinstance(held, SimpleNamespace) or (home not in _NOT_USERS and not isinstance(held, type))
+    return is_open and hasattr(held, "__dict__")
