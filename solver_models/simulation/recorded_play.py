@@ -166,8 +166,8 @@ class _TransferTable:
         inside = (self.head[self.sender] == self.head[self.target]) & (self.duration == 0)
         table[RECEIVER], table[TICKS], table[DIRECTION] = self.target, self.duration, self.is_backward
         table[ROUTE], table[SHARED] = np.where(inside, -1, np.arange(len(self.links))), self._is_shared()
-        ways = _starts(self.links), column([number[link] for link in links])
-        net: Net = unwrap(make_net)(replicas, self.starts, table, *ways)  # to hand it over costs more than to make it
+        routes = _starts(self.links), column([number[link] for link in links])
+        net: Net = unwrap(make_net)(replicas, self.starts, table, *routes)  # to hand it over costs more than to make it
         return net
 
     def _is_shared(self) -> Integers:
