@@ -434,8 +434,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     """
     laid_out, has_overlaps = lay_out_stages(stages, costs=costs), overlap_anywhere(stages)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    static = laid_out.static_bytes
-    own = {name: row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items()}
+    own = {name: row.placed(laid_out.static_bytes.get(name, 0)) for name, row in device_rows(problem.cluster).items()}
     groups = {group[0]: group for stage in stages for group in stage.replicas if not has_overlaps}
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,

@@ -278,7 +278,7 @@ class _Playback:
         per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
         queues, beside = self.queues, len(rings) + len(self.queues)
         asked = [gather for queue in queues for gather in queue.asked]
-        lengths = [len(queue.asked) for queue in queues]
+        lengths, nothing = [len(queue.asked) for queue in queues], numpy.zeros(len(asked), numpy.int64)
         return PlayableSchedule(
             num_microbatches=self.count,
             stage=column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
@@ -299,8 +299,8 @@ class _Playback:
             replica=numpy.concatenate(
                 [self.holder[runs], numpy.repeat(len(replicas) + len(rings) + numpy.arange(len(queues)), lengths)]
             ).astype(numpy.int64),
-            kind=numpy.pad(device_orders.kind[runs], (0, len(asked))),
-            microbatch=numpy.pad(device_orders.microbatch[runs], (0, len(asked))),
+            kind=numpy.concatenate([device_orders.kind[runs], nothing]),
+            microbatch=numpy.concatenate([device_orders.microbatch[runs], nothing]),
             host=None if self.host is None else self.host[runs],
             ticks=numpy.concatenate([self.ticks[runs], column([self._gathering_ns(each) for each in asked])]),
             gate=numpy.concatenate([self._gates()[runs], column([each.position for each in asked])]),

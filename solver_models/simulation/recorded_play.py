@@ -8,6 +8,7 @@ things once. All of that is a `PlayableSchedule`; the evaluator's `play` is what
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from itertools import chain
 
 import numpy as np
@@ -144,8 +145,7 @@ class _TransferTable:
     def __init__(self, schedule: PlayableSchedule) -> None:
         self.schedule, self.head = schedule, column([group[0] for group in schedule.groups])
         rows = column([(each.sender, each.receiver, each.is_backward, each.duration) for each in schedule.transfers])
-        sender, _, is_backward, _ = rows.reshape(-1, 4).T
-        keys = 2 * sender + is_backward
+        keys = rows.reshape(-1, 4) @ column([2, 0, 1, 0])  # by sender, then direction
         self.order = np.argsort(keys, kind="stable")
         self.starts = np.cumsum([0, *np.bincount(keys, minlength=2 * len(schedule.stage))], dtype=np.int64)
         self.sender, self.target, self.is_backward, self.duration = rows.reshape(-1, 4)[self.order].T
@@ -166,7 +166,9 @@ class _TransferTable:
         inside = (self.head[self.sender] == self.head[self.target]) & (self.duration == 0)
         table[RECEIVER], table[TICKS], table[DIRECTION] = self.target, self.duration, self.is_backward
         table[ROUTE], table[SHARED] = np.where(inside, -1, np.arange(len(self.links))), self._is_shared()
-        return make_net(replicas, self.starts, table, _starts(self.links), column([number[link] for link in links]))
+        routes = _starts(self.links), column([number[link] for link in links])
+        net: Net = unwrap(make_net)(replicas, self.starts, table, *routes)  # to hand it over costs more than to make it
+        return net
 
     def _is_shared(self) -> Integers:
         """[P] 1 if the transfer has to wait for its turn: its links, or its devices, may be wanted by another one.

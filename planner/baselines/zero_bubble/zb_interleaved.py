@@ -14,5 +14,4 @@ HABITS = (Habit(quarters=4, evens_out=True), Habit(quarters=4, at_once=True), Ha
 def order_zb_interleaved(pipeline: Pipeline) -> DeviceOrders:
     """The best of a few habits; raises DoesNotApplyError where interleaved 1F1B does not exist."""
     orders = order_split_interleaved(pipeline)
-    limits = [device.memory for device in pipeline.devices]
-    return best_filled(pipeline, ((orders, habit) for habit in HABITS), limits=limits)
+    return best_filled(pipeline, ((orders, habit) for habit in HABITS), limits=[row.memory for row in pipeline.devices])

@@ -40,5 +40,5 @@ def test_the_longest_chain_counts():
 
 
 def test_a_stage_waits_for_its_device():
-    """Tests that the chain goes on from when a device is free, where that is later than what it is sent."""
+    """Tests that the chain begins anew where a device is free later than what it is sent arrives."""
     assert earliest_forwards(instance("abc", (0, 1, 1), (1, 2, 2), free="b")) == [0, 9, 12]
