@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from inspect import unwrap
 from itertools import accumulate, chain, count
 
 import numpy as np
@@ -70,7 +71,8 @@ def make_net(pipeline: Pipeline) -> Net:
         synchronisation=np.zeros(len(costs), np.int64), scalars=column([scalars.get(name, 0) for name in OPTIONS]),
     )  # fmt: skip
     starts, route_start = column([0, *accumulate(map(len, outlets))]), np.concatenate([[0], np.cumsum(has_link)])
-    return build_net(replicas, starts, table, route_start, np.arange(has_link.sum()))
+    net: Net = unwrap(build_net)(replicas, starts, table, route_start, np.arange(has_link.sum()))
+    return net
 
 
 def order_by_rule(pipeline: Pipeline, *, kinds: int, splits: bool) -> DeviceOrders:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
-from planner.decisions import asked, recompute
+from planner.decisions import asked
 from planner.decisions.decision import Decision
 from planner.layout.costs import CostModel, LayerWork
 from planner.problem import Options, Problem
@@ -300,7 +300,7 @@ class Least:
 
         Decisions that are asked for may make it less.
         """
-        known = [each.least_stash(self) for each in self._asked if each.least_stash is not None]
+        known = [each.least_stash(self) for each in self._asked.values() if each.least_stash is not None]
         return list(map(min, zip(self.least_bytes("stash_bytes"), *known, strict=True)))
 
     def held_sizes(self, entry: Layer | WidthBytes, *, may_recompute: bool = True) -> list[int]:
@@ -309,13 +309,14 @@ class Least:
         `may_recompute`: False for a stage that does not.
         """
         kinds = [kind.checkpoint_bytes for kind in entry.recompute_kinds]
-        open_ones = [each for each in self._asked if may_recompute or each is not recompute.DECISION]
-        found = [each.left(entry, kinds) for each in open_ones if each.left is not None]
+        known = [each for name, each in self._asked.items() if may_recompute or name != "recompute"]
+        found = [each.left(entry, kinds) for each in known if each.left is not None]
         return [entry.stash_bytes, *(size for sizes in found for size in sizes)]
 
     @cached_property
-    def _asked(self) -> list[Decision]:
-        return [each.decision for each in asked(self.problem.options)]
+    def _asked(self) -> dict[str, Decision]:
+        """By option."""
+        return {each.option: each.decision for each in asked(self.problem.options)}
 
     @cached_property
     def state_bytes(self) -> list[int]:
