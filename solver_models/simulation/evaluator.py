@@ -685,13 +685,20 @@ def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
 
 
 @kernel
+def _count_waits(table: Integers, num_replicas: int) -> Integers:
+    """[2, stage replicas] transfers that every one waits for before F, and before its backward pass."""
+    waits = np.zeros((GRADIENTS + 1, num_replicas), np.int64)
+    for f in range(table.shape[1]):
+        waits[table[DIRECTION, f], table[RECEIVER, f]] += 1
+    return waits
+
+
+@kernel
 def make_net(
     replicas: NetReplicas, transfer_start: Integers, table: Integers, route_start: Integers, route_links: Integers
 ) -> Net:
     """The Net of stage replicas and a table of sorted transfers [6, P]: whatever is played is put together here."""
-    waits = np.zeros((GRADIENTS + 1, replicas.stage.shape[0]), np.int64)
-    for f in range(table.shape[1]):
-        waits[table[DIRECTION, f], table[RECEIVER, f]] += 1
+    waits = _count_waits(table, replicas.stage.shape[0])
     device_start, device_replicas = _by_device(replicas.device, replicas.devices.shape[0])
     return Net(
         replicas.stage, replicas.device, replicas.duration, replicas.host, replicas.size[HAS_WEIGHT],
