@@ -32,6 +32,7 @@ from planner.execute.model.cut.trees import (
     refs_of,
     tensors_of,
 )
+from planner.execute.torch_versions.function_apply import APPLYING
 
 _READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
 """Functions whose answer to Python hangs on the values of tensors."""
@@ -423,17 +424,13 @@ def _calls_told(notes: _Notes) -> Any:
         yield
 
 
-_FUNCTION_BASE: Any = torch.autograd.Function.__mro__[1]
-"""Whose `apply` every autograd function ends in, `Function.apply` that somebody kept included."""
-
-
 @contextmanager
 def _own_functions_told(notes: _Notes) -> Any:
     """Autograd functions are told whole; a reentrant checkpoint is what it computes, which autograd then records."""
 
     def apply(kind: Any, *args: Any, **named: Any) -> Any:
         def run() -> Any:
-            return super(_FUNCTION_BASE, kind).apply(*args, **named)
+            return super(APPLYING, kind).apply(*args, **named)
 
         if notes.is_inside:
             return run()
@@ -451,7 +448,7 @@ def _own_functions_told(notes: _Notes) -> Any:
 
     original = saved_tensors_hooks.__enter__
     with (
-        mock.patch.object(_FUNCTION_BASE, "apply", classmethod(apply)),
+        mock.patch.object(APPLYING, "apply", classmethod(apply)),
         mock.patch.object(saved_tensors_hooks, "__enter__", enter),
     ):
         yield
