@@ -108,13 +108,21 @@ ADVOCATES = {"decisions", "lowering", "planning"}
 
 # What of the solvers' floor the simulator and the rules of published schedules play with.
 PLAYED = {
-    "planner/simulation/simulate.py": {"solver_models.instance", "solver_models.simulation.recorded_play"},
+    "planner/simulation/simulate.py": {
+        "solver_models.device_rows",
+        "solver_models.instance",
+        "solver_models.simulation.recorded_play",
+    },
+    "planner/layout/device_groups.py": {"solver_models.device_rows"},
+    "planner/baselines/pipeline.py": {"solver_models.device_rows"},
     "planner/baselines/greedy/capped_orders.py": {
+        "solver_models.device_rows",
         "solver_models.simulation.evaluator",
         "solver_models.simulation.list_schedule",
         "solver_models.simulation.preferences",
     },
     "planner/baselines/encoded_orders.py": {
+        "solver_models.device_rows",
         "solver_models.instance",
         "solver_models.simulation.columns",
         "solver_models.simulation.evaluator",
@@ -122,15 +130,14 @@ PLAYED = {
     },
     "planner/baselines/out_of_order/pipelined.py": {"solver_models.simulation.preferences"},
     "planner/baselines/spp/compared_orders.py": {"solver_models.simulation.preferences"},
-    "planner/baselines/zero_bubble/weight_grads.py": {"solver_models.simulation.weight_filling"},
+    "planner/baselines/zero_bubble/weight_grads.py": {
+        "solver_models.device_rows",
+        "solver_models.simulation.weight_filling",
+    },
 }
 
-# What also plays, without a compiler: orders that are given, jobs that are put into one, and what is known of devices.
-PLAYED_ANYWHERE = {
-    "solver_models.device_rows",
-    "solver_models.simulation.in_order",
-    "solver_models.simulation.job_list",
-}
+# What also plays, without a compiler: orders that are given, and jobs that are put into one.
+PLAYED_ANYWHERE = {"solver_models.simulation.in_order", "solver_models.simulation.job_list"}
 
 # Orders become times in one compiled recurrence, in the judge's equations, and where there are no events to wait for.
 RECURRENCES = {
