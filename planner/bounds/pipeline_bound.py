@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from planner.bounds.bisection import largest_refuted
 from planner.bounds.heaviest_path import NEVER, Replicas, Trunk, replica_ranges
 from planner.bounds.minimum_costs import Integers, Least
-from planner.bounds.stage_forms import StageForm, stage_forms
+from planner.bounds.stage_forms import StageForm, least_form, stage_forms
 from planner.clock import HasTime, always
 
 Mask = NDArray[numpy.bool_]
@@ -81,7 +81,8 @@ class _Stages:
 class DivisionProgramme:
     """The programme for one objective T."""
 
-    def __init__(self, trunk: Trunk, deadline: int, *, price: Price, forms: Sequence[StageForm] | None = None) -> None:
+    def __init__(self, trunk: Trunk, deadline: int, *, price: Price, forms: Sequence[StageForm] = ()) -> None:
+        """`forms`: those that stages have; none: the least of all in one, which knows more of loads."""
         least = trunk.least
         options = least.problem.options
         self.trunk, self.least, self.price = trunk, least, price
@@ -89,20 +90,19 @@ class DivisionProgramme:
         self.deadline = deadline - (0 if self.is_span else least.optimizer_ns)
         self.count, self.num_devices = least.problem.num_microbatches, least.num_devices
         self.chunks = options.max_stages_per_device
-        self.slots = min(
-            self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas * max(least.widths)
-        )
+        widest = max(form.width for form in forms) if forms else 1
+        self.slots = min(self.chunks * self.num_devices, trunk.num_layers * least.problem.max_replicas * widest)
         self.is_single = least.problem.max_replicas == 1
         self.runs = self.chunks if self.is_single else 1
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
         self.ranges = [entry for entry in replica_ranges(least.problem.max_replicas) if entry.least <= self.slots]
         self.shapes = [
             (form, entry)
-            for form in forms or stage_forms(trunk, price.weights)
+            for form in forms or [least_form(trunk)]
             for entry in self.ranges
             if form.width * entry.least <= self.num_devices
         ]
-        self.buffers = options.receive_buffers
+        self.buffers, self.has_forms = options.receive_buffers, bool(forms)
         self.turned = trunk.forward + trunk.returning
 
     @cached_property
@@ -332,7 +332,7 @@ class DivisionProgramme:
             return None
         ends = trunk.forward + trunk.backward
         works = numpy.unique((ends[:, None] - ends[None, :])[numpy.tril_indices(len(ends))])
-        if len(works) > _MAX_LOADS or len(self.shapes) > 1:
+        if len(works) > _MAX_LOADS or self.least.widths != (1,) or self.has_forms:
             return None
         return self.count * (numpy.unique(works[:, None] + works[None, :]) if self.chunks == 2 else works)
 
@@ -355,7 +355,8 @@ class DivisionProgramme:
         weights = sorted(
             (self.price.weights[device.type] for device in self.least.problem.cluster.devices), reverse=True
         )
-        if any(entry.least < entry.most for entry in self.ranges):
+        has_widths = self.least.widths != (1,) and not self.has_forms
+        if has_widths or any(entry.least < entry.most for entry in self.ranges):
             return numpy.full(self.slots + 1, self._total_weight, dtype=numpy.int64)
         sums = numpy.cumsum([0, *weights, *[0] * self.slots], dtype=numpy.int64)
         return sums[: self.slots + 1]
@@ -421,10 +422,16 @@ def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -
 
 def raise_bound(trunk: Trunk, start: int, *, price: Price, steps: int, has_time: HasTime = always) -> int:
     """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves."""
-    forms = stage_forms(trunk, price.weights)
+    every = every_forms(trunk, price)
 
     def is_out(deadline: int) -> bool:
-        division = DivisionProgramme(trunk, deadline, price=price, forms=forms)
-        return division.is_exact and division.is_out_of_reach()
+        programmes = (DivisionProgramme(trunk, deadline, price=price, forms=forms) for forms in every)
+        return any(each.is_exact and each.is_out_of_reach() for each in programmes)
 
     return largest_refuted(is_out, start, steps=steps, has_time=has_time)
+
+
+def every_forms(trunk: Trunk, price: Price) -> list[list[StageForm]]:
+    """What a programme may tell apart: nothing, and the forms of stages, if there are several."""
+    forms = stage_forms(trunk, price.weights)
+    return [[], forms] if forms else [[]]

@@ -36,21 +36,24 @@ class StageForm:
         return int(self.forward[-1] + self.backward[-1])
 
 
+def least_form(trunk: Trunk) -> StageForm:
+    """The least of all forms in one."""
+    none = numpy.zeros_like(trunk.forward)
+    return StageForm(
+        width=1, forward=trunk.forward, returning=trunk.returning, backward=trunk.backward,
+        held=trunk.held, state=trunk.state, excess=none, lacking=none,
+    )  # fmt: skip
+
+
 def stage_forms(trunk: Trunk, weights: dict[str, int]) -> list[StageForm]:
-    """Every form; a single one with the least of all where nothing tells stages apart.
+    """Every form; none where nothing tells stages apart.
 
     `weights`: of the device types' time. With split placement F, I and W of a layer may differ in width.
     """
     least = trunk.least
     options, may_recompute = least.problem.options, recomputes_by_stage(least.problem.options)
     if options.split_placement or (least.widths == (1,) and not may_recompute):
-        none = numpy.zeros_like(trunk.forward)
-        return [
-            StageForm(
-                width=1, forward=trunk.forward, returning=trunk.returning, backward=trunk.backward,
-                held=trunk.held, state=trunk.state, excess=none, lacking=none,
-            )
-        ]  # fmt: skip
+        return []
     kinds = (False, True) if may_recompute else (None,)
     return [_form(trunk, weights, width=width, recomputes=kind) for width in least.widths for kind in kinds]
 

@@ -395,7 +395,10 @@ def _raise_bound(
     """The pipeline bound at one of two prices, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
     price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
-    effort = pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price).effort
+    effort = sum(
+        pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price, forms=forms).effort
+        for forms in pipeline_bound.every_forms(trunk, price)
+    )
     steps = min(_STEPS, int(min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S / effort))
     value = pipeline_bound.raise_bound(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     return _better(best, "pipeline", value=value, price=asdict(price))
@@ -651,10 +654,15 @@ def _layer_number(least: Least, certificate: Mapping[str, Any]) -> int:
 def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if no plan can have an objective below it."""
     stated, price = _positive(certificate), _read_price(least, certificate["price"])
-    division = pipeline_bound.DivisionProgramme(Trunk(least), stated - 1, price=price)
-    if not division.is_exact:
+    trunk = Trunk(least)
+    programmes = [
+        pipeline_bound.DivisionProgramme(trunk, stated - 1, price=price, forms=forms)
+        for forms in pipeline_bound.every_forms(trunk, price)
+    ]
+    exact = [each for each in programmes if each.is_exact]
+    if not exact:
         raise ValueError("certificate: its price exceeds 64 bits; make the bound again")
-    _require_ruled_out(stated, is_out=division.is_out_of_reach())
+    _require_ruled_out(stated, is_out=any(each.is_out_of_reach() for each in exact))
     return stated
 
 

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.batch_problem import question_of_workload
 from planner.bounds import pipeline_bound, work
+from planner.bounds.bisection import largest_refuted
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Least
 from planner.bounds.stage_forms import stage_forms
@@ -16,6 +19,7 @@ from planner.evidence.certificate import check_certificate, make_bound
 from planner.layout.costs import CostModel
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
+from profiles.load import load_workload
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
@@ -50,8 +54,8 @@ def test_a_stage_that_keeps_its_stash_or_recomputes():
     assert make_bound(roomy, CostModel(roomy)).value_ns == brute_force(roomy) == 130
 
 
-def test_a_single_form_where_nothing_tells_stages_apart():
-    """Tests that there is one form of each width and kind, and one of all where layers or parts decide alone."""
+def test_no_forms_where_nothing_tells_stages_apart():
+    """Tests that there is a form of each width and kind, and none where layers or parts decide alone."""
     problem = two_equal_layers(memory=19)
 
     def count(**options: bool) -> int:
@@ -59,7 +63,7 @@ def test_a_single_form_where_nothing_tells_stages_apart():
         least = Least(asked, CostModel(asked))
         return len(stage_forms(Trunk(least), dict.fromkeys(least.types, 1)))
 
-    assert (count(), count(recompute=False), count(recompute_layers=True), count(split_placement=True)) == (2, 1, 1, 1)
+    assert (count(), count(recompute=False), count(recompute_layers=True), count(split_placement=True)) == (2, 0, 0, 0)
 
 
 def random_forms(rng: Random) -> Problem:
@@ -97,8 +101,26 @@ def test_brute_force_is_not_below_it(rng):
     best = brute_force(problem)
     if best is not None:
         least = Least(problem, CostModel(problem))
+        trunk = Trunk(least)
         for weights in (work.find_weights(least), None):
             price = pipeline_bound.make_price(least, best, weights=weights)
-            division = pipeline_bound.DivisionProgramme(Trunk(least), best, price=price)
-            assert division.is_exact
-            assert not division.is_out_of_reach()
+            for forms in pipeline_bound.every_forms(trunk, price):
+                division = pipeline_bound.DivisionProgramme(trunk, best, price=price, forms=forms)
+                assert division.is_exact
+                assert not division.is_out_of_reach()
+
+
+def test_forms_lose_nothing():
+    """Tests that where stages may recompute the bound is not below what loads of devices say, and forms do not."""
+    options = Options(recompute=True, max_replicas=1, max_stages_per_device=2)
+    problem = question_of_workload(load_workload("demo:lora-13b-estimate"), options)
+    assert isinstance(problem, Problem)
+    least = Least(problem, CostModel(problem))
+    trunk, price = Trunk(least), pipeline_bound.make_price(least, 1, weights=work.find_weights(least))
+
+    def is_out(deadline: int, **forms: Any) -> bool:
+        return pipeline_bound.DivisionProgramme(trunk, deadline, price=price, **forms).is_out_of_reach()
+
+    by_loads = largest_refuted(is_out, 1, steps=40)
+    assert not is_out(by_loads - 1, forms=stage_forms(trunk, price.weights))
+    assert pipeline_bound.raise_bound(trunk, 1, price=price, steps=40) >= by_loads
