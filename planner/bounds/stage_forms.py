@@ -37,7 +37,7 @@ class StageForm:
 
 
 def least_form(trunk: Trunk) -> StageForm:
-    """The least of all forms in one."""
+    """Every sum at the least of any width and kind; a stage takes as many slots as it has replicas."""
     none = numpy.zeros_like(trunk.forward)
     return StageForm(
         width=1, forward=trunk.forward, returning=trunk.returning, backward=trunk.backward,
