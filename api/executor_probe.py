@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,14 +189,15 @@ def _with_exchanges(layer: Layer, exchanges: Mapping[str, tuple[int, int]]) -> L
 def _with_times(link: Link, found: "Overheads") -> Link:
     """The link with the run's overhead of a message, and with what the two steps of its ring took.
 
-    What rings of other sizes took by themselves is scaled to that; who holds half as much needs no more time.
+    What other rings took by themselves, of other sizes or collectives, is scaled to that; who holds half as much needs
+    no more time.
     """
     link = replace(link, message_overhead_ns=found.message_ns)
     if found.reduction_ns is None or found.reduced_bytes < 2:
         return link
     size, time = -(-found.reduced_bytes // 2), -(-found.reduction_ns // 2)
-    alone = link.reduction_ns(size) or time
-    points = {point.bytes: -(-point.time_ns * time // alone) for point in link.reduction_times} | {size: time}
+    link = link.with_slower_steps(Fraction(time, link.step_ns(size) or time))
+    points = {point.bytes: point.time_ns for point in link.reduction_times} | {size: time}
     stated, least = list[MessageTime](), 0
     for num_bytes, time_ns in sorted(points.items()):
         least = max(least, time_ns)

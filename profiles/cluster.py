@@ -1,11 +1,12 @@
 """What the machine offers: devices, links between them, and the routes that transfers take."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import (
@@ -21,6 +22,16 @@ from profiles.field_rules import (
     require_fields,
 )
 from profiles.routing import DirectedLink, Network, RouteTables
+
+Collective = Literal["reduction", "gather", "scatter"]
+"""An all-reduce, an all-gather, or the reduce-scatter of a fully sharded stage."""
+
+_STEP_TIMES: dict[Collective, str] = {
+    "reduction": "reduction_times",
+    "gather": "gather_times",
+    "scatter": "scatter_times",
+}
+"""The fields of a link that state what steps of their rings take."""
 
 _FEW_SEARCHES = 8
 """So many searches for routes are not worth doing at once."""
@@ -106,13 +117,18 @@ class Link(StrictRecord):
     """What a step of a ring takes in which each replica sends so many bytes, takes in as many and adds them up, in
     rising order of bytes; others lie on straight lines between them, smaller ones take as long as the smallest, larger
     ones grow by the bandwidth. No synchronisation takes less than all its steps."""
+    gather_times: tuple[MessageTime, ...] = ()
+    """The same of an all-gather, which adds nothing up; none: `reduction_times` hold."""
+    scatter_times: tuple[MessageTime, ...] = ()
+    """The same of the reduce-scatter of a fully sharded stage; none: `reduction_times` hold."""
 
     def __post_init__(self) -> None:
         owner = f"link {str(self.a)[:80]!r} - {str(self.b)[:80]!r}"
         require_fields(owner, self)
         if self.a == self.b:
             raise ValueError(f"{owner}: both ends are the same; remove the link")
-        for name in ("message_times", "reduction_times"):
+        _require_rising(f"{owner}: message_times", self.message_times)
+        for name in _STEP_TIMES.values():
             _require_rising(f"{owner}: {name}", getattr(self, name))
         self._require_no_faster(owner)
 
@@ -141,16 +157,39 @@ class Link(StrictRecord):
         """The same, rounded down where the bandwidth alone says it."""
         return self.moving_ns(num_bytes) if self.message_times else num_bytes * 10**9 // self.bandwidth_bytes_per_s
 
-    def reduction_ns(self, num_bytes: int) -> int:
+    def step_ns(self, num_bytes: int, *, collective: Collective = "reduction") -> int:
         """What a step of a ring takes by the times that are stated for it, rounded up; 0 if none are."""
-        if not self.reduction_times or num_bytes <= self.reduction_times[0].bytes:
-            return self.reduction_times[0].time_ns if self.reduction_times else 0
-        for before, point in pairwise(self.reduction_times):
+        points: tuple[MessageTime, ...] = getattr(self, _STEP_TIMES[collective]) or self.reduction_times
+        if not points or num_bytes <= points[0].bytes:
+            return points[0].time_ns if points else 0
+        for before, point in pairwise(points):
             if num_bytes <= point.bytes:
                 rise, run = point.time_ns - before.time_ns, point.bytes - before.bytes
                 return before.time_ns - (-(num_bytes - before.bytes) * rise // run)
-        last = self.reduction_times[-1]
-        return last.time_ns + self._at_bandwidth_ns(num_bytes - last.bytes)
+        return points[-1].time_ns + self._at_bandwidth_ns(num_bytes - points[-1].bytes)
+
+    @property
+    def has_step_times(self) -> bool:
+        """Whether it states what a step of any ring takes."""
+        return bool(self.reduction_times or self.gather_times or self.scatter_times)
+
+    @property
+    def step_times(self) -> dict[Collective, tuple[MessageTime, ...]]:
+        """What it states of the steps of rings."""
+        return {name: getattr(self, field) for name, field in _STEP_TIMES.items()}
+
+    def with_step_times(self, times: Mapping[Collective, tuple[MessageTime, ...]]) -> "Link":
+        """The link that states these, and of the other collectives what it did."""
+        fields: dict[str, Any] = {_STEP_TIMES[name]: points for name, points in times.items()}
+        return replace(self, **fields)
+
+    def with_slower_steps(self, factor: Fraction) -> "Link":
+        """The link whose steps of rings take so many times as long, rounded up."""
+
+        def slower(point: MessageTime) -> MessageTime:
+            return replace(point, time_ns=math.ceil(point.time_ns * factor))
+
+        return self.with_step_times({name: tuple(map(slower, points)) for name, points in self.step_times.items()})
 
     def later_by(self, time_ns: int) -> "Link":
         """The link with so much more latency, which may be negative, but not less than none."""
@@ -166,10 +205,7 @@ class Link(StrictRecord):
             latency_ns=latency_ns,
             bandwidth_bytes_per_s=max(1, round(self.bandwidth_bytes_per_s * factor)),
             message_times=(),
-            reduction_times=tuple(
-                replace(point, time_ns=math.ceil(point.time_ns / factor)) for point in self.reduction_times
-            ),
-        )
+        ).with_slower_steps(1 / Fraction(factor))
         points = []
         for point in self.message_times:
             moving = max(math.ceil((point.time_ns - self.latency_ns) / factor), scaled._at_bandwidth_ns(point.bytes))
@@ -453,7 +489,7 @@ class Cluster(StrictRecord):
             latency_ns=sum(arc.latency_ns for arc in used) + max(arc.message_overhead_ns for arc in used),
             bandwidth_bytes_per_s=min(arc.bandwidth_bytes_per_s for arc in used),
             sized=tuple(link for arc in used if (link := self.links[arc.resource // 2]).message_times),
-            reducing=tuple(link for arc in used if (link := self.links[arc.resource // 2]).reduction_times),
+            reducing=tuple(link for arc in used if (link := self.links[arc.resource // 2]).has_step_times),
         )
 
     def route_tables(self, *, num_bytes: int) -> RouteTables | None:

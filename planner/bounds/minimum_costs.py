@@ -369,7 +369,7 @@ class Least:
         widest = bandwidths[replicas] if bandwidth is None else bandwidth
         ring = hops * gradient_bytes * SECOND // (replicas * widest) + hops * latencies[replicas]
         links = self.problem.cluster.links if self._has_ring_steps else ()
-        return max(ring, hops * min((each.reduction_ns(gradient_bytes // replicas) for each in links), default=0))
+        return max(ring, hops * min((each.step_ns(gradient_bytes // replicas) for each in links), default=0))
 
     @cached_property
     def _has_ring_steps(self) -> bool:

@@ -40,7 +40,8 @@ def remaining_problem(problem: Problem) -> Problem:
     """The question without these layers, without messages, and with the stages that are left on every device."""
     names = shared_layers(problem)
     profile, options, cluster = without_layers(problem.profile, names), problem.options, problem.cluster
-    links = tuple(replace(link, latency_ns=0, message_overhead_ns=None, reduction_times=()) for link in cluster.links)
+    free = [replace(link, latency_ns=0, message_overhead_ns=None) for link in cluster.links]
+    links = tuple(link.with_step_times(dict.fromkeys(link.step_times, ())) for link in free)
     devices = [replace(device, memory_bytes=device.usable_bytes, reserved_bytes=0) for device in cluster.devices]
     is_alone = all(len(devices) not in problem.widths_of(layer, devices[0].type) for layer in profile.layers)
     chunks = options.max_stages_per_device - (_least_stages(problem.profile, names) if is_alone else 0)

@@ -39,6 +39,7 @@ from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
+from profiles.cluster import Link, MessageTime
 
 _STEPS = 16
 """Steps of the search for the largest pipeline or windows bound; each halves what is open."""
@@ -464,6 +465,11 @@ def proves_anew(problem: Problem, value: int, *, has_time: HasTime = always) -> 
     return is_small and refute(problem, costs, value=value, effort=ANEW_EFFORT, has_time=has_time) is not None
 
 
+def _longest_times(link: Link) -> list[MessageTime]:
+    """Of a message, and of a step of each ring, as the link states them."""
+    return [points[-1] for points in (link.message_times, *link.step_times.values()) if points]
+
+
 def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
     """Whether a bound is beyond the end of every plan: all that it computes and sends, one thing after the other."""
     if value_ns < REFUTED_NS or problem.options.offload:
@@ -471,7 +477,7 @@ def rules_out_every_deadline(problem: Problem, value_ns: int) -> bool:
     links, count = problem.cluster.links, len(problem.cluster.devices) ** 2
     slowest = min((link.bandwidth_bytes_per_s for link in links), default=1)
     alone = sum(link.latency_ns + (link.message_overhead_ns or 0) for link in links)
-    alone += sum(each.time_ns for link in links for each in (*link.message_times[-1:], *link.reduction_times[-1:]))
+    alone += sum(each.time_ns for link in links for each in _longest_times(link))
     moved = [2 * problem.num_microbatches * edge.bytes for edge in problem.profile.edges]
     moved += [4 * max(layer.state_bytes, layer.parameter_bytes or 0) for layer in problem.profile.layers]
     messages = 2 * problem.num_microbatches * len(problem.profile.edges) + 4 * len(problem.profile.layers)

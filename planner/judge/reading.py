@@ -247,8 +247,11 @@ class Reading:
         found = []
         for layer in self.layers_of(stage):
             own = [self._layer_times_on(layer, each, share=share, kind=kind_in(stage, layer)) for each in types]
-            sent = gathered_bytes([layer], width=1), gradient_bytes([layer], width=1)
-            messages = (gathering_ns(stage, self.routes, num_bytes=n, is_frozen=not is_trained(layer)) for n in sent)
+            sent = {"gather": gathered_bytes([layer], width=1), "scatter": gradient_bytes([layer], width=1)}
+            messages = (
+                gathering_ns(stage, self.routes, num_bytes=n, is_frozen=not is_trained(layer), collective=name)
+                for name, n in sent.items()
+            )
             found.append(GatheredLayer({kind: max(each[kind] for each in own) for kind in KINDS}, *messages))
         overhead = {kind: max(each[kind] for each in overheads) for kind in KINDS}
         return fully_sharded_times(found, overhead=overhead, occupancy=self.problem.cluster.collective_occupancy)

@@ -9,7 +9,9 @@ whole nanoseconds rounded down. Of equal sums the path with fewer links is taken
 finds first when links are looked at in the order of the cluster. Overheads of messages do not decide it.
 """
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import NamedTuple
 
 from profiles.cluster import Cluster, Link
@@ -33,16 +35,16 @@ class Direction(NamedTuple):
     """What a message costs beyond the link; 0 where it was not measured."""
     corners: tuple[tuple[int, int], ...] = ()
     """Bytes, and nanoseconds beyond the latency, of the sizes whose times the link states, from (0, 0) on."""
-    ring_steps: tuple[tuple[int, int], ...] = ()
-    """Bytes and nanoseconds of the steps of a ring whose times the link states, from 0 bytes on."""
+    ring_steps: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType({})
+    """By collective: bytes and nanoseconds of the steps of a ring whose times the link states, from 0 bytes on."""
 
     def moving_ns(self, num_bytes: int) -> int:
         """What it takes beyond the latency by the times that it states; 0 if it states none."""
         return self._on_line(self.corners, num_bytes)
 
-    def ring_step_ns(self, num_bytes: int) -> int:
+    def ring_step_ns(self, num_bytes: int, *, collective: str) -> int:
         """What a step of a ring takes by the times that it states; 0 if it states none."""
-        return self._on_line(self.ring_steps, num_bytes)
+        return self._on_line(self.ring_steps.get(collective, ()), num_bytes)
 
     def _on_line(self, corners: tuple[tuple[int, int], ...], num_bytes: int) -> int:
         if not corners:
@@ -171,10 +173,11 @@ def _corners(link: Link) -> tuple[tuple[int, int], ...]:
     return ((0, 0), *stated) if stated else ()
 
 
-def _ring_steps(link: Link) -> tuple[tuple[int, int], ...]:
-    """Smaller ones than the smallest that is stated take as long."""
-    stated = [(point.bytes, point.time_ns) for point in link.reduction_times]
-    return ((0, stated[0][1]), *stated) if stated else ()
+def _ring_steps(link: Link) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    """Smaller ones than the smallest that is stated take as long; what is stated of no own ring, as in a reduction."""
+    stated = {"reduction": link.reduction_times, "gather": link.gather_times, "scatter": link.scatter_times}
+    points = {name: own or link.reduction_times for name, own in stated.items()}
+    return {name: ((0, own[0].time_ns), *((p.bytes, p.time_ns) for p in own)) for name, own in points.items() if own}
 
 
 def _make_route(path: list[Direction]) -> Route:

@@ -5,7 +5,8 @@
 2 (r - 1) / r x gradient bytes / slowest link + 2 (r - 1) x largest delay over the ring: as many messages in turn, each
 with the latency and the message overhead of its way. Where links state times by message size, the first term is at
 least what these messages, of gradient bytes / r each, take on the slowest of them. Where they state what a step of a
-ring takes, nothing ends before so many steps of the slowest. Replicas that shard the optimizer's
+ring takes, nothing ends before so many steps of the slowest; a gather, and the reduce-scatter of a fully sharded stage,
+may have steps of their own. Replicas that shard the optimizer's
 gradients (a reduce-scatter), and once more with the weights when each has stepped its part (an all-gather).
 """
 
@@ -37,16 +38,20 @@ def ring_pairs(stage: Stage) -> list[tuple[str, str]]:
 def make_ring(stage: Stage, routes: Routes, *, gradient_bytes: int, is_frozen: bool) -> Ring:
     """How a stage synchronises its gradients; nothing with one replica, or if every layer is frozen."""
     times_round = 1 if is_sharded(stage) else 2
-    return _go_round(stage, routes, num_bytes=gradient_bytes, times_round=0 if is_frozen else times_round)
+    times_round = 0 if is_frozen else times_round
+    return _go_round(stage, routes, num_bytes=gradient_bytes, times_round=times_round, collective="reduction")
 
 
-def gathering_ns(stage: Stage, routes: Routes, *, num_bytes: int, is_frozen: bool) -> int:
-    """How long the replicas of a sharding stage take to tell each other their weights; 0 for other stages."""
+def gathering_ns(stage: Stage, routes: Routes, *, num_bytes: int, is_frozen: bool, collective: str = "gather") -> int:
+    """How long the replicas of a sharding stage take to tell each other their weights; 0 for other stages.
+
+    With `collective` "scatter": to add up gradients of which each keeps a part.
+    """
     times_round = 1 if is_sharded(stage) and not is_frozen else 0
-    return _go_round(stage, routes, num_bytes=num_bytes, times_round=times_round).duration_ns
+    return _go_round(stage, routes, num_bytes=num_bytes, times_round=times_round, collective=collective).duration_ns
 
 
-def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int) -> Ring:
+def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int, collective: str) -> Ring:
     pairs = ring_pairs(stage) if times_round else []
     pair_routes: list[Route] = [routes.find(a, b, num_bytes=num_bytes) for a, b in pairs]
     if not pair_routes:
@@ -57,7 +62,7 @@ def _go_round(stage: Stage, routes: Routes, *, num_bytes: int, times_round: int)
     messages = times_round * (replicas - 1)
     moving = -(-messages * num_bytes * SECOND // (replicas * slowest))
     sized = messages * max(route.sized_ns(-(-num_bytes // replicas)) for route in pair_routes)
-    part = -(-num_bytes // replicas)
-    steps = messages * max(each.ring_step_ns(part) for route in pair_routes for each in route.directions)
+    directions, part = [each for route in pair_routes for each in route.directions], -(-num_bytes // replicas)
+    steps = messages * max(each.ring_step_ns(part, collective=collective) for each in directions)
     duration_ns = max(max(moving, sized) + messages * delay, steps)
     return Ring(duration_ns, frozenset(link for route in pair_routes for link in route.links))

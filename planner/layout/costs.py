@@ -17,6 +17,7 @@ from planner.layout.split_placement import SplitPart, common, input_grad_ranges,
 from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, product
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
 from planner.problem import Problem
+from profiles.cluster import Collective
 from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
 
 
@@ -454,9 +455,8 @@ class CostModel:
             times.append(_ceil(work.matrix(kind).card + again, count))
         if not layer.is_trainable or kind == "W":
             return LayerPass(max(times), 0, 0)
-        gather, scatter = (
-            self.ring_ns(stage.replicas, size, rounds=1) for size in (layer.gathered_bytes, layer.synchronised_bytes)
-        )
+        gather = self.ring_ns(stage.replicas, layer.gathered_bytes, rounds=1, collective="gather")
+        scatter = self.ring_ns(stage.replicas, layer.synchronised_bytes, rounds=1, collective="scatter")
         return LayerPass(max(times), 0 if is_last and kind != "F" else gather, scatter if kind == "B" else 0)
 
     def state_bytes(self, stage: Stage, *, width: int) -> int:
@@ -669,17 +669,19 @@ class CostModel:
         """Time in which sharding replicas of a stage gather its weights once; 0 for others."""
         if not stage.is_sharded or self._is_frozen(stage):
             return 0
-        return self.ring_ns(stage.replicas, self.gathered_bytes(stage), rounds=1)
+        return self.ring_ns(stage.replicas, self.gathered_bytes(stage), rounds=1, collective="gather")
 
     def _is_frozen(self, stage: Stage) -> bool:
         return all(self.problem.profile.by_name[name].frozen for name in stage.layers)
 
-    def ring_ns(self, groups: Sequence[DeviceGroup], size: int, *, rounds: int) -> int:
+    def ring_ns(
+        self, groups: Sequence[DeviceGroup], size: int, *, rounds: int, collective: Collective = "reduction"
+    ) -> int:
         """Ring all-reduce (2 rounds), or either half of it, of so many bytes over groups; 0 for a single one.
 
         Rounds x (r - 1) / r x bytes / slowest link + rounds x (r - 1) x largest latency over the ring, in listed order;
         where a link states times by size, no less than so many messages of bytes / r take on it, and where it states
-        what a step of a ring takes, no less than so many steps.
+        what a step of the collective's ring takes, no less than so many steps.
         """
         replicas = len(groups)
         if replicas == 1:
@@ -693,7 +695,7 @@ class CostModel:
         moving = _ceil(rounds * (replicas - 1) * size * 10**9, replicas * slowest)
         part, steps = _ceil(size, replicas), rounds * (replicas - 1)
         by_size = [link.moving_ns(part) for route in routes for link in route.sized]
-        reducing = [link.reduction_ns(part) for route in routes for link in route.reducing]
+        reducing = [link.step_ns(part, collective=collective) for route in routes for link in route.reducing]
         return max(max(moving, steps * max(by_size, default=0)) + steps * latency, steps * max(reducing, default=0))
 
     def steps_ns(self, stages: Sequence[Stage]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from torch import distributed
 
 from profiles.measure.devices import free_bytes
 from profiles.measure.links import (
-    AllReduce,
+    CollectiveTime,
     Contention,
     LinkTables,
     PairTable,
@@ -106,7 +106,7 @@ class LinkSweep:
             places=tuple(places),
             pairs=tuple(pairs),
             contention=tuple(self._contention(*both, alone=alone) for both in self._plan(list(alone))),
-            all_reduce=tuple(self._all_reduces()),
+            **self._collectives(),
             collective_occupancy=self._occupancy(),
             provenance=f"{'NCCL' if self.device.type == 'cuda' else 'gloo'}, torch {torch.__version__}, Python "
             f"{platform.python_version()}, the least of {self.options.repetitions} repetitions each",
@@ -244,16 +244,30 @@ class LinkSweep:
     def _all_reduce(self, group: Any) -> None:
         distributed.all_reduce(self.buffers[0].view(torch.float32), group=group)
 
-    def _all_reduces(self) -> list[AllReduce]:
-        results = []
+    def _all_gather(self, group: Any) -> None:
+        distributed.all_gather_into_tensor(*self._whole_and_part(group), group=group)
+
+    def _reduce_scatter(self, group: Any) -> None:
+        whole, part = self._whole_and_part(group)
+        distributed.reduce_scatter_tensor(part, whole, group=group)
+
+    def _whole_and_part(self, group: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        whole, part = (buffer.view(torch.float32) for buffer in self.buffers)
+        return whole, part[: whole.numel() // group.size()]
+
+    def _collectives(self) -> dict[str, tuple[CollectiveTime, ...]]:
+        """By name, and by number of places and bytes."""
+        runs = {"all_reduce": self._all_reduce, "all_gather": self._all_gather, "reduce_scatter": self._reduce_scatter}
+        found: dict[str, list[CollectiveTime]] = {name: [] for name in runs}
         for places in choose_counts(self.world):
             group = distributed.new_group(list(range(places)))
-            for size in self.sizes:
+            for size, (name, run) in itertools.product(self.sizes, runs.items()):
+                whole = -(-size // (4 * places)) * 4 * places
                 distributed.barrier()
-                times = self._repeat(partial(self._all_reduce, group), max(4, size), who=range(places))
+                times = self._repeat(partial(run, group), whole, who=range(places))
                 slowest = max(self._gather(min(times, default=0)))
-                results.append(AllReduce(places=places, num_bytes=size, duration_ns=round(slowest)))
-        return results
+                found[name].append(CollectiveTime(places=places, num_bytes=size, duration_ns=round(slowest)))
+        return {name: tuple(times) for name, times in found.items()}
 
     def _occupancy(self) -> int:
         """How much longer computing takes beside an all-reduce over all, in thousandths of that; 0 on accelerators."""

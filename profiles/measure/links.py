@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from profiles.cluster import Cluster, Device, Link, MessageTime
+from profiles.cluster import Cluster, Collective, Device, Link, MessageTime
 from profiles.documents.canonical_json import to_plain
 from profiles.documents.refusal import refusal, render_value
 from profiles.documents.strict_json import decode_text, parse_json
@@ -81,13 +81,13 @@ class Contention(StrictRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduce(StrictRecord):
-    """One all-reduce over the first places."""
+class CollectiveTime(StrictRecord):
+    """One collective over the first places."""
 
     places: int
     """Number of processes."""
     num_bytes: int
-    """Of each one's tensor."""
+    """Of the whole tensor, of which each has a part before a gather, and after a scatter."""
     duration_ns: int
     """The least of some, on the slowest place."""
 
@@ -102,8 +102,12 @@ class LinkTables(StrictRecord):
     """Those of `choose_pairs`, or every two places."""
     contention: tuple[Contention, ...] = ()
     """Pairs of transfers at once."""
-    all_reduce: tuple[AllReduce, ...] = ()
+    all_reduce: tuple[CollectiveTime, ...] = ()
     """By number of places and bytes."""
+    all_gather: tuple[CollectiveTime, ...] = ()
+    """The same of all-gathers."""
+    reduce_scatter: tuple[CollectiveTime, ...] = ()
+    """The same of reduce-scatters."""
     collective_occupancy: int = 0
     """Thousandths of a place that an all-reduce over all takes from what it computes beside it."""
     provenance: str = ""
@@ -272,18 +276,23 @@ class _Inference:
         for one, other in itertools.combinations(self.hosts, 2):
             self._between(one, other)
         devices = tuple(Device(**asdict(place)) for place in self.places)
-        times = self._reduction_times()
-        links = (replace(link, reduction_times=times) for link in self._ports() + self.links)
+        tables = self.tables
+        times: dict[Collective, tuple[MessageTime, ...]] = {
+            "reduction": self._step_times(tables.all_reduce, rounds=2),
+            "gather": self._step_times(tables.all_gather, rounds=1),
+            "scatter": self._step_times(tables.reduce_scatter, rounds=1),
+        }
+        links = (link.with_step_times(times) for link in self._ports() + self.links)
         occupancy = self.tables.collective_occupancy
         return Cluster(name=name, devices=devices, links=tuple(links), collective_occupancy=occupancy)
 
-    def _reduction_times(self) -> tuple[MessageTime, ...]:
+    def _step_times(self, timed: Sequence[CollectiveTime], *, rounds: int) -> tuple[MessageTime, ...]:
         """Steps of the ring over all places of the one host; of several hosts none says what each link takes."""
-        most = max((each.places for each in self.tables.all_reduce), default=0)
+        most = max((each.places for each in timed), default=0)
         points, least = list[MessageTime](), 1
-        for each in sorted(self.tables.all_reduce, key=lambda each: each.num_bytes):
+        for each in sorted(timed, key=lambda each: each.num_bytes):
             if each.places == most and len(self.hosts) == 1:
-                least = max(least, -(-each.duration_ns // (2 * (most - 1))))
+                least = max(least, -(-each.duration_ns // (rounds * (most - 1))))
                 points.append(MessageTime(bytes=max(1, each.num_bytes // most), time_ns=least))
         return tuple({point.bytes: point for point in points}.values())
 

@@ -272,8 +272,8 @@ def test_steps_of_a_ring_lie_on_lines():
     """Tests that smaller ones take as long as the smallest, larger ones grow by the bandwidth, all rounded up."""
     points = tuple(MessageTime(bytes=size, time_ns=time) for size, time in ((10, 100), (13, 110)))
     link = Link(a="x", b="y", bandwidth_bytes_per_s=10**9, reduction_times=points)
-    assert [link.reduction_ns(size) for size in (0, 10, 11, 12, 13, 20)] == [100, 100, 104, 107, 110, 117]
-    assert replace(link, reduction_times=()).reduction_ns(5) == 0
+    assert [link.step_ns(size) for size in (0, 10, 11, 12, 13, 20)] == [100, 100, 104, 107, 110, 117]
+    assert replace(link, reduction_times=()).step_ns(5) == 0
     assert [each.time_ns for each in link.at_speed(2.0).reduction_times] == [50, 55]
     with pytest.raises(ValueError, match=r"reduction_times: 10 bytes .* rising order"):
         replace(link, reduction_times=points[::-1])

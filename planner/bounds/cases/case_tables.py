@@ -201,7 +201,7 @@ class CaseTables:
                 pair: (
                     *(route.latency_ns, route.bandwidth_bytes_per_s),
                     [link.message_times for link in route.sized],
-                    [link.reduction_times for link in route.reducing],
+                    [link.step_times for link in route.reducing],
                 )
                 for pair, route in routes.items()
             }

@@ -137,13 +137,15 @@ def test_core_and_judge_agree_on_steps():
 
 
 def with_ring_steps(problem: Problem, rng: Random) -> Problem:
-    """Most links of the cluster say what a step of a ring takes at one to three sizes."""
+    """Most links of the cluster say what a step of each ring takes at one to three sizes."""
 
-    def stated(link: Link) -> Link:
+    def points() -> tuple[MessageTime, ...]:
         times = sorted(rng.choices(range(80), k=rng.randint(0, 3)))
         sizes = sorted(rng.sample(range(1, 60), k=len(times)))
-        points = (MessageTime(bytes=size, time_ns=time) for size, time in zip(sizes, times, strict=True))
-        return replace(link, reduction_times=tuple(points))
+        return tuple(MessageTime(bytes=size, time_ns=time) for size, time in zip(sizes, times, strict=True))
+
+    def stated(link: Link) -> Link:
+        return link.with_step_times({name: points() for name in link.step_times})
 
     cluster = problem.cluster
     return replace(problem, cluster=replace(cluster, links=tuple(map(stated, cluster.links))))
@@ -158,6 +160,19 @@ def test_rings_take_no_less_than_their_steps():
     played = judged(problem, plan)
     assert played.makespan_ns == 1 + 2 + 2 * 60
     assert Least(problem, CostModel(problem)).synchronisation_ns(12, 2) == 2 * 60
+
+
+def test_gathers_and_scatters_have_steps_of_their_own():
+    """Tests that each takes what is stated for it: F gathers 30 and computes 1, B computes 2 and scatters 50."""
+    one = MessageTime(bytes=6, time_ns=10)
+    link = make_link("a b").with_step_times(
+        {"reduction": (one,), "gather": (replace(one, time_ns=30),), "scatter": (replace(one, time_ns=50),)}
+    )
+    layers = [make_layer("l", (2, 2, 2), parameter_bytes=12)]
+    problem = make_problem(layers, [link], num_microbatches=1, shard_optimizer="allow", fully_shard=True)
+    plan = make_plan(problem, ["l @ a | b"], {"a": "0F0 0B0", "b": "0F0 0B0"})
+    plan = replace(plan, stages=(replace(plan.stages[0], shard="full"),))
+    assert judged(problem, plan).makespan_ns == 30 + 1 + 2 + 50
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.measure.links import (
-    AllReduce,
+    CollectiveTime,
     Contention,
     LinkTables,
     PairTable,
@@ -206,8 +206,16 @@ def test_pairs_that_were_not_timed_are_like_those_that_were():
 def test_rings_of_one_host_say_what_their_steps_take():
     """Tests that steps are those of the ring over most places, a larger one no faster, and of several hosts none."""
     rings = [(2, 8, 100), (4, 8, 240), (4, 80, 180), (4, 800, 600)]
-    measured = tuple(AllReduce(places=n, num_bytes=size, duration_ns=time) for n, size, time in rings)
+    measured = tuple(CollectiveTime(places=n, num_bytes=size, duration_ns=time) for n, size, time in rings)
     for hosts, steps in (("aaaa", [(2, 40), (20, 40), (200, 100)]), ("aabb", [])):
         tables = replace(make_tables(hosts), all_reduce=measured)
         for link in infer_cluster(tables, name="c").links:
             assert [(each.bytes, each.time_ns) for each in link.reduction_times] == steps
+
+
+def test_gathers_and_scatters_state_steps_of_their_own():
+    """Tests that a collective which goes round once takes its whole time in one round of steps."""
+    measured = (CollectiveTime(places=2, num_bytes=80, duration_ns=90),)
+    tables = replace(make_tables("aa"), all_reduce=measured, all_gather=measured, reduce_scatter=measured)
+    (link,) = infer_cluster(tables, name="c").links
+    assert [points[0].time_ns for points in link.step_times.values()] == [45, 90, 90]
