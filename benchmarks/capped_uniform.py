@@ -29,8 +29,9 @@ def make_uniform(devices: int, *, num_microbatches: int, room: int) -> Problem:
     chain = make_problem(times, num_microbatches=num_microbatches, memory=1, transfer_us=0)
     layers = tuple(replace(layer, weight_stash_bytes=0) for layer in chain.profile.layers)
     rooms = tuple(replace(device, memory_bytes=room * STASH_BYTES) for device in chain.cluster.devices)
-    profile, cluster = replace(chain.profile, layers=layers), replace(chain.cluster, devices=rooms)
-    return replace(chain, profile=profile, cluster=cluster)
+    links = tuple(replace(link, bandwidth_bytes_per_s=10**9) for link in chain.cluster.links)
+    cluster = replace(chain.cluster, devices=rooms, links=links)
+    return replace(chain, profile=replace(chain.profile, layers=layers), cluster=cluster)
 
 
 def main() -> None:
