@@ -5,15 +5,13 @@ start of its F to the end of its I. Every K from 1 to p.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import replace
 from statistics import median
 
-from benchmarks.orders import solve
-from benchmarks.report import Table, make_parser, percent
+from benchmarks.orders import STASH_BYTES, even_times, make_problem
+from benchmarks.report import Table, make_parser, percent, plan_and_check
 from planner.planning import Limits
-from planner.problem import Options, Problem
-from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from planner.problem import Problem
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Devices."""
@@ -21,36 +19,19 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 LIMIT_S, TARGET_S = 60.0, 5.0
 """Time limit of a problem, far enough for a busy machine, and processor seconds until the gap is to be closed."""
 
-TICK_NS, STASH_BYTES = 10_000_000, 1_000
-"""Time of every action, and bytes of a microbatch on a device."""
+TICK_NS = 10_000_000
+"""Time of every action."""
 
 
 def make_uniform(devices: int, *, num_microbatches: int, room: int) -> Problem:
     """One layer per device, and memory for `room` activations."""
-    cost = LayerCost(device_type="gpu", forward_ns=TICK_NS, input_grad_ns=TICK_NS, weight_grad_ns=TICK_NS)
-    names = [f"stage-{number}" for number in range(devices)]
-    seats = [f"gpu{number:02}" for number in range(devices)]
-    return Problem(
-        profile=ModelProfile(
-            name=f"{devices} equal stages",
-            layers=tuple(
-                Layer(name=name, costs=(cost,), parameter_bytes=1, state_bytes=0, stash_bytes=STASH_BYTES)
-                for name in names
-            ),
-            edges=tuple(Edge(producer=a, consumer=b, bytes=0) for a, b in pairwise(names)),
-        ),
-        cluster=Cluster(
-            name=f"{devices} devices",
-            devices=tuple(Device(name=seat, type="gpu", memory_bytes=room * STASH_BYTES) for seat in seats),
-            links=tuple(Link(a=a, b=b, bandwidth_bytes_per_s=10**9) for a, b in pairwise(seats)),
-        ),
-        num_microbatches=num_microbatches,
-        options=Options(
-            receive_buffers=0,
-            partition=tuple((name,) for name in names),
-            placement=tuple(((seat,),) for seat in seats),
-        ),
-    )
+    times = even_times(devices, time_us=TICK_NS // 1_000)
+    chain = make_problem(times, num_microbatches=num_microbatches, memory=1, transfer_us=0)
+    layers = tuple(replace(layer, weight_stash_bytes=0) for layer in chain.profile.layers)
+    rooms = tuple(replace(device, memory_bytes=room * STASH_BYTES) for device in chain.cluster.devices)
+    links = tuple(replace(link, bandwidth_bytes_per_s=10**9) for link in chain.cluster.links)
+    cluster = replace(chain.cluster, devices=rooms, links=links)
+    return replace(chain, profile=replace(chain.profile, layers=layers), cluster=cluster)
 
 
 def main() -> None:
@@ -70,10 +51,11 @@ def main() -> None:
     met = []
     for devices in SIZES[:4] if given.quick else SIZES:
         for count in (devices, 2 * devices, 4 * devices):
-            solved = {
-                room: solve(make_uniform(devices, num_microbatches=count, room=room), Limits(time_limit_s=LIMIT_S))
-                for room in range(1, devices + 1)
+            problems = {
+                room: make_uniform(devices, num_microbatches=count, room=room) for room in range(1, devices + 1)
             }
+            limits = Limits(time_limit_s=LIMIT_S)
+            solved = {room: plan_and_check(problem, limits) for room, problem in problems.items()}
             seconds = [each.processor_s for each in solved.values()]
             closed = [each.evidence.gap <= 0 and each.processor_s <= TARGET_S for each in solved.values()]
             steps = ", ".join(f"{room}: {each.evidence.makespan_ns // TICK_NS}" for room, each in solved.items())

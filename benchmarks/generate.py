@@ -59,63 +59,13 @@ class Family:
 
 
 STANDARD = (
-    Family(
-        shape="chain",
-        num_layers=12,
-        num_devices=4,
-        num_microbatches=8,
-        memory="loose",
-        links="homogeneous",
-        speeds="equal",
-    ),
-    Family(
-        shape="chain",
-        num_layers=24,
-        num_devices=4,
-        num_microbatches=16,
-        memory="tight",
-        links="homogeneous",
-        speeds="equal",
-    ),
-    Family(
-        shape="chain",
-        num_layers=48,
-        num_devices=8,
-        num_microbatches=32,
-        memory="mid",
-        links="two-level",
-        speeds="classes",
-    ),
-    Family(
-        shape="chain",
-        num_layers=96,
-        num_devices=16,
-        num_microbatches=32,
-        memory="loose",
-        links="random",
-        speeds="different",
-    ),
-    Family(
-        shape="dag", num_layers=60, num_devices=4, num_microbatches=8, memory="mid", links="homogeneous", speeds="equal"
-    ),
-    Family(
-        shape="dag",
-        num_layers=200,
-        num_devices=8,
-        num_microbatches=16,
-        memory="tight",
-        links="two-level",
-        speeds="classes",
-    ),
-    Family(
-        shape="dag",
-        num_layers=1000,
-        num_devices=8,
-        num_microbatches=16,
-        memory="mid",
-        links="two-level",
-        speeds="equal",
-    ),
+    "chain-12x4-m8-loose-homogeneous-equal",
+    "chain-24x4-m16-tight-homogeneous-equal",
+    "chain-48x8-m32-mid-two-level-classes",
+    "chain-96x16-m32-loose-random-different",
+    "dag-60x4-m8-mid-homogeneous-equal",
+    "dag-200x8-m16-tight-two-level-classes",
+    "dag-1000x8-m16-mid-two-level-equal",
 )
 """What `benchmarks/workloads` holds."""
 
@@ -320,12 +270,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first")
     parser.add_argument("--count", type=int, default=1, help="workloads per family, with one seed after the other")
     wishes = parser.parse_args()
-    if not wishes.family:
-        write_families(STANDARD, wishes.folder)
-        return
+    seeds = range(wishes.seed, wishes.seed + wishes.count) if wishes.family else (0,)
     try:
-        seeds = range(wishes.seed, wishes.seed + wishes.count)
-        families = [parse_family(name, seed=seed) for name in wishes.family for seed in seeds]
+        families = [parse_family(name, seed=seed) for name in wishes.family or STANDARD for seed in seeds]
     except ValueError as error:
         parser.error(str(error))
     write_families(families, wishes.folder)

@@ -6,16 +6,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from benchmarks.report import Table, make_parser, ms, percent
-from planner.evidence.certificate import check_certificate
+from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import import_partition, make_megatron_job
 from planner.export.targets import TARGETS, restrict, with_chunks
-from planner.plan import Evidence, Plan, Stage
-from planner.planning import Limits, make_plan
+from planner.plan import Plan, Stage
+from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
-from planner.verify import verify
 from profiles.cluster import Cluster
 from profiles.load import load_workload
 
@@ -124,38 +122,16 @@ def hand_plan(problem: Problem, layout: str) -> Plan:
     return as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ours:
-    """What the planner found for a problem."""
-
-    plan: Plan
-    evidence: Evidence
-    is_verified: bool
-    is_certified: bool
-
-
-def plan_ours(problem: Problem, *, time_limit_s: float) -> Ours:
-    """With `--target megatron`."""
-    plan = make_plan(problem, limits=Limits(time_limit_s=time_limit_s), target=TARGETS["megatron"])
-    evidence = plan.evidence
-    assert evidence is not None
-    return Ours(
-        plan=plan,
-        evidence=evidence,
-        is_verified=verify(problem, plan).passed,
-        is_certified=check_certificate(problem, evidence.certificate) == evidence.lower_bound_ns,
-    )
-
-
 def main() -> None:
     """Print the table, and write it to `-o`."""
     given = make_parser(__doc__).parse_args()
     table = Table(preface=PREFACE, header=HEADER, output=given.output)
-    ratios, found, strings = list[float](), dict[tuple[str, int, int | None], Ours](), list[str]()
+    ratios, found, strings = list[float](), dict[tuple[str, int, int | None], Planned](), list[str]()
     for recipe in RECIPES:
         problem = read_problem(recipe.problem, ranks=recipe.ranks, microbatches=recipe.microbatches)
         if recipe.key not in found:
-            ours = found[recipe.key] = plan_ours(problem, time_limit_s=20 if given.quick else 60)
+            limits = Limits(time_limit_s=20 if given.quick else 60)
+            ours = found[recipe.key] = plan_and_check(problem, limits, target=TARGETS["megatron"])
             flags = {words[0]: words[1] for words in make_megatron_job(problem, ours.plan).arguments}
             layout = flags["--pipeline-model-parallel-layout"]
             named = f"{recipe.problem} on {recipe.ranks}:"

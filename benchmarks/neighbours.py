@@ -19,9 +19,9 @@ from api.inputs import make_problem as problem_of
 from benchmarks.capped_uniform import SIZES, make_uniform
 from benchmarks.layouts import RECIPES, read_problem
 from benchmarks.order_only import settings
-from benchmarks.orders import even_times, make_problem, solve
+from benchmarks.orders import even_times, make_problem
 from benchmarks.records import Records
-from benchmarks.report import make_parser, ms, percent
+from benchmarks.report import make_parser, ms, percent, plan_and_check
 from benchmarks.run import sources_of
 from planner.export.targets import TARGETS
 from planner.plan import Plan
@@ -230,7 +230,7 @@ def measure(row: Row, clean: Plan, *, change: str, problem: Problem) -> Record:
     limits, target = Limits(time_limit_s=LIMIT_S), TARGETS.get(row.target)
     verdict = verify(problem, replace(clean, problem=problem.reference(), evidence=None))
     played = verdict.timeline.makespan_ns if verdict.passed and verdict.timeline is not None else None
-    found = solve(problem, limits, target=target)
+    found = plan_and_check(problem, limits, target=target)
     return Record(
         table=row.table,
         row=row.name,
@@ -252,7 +252,7 @@ def continue_records(path: Path, *, until: float, most: int | None) -> list[Reco
         missing = [(name, problem) for name, problem in changed(row) if (row.table, row.name, name) not in known]
         if not missing or time.monotonic() > until:
             continue
-        clean = solve(row.problem, Limits(time_limit_s=LIMIT_S), target=TARGETS.get(row.target)).plan
+        clean = plan_and_check(row.problem, Limits(time_limit_s=LIMIT_S), target=TARGETS.get(row.target)).plan
         for name, problem in missing:
             if time.monotonic() > until:
                 break

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.orders import HEADER, Times, add_row, even_times, make_problem, solve, uneven_times
-from benchmarks.report import Table, make_parser
+from benchmarks.orders import HEADER, Times, add_row, even_times, make_problem, uneven_times
+from benchmarks.report import Table, make_parser, plan_and_check
 from planner.planning import Limits
 
 LARGE = ((4, 8), (8, 32), (16, 64), (32, 128), (64, 256))
@@ -62,7 +62,7 @@ def main() -> None:
     for row in settings(quick=given.quick):
         count = row.size[1]
         problem = make_problem(row.times, num_microbatches=count, memory=row.memory)
-        solved = solve(problem, Limits(time_limit_s=row.limit_s, patience_s=row.limit_s))
+        solved = plan_and_check(problem, Limits(time_limit_s=row.limit_s, patience_s=row.limit_s))
         name = "even" if row.seed is None else f"uneven {row.seed}"
         met.append(add_row(table, solved, setting=name, size=row.size, memory=f"{row.memory:g} x", target=row.target))
     table.close(f"{sum(met)} of {len(met)} targets met.")

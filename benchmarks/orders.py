@@ -1,18 +1,11 @@
 """What the tables about orders share: chains with given stages on given devices, planned and printed in one row."""
 
 import random
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.report import Table, ms, percent
-from planner.evidence.certificate import check_certificate
-from planner.export.targets import Target
-from planner.plan import Evidence, Plan
-from planner.planning import Limits, Progress, make_plan
+from benchmarks.report import Planned, Table, ms, percent
 from planner.problem import Objective, Options, Problem
-from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 
@@ -26,27 +19,6 @@ HEADER = (
     "setting", "S, M", "memory", "best baseline ms", "makespan ms", "lower bound ms", "gap", "target", "verified",
     "certified", "best after s", "s",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Solved:
-    """A plan, checked as a stranger would, and how long it took."""
-
-    plan: Plan
-    evidence: Evidence
-    is_verified: bool
-    is_certified: bool
-    incumbents: tuple[tuple[float, int], ...]
-    """Seconds from the call to each improvement, with its nanoseconds."""
-    total_s: float
-    """From the call to the plan."""
-    processor_s: float
-    """Of all threads, as long."""
-
-    @property
-    def best_s(self) -> float:
-        """From the call to the last improvement."""
-        return self.incumbents[-1][0] if self.incumbents else 0.0
 
 
 def even_times(num_stages: int, *, time_us: int = 1_000) -> list[Times]:
@@ -115,31 +87,7 @@ def _layer(name: str, times: Times, chunks: int) -> Layer:
     )
 
 
-def solve(problem: Problem, limits: Limits, *, target: Target | None = None) -> Solved:
-    """Plan, verify, and re-derive the bound."""
-    begin, processor = time.monotonic(), time.process_time()
-    incumbents = list[tuple[float, int]]()
-
-    def listen(progress: Progress) -> None:
-        reached = progress.incumbent_ns
-        if reached is not None and (not incumbents or reached != incumbents[-1][1]):
-            incumbents.append((time.monotonic() - begin, reached))
-
-    plan = make_plan(problem, limits=limits, on_progress=listen, target=target)
-    total, processor_s = time.monotonic() - begin, time.process_time() - processor
-    assert plan.evidence is not None
-    return Solved(
-        plan=plan,
-        evidence=plan.evidence,
-        is_verified=verify(problem, plan).passed,
-        is_certified=check_certificate(problem, plan.evidence.certificate) == plan.evidence.lower_bound_ns,
-        incumbents=tuple(incumbents),
-        total_s=total,
-        processor_s=processor_s,
-    )
-
-
-def add_row(table: Table, solved: Solved, *, setting: str, size: tuple[int, int], memory: str, target: float) -> bool:
+def add_row(table: Table, solved: Planned, *, setting: str, size: tuple[int, int], memory: str, target: float) -> bool:
     """Print a solved problem; returns whether its gap is within the target."""
     evidence = solved.evidence
     fitting = [b.makespan_ns for b in evidence.baselines if b.fits_memory and b.makespan_ns is not None]

@@ -13,11 +13,10 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as torch_schedules
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.real_models import make_model
 from planner.actions import parse_action
 from planner.execute.stage.stage_module import StageModule, StageTracer, make_layer
 from planner.execute.table.wiring import BATCH, StageWiring, make_wirings
-from planner.execute.training import Tensors, Training, as_tuple
+from planner.execute.training import Tensors, Training, as_tuple, load_training
 
 
 class WholeModelData:
@@ -92,7 +91,7 @@ class TorchSchedule:
         owners: Sequence[int],
     ) -> None:
         """`stages`: the layers of each; `owners`: the rank of each."""
-        self.training = make_model(model, num_microbatches=num_microbatches)
+        self.training = load_training(model)
         self.num_microbatches, self.num_stages = num_microbatches, len(stages)
         self.stages = _make_stages(self.training, stages, owners=owners, num_microbatches=num_microbatches)
         make: Callable[..., Any] = getattr(torch_schedules, f"Schedule{schedule}")

@@ -12,10 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.report import Table, make_parser
-from planner.planning import Limits, make_plan
+from benchmarks.report import Table, make_parser, plan_and_check
+from planner.planning import Limits
 from planner.problem import Options, Problem
-from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 
@@ -102,10 +101,10 @@ def main() -> None:
     asked, met = list(rows(quick=given.quick)), 0
     for row, answer in zip(asked, ask_elf(given.elf, asked), strict=True):
         problem = make_chain(row["times"], num_microbatches=row["microbatches"], kept=row["kept"])
-        plan = make_plan(problem, limits=Limits(time_limit_s=given.seconds))
-        assert verify(problem, plan).passed
-        assert plan.evidence is not None
-        ours, bound = plan.evidence.makespan_ns, plan.evidence.lower_bound_ns
+        planned = plan_and_check(problem, Limits(time_limit_s=given.seconds))
+        assert planned.is_verified
+        evidence = planned.evidence
+        ours, bound = evidence.makespan_ns, evidence.lower_bound_ns
         rival = answer.get("makespan")
         ratio = None if rival is None else ours / rival
         met += ratio is None or ratio <= 1
@@ -114,7 +113,7 @@ def main() -> None:
                 str(len(row["times"])), str(row["microbatches"]), row["stages"], str(row["kept"]),
                 "" if rival is None else f"{rival:g}", str(answer.get("seconds", "")), str(ours),
                 "" if ratio is None else f"{ratio:.3f}", str(bound), f"{(ours - bound) / ours:.1%}",
-                str(plan.evidence.solver_bound_ns or ""),
+                str(evidence.solver_bound_ns or ""),
             )
         )  # fmt: skip
     table.close(f"At most ELF's in {met} of {len(asked)} rows.")

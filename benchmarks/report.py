@@ -3,7 +3,6 @@
 import argparse
 import os
 import platform
-import resource
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.evidence.certificate import check_certificate
+from planner.export.targets import Target
 from planner.plan import Evidence, Plan
-from planner.planning import Limits, Progress, SearchParams, make_plan
+from planner.planning import Limits, Progress, make_plan
 from planner.problem import Problem
 from planner.verify import verify
 
@@ -25,10 +25,12 @@ class Planned:
     """What the planner returned."""
     evidence: Evidence
     """Its evidence."""
-    first_plan_s: float
-    """From the call to the first verified plan."""
+    incumbents: tuple[tuple[float, int], ...]
+    """Seconds from the call to each improvement, with its nanoseconds."""
     total_s: float
     """From the call to the returned plan, without the checks below."""
+    processor_s: float
+    """Of all threads, as long."""
     is_verified: bool
     """Whether `verify` passes it once more."""
     is_certified: bool
@@ -39,33 +41,36 @@ class Planned:
         """(makespan - lower bound) / makespan."""
         return self.evidence.gap
 
+    @property
+    def best_s(self) -> float:
+        """From the call to the last improvement."""
+        return self.incumbents[-1][0] if self.incumbents else 0.0
+
 
 def plan_and_check(
-    problem: Problem, limits: Limits, *, start: Plan | None = None, params: SearchParams | None = None
+    problem: Problem, limits: Limits, *, start: Plan | None = None, target: Target | None = None
 ) -> Planned:
     """Plan `problem`, from `start` on if given; then verify the plan and re-derive its bound as a stranger would."""
-    begin, first = time.monotonic(), list[float]()
+    begin, processor = time.monotonic(), time.process_time()
+    incumbents = list[tuple[float, int]]()
 
     def listen(progress: Progress) -> None:
-        if not first and progress.incumbent is not None:
-            first.append(time.monotonic() - begin)
+        reached = progress.incumbent_ns
+        if reached is not None and (not incumbents or reached != incumbents[-1][1]):
+            incumbents.append((time.monotonic() - begin, reached))
 
-    plan = make_plan(problem, limits=limits, start=start, on_progress=listen, params=params or SearchParams())
-    total_s = time.monotonic() - begin
+    plan = make_plan(problem, limits=limits, start=start, on_progress=listen, target=target)
+    total_s, processor_s = time.monotonic() - begin, time.process_time() - processor
     assert plan.evidence is not None
     return Planned(
         plan=plan,
         evidence=plan.evidence,
-        first_plan_s=first[0] if first else total_s,
+        incumbents=tuple(incumbents),
         total_s=total_s,
+        processor_s=processor_s,
         is_verified=verify(problem, plan).passed,
         is_certified=check_certificate(problem, plan.evidence.certificate) == plan.evidence.lower_bound_ns,
     )
-
-
-def peak_memory_gib() -> float:
-    """The most memory that this process ever held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def describe_machine() -> str:

@@ -11,8 +11,10 @@ from typing import Any
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from api.viewer import render_picture
-from planner.actions import Action
-from planner.plan import Plan, Stage
+from planner.baselines.layouts import EVEN
+from planner.baselines.registry import METHODS, make_method_plan
+from planner.layout.costs import CostModel
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
@@ -31,10 +33,8 @@ def make_wide(num_devices: int, num_microbatches: int) -> tuple[Problem, Plan]:
     problem = Problem(
         profile=make_profile(num_devices), cluster=make_cluster(num_devices), num_microbatches=num_microbatches
     )
-    names = [device.name for device in problem.cluster.devices]
-    stages = tuple(Stage(layers=(f"block.{s}",), replicas=((name,),)) for s, name in enumerate(names))
-    words = {name: make_word(s, num_devices, num_microbatches) for s, name in enumerate(names)}
-    return problem, Plan(problem=problem.reference(), stages=stages, schedule=words)
+    method = next(each for each in METHODS if each.name == "ZB-H1")
+    return problem, make_method_plan(CostModel(problem), method, cut=EVEN)
 
 
 def make_profile(num_layers: int) -> ModelProfile:
@@ -72,19 +72,6 @@ def make_cluster(num_devices: int) -> Cluster:
         Link(a=a.name, b=b.name, bandwidth_bytes_per_s=25 * 10**9, latency_ns=10_000) for a, b in pairwise(devices)
     )
     return Cluster(name=f"{num_devices} A100", devices=devices, links=links)
-
-
-def make_word(stage: int, num_stages: int, num_microbatches: int) -> tuple[Action, ...]:
-    ahead = min(num_microbatches, num_stages - stage)
-    word = [Action("F", stage, number) for number in range(ahead)]
-    for number in range(num_microbatches + stage):
-        if number < num_microbatches:
-            word.append(Action("I", stage, number))
-        if number >= stage and number - stage < num_microbatches:
-            word.append(Action("W", stage, number - stage))
-        if number + ahead < num_microbatches:
-            word.append(Action("F", stage, number + ahead))
-    return tuple(word)
 
 
 @contextmanager

@@ -95,7 +95,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         session.config.stash[HEAVY] = {"schemathesis", "torch", "transformers"} & sys.modules.keys()
-        gc.collect()
         gc.freeze()
         gc.enable()
         gc.set_threshold(FEW_COLLECTIONS)

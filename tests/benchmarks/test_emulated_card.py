@@ -12,7 +12,7 @@ def test_an_emulated_card_takes_what_two_clocks_say(monkeypatch: pytest.MonkeyPa
 
     How much longer depends on who else wants the processor: the command says so.
     """
-    from benchmarks import emulated_card
+    from tests.benchmarks import emulated_card
 
     monkeypatch.setattr(emulated_card, "MICROBATCHES", 2)
     monkeypatch.setattr(emulated_card, "REPETITIONS", 1)

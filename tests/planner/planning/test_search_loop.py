@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.planning import search_loop
 from planner.planning.search_loop import SearchLoop
@@ -12,6 +11,7 @@ from planner.planning.search_state import SearchState
 from planner.progress import Limits
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.starts.first_candidates import make_seeds
+from tests.planner.generated_chains import make_one_by_one
 
 SLOW_S = 0.01
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import pytest
 from api.client import workload_document
 from api.doctor import make_toy_problem
 from api.jobs.workers.inspection import inspect
-from api.reporting.plan_difference import PlayedSide
 from planner.batch_problem import Question
 from planner.document import render_plan
+from planner.plan import Plan
 from planner.planning import make_plan
 from planner.progress import Limits
-from planner.verify import verify
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import check_job, request
 
@@ -153,12 +153,10 @@ def test_plans_are_filed_anew(team: Running):
     assert request(team, "POST", f"{here}:file", {})[0] == 404
 
 
-def side(question: Any, seed: int) -> PlayedSide:
-    """A plan of the question, played."""
-    plan = make_plan(question, limits=replace(QUICK, seed=seed))
-    timeline = verify(question, plan).timeline
-    assert timeline is not None
-    return PlayedSide(problem=question, plan=plan, timeline=timeline)
+@cache
+def toy_plan() -> Plan:
+    """A plan of the toy problem."""
+    return make_plan(make_toy_problem(), limits=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +171,7 @@ def side(question: Any, seed: int) -> PlayedSide:
 )
 def test_a_plan_of_another_question_is_not_drawn_by_this_ones_times(name: str, value: Any, words: str):
     """Tests that a second plan is drawn on the first one's scale only if it was made for the same times."""
-    one = side(make_toy_problem(), 0).plan
+    one = toy_plan()
     other = replace(one, problem=replace(one.problem, **{name: value}))
     order = {"plan": render_plan(one), "other": render_plan(other)}
     made = json.loads(inspect({"what": "picture", **order})["text"])

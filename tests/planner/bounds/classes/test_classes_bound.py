@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.bounds.classes.classes_bound import Sequence, applies_to, is_exact, raise_bound
 from planner.bounds.classes.device_classes import Classes, propose
@@ -21,6 +20,7 @@ from tests.long_runs import examples
 from tests.planner.bounds.classes.test_device_classes import ONE_EACH, is_ruled_out, unlike
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import bound_of, make_chain, plans_of
+from tests.planner.generated_chains import make_one_by_one
 from tests.strategies import chain_problems, random_problem, with_memory
 
 

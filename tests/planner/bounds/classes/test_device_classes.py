@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.bounds.classes.classes_bound import Sequence, applies_to, is_exact
 from planner.bounds.classes.device_classes import Classes, fits, num_states, propose
@@ -18,6 +17,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import bound_of, make_chain
+from tests.planner.generated_chains import make_one_by_one
 from tests.planner.hasty import make_plan
 
 ONE_EACH = Options(receive_buffers=0, max_stages_per_device=1, max_replicas=1)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.bounds.bound_params import BoundParams
 from planner.evidence.certificate import check_certificate
@@ -17,6 +16,7 @@ from planner.problem import Options
 from planner.progress import Limits
 from solver_models.local_search.multistart import JointSearch
 from solver_models.starts.first_candidates import make_seeds
+from tests.planner.generated_chains import make_one_by_one
 
 STARVED = "chain-24x4-m8-scarce-homogeneous-classes"
 """Little memory, unlike devices."""

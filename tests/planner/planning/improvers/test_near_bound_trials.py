@@ -2,13 +2,13 @@
 
 import pytest
 
-from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.runs.run import bound
 from planner.planning.search_state import SearchState
 from planner.progress import Limits
 from solver_models.local_search.multistart import JointSearch
+from tests.planner.generated_chains import make_one_by_one
 
 
 def begin(*, size: str = "24x4-m8", max_rounds: int | None = 1) -> tuple[SearchState, JointSearch]:

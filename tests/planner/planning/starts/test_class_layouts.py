@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chains import make_one_by_one
 from benchmarks.generate import parse_family
 from planner.bounds.classes.classes_bound import SWEEPS, Sequence, effort
 from planner.bounds.classes.device_classes import Classes, propose
@@ -20,6 +19,7 @@ from planner.problem import Options, PinnedLayer, Problem
 from planner.progress import Limits
 from tests.planner.bounds.classes.test_device_classes import ONE_EACH, unlike
 from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.generated_chains import make_one_by_one
 
 
 @pytest.fixture(name="family")

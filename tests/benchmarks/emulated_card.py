@@ -1,4 +1,4 @@
-"""`python -m benchmarks.emulated_card`: the five minutes of `benchmarks.gpu --pace` without a card, in seconds.
+"""`python -m tests.benchmarks.emulated_card`: the five minutes of `benchmarks.gpu --pace` without a card, in seconds.
 
 An emulated card is a thread with a queue of kernels that sleep; its host sleeps while it asks for them. A profile is
 taken of it as of a card, host and card apart; a plan that keeps activations and one that recomputes are run on it, and
