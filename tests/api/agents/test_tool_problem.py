@@ -27,6 +27,7 @@ REFUSALS = [
     ("verify", {}, "plan_id", None, "give one of"),
     ("verify", {"plan": {"format": "x"}}, "plan.format", "x", "format"),
     ("plan_status", {"plan_id": "../keys"}, "plan_id", "../keys", "the id that plan answered"),
+    ("explain", {"plan_id": "a" * 100_000}, "plan_id", "a" * 100_000, "the id that plan answered"),
     ("get_document", {"plan_id": "0" * 32, "form": "xml"}, "form", "xml", "report"),
 ]
 
