@@ -197,7 +197,7 @@ def make_traced_workload(summary: TraceSummary) -> Workload:
     backwards = {stage for _, stage, letter in summary.cells if letter in "BI"}
     if alone := [stage for stage in summary.stages if stage not in backwards]:
         raise ValueError(
-            f"{summary.source}: stage {alone[0]} has no backward; a plan is for training: trace backwards as well"
+            f"{summary.source}: stage {alone[0]} has no backward; give a trace of training, with backwards"
         )
     has_halves = any(letter == "W" for _, _, letter in summary.cells)
     layers = tuple(_layer(summary, stage, kind=kind, has_halves=has_halves) for stage in summary.stages)

@@ -192,5 +192,5 @@ def test_neighbouring_stages_on_one_device_need_no_link(tmp_path: Path):
 
 def test_a_trace_without_backwards_is_no_workload(tmp_path: Path):
     """Tests that forwards alone are not taken for a training whose backwards take no time."""
-    with pytest.raises(ValueError, match="stage 0 has no backward; a plan is for training"):
+    with pytest.raises(ValueError, match="stage 0 has no backward; give a trace of training"):
         make_traced_workload(summarise_traces([kineto(tmp_path / "t.json", FIRST[0])]))
