@@ -1,6 +1,7 @@
 """The tools: what each takes and answers, and how the service is asked for it."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,6 +21,8 @@ from profiles.documents.class_schema import linked, references
 from profiles.documents.validation import validate
 
 Schema = dict[str, Any]
+
+_PLAN_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 _OBJECT: Schema = {"type": "object"}
 _COUNT: Schema = {"type": ["integer", "null"]}
@@ -141,7 +144,7 @@ async def _list_demos(session: Session, asked: NoArguments) -> dict[str, Any]:
 
 def _address(plan_id: str) -> str:
     """The plan's path; raises ToolProblem for what is no id."""
-    if not (plan_id.isalnum() and plan_id.isascii()):
+    if not _PLAN_ID.fullmatch(plan_id):
         error = {"pointer": "/plan_id", "detail": "give the id that plan answered"}
         raise ToolProblem("invalid", detail="this is no plan's id; give the one that plan answered", errors=[error])
     return f"/v1/plans/{plan_id}"

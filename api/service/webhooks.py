@@ -206,8 +206,9 @@ class Webhooks:
         now = self._database.now()
         rows = self._database.read(
             "SELECT webhook_id, job_id, due_at FROM deliveries "
-            "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? ORDER BY due_at LIMIT ?",
-            (now, BATCH),
+            "JOIN webhooks ON webhooks.id = deliveries.webhook_id WHERE due_at <= ? OR due_at > ? "
+            "ORDER BY due_at LIMIT ?",
+            (now, now + 2 * LONGEST_PAUSE_S, BATCH),  # later than any pause: the clock was set back
         )
         return [delivery for row in rows if (delivery := self._take_or_drop(row, now=now)) is not None]
 

@@ -57,7 +57,7 @@ def parse_gres(text: str) -> list[Gres]:
 
 
 def _entry(entry: str) -> Gres:
-    match = re.fullmatch(r"([^:(),\s]+)((?::[^:(),\s]+)*)((?:\([^()]*\))*)", entry)
+    match = re.fullmatch(r"([^:(),=\s]+)((?::[^:(),=\s]+)*)((?:\([^()]*\))*)", entry)
     if match is None:
         raise ValueError(f"{entry!r} is not NAME:TYPE:COUNT; {_REMEDY}")
     parts = match[2].split(":")[1:]

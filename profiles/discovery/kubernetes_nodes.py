@@ -51,7 +51,7 @@ def _read_nodes(text: str) -> list[Any]:
     """The nodes of a List, a NodeList or a Node, or of several documents of YAML."""
     try:
         documents = [json.loads(text)] if text.lstrip().startswith(("{", "[")) else list(_read_yaml(text))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"it cannot be read ({error}); give the answer of {_QUESTION}") from None
     nodes = []
     for document in documents:

@@ -103,7 +103,7 @@ def _read_json(text: str) -> list[dict[str, str]]:
     try:
         nodes = json.loads(text)["nodes"]
         return [_fields_of(node) for node in nodes]
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"it cannot be read ({error}); give the answer of `scontrol show node --json`") from None
 
 

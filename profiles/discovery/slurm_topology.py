@@ -186,7 +186,8 @@ def _expand(part: str, *, whole: str) -> Iterator[str]:
     tails = list(_expand(rest, whole=whole))
     for one in ranges.split(","):
         first, dash, last = one.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) - int(first) > _MAX_NAMES:
+        is_range = first.isdecimal() and (last.isdecimal() or not dash)
+        if not is_range or not 0 <= int(last or first) - int(first) <= _MAX_NAMES:
             raise ValueError(f"topology: {one!r} in {whole[:60]!r} is not a range; write e.g. 0-3")
         for number in range(int(first), int(last or first) + 1):
             yield from (f"{head}{number:0{len(first)}d}{tail}" for tail in tails)

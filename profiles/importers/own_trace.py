@@ -76,7 +76,7 @@ def read_own_trace(path: Path) -> _OwnTrace | None:
             trace = _read(_members(_Text(text)), path=path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, OverflowError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path}: is cut off or broken ({str(error)[:80]}); run with --trace again") from None
     if not any(trace.rows):
         raise ValueError(f"{path}: contains no iteration; run with --trace again")

@@ -175,6 +175,8 @@ def _events(file: IO[str], *, text: str, path: Path) -> Iterator[dict[str, Any]]
                 raise ValueError(f"{path}: an event is {str(event)[:40]!r}; export the trace again")
             yield event
             place = end
+        except RecursionError:
+            raise ValueError(f"{path}: an event is nested too deeply; export the trace again") from None
         except json.JSONDecodeError as error:
             more = file.read(CHUNK_CHARACTERS)
             if not more or len(text) - place > _MAX_CHARACTERS:

@@ -51,6 +51,9 @@ def _import_sailor(profiles: Mapping[str, Times], held: Mapping[str, Held], *, m
     than what one device was measured at, so costs beyond the measured samples scale linearly, and evidence counts them.
     Raises ValueError that names the layer or degree that is missing.
     """
+    keys = [*held, *held.get("1", {})]
+    if odd := next((key for key in keys if not (key.isascii() and key.isdecimal())), None):
+        raise ValueError(f"{render_value(odd)} is no number of a degree or layer of {model}; correct the key")
     names = sorted(held.get("1", {}), key=int)
     if not names:
         raise ValueError(f"states nothing of {render_value(model)} at degree 1; add it")
@@ -89,6 +92,8 @@ def _problems(profiles: Mapping[str, Times], held: Mapping[str, Held], *, names:
                     yield f"{where}: samples and degree are whole numbers; correct the keys"
                 elif missing := sorted(set(names) - by_layer.keys()):
                     yield f"{where}: layer {missing[0]} has no times; add it"
+                elif unknown := sorted(by_layer.keys() - set(names)):
+                    yield f"{where}: layer {unknown[0]} has times, but no floats; add them, or remove its times"
     for degree, floats in held.items():
         for name in names:
             if any(key not in floats.get(name, {}) for key in (_PARAMETERS, _OUTPUT, _STASH)):

@@ -221,12 +221,20 @@ class _StepRows:
                 f"{source}: step {number}: {name} starts at {start} s and takes {length} s; "
                 "give seconds since the step's begin, on one clock"
             )
+        place = count if kind is None else microbatch
+        numbers = (pipeline, stage, number, place)
+        if not (min(numbers) >= 0 and pipeline % 1 == stage % 1 == number % 1 == place % 1 == 0):
+            raise ValueError(
+                f"{source}: {name} has dp_rank {pipeline}, stage {stage}, step {number}, number {place}; "
+                "give whole numbers from 0"
+            )
+        pipeline, stage, place = int(pipeline), int(stage), int(place)
         if kind is not None:
             self.actions[pipeline, stage].append(
                 RunAction(
                     kind=kind,
                     stage=stage,
-                    microbatch=microbatch,
+                    microbatch=place,
                     start_ns=round(start * 1e9),
                     duration_ns=round(length * 1e9),
                 )
@@ -234,7 +242,7 @@ class _StepRows:
         if transfer is not None:
             direction, is_send = transfer
             sender = stage if is_send else stage + (-1 if direction == "F" else 1)
-            self.ends[pipeline, sender, direction, count][is_send] = start, start + length
+            self.ends[pipeline, sender, direction, place][is_send] = start, start + length
 
     def finish(self, number: int, *, source: str) -> RunStep:
         """The step; ValueError where a stage ran other microbatches than the rest of its pipeline."""
@@ -252,7 +260,7 @@ class _StepRows:
         transfers = {
             key: _transfer_ns(ends, key=key, source=whence) for key, ends in self.ends.items() if len(ends) == 2
         }
-        return RunStep(number=number, actions=actions, transfers_ns=transfers)
+        return RunStep(number=int(number), actions=actions, transfers_ns=transfers)
 
 
 def _transfer_ns(ends: Mapping[bool, tuple[float, float]], *, key: Key, source: str) -> int:

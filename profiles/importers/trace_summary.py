@@ -194,6 +194,11 @@ def make_traced_workload(summary: TraceSummary) -> Workload:
     backwards what is gradient of inputs and what of weights.
     """
     kind = "traced"
+    backwards = {stage for _, stage, letter in summary.cells if letter in "BI"}
+    if alone := [stage for stage in summary.stages if stage not in backwards]:
+        raise ValueError(
+            f"{summary.source}: stage {alone[0]} has no backward; give a trace of training, with backwards"
+        )
     has_halves = any(letter == "W" for _, _, letter in summary.cells)
     layers = tuple(_layer(summary, stage, kind=kind, has_halves=has_halves) for stage in summary.stages)
     holders = {stage: min(d for d, number, _ in summary.cells if number == stage) for stage in summary.stages}
@@ -242,13 +247,15 @@ def _links(summary: TraceSummary, holders: Mapping[int, str]) -> tuple[Link, ...
     for pair in pairwise(summary.stages):
         (lag, size), (a, b) = _lag(summary, pair), (holders[stage] for stage in pair)
         is_timed = size > 0 and lag > 0
+        if a == b:
+            continue
         links[frozenset((a, b))] = Link(
             a=a,
             b=b,
             bandwidth_bytes_per_s=max(1, round(size * 10**9 / lag)) if is_timed else 10**12,
             latency_ns=0 if is_timed else lag,
         )
-    return tuple(link for ends, link in links.items() if len(ends) == 2)
+    return tuple(links.values())
 
 
 def _layer(summary: TraceSummary, stage: int, *, kind: str, has_halves: bool) -> Layer:

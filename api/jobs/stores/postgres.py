@@ -48,8 +48,11 @@ busy."""
 _OTHERS_SHARE = 2.0
 """How long housekeeping pauses for each second that it worked."""
 
-EVEN_S = 600.0
-"""How long two clocks run evenly; then they are held against each other again, for a service that runs for months."""
+EVEN_S = 10.0
+"""How long two clocks run evenly; then they are held against each other again, for the server's may be set anew."""
+
+_STEP_S = 0.5
+"""By so much our own clock was set anew, or this machine stood still."""
 
 
 _DAMAGED = (
@@ -78,7 +81,7 @@ class PostgresDatabase(Database):
         self._connections = ThreadConnections(
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
         )
-        self._offset_s, self._offset_until = 0.0, float("-inf")
+        self._offset_s, self._step_s, self._offset_until = 0.0, 0.0, float("-inf")
         self._full_until = float("-inf")
 
     def _connect(self) -> "psycopg.Connection[Any]":
@@ -175,10 +178,11 @@ class PostgresDatabase(Database):
 
     def now(self) -> float:
         """The database's clock, as far as ours runs evenly with it for `EVEN_S`."""
-        if time.monotonic() >= self._offset_until:
+        step_s = time.time() - time.monotonic()
+        if time.monotonic() >= self._offset_until or abs(step_s - self._step_s) > _STEP_S:
             row = self.read_first("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
             self._offset_s = float(row[0] if row else 0.0) - time.time()
-            self._offset_until = time.monotonic() + EVEN_S
+            self._step_s, self._offset_until = step_s, time.monotonic() + EVEN_S
         return time.time() + self._offset_s
 
 

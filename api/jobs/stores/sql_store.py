@@ -181,7 +181,7 @@ class SqlStore:
         """
         for _ in range(_MAX_TRIES):
             with self.database.transaction() as cursor:
-                _put_back(cursor, now=self.database.now(), all_running=False)
+                _put_back(cursor, now=self.database.lease_now(), all_running=False)
                 job_id = _next_waiting(cursor)
             if job_id is None:
                 return None
@@ -201,13 +201,13 @@ class SqlStore:
             cursor.execute(
                 "UPDATE jobs SET state = 'running', attempt = attempt + 1, worker = ?, lease_until = ?, "
                 "started_at = COALESCE(started_at, ?), version = version + 1 WHERE id = ? AND state = 'queued'",
-                (worker, now + lease_s, now, job_id),
+                (worker, self.database.lease_now() + lease_s, now, job_id),
             )
             if cursor.rowcount != 1:
                 return None
             job = find_job(cursor, job_id)
             assert job is not None
-            _serve(cursor, job.tenant, now=now)
+            _serve(cursor, job.tenant)
             tell_event(cursor, job.id, kind="started", now=now, data={"attempt": job.attempt})
             return job
 
@@ -226,7 +226,7 @@ class SqlStore:
         with self.database.transaction() as cursor:
             cursor.execute(
                 f"UPDATE jobs SET lease_until = ? WHERE {_IS_MINE}",
-                (self.database.now() + lease_s, job.id, job.attempt),
+                (self.database.lease_now() + lease_s, job.id, job.attempt),
             )
             _require_mine(cursor, job)
             present = find_job(cursor, job.id)
@@ -279,7 +279,7 @@ class SqlStore:
     def put_back(self, *, all_running: bool = False) -> int:
         """Queue jobs whose lease has run out again (or all that run); the answer is how many."""
         with self.database.transaction() as cursor:
-            return _put_back(cursor, now=self.database.now(), all_running=all_running)
+            return _put_back(cursor, now=self.database.lease_now(), all_running=all_running)
 
     # ------------------------------------------------------------ looking
 
@@ -641,9 +641,10 @@ def _require_room(cursor: Cursor, job: NewJob, *, quota: Quota, now: float) -> N
 def _count_submitted(cursor: Cursor, tenant: str, *, key_id: str | None, since: float) -> int:
     """Jobs that came with the key (of the tenant, without one) after that moment, deleted ones included."""
     whose, value = ("tenant", tenant) if key_id is None else ("key_id", key_id)
-    count = 0
+    count, most = 0, since + 2 * _HOUR_S  # later ones came before the clock was set back
     for table in ("jobs", "deleted_jobs"):
-        cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE {whose} = ? AND created_at > ?", (value, since))
+        counted = f"SELECT COUNT(*) FROM {table} WHERE {whose} = ? AND created_at BETWEEN ? AND ?"
+        cursor.execute(counted, (value, since, most))
         count += _first(cursor.fetchone())
     return count
 
@@ -787,11 +788,12 @@ def _next_waiting(cursor: Cursor) -> str | None:
     return job_id
 
 
-def _serve(cursor: Cursor, tenant: str, *, now: float) -> None:
+def _serve(cursor: Cursor, tenant: str) -> None:
+    """It was served last; a number in place of the time, which a clock may set back."""
     cursor.execute(
-        "INSERT INTO tenants (name, served_at) VALUES (?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET served_at = excluded.served_at",
-        (tenant, now),
+        "INSERT INTO tenants (name, served_at) SELECT CAST(? AS TEXT), COALESCE(MAX(served_at), 0) + 1 FROM tenants "
+        "WHERE 1 = 1 ON CONFLICT (name) DO UPDATE SET served_at = excluded.served_at",
+        (tenant,),
     )
 
 

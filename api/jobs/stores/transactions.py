@@ -84,6 +84,10 @@ class Database(Protocol):
     def now(self) -> float:
         """Seconds since 1970, the same for every process that shares the database."""
 
+    def lease_now(self) -> float:
+        """What leases are measured by: `now`, unless nobody shares the database."""
+        return self.now()
+
     def close(self) -> None:
         """Close the calling thread's connection."""
         self._connections.close()

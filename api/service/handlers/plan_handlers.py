@@ -53,7 +53,7 @@ _TICKET_S = 600.0
 """How long a ticket for a picture is good."""
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
-_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])", re.ASCII)
+_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,18})(?=$|[,;\s])", re.ASCII | re.IGNORECASE)
 
 
 def _waiting_s(request: Request, most: int) -> int:

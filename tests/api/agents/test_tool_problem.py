@@ -42,6 +42,7 @@ def test_refusals_say_field_value_and_remedy(tmp_path: Path):
         told = [problem["errors"][0]["remedy"] for problem in problems]
         assert [text for text, (*_, remedy) in zip(told, REFUSALS, strict=True) if remedy not in text] == []
         assert (await refused(client, "plan_status", plan_id="0" * 32))["code"] == "not_found"
+        assert (await refused(client, "explain", plan_id="a" * 100_000))["code"] == "invalid"
         assert (await refused(client, "dance"))["code"] == "not_found"
         names = [each["name"] for each in (await call(client, "list_demos"))["demo_profiles"]]
         assert "vgg16-ethernet" in names

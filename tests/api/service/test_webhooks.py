@@ -61,6 +61,19 @@ def test_the_end_of_a_job_is_said_once(database: Database, listener: Listener):
     assert (told["event"], told["id"], told["state"], told["tags"]) == ("plan.ended", job_id, "succeeded", ["t"])
 
 
+def test_a_clock_that_is_set_back_delays_no_delivery(tmp_path: Path, listener: Listener):
+    """Tests that what is due at a time that is hours off again is said at once."""
+    database = SqliteDatabase(tmp_path / "jobs.sqlite")
+    SqlStore(database)
+    webhooks = Webhooks(database, hosts=["127.0.0.1"])
+    webhooks.create("a", listener.url)
+    end_a_job(database)
+    earlier = database.now() - 24 * 3600
+    database.now = lambda: earlier  # type: ignore[method-assign]
+    WebhookSender(webhooks).deliver_due()
+    assert len(listener.heard) == 1
+
+
 @pytest.mark.parametrize("status", [500, 302, 404])
 def test_who_does_not_hear_is_told_again(tmp_path: Path, listener: Listener, status: int):
     """Tests that an answer other than 2xx is followed by another try, later and later, and at last by none."""

@@ -56,3 +56,9 @@ def test_units_and_shared_resources_are_read():
         "n1 has 1 of its accelerators drained, left out",
         "n1 gives its accelerators to several jobs at once (no_consume)",
     )
+
+
+def test_an_equals_sign_is_no_part_of_a_type():
+    """Tests that a count behind the wrong sign is refused, not taken for the name of one device."""
+    with pytest.raises(ValueError, match="'gpu:h100=4' is not NAME:TYPE:COUNT"):
+        parse_gres("gpu:h100=4")

@@ -84,3 +84,9 @@ def test_other_answers_are_refused(text: str):
         parse(node(), node())
     with pytest.raises(ValueError, match=r"node n1: cannot be read .*'conditions'"):
         parse(node() | {"status": {"allocatable": {}}})
+
+
+def test_brackets_without_end_are_refused():
+    """Tests that JSON nested too deeply is refused, not an error of ours."""
+    with pytest.raises(ValueError, match="it cannot be read"):
+        parse_kubernetes_nodes("[" * 100_000, sizes=DeviceDefaults())

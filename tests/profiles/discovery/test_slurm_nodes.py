@@ -164,3 +164,9 @@ def test_slices_have_the_memory_of_their_name():
     assert small.memory_bytes == 9 * GIB
     with pytest.raises(ValueError, match="node n1: the memory of h100 is not stated; add --accelerator-gib N"):
         parse_slurm_nodes(text, sizes=DeviceDefaults())
+
+
+def test_brackets_without_end_are_refused():
+    """Tests that JSON nested too deeply is refused, not an error of ours."""
+    with pytest.raises(ValueError, match="it cannot be read"):
+        parse('{"nodes":' + "[" * 100_000)

@@ -50,7 +50,7 @@ def test_lists_of_names_are_expanded(text: str, names: list[str]):
     assert expand_names(text) == names
 
 
-@pytest.mark.parametrize("text", ["n[0-", "n[a-b]", "n[0-99999999]", "n]0[", "n[-1]"])
+@pytest.mark.parametrize("text", ["n[0-", "n[a-b]", "n[0-99999999]", "n]0[", "n[-1]", "n[3-0]"])
 def test_what_is_no_list_is_refused(text: str):
     """Tests that broken and boundless lists are told with their text."""
     with pytest.raises(ValueError, match=r"is not a (list of names|range); write"):

@@ -35,3 +35,11 @@ def test_traces_of_several_processes_in_one_file_are_refused(tmp_path: Path):
     trace.write_text(json.dumps({"traceEvents": events}))
     with pytest.raises(ValueError, match="has actions of processes 1 and 2; give a file per rank"):
         read_profiled_rank(trace)
+
+
+def test_an_event_that_is_nested_too_deeply_is_refused(tmp_path: Path):
+    """Tests that brackets without end are no fault of ours."""
+    trace = tmp_path / "deep.json"
+    trace.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deeply; export"):
+        read_profiled_rank(trace)

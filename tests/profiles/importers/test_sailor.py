@@ -94,3 +94,20 @@ def test_files_are_told_apart_by_their_paths():
         read_sailor({"profile.json": b"{}", "llm_info.json": b"{}"})
     with pytest.raises(ValueError, match="give one model's"):
         read_sailor({**files(), "profiles/GPT/A100/profile.json": b"{}"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda times, floats: times["1"]["1"].update({"2": [0.1, 0.2, 0.3]}), "layer 2 has times, but no floats"),
+        (lambda times, floats: floats["1"].update(head=floats["1"]["0"]), '"head" is no number of a degree or layer'),
+        (lambda times, floats: floats.update(x=floats["1"]), '"x" is no number of a degree or layer of OPT'),
+        (lambda times, floats: floats["1"].update({"-1": floats["1"]["0"]}), '"-1" is no number'),
+    ],
+)
+def test_layers_that_only_one_file_has_are_named(change: Any, words: str):
+    """Tests that a layer with times alone is not left out in silence, and that keys are numbers."""
+    times, floats = copy.deepcopy(TIMES), copy.deepcopy(FLOATS)
+    change(times, floats)
+    with pytest.raises(ValueError, match=words):
+        read_sailor(files(times, floats))

@@ -160,3 +160,28 @@ def test_truncated_files_are_refused(tmp_path: Path):
     ):
         with pytest.raises(ValueError, match=message):
             read_straggler_trace(tmp_path / f"{name}.parquet")
+
+
+ODD = {"half": 0.5, "nan": float("nan"), "negative": -1.0, "infinite": float("inf")}
+
+
+@pytest.mark.parametrize("column", ["dp_rank", "stage", "step", "mb_id"])
+@pytest.mark.parametrize("what", ODD)
+def test_numbers_that_are_not_whole_are_refused(tmp_path: Path, column: str, what: str):
+    """Tests that a pipeline, stage, step or microbatch that is no whole number from 0 is refused, not counted."""
+    table = parquet.read_table(write(tmp_path / "t.parquet", *TWO_STAGES))
+    place = table.schema.names.index(column)
+    parquet.write_table(table.set_column(place, column, pyarrow.array([ODD[what]] * 9)), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="give whole numbers from 0"):
+        read_straggler_trace(tmp_path / "t.parquet")
+
+
+def test_whole_numbers_may_be_floats(tmp_path: Path):
+    """Tests that columns of floats, as pandas writes those with gaps, give the same step."""
+    table = parquet.read_table(write(tmp_path / "t.parquet", *TWO_STAGES))
+    plain = read_straggler_trace(tmp_path / "t.parquet")
+    for column in ("dp_rank", "stage", "step", "mb_id", "seq_id"):
+        place = table.schema.names.index(column)
+        table = table.set_column(place, column, table.column(column).cast(pyarrow.float64()))
+    parquet.write_table(table, tmp_path / "t.parquet")
+    assert repr(read_straggler_trace(tmp_path / "t.parquet")) == repr(plain)

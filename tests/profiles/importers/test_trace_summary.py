@@ -180,3 +180,17 @@ def test_broken_timers_are_refused(tmp_path: Path, text: str, message: str):
     with pytest.raises(ValueError, match=message) as caught:
         summarise_traces([path])
     assert str(path) in str(caught.value)
+
+
+def test_neighbouring_stages_on_one_device_need_no_link(tmp_path: Path):
+    """Tests that a schedule in the shape of a V, where a device holds two stages in a row, becomes a workload."""
+    actions = [(f"PP:{stage}{kind}0", 50.0 * step, 10.0) for step, (stage, kind) in enumerate(("0F", "1F", "1B", "0B"))]
+    workload = make_traced_workload(summarise_traces([kineto(tmp_path / "t.json", *actions)]))
+    assert workload.cluster is not None
+    assert (len(workload.profile.layers), len(workload.cluster.devices), workload.cluster.links) == (2, 1, ())
+
+
+def test_a_trace_without_backwards_is_no_workload(tmp_path: Path):
+    """Tests that forwards alone are not taken for a training whose backwards take no time."""
+    with pytest.raises(ValueError, match="stage 0 has no backward; give a trace of training"):
+        make_traced_workload(summarise_traces([kineto(tmp_path / "t.json", FIRST[0])]))

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fastapi import Request
 
 from api.doctor import make_toy_problem
 from api.service.handlers import plan_handlers
@@ -29,3 +30,22 @@ def test_streams_are_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             assert (response.readline(), response.readline()) == (b": ping\n", b"\n")
         assert time.monotonic() - begin > 1.5
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("preference", "seconds"),
+    [
+        ("wait=7", 7),
+        ("respond-async, WAIT=7", 7),
+        ("wait=99999", 60),
+        ("wait=" + "9" * 18, 60),
+        ("wait=-7", 0),
+        ("wait=7.5", 0),
+        ("wait=" + "9" * 5000, 0),
+        ("", 0),
+    ],
+)
+def test_a_client_that_would_wait_for_hours_waits(preference: str, seconds: int):
+    """Tests that a long wait becomes the longest, in letters of either case, not an answer at once; others do not."""
+    asked = Request({"type": "http", "headers": [(b"prefer", preference.encode())]})
+    assert plan_handlers._waiting_s(asked, 60) == seconds
