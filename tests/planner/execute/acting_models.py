@@ -97,7 +97,23 @@ class Taking(torch.autograd.Function):
         return x.grad, None
 
 
-kept_apply = Through.apply
+class HandedBack(torch.autograd.Function):
+    """Gives its input, and half of its gradient."""
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        del ctx, inputs, output
+
+    @staticmethod
+    def backward(_: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad / 2
+
+
+kept_apply, handed_back = Through.apply, HandedBack.apply
 """As people keep it."""
 
 
@@ -154,6 +170,20 @@ class Stepped(Stack):
     def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
         gate, size = Softened.apply(block(x))
         return x + gate * size
+
+
+class HandedOn(Stack):
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return handed_back(block(x)) + handed_back(x)
+
+
+class HandedOnBeside(Stack):
+    """Autograd does not see one of the calls."""
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            beside = kept_apply(x)
+        return block(x) + beside + kept_apply(x)
 
 
 class DoubledInPlace(Stack):

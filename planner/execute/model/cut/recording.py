@@ -4,8 +4,9 @@ What Python decides on the way is decided once, on real samples. Where a decisio
 a guard: it is taken again in every forward, and another outcome is an error.
 """
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from unittest import mock
 
 import torch
 from torch import nn
+from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -32,7 +34,6 @@ from planner.execute.model.cut.trees import (
     refs_of,
     tensors_of,
 )
-from planner.execute.torch_versions.function_apply import APPLYING
 
 _READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
 """Functions whose answer to Python hangs on the values of tensors."""
@@ -170,6 +171,8 @@ class _Notes:
     given: set[int] | None = None
     """While an autograd function runs, the tensors that it was given."""
     acting: list[str] = field(default_factory=list)
+    unsettled: int | None = None
+    """The step of an autograd function whose outputs autograd has not taken over yet."""
 
     def __post_init__(self) -> None:
         self.paths = {module: path for path, module in self.root.named_modules()}
@@ -187,6 +190,7 @@ class _Notes:
 
     def ref(self, leaf: Any) -> Any:
         """A reference to an argument: the number of a recorded tensor, or the value itself."""
+        self.settle()
         if isinstance(leaf, torch.Tensor):
             if id(leaf) not in self.numbers:
                 number = self.new(leaf)
@@ -236,21 +240,39 @@ class _Notes:
                 )
 
     def call_own_function(self, kind: Any, *, arguments: Any, run: Callable[[], Any]) -> Any:
-        """An autograd function, with its own backward."""
+        """The forward of an autograd function, with its own backward; autograd itself is off meanwhile."""
         given = change_leaves(arguments, self.ref)
-        self.is_inside, self.given = True, {id(tensor) for tensor in tensors_of(arguments)}
+        versions = {id(tensor): tensor._version for tensor in tensors_of(arguments)}
+        self.is_inside, self.given = True, set(versions)
+
+        def as_given(leaf: Any) -> Any:
+            """Autograd gives a view in the place of an input that comes back unchanged."""
+            is_same = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
+            return leaf.view_as(leaf) if is_same else leaf
+
         try:
-            result = run()
+            result = change_leaves(run(), as_given)
         finally:
             self.is_inside, self.given = False, None
         self.acting.append(f"autograd function {kind.__name__!r}")
-        step = RecordedCall(call=kind.apply, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
-        found = tensors_of(result)
+        own, found = len(self.steps), tensors_of(result)
+        step = RecordedCall(call=kind.apply, arguments=given, gives=())
         if found and arguments[0] and found[0] is arguments[0][0]:
             self._changed(found[0], step)
         else:
             self.steps.append(replace(step, gives=tuple(self.new(tensor) for tensor in found)))
+        self.unsettled = own
         return result
+
+    def settle(self) -> None:
+        """Once the last autograd function has returned, its outputs show whether autograd recorded it."""
+        if self.unsettled is None:
+            return
+        own, self.unsettled = self.unsettled, None
+        for number in (each for step in self.steps[own:] for each in step.gives):
+            self.kinds[number] = self.kinds[number][0], self.live[number].requires_grad
+        has_grad = any(self.kinds[number][1] for number in self.steps[own].gives)
+        self.steps[own] = replace(self.steps[own], has_grad=has_grad)
 
     def require_given(self, tensors: Sequence[torch.Tensor], *, function: str) -> None:
         """Raise ValueError if an autograd function uses what it was not given."""
@@ -424,33 +446,63 @@ def _calls_told(notes: _Notes) -> Any:
         yield
 
 
-@contextmanager
-def _own_functions_told(notes: _Notes) -> Any:
-    """Autograd functions are told whole; a reentrant checkpoint is what it computes, which autograd then records."""
+def _telling(kind: Any, notes: _Notes) -> Any:
+    """The forward of a kind of autograd function, told whole."""
+    original, has_context = kind.forward, kind.setup_context is Function.setup_context
 
-    def apply(kind: Any, *args: Any, **named: Any) -> Any:
+    @functools.wraps(original)
+    def forward(*given: Any, **named: Any) -> Any:
         def run() -> Any:
-            return super(APPLYING, kind).apply(*args, **named)
+            return original(*given, **named)
 
         if notes.is_inside:
             return run()
-        if issubclass(kind, CheckpointFunction):
-            notes.acting.append("a reentrant checkpoint (use_reentrant=False is better)")
-            return args[0](*args[2:])  # after whether random numbers are kept
-        if kind.__module__ == CheckpointFunction.__module__:
-            return run()
-        return notes.call_own_function(kind, arguments=(args, named), run=run)
+        return notes.call_own_function(kind, arguments=(given[has_context:], named), run=run)
+
+    return staticmethod(forward)
+
+
+def _kinds_of(kind: Any) -> Iterator[Any]:
+    for each in type.__subclasses__(kind):
+        yield each
+        yield from _kinds_of(each)
+
+
+@contextmanager
+def _own_functions_told(notes: _Notes) -> Any:
+    """Autograd functions are told whole, by their forward: an `apply` that somebody kept cannot be seen since torch
+    2.14. A reentrant checkpoint is what it computes, which autograd then records.
+    """
+
+    def tell(kind: Any) -> None:
+        if kind.__module__ != CheckpointFunction.__module__:
+            stack.enter_context(mock.patch.object(kind, "forward", _telling(kind, notes)))
+
+    def make(kind: Any, *given: Any, **named: Any) -> None:
+        making(kind, *given, **named)
+        if Function in kind.__mro__:
+            tell(kind)
+
+    def check_point(*args: Any) -> Any:
+        if notes.is_inside:
+            return applying(*args)
+        notes.acting.append("a reentrant checkpoint (use_reentrant=False is better)")
+        return args[0](*args[2:])  # after whether random numbers are kept
 
     def enter(hooks: Any) -> Any:
         if not notes.is_inside:
             notes.acting.append("hooks on saved tensors, or a checkpoint, whose function runs again in the backward")
         return original(hooks)
 
-    original = saved_tensors_hooks.__enter__
-    with (
-        mock.patch.object(APPLYING, "apply", classmethod(apply)),
-        mock.patch.object(saved_tensors_hooks, "__enter__", enter),
-    ):
+    original: Any = saved_tensors_hooks.__enter__
+    applying: Any = CheckpointFunction.apply
+    making: Any = type(Function).__init__
+    with ExitStack() as stack:
+        for kind in set(_kinds_of(Function)):
+            tell(kind)
+        stack.enter_context(mock.patch.object(type(Function), "__init__", make))
+        stack.enter_context(mock.patch.object(CheckpointFunction, "apply", check_point))
+        stack.enter_context(mock.patch.object(saved_tensors_hooks, "__enter__", enter))
         yield
 
 
@@ -473,6 +525,7 @@ def record(
         stack.enter_context(_own_functions_told(notes))
         stack.enter_context(_Listening(notes))
         output = module(*arguments[0], **arguments[1])
+    notes.settle()
     notes.note_assigned(buffers)
     changed = [path for path, each in module.named_parameters() if each._version != versions.get(path)]
     notes.acting += [f"weight {path!r}, which its forward changes (let it be a buffer)" for path in changed]

@@ -131,6 +131,8 @@ EXACT = (
     models.Rounded,
     models.Reversed,
     models.Stepped,
+    models.HandedOn,
+    models.HandedOnBeside,
     models.DoubledInPlace,
     models.WeighedInBetween,
     models.sequence,
