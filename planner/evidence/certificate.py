@@ -395,12 +395,10 @@ def _raise_bound(
     """The pipeline bound at one of two prices, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
     price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
-    effort = sum(
-        pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price, forms=forms).effort
-        for forms in pipeline_bound.every_forms(trunk, price)
+    entries = min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S
+    value = pipeline_bound.raise_bound(
+        trunk, best.value_ns, price=price, steps=_STEPS, entries=entries, has_time=has_time
     )
-    steps = min(_STEPS, int(min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S / effort))
-    value = pipeline_bound.raise_bound(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     return _better(best, "pipeline", value=value, price=asdict(price))
 
 
