@@ -322,7 +322,9 @@ class DivisionProgramme:
         return allowed
 
     def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
-        """Rules 5 to 7: only so many microbatches are between F and I, and W must make room for F."""
+        """Rules 5 to 7: only so many microbatches are between F and I, fewer of those that recompute nothing; and W
+        must make room for F.
+        """
         left = self.slots - stages.used - numpy.arange(head.shape[1])
         turnaround = self.turnarounds[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
         rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
@@ -458,7 +460,7 @@ def raise_bound(
 ) -> int:
     """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves.
 
-    `entries`: of tables, about, that may be looked at with nothing told apart, and then with the forms of stages.
+    `entries`: of tables, about, that may be looked at without forms of stages, and then with these.
     """
     for forms in every_forms(trunk, price):
 

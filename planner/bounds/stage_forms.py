@@ -19,8 +19,8 @@ import numpy
 
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums, recomputes_by_stage
+from planner.bounds.recompute_bound import recomputations
 from planner.layout.costs import LayerWork, checkpoint_bytes
-from planner.plan import FULL_RECOMPUTATION
 
 _RANGES, _PRICES = 8, 3
 """Ranges of the number of microbatches that recompute; and prices of bytes, at most."""
@@ -29,7 +29,7 @@ _UNIT_BITS, _MOST_BITS = 20, 58
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class PricedBytes:
     """A price of bytes at which layers recompute, or keep what they have."""
 
     price: int
@@ -49,19 +49,19 @@ class LayerChoices:
     """The shortest recomputation of a layer."""
     most: int
     """The bytes that a layer leaves less by one, at most."""
-    exchanges: tuple[Exchange, ...]
+    priced: tuple[PricedBytes, ...]
 
     @property
     def longest(self) -> int:
         """Nanoseconds of what is recomputed of a microbatch in the whole trunk, at most."""
         counted = (int(self.stash[-1]) // self.most + 1) * self.quickest
-        return max([counted, *(int(each.least[-1]) // each.unit for each in self.exchanges)])
+        return max([counted, *(int(each.least[-1]) // each.unit for each in self.priced)])
 
     def beyond(self, start: int, ends: slice, *, room: Integers) -> Integers:
         """What they recompute of a microbatch where F may leave so many bytes, in nanoseconds of all replicas."""
         number = -((self.stash[start] - self.stash[ends] + room) // self.most)
         found: Integers = numpy.maximum(number, 0) * self.quickest
-        for each in self.exchanges:
+        for each in self.priced:
             priced = each.least[ends] - each.least[start] - each.price * room
             numpy.maximum(found, priced // each.unit, out=found)
         return found
@@ -167,7 +167,7 @@ def _by_layer(trunk: Trunk, form: StageForm) -> Iterator[StageForm]:
         stash=stash,
         quickest=min((time for time, _ in pairs), default=0),
         most=max((size for _, size in pairs), default=1),
-        exchanges=tuple(_exchange(choices, ratio, most=most) for ratio in ratios[:: -(-len(ratios) // _PRICES) or 1]),
+        priced=tuple(_price_bytes(choices, ratio, most=most) for ratio in ratios[:: -(-len(ratios) // _PRICES) or 1]),
     )
     fewest, count = 1, trunk.least.problem.num_microbatches
     while fewest <= count:
@@ -218,14 +218,15 @@ def _choices(least: Least, layer: int, *, width: int) -> list[tuple[int, int]]:
     entry = dict(least.entries(layer)).get(width)
     if entry is None or not works:
         return []
-    kinds = [FULL_RECOMPUTATION, *(kind.kind for kind in entry.recompute_kinds)]
-    others = [(min(work.recomputation_ns(kind) for work in works), checkpoint_bytes(entry, kind)) for kind in kinds]
-    return [(0, entry.stash_bytes), *others]
+    return [
+        (min(0 if kind is None else work.recomputation_ns(kind) for work in works), checkpoint_bytes(entry, kind))
+        for kind in recomputations(entry, by_layer=True)
+    ]
 
 
-def _exchange(choices: Sequence[list[tuple[int, int]]], ratio: Fraction, *, most: int) -> Exchange:
+def _price_bytes(choices: Sequence[list[tuple[int, int]]], ratio: Fraction, *, most: int) -> PricedBytes:
     """At a price near the ratio, so that it times `most` bytes stays within 64 bits."""
     unit = 1 << max(0, min(_UNIT_BITS, _MOST_BITS - int(ratio * most).bit_length()))
     price = int(ratio * unit)
     sums = [min((time * unit + price * left for time, left in own), default=0) for own in choices]
-    return Exchange(price=price, unit=unit, least=prefix_sums(sums))
+    return PricedBytes(price=price, unit=unit, least=prefix_sums(sums))

@@ -44,6 +44,8 @@ _STEPS = 16
 """Steps of the search for the largest pipeline or windows bound; each halves what is open."""
 _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
+_MOST_ENTRIES = 10 * ENTRIES_PER_S
+"""Of a programme that tells forms of stages apart, in a check; the search looks at a part of it."""
 _WANTED = 4
 """Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
@@ -657,7 +659,7 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
         pipeline_bound.DivisionProgramme(trunk, stated - 1, price=price, forms=forms)
         for forms in pipeline_bound.every_forms(trunk, price)
     ]
-    exact = [each for each in programmes if each.is_exact]
+    exact = [each for each in programmes if each.is_exact and (each.effort <= _MOST_ENTRIES or not each.has_forms)]
     if not exact:
         raise ValueError("certificate: its price exceeds 64 bits; make the bound again")
     _require_ruled_out(stated, is_out=any(each.is_out_of_reach() for each in exact))
