@@ -11,6 +11,7 @@ leads to the end, T is out of reach, whatever the partition, mapping, replicatio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy
 from numpy.typing import NDArray
@@ -66,6 +67,8 @@ class _Stages:
     """After the last W."""
     in_flight: Integers
     """F that may have started without their I having ended."""
+    keeping: tuple[int, Integers]
+    """How many microbatches recompute nothing at least, and how many of these may be in flight."""
     forced: Integers
     """Work of I and W that memory forces before the last F."""
     kept: Integers
@@ -128,7 +131,7 @@ class DivisionProgramme:
     def _stages(self, start: int, form: StageForm, *, replicas: Replicas) -> _Stages | None:
         """The stages from a boundary that are done in time on their own."""
         trunk, most = self.trunk, replicas.most
-        done = self.count * (form.forward + form.backward)
+        done = self.count * (form.forward + form.backward) + form.recomputing[0] * form.repeated
         last = int(numpy.searchsorted(done, done[start] + self.deadline * most, side="right")) - 1
         room = self.memory * most + form.state[start] * most + trunk.stash[start]
         last = min(last, int(numpy.searchsorted(form.state * most + trunk.stash, room, side="right")) - 1)
@@ -148,7 +151,14 @@ class DivisionProgramme:
         synchronisation = numpy.maximum(times[ends] - times[start] - 1, 0)
         if replicas.least > 1:
             synchronisation += numpy.where(gradient > 0, trunk.synchronisation_latency(replicas), 0)
-        in_flight = numpy.clip(numpy.where(held > 0, spare // numpy.maximum(held, 1), self.count), 1, self.count)
+        extra: Integers | int = 0
+        if form.layers is not None:
+            extra = form.layers.beyond(start, ends, room=spare // form.fitting[0])
+            returning, backward = returning + extra, backward + extra
+        repeated = form.recomputing[0] * (form.repeated[ends] - form.repeated[start])
+        left = form.left[ends] - form.left[start]
+        kept_in_flight, in_flight = self._in_flight(form, held=held, left=left, spare=spare)
+        least_held = numpy.minimum(held, left) if form.recomputing[1] else held
         before, after = self.least.overhead
         returned, rest = returning // most + after, (backward - returning) // most
         return _Stages(
@@ -158,16 +168,32 @@ class DivisionProgramme:
             forward=forward // most + before,
             returning=returned,
             rest=rest,
-            work=self.count * (forward + backward) // most + self.count * (before + after),
-            turning=self.count * (forward + returning) // most + self.count * (before + after),
+            work=(self.count * (forward + backward) + repeated) // most + self.count * (before + after),
+            turning=(self.count * (forward + returning) + repeated) // most + self.count * (before + after),
             synchronisation=synchronisation * (0 if self.is_span else 1),
             in_flight=in_flight,
-            forced=self._forced(self.count - in_flight, memory=(held, kept, spare), work=(returned, rest)),
+            keeping=(self.count - form.recomputing[1], kept_in_flight),
+            forced=self._forced(self.count - in_flight, memory=(least_held, kept, spare), work=(returned, rest)),
             kept=kept,
             static=state * form.width * replicas.least,
-            fits=stash <= spare,
-            excess=self.count * (form.excess[ends] - form.excess[start]),
+            fits=(stash <= spare) & (form.fitting[0] * held <= spare),
+            excess=self.count * (form.excess[ends] - form.excess[start] + form.weight * extra)
+            + form.recomputing[0] * (form.repeated_excess[ends] - form.repeated_excess[start]),
         )
+
+    def _in_flight(
+        self, form: StageForm, *, held: Integers, left: Integers, spare: Integers
+    ) -> tuple[Integers, Integers]:
+        """How many microbatches that recompute nothing may be in flight at once, and how many of all."""
+
+        def fitting(room: Integers, size: Integers, *, most: int) -> Integers:
+            found: Integers = numpy.clip(numpy.where(size > 0, room // numpy.maximum(size, 1), most), 0, most)
+            return found
+
+        most = self.count if form.fitting[1] is None else min(self.count, form.fitting[1])
+        recomputing = fitting(spare, left, most=form.recomputing[1])
+        every = recomputing + fitting(spare - recomputing * left, held, most=most)
+        return numpy.maximum(fitting(spare, held, most=most), 1), numpy.clip(every, 1, self.count)
 
     def _forced(
         self, least: Integers, *, memory: tuple[Integers, Integers, Integers], work: tuple[Integers, Integers]
@@ -296,13 +322,20 @@ class DivisionProgramme:
         return allowed
 
     def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
-        """Rules 5 to 7: only so many microbatches are between F and I, and W must make room for F."""
+        """Rules 5 to 7: only so many microbatches are between F and I, fewer of those that recompute nothing; and W
+        must make room for F.
+        """
         left = self.slots - stages.used - numpy.arange(head.shape[1])
         turnaround = self.turnarounds[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
         rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
         allowed: Mask = (turnaround < NEVER) & (
             head + rounds[:, None] * turnaround + (rest * stages.forward)[:, None] + turnaround + tail <= self.deadline
         )
+        num_kept, kept_in_flight = stages.keeping
+        if 0 < num_kept < self.count:
+            rounds, rest = numpy.divmod(num_kept - 1, kept_in_flight)
+            kept = head + rounds[:, None] * turnaround + (rest * stages.forward)[:, None] + turnaround + tail
+            allowed &= kept <= self.deadline
         # rule 6: from the first I to the last F lies the work that memory forces, after it another turnaround
         forced = stages.forced + numpy.maximum(self.count - stages.in_flight, 0) * stages.forward
         first, last = turnaround - stages.returning[:, None], turnaround - stages.forward[:, None]
@@ -396,7 +429,9 @@ class DivisionProgramme:
         received = self.buffers * sum(self.trunk.forward_bytes + self.trunk.backward_bytes)
         static = state * most + received >> self.price.shift
         cost = self.price.memory * (moving + static * self.deadline) + self.weighted_work + self._offer
-        cost += self.count * max(int(form.excess[-1]) for form in forms)
+        cost += self.count * max(
+            int(form.excess[-1] + form.repeated_excess[-1]) + form.weight * form.most_beyond for form in forms
+        )
         room = (self.memory + state + int(self.trunk.stash[-1]) + received) * most
         return max(time, cost, room, self.deadline) < MAX_MAGNITUDE
 
@@ -420,15 +455,22 @@ def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -
     return Price(weights=dict.fromkeys(least.types, 0), memory=1, shift=shift)
 
 
-def raise_bound(trunk: Trunk, start: int, *, price: Price, steps: int, has_time: HasTime = always) -> int:
-    """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves."""
-    every = every_forms(trunk, price)
+def raise_bound(
+    trunk: Trunk, start: int, *, price: Price, steps: int, entries: float = inf, has_time: HasTime = always
+) -> int:
+    """The largest T + 1 found out of reach, at least `start`, in so many steps: doubled strides, then halves.
 
-    def is_out(deadline: int) -> bool:
-        programmes = (DivisionProgramme(trunk, deadline, price=price, forms=forms) for forms in every)
-        return any(each.is_exact and each.is_out_of_reach() for each in programmes)
+    `entries`: of tables, about, that may be looked at without forms of stages, and then with these.
+    """
+    for forms in every_forms(trunk, price):
 
-    return largest_refuted(is_out, start, steps=steps, has_time=has_time)
+        def is_out(deadline: int, forms: Sequence[StageForm] = forms) -> bool:
+            programme = DivisionProgramme(trunk, deadline, price=price, forms=forms)
+            return programme.is_exact and programme.is_out_of_reach()
+
+        most = entries / DivisionProgramme(trunk, start, price=price, forms=forms).effort
+        start = largest_refuted(is_out, start, steps=int(min(steps, most)), has_time=has_time)
+    return start
 
 
 def every_forms(trunk: Trunk, price: Price) -> list[list[StageForm]]:

@@ -9,6 +9,7 @@ from planner.bounds.minimum_costs import Least
 from planner.bounds.work import require_weights
 from planner.layout.costs import checkpoint_bytes
 from planner.plan import FULL_RECOMPUTATION
+from profiles.model_profile import Layer, WidthBytes
 
 Choice = tuple[int, int]
 """Weighted time of all microbatches in a layer, and the bytes that F of one leaves of it."""
@@ -18,6 +19,11 @@ def applies_to(least: Least) -> bool:
     """Whether anything may be recomputed, under the makespan."""
     options = least.problem.options
     return options.recompute and options.objective == "makespan" and not options.has_few_bounds
+
+
+def recomputations(entry: Layer | WidthBytes, *, by_layer: bool) -> list[str | None]:
+    """None, and the kinds of recomputation that a layer may have; `by_layer`: where it may choose its own."""
+    return [None, FULL_RECOMPUTATION, *(kind.kind for kind in entry.recompute_kinds if by_layer)]
 
 
 class PricedRecomputation:
@@ -43,9 +49,7 @@ class PricedRecomputation:
         count, options = least.problem.num_microbatches, least.problem.options
         for name, width, work in least.choices(number):
             entry, step = sizes[width], least.steps_per_type[name][number]
-            kinds: list[str | None] = [None, FULL_RECOMPUTATION]
-            kinds += [kind.kind for kind in entry.recompute_kinds] if options.recompute_layers else []
-            for kind in kinds:
+            for kind in recomputations(entry, by_layer=options.recompute_layers):
                 extra = 0 if kind is None else work.recomputation_ns(kind)
                 time = width * (work.forward_ns + work.backward_ns + extra)
                 left = self.first_backward.held(number, checkpoint_bytes(entry, kind)) if is_waiting else 0

@@ -45,6 +45,8 @@ _STEPS = 16
 """Steps of the search for the largest pipeline or windows bound; each halves what is open."""
 _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
+_MOST_ENTRIES = 10 * ENTRIES_PER_S
+"""Of a programme that tells forms of stages apart, in a check; the search looks at a part of it."""
 _WANTED = 4
 """Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
@@ -396,12 +398,10 @@ def _raise_bound(
     """The pipeline bound at one of two prices, if it is above the best so far; the steps are counted, not timed."""
     trunk = Trunk(least)
     price = pipeline_bound.make_price(least, best.value_ns, weights=weights)
-    effort = sum(
-        pipeline_bound.DivisionProgramme(trunk, best.value_ns, price=price, forms=forms).effort
-        for forms in pipeline_bound.every_forms(trunk, price)
+    entries = min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S
+    value = pipeline_bound.raise_bound(
+        trunk, best.value_ns, price=price, steps=_STEPS, entries=entries, has_time=has_time
     )
-    steps = min(_STEPS, int(min(seconds, _SEARCH_S) / 2 * ENTRIES_PER_S / effort))
-    value = pipeline_bound.raise_bound(trunk, best.value_ns, price=price, steps=steps, has_time=has_time)
     return _better(best, "pipeline", value=value, price=asdict(price))
 
 
@@ -665,7 +665,7 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
         pipeline_bound.DivisionProgramme(trunk, stated - 1, price=price, forms=forms)
         for forms in pipeline_bound.every_forms(trunk, price)
     ]
-    exact = [each for each in programmes if each.is_exact]
+    exact = [each for each in programmes if each.is_exact and (each.effort <= _MOST_ENTRIES or not each.has_forms)]
     if not exact:
         raise ValueError("certificate: its price exceeds 64 bits; make the bound again")
     _require_ruled_out(stated, is_out=any(each.is_out_of_reach() for each in exact))

@@ -17,12 +17,17 @@ from planner.bounds.minimum_costs import Least
 from planner.bounds.stage_forms import stage_forms
 from planner.evidence.certificate import check_certificate, make_bound
 from planner.layout.costs import CostModel
+from planner.lowering import make_schedule_instance
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.load import load_workload
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from solver_models.recomputation.cp_sat_recomputation import solve_orders
+from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation
+from solver_models.schedule.effort import SolveEffort
 from tests.long_runs import shortened
-from tests.planner.brute_force import brute_force
+from tests.planner.brute_force import brute_force, every_mapping
+from tests.planner.layer_kinds import with_kinds
 from tests.strategies import random_layer, random_links
 
 
@@ -55,7 +60,9 @@ def test_a_stage_that_keeps_its_stash_or_recomputes():
 
 
 def test_no_forms_where_nothing_tells_stages_apart():
-    """Tests that there is a form of each width and kind, and none where layers or parts decide alone."""
+    """Tests that there is a form of each width and kind, of 0, 1, 2, 3 and all of four microbatches that recompute, and
+    of 1, of 2 or 3, and of more microbatches that fit where layers choose; none where both do, or parts decide alone.
+    """
     problem = two_equal_layers(memory=19)
 
     def count(**options: bool) -> int:
@@ -63,7 +70,19 @@ def test_no_forms_where_nothing_tells_stages_apart():
         least = Least(asked, CostModel(asked))
         return len(stage_forms(Trunk(least), dict.fromkeys(least.types, 1)))
 
-    assert (count(), count(recompute=False), count(recompute_layers=True), count(split_placement=True)) == (2, 0, 0, 0)
+    assert (count(), count(recompute=False), count(split_placement=True)) == (2, 0, 0)
+    assert (count(recompute_microbatches=True), count(recompute_layers=True)) == (5, 3)
+    assert count(recompute_microbatches=True, recompute_layers=True) == 0
+
+
+@pytest.mark.parametrize(("option", "value"), [("recompute_layers", 160), ("recompute_microbatches", 140)])
+def test_single_layers_and_microbatches_recompute(option: str, value: int):
+    """Tests that where only one microbatch fits that keeps its stash, what else may recompute has its price."""
+    problem = two_equal_layers(memory=19)
+    problem = replace(problem, options=replace(problem.options, **{option: True}))
+    bound = make_bound(problem, CostModel(problem))
+    assert (bound.kind, bound.value_ns) == ("pipeline", value)
+    assert check_certificate(problem, bound.certificate) == value
 
 
 def random_forms(rng: Random) -> Problem:
@@ -92,13 +111,47 @@ def random_forms(rng: Random) -> Problem:
     )
 
 
+def best_by_microbatch(problem: Problem) -> int | None:
+    """The least makespan where each microbatch of a stage recomputes or not, by CP-SAT; transfers take no time."""
+    costs, ends = CostModel(problem), list[int]()
+    for stages in every_mapping(problem):
+        if all(stage.recompute for stage in stages):
+            kept = tuple(replace(stage, recompute=False) for stage in stages)
+            orders = MicrobatchRecomputation(
+                make_schedule_instance(problem, kept, costs=costs), make_schedule_instance(problem, stages, costs=costs)
+            )
+            starts = [each for own in (orders.greedy(), orders.alternating(1.0)) for each in own]
+            if starts:
+                start = min(starts, key=lambda each: each.end)
+                found, is_closed = solve_orders(orders, start, effort=SolveEffort(time_limit_s=60, seed=1))
+                assert is_closed
+                ends.append(found.end)
+    return min(ends, default=None)
+
+
+def with_choices(rng: Random, problem: Problem) -> Problem:
+    """The problem where each layer recomputes or not, or each microbatch, then without transfers and replicas."""
+    if rng.random() < 0.5:
+        return with_kinds(rng, problem)
+    edges = tuple(replace(edge, bytes=0) for edge in problem.profile.edges)
+    links = tuple(replace(link, latency_ns=0, message_overhead_ns=None) for link in problem.cluster.links)
+    options = replace(problem.options, recompute=True, recompute_microbatches=True, max_replicas=1, max_width=1)
+    return replace(
+        problem, profile=replace(problem.profile, edges=edges), cluster=replace(problem.cluster, links=links),
+        options=options,
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 @settings(max_examples=shortened(25, whole=400), deadline=None)
 @given(rng=st.randoms(use_true_random=False))
 def test_brute_force_is_not_below_it(rng):
-    """Tests that the best of all plans is never out of reach, with widths, recomputation, replicas and two chunks."""
+    """Tests that the best of all plans is never out of reach, with widths, replicas, two chunks, and recomputation of
+    stages, layers or microbatches.
+    """
     problem = random_forms(rng)
-    best = brute_force(problem)
+    problem = with_choices(rng, problem) if rng.random() < 0.5 else problem
+    best = best_by_microbatch(problem) if problem.options.recompute_microbatches else brute_force(problem)
     if best is not None:
         least = Least(problem, CostModel(problem))
         trunk = Trunk(least)
