@@ -13,8 +13,8 @@ from solver_models.local_search.search import Candidate, Searcher
 from solver_models.schedule.serial_schedule import one_by_one
 from solver_models.simulation.evaluator import FAR
 
-_EVERY_ROUNDS, _MOST_RARELY = 4, 4
-"""Joint rounds between two sessions, and how many times as many there are where orders can close little of the gap."""
+_EVERY_ROUNDS = 4
+"""Joint rounds between two sessions."""
 _MAX_VEE_ACTIONS = 30_000
 """Actions of the largest two-chunk V that gets a session."""
 _MAX_VEES = 2
@@ -44,19 +44,8 @@ class Sessions:
         """Candidates that get sessions although they may not be the best ones."""
 
     def is_due(self, rounds: int) -> bool:
-        """Once in a while, if there is time; more rarely where the best order could close little of the gap."""
-        is_turn = rounds % (_EVERY_ROUNDS * self._rareness) == 0
-        return is_turn and self.run.has_time_for_round(self.search.round_s)
-
-    @property
-    def _rareness(self) -> int:
-        """Half the gap over the part of it that lies above the schedule bound, where that is known."""
-        best, bound = self.search.best, self.run.lower_bound
-        order = self.orders.get(key_of(best)) if best is not None and not self.contenders else None
-        if best is None or bound is None or order is None:
-            return 1
-        closable = max(best.objective - order.lower_bound, 1)
-        return max(1, min((best.objective - bound.value_ns) // (2 * closable), _MOST_RARELY))
+        """Once in a while, if there is time."""
+        return rounds % _EVERY_ROUNDS == 0 and self.run.has_time_for_round(self.search.round_s)
 
     def close(self) -> None:
         """There is nothing to note."""
