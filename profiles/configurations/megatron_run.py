@@ -349,6 +349,8 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             continue
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
+            if meaning == "unknown" and (whole := [each for each in take.taken if each.startswith(name)]):
+                raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
     notes.unknown += read.strange
 
@@ -391,6 +393,7 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
     inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_narrowed)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None
+    groups = 1 if take.text("attention_head_type") == "multiquery" else groups
     shape = ModelShape(
         name="the flags' model",
         blocks=sizes["num_layers"] or 1,

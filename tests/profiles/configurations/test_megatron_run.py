@@ -455,6 +455,9 @@ SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size
         ("python tools/hf2mcore.py", "trains no decoder alone"),
         ("python -m examples.inference.offline_inference", "trains no decoder alone"),
         ("python evaluation.py", "trains no decoder alone"),
+        ("python tasks/msdp/main.py --task MSDP-PROMPT", "--task: tasks beside a decoder's training"),
+        ("python pretrain_gpt.py --yaml-cfg a.yaml", "--yaml-cfg: what is trained stands in that file"),
+        ("python pretrain_gpt.py --num-layers-per-virtual-pipeline-stag 2", "takes it for .*-stage; write it whole"),
     ],
 )
 def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> None:
@@ -462,6 +465,16 @@ def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> N
     with pytest.raises(ValueError, match=told):
         run_of(f"{text} {SIZES}")
     assert run_of(f"python posttrain_gpt.py --stage sft {SIZES}").shape.blocks == 8
+
+
+def test_what_a_checkpoint_states_is_named() -> None:
+    """Tests that sizes and degrees which a checkpoint overrules are named, and one head of keys for all is read."""
+    run = run_of(
+        f"python pretrain_gpt.py --use-checkpoint-args --use-mp-args-from-checkpoint-args {SIZES} "
+        "--attention-head-type multiquery"
+    )
+    assert run.notes.not_counted == ["--use-checkpoint-args", "--use-mp-args-from-checkpoint-args"]
+    assert (run.shape.heads, run.shape.key_value_heads, run.notes.unknown) == (16, 1, [])
 
 
 def test_a_log_of_a_decoder_states_every_mixers_sizes() -> None:
