@@ -109,6 +109,8 @@ def test_verl():
     assert (run.shape.name, *sizes(run)) == ("qwen3-8b", 4, 2, 2, 2, 256, 4096)
     assert (run.recompute is not None, run.shards, run.sequence_parallel) == (True, "optimizer", True)
     assert any(note.startswith("generation") for note in run.notes.not_counted)
+    odd = audited(VERL.replace("trainer.nnodes", "data.max_prompt_length=1001 trainer.nnodes"))
+    assert (odd.notes.refusals, odd.sequence % 4) == ([], 0)  # samples are padded
     packed = VERL.replace("actor.ppo_micro", "actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_micro").replace(
         "trainer.nnodes", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=13000 trainer.nnodes"
     )
