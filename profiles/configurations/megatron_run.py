@@ -703,7 +703,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
             f"selective recomputation of {modules}: estimates keep all of it, and take no time for it"
         )
         return None
-    if kind is None:
+    if kind in (None, "none"):
         return None
     if kind != "full":
         raise ValueError(f"--recompute-granularity {kind[:40]}: is not known; give full or selective")

@@ -487,6 +487,11 @@ def test_blocks_that_do_nothing() -> None:
     assert whole[0].startswith("stage 1 has no block but those of --noop-layers")
 
 
+def test_none_in_small_letters_is_nothing() -> None:
+    """Tests that ms-swift's way to say that nothing is recomputed is read."""
+    assert run_of(f"python pretrain_gpt.py --recompute-granularity none {SIZES}").recompute is None
+
+
 def test_what_a_checkpoint_states_is_named() -> None:
     """Tests that sizes and degrees which a checkpoint overrules are named, and one head of keys for all is read."""
     run = run_of(

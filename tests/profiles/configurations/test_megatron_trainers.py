@@ -209,6 +209,9 @@ def slime(text: str) -> RunConfiguration:
 
 def test_slimes_command() -> None:
     """Tests that processes, batch, lengths and packed samples are slime's, and flags of other files are named."""
+    few = slime(f"{SLIME} --rollout-max-response-len 10")
+    assert few.notes.refusals == []  # microbatches have as many samples as there are, not as fit
+    assert few.global_batch % (few.micro_batch * few.data) == 0
     run = slime(SLIME)
     assert (run.shape.name, run.tensor, run.pipeline, run.context, run.data) == ("qwen3-32b", 4, 2, 2, 2)
     assert (run.global_batch, run.micro_batch, run.sequence, run.dtype) == (256, 2, 8192, "bf16")
