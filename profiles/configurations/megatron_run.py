@@ -175,9 +175,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         stages=() if notes.refusals else stages,
         micro_batch=micro,
         global_batch=batch,
-        sequence=_sequence(
-            take, sequence, tensor=tensor, context=context, pads=read.trainer is not None and bool(read.trainer.aside)
-        ),
+        sequence=_sequence(take, read, own=sequence, tensor=tensor, context=context),
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
         shards=_shards(take),
@@ -196,11 +194,11 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     return run
 
 
-def _sequence(take: Taking, own: int | None, *, tensor: int, context: int, pads: bool) -> int:
+def _sequence(take: Taking, read: ReadArguments, *, own: int | None, tensor: int, context: int) -> int:
     """Tokens of a sample; those that Megatron's checks refuse are noted, and trainers of policies pad them."""
     tokens, parts = take.count("seq_length", own or DEFAULT_SEQUENCE, assumes=True), 2 * context if context > 1 else 1
     parts *= tensor if take.switch("sequence_parallel") else 1
-    if tokens % parts and pads:
+    if tokens % parts and read.trainer is not None and read.trainer.aside:
         take.notes.assumed.append(f"samples of {tokens} tokens are padded to a multiple of {parts}")
         return -(-tokens // parts) * parts
     if tokens % parts:
