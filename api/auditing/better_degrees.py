@@ -89,10 +89,10 @@ def _even(problem: Problem) -> EvenPipeline:
 
 
 def degree_flags(run: RunConfiguration, *, before: RunConfiguration) -> Iterator[str]:
-    """Lines that state the degrees to the run's program, which had others before."""
+    """Lines that state degrees to the run's program, which had others before; the plan tells torchtitan's ranks."""
     if run.program == "torchtitan":
-        names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
-        values = (run.tensor, run.context, run.pipeline, run.experts or 1)
+        names = ("tensor_parallel", "context_parallel", "expert_parallel")
+        values = (run.tensor, run.context, run.experts or 1)
         yield from (f"{name}_degree = {value}" for name, value in zip(names, values, strict=True))
         return
     yield f"--tensor-model-parallel-size {run.tensor}"

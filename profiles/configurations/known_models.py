@@ -86,7 +86,7 @@ def known_name(published: str) -> str | None:
     plain = published.rstrip("/").rpartition("/")[2].lower().removesuffix(".yaml").removeprefix("meta-")
     plain = re.sub(r"^llama-?3\.[13](?=[-_])", "llama3", _EDITION.sub("", plain))
     wanted = re.sub(r"[^a-z0-9]", "", plain)
-    return next((name for name in MODELS if name.replace("-", "") == wanted), None)
+    return next((name for name in MODELS if re.sub(r"[^a-z0-9]", "", name) == wanted), None)
 
 
 def find_model(name: str) -> tuple[ModelShape, int | None]:

@@ -1,7 +1,8 @@
 """A run of Megatron-LM, by its arguments."""
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -174,7 +175,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         stages=() if notes.refusals else stages,
         micro_batch=micro,
         global_batch=batch,
-        sequence=_sequence(take, sequence, tensor=tensor, context=context),
+        sequence=_sequence(take, read, own=sequence, tensor=tensor, context=context),
         dtype=_dtype(take, is_typed=read.kind == "options"),
         recompute=recompute,
         shards=_shards(take),
@@ -193,10 +194,13 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     return run
 
 
-def _sequence(take: Taking, own: int | None, *, tensor: int, context: int) -> int:
-    """Tokens of a sample; those that Megatron's checks refuse are noted."""
+def _sequence(take: Taking, read: ReadArguments, *, own: int | None, tensor: int, context: int) -> int:
+    """Tokens of a sample; those that Megatron's checks refuse are noted, and trainers of policies pad them."""
     tokens, parts = take.count("seq_length", own or DEFAULT_SEQUENCE, assumes=True), 2 * context if context > 1 else 1
     parts *= tensor if take.switch("sequence_parallel") else 1
+    if tokens % parts and read.trainer is not None and read.trainer.aside:
+        take.notes.assumed.append(f"samples of {tokens} tokens are padded to a multiple of {parts}")
+        return -(-tokens // parts) * parts
     if tokens % parts:
         take.notes.refusals.append(
             f"seq_length = {tokens} is not a multiple of {parts}, into which tensor and context parallelism cut it; "
@@ -349,6 +353,8 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             continue
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
+            if meaning == "unknown" and (whole := [each for each in take.taken if each.startswith(name)]):
+                raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
     notes.unknown += read.strange
 
@@ -365,7 +371,8 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
     """By the model's name, with as many blocks as the flags say; or by the flags alone."""
     if model is not None:
         shape, sequence = find_model(model)
-        blocks = take.number("num_layers", shape.blocks) or 0
+        idle = _idle_blocks(take)
+        blocks = (take.number("num_layers", shape.blocks + len(idle)) or 0) - len(idle)
         _require_same_sizes(take, shape)
         if shape.pattern and blocks != shape.blocks and take.text(_PATTERN) is None:
             raise ValueError(
@@ -391,9 +398,10 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
     inner = take.number("ffn_hidden_size") or _inner(take, hidden, is_gated=is_narrowed)
     groups = take.number("num_query_groups")
     groups = groups if take.switch("group_query_attention") else None
+    groups = 1 if take.text("attention_head_type") == "multiquery" else groups
     shape = ModelShape(
         name="the flags' model",
-        blocks=sizes["num_layers"] or 1,
+        blocks=max(1, (sizes["num_layers"] or 1) - len(_idle_blocks(take))),
         hidden=hidden,
         heads=heads,
         key_value_heads=groups or heads,
@@ -407,6 +415,14 @@ def _shape(take: Taking, model: str | None, *, beside: str) -> tuple[ModelShape,
         mixture=_mixture(take, inner=inner, blocks=sizes["num_layers"]),
     )
     return shape, None
+
+
+def _idle_blocks(take: Taking) -> set[int]:
+    """Numbers of MindSpeed's blocks that do nothing, which are counted as blocks where stages are cut."""
+    text = take.text("noop_layers") or ""
+    if text.strip("0123456789, "):
+        raise ValueError(f"--noop-layers {text[:60]}: is no list of numbers; write it as 0,63")
+    return {int(number) for number in re.findall(r"\d{1,6}", text)}
 
 
 def _inner(take: Taking, hidden: int, *, is_gated: bool) -> int:
@@ -530,7 +546,9 @@ def _mixture(take: Taking, *, inner: int, blocks: int | None) -> ExpertShape | N
     own = take.number("moe_ffn_hidden_size", inner) or inner
     several = own * (take.number("n_shared_experts") or 0)
     shared = take.number("moe_shared_expert_intermediate_size") or several
-    dense = max(_dense_blocks(take, blocks=blocks), take.number("first_k_dense_replace") or 0)
+    first = take.text("first_k_dense_replace") not in (None, "-1") and take.number("first_k_dense_replace")
+    dense = max(_dense_blocks(take, blocks=blocks), first or 0)
+    dense -= sum(number < dense for number in _idle_blocks(take))
     interval = take.count("expert_interval", 1 + take.switch("deepspeed"))
     if not experts or experts == 1:
         return None
@@ -544,6 +562,7 @@ def _mixture(take: Taking, *, inner: int, blocks: int | None) -> ExpertShape | N
 def _dense_blocks(take: Taking, *, blocks: int | None) -> int:
     """Blocks without experts before those that have them; raises ValueError for other patterns."""
     text = (take.text("moe_layer_freq") or "1").replace(" ", "").strip("()")
+    text = "1" if text == "-1" else text
     found: list[str] = []
     for part in text.split("+"):
         match = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*(\d{1,4}))?", part)
@@ -682,7 +701,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
             f"selective recomputation of {modules}: estimates keep all of it, and take no time for it"
         )
         return None
-    if kind is None:
+    if kind in (None, "none"):
         return None
     if kind != "full":
         raise ValueError(f"--recompute-granularity {kind[:40]}: is not known; give full or selective")
@@ -728,20 +747,32 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         take.notes.assumed.append("flags of a better plan are Megatron-LM's; DeepSpeed's engine cuts by a method alone")
         return cut_layers(shape, count=ranks, method=method, notes=take.notes)
     try:
+        idle = _idle_blocks(take)
+        blocks = shape.blocks + len(idle)
         if each:
-            chunks = _chunks(shape.blocks + sum(counts), ranks=ranks, each=each)
+            chunks = _chunks(blocks + sum(counts), ranks=ranks, each=each)
         if (listed := take.text("num_layer_list")) is not None:
-            stages = _with_listed_sizes(shape.blocks, ranks=ranks, text=listed)
+            stages = _with_listed_sizes(blocks, ranks=ranks, text=listed)
         elif first is not None or last is not None:
-            stages = _with_given_ends(shape.blocks, ranks=ranks, chunks=chunks or 1, ends=(first, last))
+            stages = _with_given_ends(blocks, ranks=ranks, chunks=chunks or 1, ends=(first, last))
         else:
-            stages = list(even_stages(shape.blocks, ranks * (chunks or 1), counts=counts))
+            stages = list(even_stages(blocks, ranks * (chunks or 1), counts=counts))
+        stages = _without_blocks(stages, idle)
     except ValueError as reason:
         remedy = "put | into --hybrid-layer-pattern" if shape.pattern else "use --pipeline-model-parallel-layout"
         refusals.append(f"{reason}; {remedy}")
         return ()
     stages[-1] = stages[-1][:-1] + "m" * predicting + "L"
     return tuple(stages)
+
+
+def _without_blocks(stages: Sequence[str], idle: set[int]) -> list[str]:
+    """The stages without the letters of blocks that do nothing; raises ValueError where one has no others."""
+    numbers = itertools.count()
+    kept = ["".join(letter for letter in stage if letter != "t" or next(numbers) not in idle) for stage in stages]
+    if "" in kept:
+        raise ValueError(f"stage {kept.index('')} has no block but those of --noop-layers")
+    return kept
 
 
 def _chunks(blocks: int, *, ranks: int, each: int) -> int:

@@ -6,6 +6,7 @@ Written down from their programs of August 2026. Of reinforcement learning the u
 does beside that is named.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -152,12 +153,17 @@ def slime(values: Mapping[str, Setting]) -> TrainerArguments:
     """The update of its policy, which slime starts with Megatron's own flags, out of all flags of its command."""
     own = {"rollout_batch_size": "1", "n_samples_per_prompt": "1", "num_steps_per_rollout": "1", "actor_num_nodes": "1",
            "actor_num_gpus_per_node": "8", "context_parallel_size": "1", "max_tokens_per_gpu": "0",
-           "rollout_max_context_len": "0", "rollout_max_prompt_len": "0", "rollout_max_response_len": "0"}  # fmt: skip
+           "rollout_max_context_len": "0", "rollout_max_prompt_len": "0", "rollout_max_response_len": "0",
+           "tensor_model_parallel_size": "1", "pipeline_model_parallel_size": "1"}  # fmt: skip
     count = {name: _whole(name, values.get(name, otherwise)) for name, otherwise in own.items()}
     samples = count["rollout_batch_size"] * count["n_samples_per_prompt"] // max(1, count["num_steps_per_rollout"])
     stated = count["rollout_max_context_len"] or count["rollout_max_prompt_len"] + count["rollout_max_response_len"]
     sequence, tokens = stated or 4096, count["max_tokens_per_gpu"] * count["context_parallel_size"]
     is_dynamic = bool(values.get("use_dynamic_batch_size"))
+    group = math.prod(count[f"{kind}_parallel_size"] for kind in ("tensor_model", "context", "pipeline_model"))
+    pipelines = max(1, count["actor_num_nodes"] * count["actor_num_gpus_per_node"] // max(1, group))
+    each = max(1, _whole("global_batch_size", values.get("global_batch_size", samples)) // pipelines)
+    most = max(size for size in range(1, max(1, min(each, tokens // sequence, 4096)) + 1) if each % size == 0)
     return TrainerArguments(
         trainer="slime",
         values={
@@ -166,7 +172,7 @@ def slime(values: Mapping[str, Setting]) -> TrainerArguments:
             "nnodes": str(count["actor_num_nodes"]),
             **values,
             **({"seq_length": str(sequence)} if stated else {}),
-            **({"micro_batch_size": str(max(1, tokens // sequence))} if is_dynamic else {}),
+            **({"micro_batch_size": str(most)} if is_dynamic else {}),
         },
         model=str(values.get("hf_checkpoint", "")),
         own={"use_distributed_optimizer": True, "bf16": not values.get("fp16"), "seq_length": "4096"},

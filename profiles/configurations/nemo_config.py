@@ -17,11 +17,17 @@ _OTHER_SECTIONS = ("optim", "tokenizer", "data", "nsys_profile", "exp_manager")
 """Of a model, which say nothing of its layers or degrees."""
 _OF_NEMO = ("mcore_gpt", "megatron_amp_O2", "grad_allreduce_chunk_size_mb", "resume_from_checkpoint")
 """Switches of NeMo's own."""
+_DEGREES = {f"{kind}_model_parallel_size" for kind in ("tensor", "pipeline", "expert")} | {"context_parallel_size"}
 _OTHER_MODELS = {
     **dict.fromkeys(("encoder", "vision", "mm_cfg", "retro"), "an encoder beside a decoder is"),
     "hyena": "operators in place of attention are",
 }
 """Sections of models that are more or other than a decoder."""
+_OTHER_HEADS = {
+    "bert_binary_head": "an encoder without a decoder is",
+    **dict.fromkeys(("use_avg_pool", "reward_model_type"), "a head of rewards is"),
+}
+"""Switches that such models alone have, on or off."""
 _PRODUCT = re.compile(r"\$\{multiply: *(\d+), *\$\{\.(\w+)\}\}")
 
 
@@ -37,10 +43,12 @@ def in_megatrons_names(mapping: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError for a model that has more than a decoder.
     """
     trainer, model = mapping["trainer"], mapping["model"]
-    if others := [name for name, value in model.items() if name in _OTHER_MODELS and isinstance(value, dict)]:
-        raise ValueError(f"model.{others[0]}: {_OTHER_MODELS[others[0]]} not read; give a decoder's file")
-    if "bert_binary_head" in model:
-        raise ValueError("model.bert_binary_head: an encoder without a decoder is not read; give a decoder's file")
+    other = _OTHER_HEADS | {name: why for name, why in _OTHER_MODELS.items() if isinstance(model.get(name), dict)}
+    if found := [name for name in model if name in other]:
+        raise ValueError(f"model.{found[0]}: {other[found[0]]} not read; give a decoder's file")
+    for section, stated in mapping.items():
+        if section != "model" and isinstance(stated, dict) and (beside := _DEGREES.intersection(stated)):
+            raise ValueError(f"{section}.{min(beside)}: NeMo has it in model alone; give NeMo's file")
     left_out = (*_OTHER_SECTIONS, *_OF_NEMO, "fp8", "fp8_hybrid", "fp8_e4m3")
     kept = {name: _product(value, model) for name, value in model.items() if name not in left_out}
     activation = str(kept.pop("activation", "gelu"))

@@ -72,6 +72,7 @@ _NO, _UNKNOWN, _YES = -1, 0, 1
 _SUCCEEDING = ("cd", "echo", "eval", "export", "mkdir", "module", "printf", "pushd", "set", "shift", "source", "true",
                "ulimit", "unset", ".", ":")  # fmt: skip
 """Commands that do not fail where a script is of use."""
+_PRINTING = ("echo", "printf")
 _OF_MACHINES = re.compile(
     r"(?:SLURM|OMPI|PMI|PMIX|PBS|PALS|LSB)_\w+|HOSTNAME|USER|WORLD_SIZE|(?:LOCAL_|NODE_)?RANK|CUDA_VISIBLE_DEVICES"
 )
@@ -155,7 +156,8 @@ def training_words(script: Script) -> list[str]:
     Raises ValueError where there are no flags at all.
     """
     commands = [words for command in script.commands if (words := _split(command))]
-    starts = [words for words in commands if program_of(words) is not None]
+    named = [words for words in commands if program_of(words) is not None]
+    starts = [words for words in named if words[0] not in _PRINTING] or named
     flags = [word for words in commands if words[0].startswith("--") for word in words]
     if starts:
         return max(starts, key=len)
@@ -169,13 +171,16 @@ def training_words(script: Script) -> list[str]:
 
 
 def other_commands(script: Script, words: Sequence[str]) -> list[str]:
-    """The commands that start as many flags of the same program, which were not read, as they are told."""
-    started = program_of(words)
-    others = [_split(command) for command in script.commands]
+    """The commands that start the same program with other flags, which were not read; not those that print them."""
+    if (started := program_of(words)) is None:
+        return []
+    others = [each for command in script.commands if (each := _split(command)) and each[0] not in _PRINTING]
     return [
         f"another command of {started[1]}: {' '.join(each)[:60]}"
         for each in others
-        if started and each != words and (place := program_of(each)) is not None and place[1] == started[1]
+        if (found := program_of(each)) is not None
+        and found[1] == started[1]
+        and each[found[0] :] != words[started[0] :]
     ]
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.recipe_models import NEMOTRON_H
 from profiles.configurations.known_models import MODELS, find_model, find_sheet, find_whole_model, known_name
+from profiles.estimates.block_operations import Run
+from profiles.estimates.block_weights import block_weights
 
 
 def test_known_models_and_gpus() -> None:
@@ -32,7 +34,8 @@ def test_known_models_and_gpus() -> None:
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("/data/models/mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
         ("meta-llama/Llama-2-7b-hf", "llama2-7b"),
-        ("meta-llama/Llama-3.2-1B", None),
+        ("meta-llama/Llama-3.2-1B", "llama3.2-1b"),
+        ("meta-llama/Llama-3.2-11B-Vision", None),
         ("Qwen/Qwen3-VL-8B-Instruct", None),
         ("nvidia/Llama-3.1-8B-Nemotron", None),
     ],
@@ -51,3 +54,19 @@ def test_hybrid_models_have_no_whole_blocks() -> None:
     with pytest.raises(ValueError, match="torchtitan has no layers of a hybrid model's kinds"):
         find_whole_model(config, program="torchtitan")
     assert find_whole_model("llama3-8b", program="torchtitan") == MODELS["llama3-8b"]
+
+
+@pytest.mark.parametrize(
+    ("published", "billions"),
+    [
+        ("meta-llama/Llama-3.2-3B-Instruct", 3.21), ("Qwen/Qwen2.5-7B-Instruct", 7.62), ("Qwen/Qwen3-4B-FP8", 4.02),
+        ("Qwen/Qwen2.5-72B", 72.7), ("zai-org/GLM-4.5-Air/", 106.85), ("moonshotai/Kimi-K2-Instruct", 1026),
+        ("moonshotai/Moonlight-16B-A3B-Instruct", 15.96),
+    ],
+)  # fmt: skip
+def test_published_names_of_other_families(published: str, billions: float) -> None:
+    """Tests that they are known, and that their weights are as many as their makers say."""
+    shape, _ = find_model(published)
+    blocks = sum(block_weights(shape, Run(samples=1, sequence=1), block=block) for block in range(shape.blocks))
+    whole = blocks + (2 - shape.is_tied) * shape.vocabulary * shape.hidden
+    assert whole / 1e9 == pytest.approx(billions, rel=0.002)

@@ -444,7 +444,7 @@ SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size
     ("text", "told"),
     [
         ("python pretrain_gpt.py --schedules-method dualpipev", "this order of two directions is not played"),
-        ("python pretrain_gpt.py --noop-layers 6,7", "blocks that do nothing"),
+        ("python pretrain_gpt.py --noop-layers 6-7", "--noop-layers 6-7: is no list of numbers"),
         ("python pretrain_gpt.py --lora-r 8", "--lora-r: adapters beside frozen weights"),
         ("python pretrain_gpt.py --enable-zbh1-pipeline", "order of zero bubbles"),
         ("python posttrain_gpt.py --stage dpo", "--stage dpo: passes of other models"),
@@ -455,6 +455,9 @@ SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size
         ("python tools/hf2mcore.py", "trains no decoder alone"),
         ("python -m examples.inference.offline_inference", "trains no decoder alone"),
         ("python evaluation.py", "trains no decoder alone"),
+        ("python tasks/msdp/main.py --task MSDP-PROMPT", "--task: tasks beside a decoder's training"),
+        ("python pretrain_gpt.py --yaml-cfg a.yaml", "--yaml-cfg: what is trained stands in that file"),
+        ("python pretrain_gpt.py --num-layers-per-virtual-pipeline-stag 2", "takes it for .*-stage; write it whole"),
     ],
 )
 def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> None:
@@ -462,6 +465,41 @@ def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> N
     with pytest.raises(ValueError, match=told):
         run_of(f"{text} {SIZES}")
     assert run_of(f"python posttrain_gpt.py --stage sft {SIZES}").shape.blocks == 8
+
+
+def test_blocks_that_do_nothing() -> None:
+    """Tests that MindSpeed's blocks that do nothing count where stages are cut, and nowhere else."""
+    moe = "--num-experts 4 --moe-layer-freq -1 --first-k-dense-replace"
+    run = run_of(f"python pretrain_gpt.py --noop-layers 0,7 --pipeline-model-parallel-size 4 {SIZES} {moe} 3")
+    assert (run.stages, run.shape.blocks) == (("Et", "tt", "tt", "tL"), 6)
+    assert run.shape.mixture is not None
+    assert run.shape.mixture.dense_layers == 2
+    named = run_of(
+        "python pretrain_gpt.py --num-layers 36 --noop-layers 34,35 --pipeline-model-parallel-size 2", model="llama3-8b"
+    )
+    assert (named.shape.blocks, named.stages[1].count("t")) == (34, 16)
+    every = run_of(f"python pretrain_gpt.py {SIZES} {moe} -1").shape.mixture
+    assert every is not None
+    assert every.dense_layers == 0
+    alone = run_of(f"python pretrain_gpt.py --noop-layers 6,7 --pipeline-model-parallel-size 4 {SIZES}")
+    assert alone.stages[3] == "L"
+    whole = run_of(f"python pretrain_gpt.py --noop-layers 2,3 --pipeline-model-parallel-size 4 {SIZES}").notes.refusals
+    assert whole[0].startswith("stage 1 has no block but those of --noop-layers")
+
+
+def test_none_in_small_letters_is_nothing() -> None:
+    """Tests that ms-swift's way to say that nothing is recomputed is read."""
+    assert run_of(f"python pretrain_gpt.py --recompute-granularity none {SIZES}").recompute is None
+
+
+def test_what_a_checkpoint_states_is_named() -> None:
+    """Tests that sizes and degrees which a checkpoint overrules are named, and one head of keys for all is read."""
+    run = run_of(
+        f"python pretrain_gpt.py --use-checkpoint-args --use-mp-args-from-checkpoint-args {SIZES} "
+        "--attention-head-type multiquery"
+    )
+    assert run.notes.not_counted == ["--use-checkpoint-args", "--use-mp-args-from-checkpoint-args"]
+    assert (run.shape.heads, run.shape.key_value_heads, run.notes.unknown) == (16, 1, [])
 
 
 def test_a_log_of_a_decoder_states_every_mixers_sizes() -> None:

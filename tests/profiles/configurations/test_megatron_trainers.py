@@ -109,6 +109,8 @@ def test_verl():
     assert (run.shape.name, *sizes(run)) == ("qwen3-8b", 4, 2, 2, 2, 256, 4096)
     assert (run.recompute is not None, run.shards, run.sequence_parallel) == (True, "optimizer", True)
     assert any(note.startswith("generation") for note in run.notes.not_counted)
+    odd = audited(VERL.replace("trainer.nnodes", "data.max_prompt_length=1001 trainer.nnodes"))
+    assert (odd.notes.refusals, odd.sequence % 4) == ([], 0)  # samples are padded
     packed = VERL.replace("actor.ppo_micro", "actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_micro").replace(
         "trainer.nnodes", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=13000 trainer.nnodes"
     )
@@ -207,6 +209,9 @@ def slime(text: str) -> RunConfiguration:
 
 def test_slimes_command() -> None:
     """Tests that processes, batch, lengths and packed samples are slime's, and flags of other files are named."""
+    few = slime(f"{SLIME} --rollout-max-response-len 10")
+    assert few.notes.refusals == []  # microbatches have as many samples as there are, not as fit
+    assert few.global_batch % (few.micro_batch * few.data) == 0
     run = slime(SLIME)
     assert (run.shape.name, run.tensor, run.pipeline, run.context, run.data) == ("qwen3-32b", 4, 2, 2, 2)
     assert (run.global_batch, run.micro_batch, run.sequence, run.dtype) == (256, 2, 8192, "bf16")

@@ -49,8 +49,17 @@ def test_names_are_megatrons():
     assert not {"optim", "tokenizer", "mcore_gpt", "activation"} & said.keys()
 
 
-@pytest.mark.parametrize("more", [{"encoder": {"num_layers": 2}}, {"vision": {}}, {"bert_binary_head": False}])
+@pytest.mark.parametrize(
+    "more", [{"encoder": {"num_layers": 2}}, {"vision": {}}, {"bert_binary_head": False}, {"use_avg_pool": False}]
+)
 def test_models_that_are_more_than_a_decoder(more: dict[str, object]):
-    """Tests that encoders and pictures are refused by the section or switch that says so."""
-    with pytest.raises(ValueError, match=f"model.{next(iter(more))}: an encoder .* is not read; give a decoder's file"):
+    """Tests that encoders, pictures and heads of rewards are refused by the section or switch that says so."""
+    with pytest.raises(ValueError, match=f"model.{next(iter(more))}: an? .* is not read; give a decoder's file"):
         in_megatrons_names(document(num_layers=2, **more))
+
+
+def test_degrees_in_sections_that_nemo_does_not_have():
+    """Tests that a document of NeMo's form with degrees elsewhere is refused, which were left out in silence."""
+    strategy = {"distributed_strategy": {"tensor_model_parallel_size": 8, "zero1": True}}
+    with pytest.raises(ValueError, match=r"distributed_strategy\.tensor_model_parallel_size: NeMo has it in model"):
+        in_megatrons_names(document(num_layers=2) | strategy)

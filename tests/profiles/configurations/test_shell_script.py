@@ -263,6 +263,8 @@ def test_commands_that_are_not_read_are_named() -> None:
     text = "python p.py --data x\npython a.py --tp 1\npython a.py --tp 2 --pp 2"
     read = read_arguments(text, source="train.sh")
     assert (read.values, read.strange) == ({"tp": "2", "pp": "2"}, ["another command of a.py: python a.py --tp 1"])
+    printed = 'run="python a.py --tp 2"\necho ${run} --and-more\neval ${run}\n${run}'
+    assert read_arguments(printed, source="train.sh").strange == []
 
 
 @pytest.mark.parametrize(

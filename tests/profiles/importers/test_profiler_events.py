@@ -35,6 +35,10 @@ def test_traces_of_several_processes_in_one_file_are_refused(tmp_path: Path):
     trace.write_text(json.dumps({"traceEvents": events}))
     with pytest.raises(ValueError, match="has actions of processes 1 and 2; give a file per rank"):
         read_profiled_rank(trace)
+    planned = {"otherData": {"makespan_ns": 4000}, "traceEvents": events[:1]}
+    trace.write_text(json.dumps(planned))
+    with pytest.raises(ValueError, match="is a plan's timeline, which nobody measured; give traces of its run"):
+        read_profiled_rank(trace)
 
 
 def test_an_event_that_is_nested_too_deeply_is_refused(tmp_path: Path):
