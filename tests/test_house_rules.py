@@ -64,7 +64,7 @@ MANY_NAMES = {
     "planner/judge/rules/options.py": 16,
     "planner/judge/rules/split_placement.py": 12,
     "planner/plan.py": 20,
-    "planner/planning/runs/run.py": 12,
+    "planner/planning/runs/run.py": 11,
     "planner/replanning/slowdown_factors.py": 11,
     "profiles/discovery/hosts.py": 14,
     "profiles/estimates/operations.py": 11,

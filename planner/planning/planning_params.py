@@ -18,7 +18,6 @@ PARTS = (
     "dynamic programme",
     "interval programme",
     "sequential planner",
-    "stages near the bound",
     "order search",
     "overlapping groups",
     *(each.part for each in decisions.installed().values() if each.part),

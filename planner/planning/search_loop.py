@@ -12,13 +12,11 @@ from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, Si
 from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.intervals import Intervals
-from planner.planning.improvers.near_bound_trials import try_orders
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
-from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.order_search import OrderSearch
@@ -165,11 +163,6 @@ class SearchLoop:
             with run.step_of("sequential planner"):
                 self.sequential.begin()
             yield
-        if run.params.has(NEAR_BOUND):
-            with run.step_of(NEAR_BOUND):
-                try_orders(run, search)
-                self.leader.propose(NEAR_BOUND)
-            yield
         time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
         if run.instance.given_groups is not None and time_indexed.is_due(0):
             yield from self._take_step(time_indexed)
@@ -312,7 +305,7 @@ class SearchLoop:
             rated = (rate(run.problem, searcher, stages=stages) for stages in dict.fromkeys(run.layouts))
             search.add(while_time(rated, has_time=has_time))
         if run.start is not None:
-            search.keep(candidate_of(run.problem, searcher, plan=run.start))
+            search.take([candidate_of(run.problem, searcher, plan=run.start)])
         if run.has_time_for_round(search.round_s):
             played = played_candidates(run.problem, searcher, plans=run.played)
             search.take(while_time(played, has_time=run.time_until(share)))

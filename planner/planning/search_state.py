@@ -166,9 +166,7 @@ class SearchState:
         self.solver_bound_ns: int | None = None
         self.baselines: list[BaselineResult] = []
         self.layouts: list[tuple[Stage, ...]] = []
-        """Stages of the baselines, whether they fit or not, of the plan to start from, and a few near the bound."""
-        self.near_bound: list[tuple[Stage, ...]] = []
-        """Stages that a plan close to the bound could have."""
+        """Stages of the baselines, whether they fit or not, of the plan to start from, and of what bounds left open."""
         self.played: list[Plan] = []
         """The baselines that fit."""
         self.rejected: Verdict | None = None

@@ -7,7 +7,6 @@ rounds gives the same result everywhere.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,11 +117,6 @@ class JointSearch:
     def _allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         return [candidate for candidate in candidates if self.searcher.is_allowed(candidate)]
 
-    def keep(self, candidate: Candidate) -> None:
-        """Offer a candidate that has orders of its own."""
-        if candidate.is_feasible and self.searcher.is_allowed(candidate):
-            self.polished = self._keep(self.polished, candidate)
-
     @property
     def steps(self) -> int:
         """Steps of an anneal in the round that runs."""
@@ -133,13 +127,6 @@ class JointSearch:
         """The best feasible candidate so far."""
         found = [c for c in (*self.pool[:1], *self.polished[:1], *self.elite[:1]) if c.is_feasible]
         return min(found, key=lambda candidate: candidate.objective, default=None)
-
-    def polish_each(self, candidates: Iterable[Candidate], *, iterations: int) -> list[Candidate]:
-        """The candidates with device orders of their own, each polished for the work of `iterations` plays, the best
-        first.
-        """
-        polish = partial(self.searcher.polish, iterations=iterations, temperature=0.0, seed=self.seed)
-        return sorted(self.window.map(polish, candidates), key=lambda candidate: candidate.sort_key)
 
     def run_round(self, done: Callable[[], None] | None = None) -> None:
         """Take in what the next round has to know, and start it; `done` is called with every result of its own.

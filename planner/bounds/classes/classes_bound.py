@@ -5,7 +5,6 @@ says how many devices of every class are used and on which class the last stage 
 are those of the very devices. Per state the least head, tail and turnaround are kept. docs/proofs/bounds.md has proofs.
 """
 
-import math
 from dataclasses import dataclass
 from math import prod
 
@@ -13,8 +12,7 @@ import numpy
 
 from planner.bounds.bisection import largest_refuted
 from planner.bounds.classes.device_classes import MAX_RANKS, Classes, ClassStages, Mask
-from planner.bounds.classes.ranked_refinement import SWEEPS as RANKED_SWEEPS
-from planner.bounds.classes.ranked_refinement import Ranks, Steps, sweep_figures
+from planner.bounds.classes.ranked_refinement import Ranks, Steps
 from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, always
@@ -58,19 +56,13 @@ def applies_to(least: Least) -> bool:
 
 
 class Sequence:
-    """The programme for one deadline, the optimizer left out; for classes that are `is_exact` up to it.
+    """The programme for one deadline, the optimizer left out; for classes that are `is_exact` up to it."""
 
-    Times by rank are left out where they would take it beyond `most_figures`, roughly.
-    """
-
-    def __init__(self, classes: Classes, deadline: int, *, most_figures: float = math.inf) -> None:
+    def __init__(self, classes: Classes, deadline: int) -> None:
         self.classes, self.deadline = classes, deadline
         self.count, self.size = classes.count, classes.trunk.num_layers
         self.shape = (self.size + 1, classes.num_states, classes.num_classes)
         self.turnarounds = numpy.zeros(self.shape, dtype=numpy.int64)
-        self._found: list[tuple[int, int, Open]] = []
-        self._ranked: list[Steps] | None = None
-        self.most_figures = most_figures
         self.cost = SWEEPS * effort(classes, deadline)
         """Figures that were looked at, roughly."""
 
@@ -83,28 +75,14 @@ class Sequence:
             self._come_back(found)
         return self._is_ranked_out(found)
 
-    @property
-    def steps(self) -> list[Steps]:
-        """The stages that are left if the deadline is not out of reach; the one that checks a certificate needs
-        none.
-        """
-        if self._ranked is None:
-            self._ranked = [_make_steps(start, number, possible=possible) for start, number, possible in self._found]
-        return self._ranked
-
     def _is_ranked_out(self, found: list[tuple[int, int, Open]]) -> bool:
         """Whether times by rank show the same of what is left, where that is not too much work."""
         entries = sum(int(possible.is_open.sum()) for _, _, possible in found)
-        self._found = found
         if self.count > MAX_RANKS or entries * self.count**2 > MAX_RANKED or prod(self.shape) * self.count > MAX_TABLE:
             return False
-        num_steps = sum(bool(possible.is_open.any()) for _, _, possible in found)
-        figures = RANKED_SWEEPS * sweep_figures(entries, num_steps=num_steps, count=self.count)
-        if self.cost + figures > self.most_figures:
-            return False
-        ranks = Ranks(self.classes, self.deadline, steps=[steps for steps in self.steps if len(steps.after)])
+        left = [_make_steps(start, number, possible=possible) for start, number, possible in found]
+        ranks = Ranks(self.classes, self.deadline, steps=[steps for steps in left if len(steps.after)])
         is_out = ranks.is_out_of_reach()
-        self._ranked = ranks.steps
         self.cost += ranks.cost
         return is_out
 

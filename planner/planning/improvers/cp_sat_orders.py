@@ -92,7 +92,7 @@ class SingleOrders:
         """The search continues from what was found."""
         self.used_s += seconds
         if plan is not None:
-            self.search.keep(candidate_of(self.run.problem, self.search.searcher, plan=plan))
+            self.search.take([candidate_of(self.run.problem, self.search.searcher, plan=plan)])
 
 
 class GivenOrder:

@@ -1,6 +1,5 @@
 """The steps of a planning run on one problem, one after the other; who takes them: `planner.planning.runs.driver`."""
 
-import math
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -10,7 +9,7 @@ from typing import Any, NotRequired, TypedDict, Unpack
 
 from planner import decisions
 from planner.baselines.registry import make_baselines, play_baseline
-from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
+from planner.bounds.bound_params import BoundParams
 from planner.errors import PipeplanError
 from planner.evidence.certificate import make_bound, refute
 from planner.export.looped_pipelines import as_looped
@@ -25,7 +24,6 @@ from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import NO_PLAN_SHARE, SearchState
-from planner.planning.starts.class_layouts import NEAR_BOUND, class_layouts
 from planner.planning.starts.class_pipelines import begin_with_classes
 from planner.planning.starts.conversions import candidate_of
 from planner.planning.starts.first_starts import begin_large, propose_best_seed
@@ -57,12 +55,6 @@ _FEW_LAYERS, _JOINT_SHARE = 15, 0.5
 """
 _FEW_CELLS = 60
 """Layers x devices x microbatches up to which a solver without CP-SAT's propagation begins by itself."""
-_MIN_LEFT_S = 3.0
-"""Seconds that must be left for stages near the bound to be looked for."""
-_NEAR_BOUND_SHARE = 0.2
-"""Part of the time left that looking for them may take, about."""
-_SEED_LAYOUTS = 12
-"""How many stages near the bound the joint search begins with."""
 
 BASELINES, START, BOUND, REFUTATION = "baselines", "the plan to start from", "bound", "refutation"
 """What all baselines together, the caller's plan, the first bound and the last proof are called among improvers."""
@@ -249,7 +241,7 @@ def take_in_beside(run: SearchState, loop: SearchLoop | None, *, waits: bool = F
     """The search continues from better plans that workers found beside it, too."""
     for plan in run.take_beside(waits=waits):
         if loop is not None and _is_searchable(run, plan):
-            loop.search.keep(candidate_of(run.problem, loop.search.searcher, plan=plan))
+            loop.search.take([candidate_of(run.problem, loop.search.searcher, plan=plan)])
         run.report("search")
 
 
@@ -290,7 +282,7 @@ def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> No
 
     The search begins with these, of which more is known: that bound is no bound here, but shows where to begin.
     """
-    costs, bound = run.costs, run.lower_bound
+    bound = run.lower_bound
     refined = [each for each in decisions.asked(run.problem.options) if each.decision.is_refined]
     if refined:
         plain: dict[str, Any] = {each.option: each.closed for each in refined}
@@ -299,20 +291,6 @@ def _add_layouts(run: SearchState, *, seconds: float, params: BoundParams) -> No
         bound = make_bound(equal, costs, time_limit_s=seconds, make_covering=Covering, has_time=has_time, params=params)
     if bound is not None:
         run.layouts += filter(run.problem.is_as_given, bound.timely)
-        add_class_layouts(run, costs, value_ns=bound.value_ns)
-
-
-def add_class_layouts(run: SearchState, costs: CostModel, *, value_ns: int) -> None:
-    """Stages that the classes bound leaves possible a little above a bound, for the search to begin with."""
-    is_counted = run.limits.max_rounds is not None
-    has_time = is_counted or run.seconds_left > _MIN_LEFT_S
-    if run.is_large or not has_time or not run.params.has(NEAR_BOUND):
-        return
-    figures = math.inf if is_counted else _NEAR_BOUND_SHARE * run.seconds_left * ENTRIES_PER_S
-    with run.step_of(NEAR_BOUND):
-        run.near_bound = class_layouts(costs.problem, costs, value_ns=value_ns, seed=run.limits.seed, figures=figures)
-    run.near_bound = list(filter(run.problem.is_as_given, run.near_bound))
-    run.layouts += run.near_bound[:_SEED_LAYOUTS]
 
 
 def _certify(run: SearchState, loop: SearchLoop | None) -> None:

@@ -20,7 +20,7 @@ from solver_models.local_search.portable_tasks import PortableTask
 
 _QUICK = ("rule_out", "bound_quickly")
 """What is left of bounds once there is no time for more."""
-_FIELDS = ("pipelines", "seeds", "seed_source", "baselines", "layouts", "near_bound", "played", "dropped", "tallies")
+_FIELDS = ("pipelines", "seeds", "seed_source", "baselines", "layouts", "played", "dropped", "tallies")
 """What steps before the search leave in a run for those that follow, beside its plan and its bound."""
 
 

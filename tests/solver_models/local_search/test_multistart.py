@@ -63,7 +63,7 @@ def test_floor_tasks_give_polished_orders():
         assert search.searcher.is_allowed(candidate)
         if candidate.device_orders is not None:
             found.append(candidate)
-            search.keep(candidate)
+            search.take([candidate])
             start = search._round_start()
     assert found
     for candidate in found:
@@ -93,7 +93,7 @@ def test_more_candidates_with_words_are_kept_than_polished_beside_annealing():
     for number in count():
         candidate = search._lower_bound_task(3 * number, search._round_start(), seed=number)
         if candidate.device_orders is not None:
-            search.keep(candidate)
+            search.take([candidate])
         if len(search.polished) > multistart._MOST_POLISHED or number > 40:
             break
     assert multistart._MOST_POLISHED < len(search.polished) <= multistart._KEPT_POLISHED

@@ -15,7 +15,6 @@ from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.planning_params import PARTS
-from planner.planning.starts.class_layouts import NEAR_BOUND
 from planner.planning.starts.class_pipelines import CLASS_PIPELINES
 
 
@@ -27,5 +26,5 @@ def test_parts_are_checked():
         BoundImprover, SingleOrders, ExactImprover, GatherImprover, MicrobatchRecomputeImprover, OffloadImprover,
         Sessions, OverlapImprover, RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
-    others = {CLASS_PIPELINES, NEAR_BOUND, "dynamic programme", "interval programme", "sequential planner"}
+    others = {CLASS_PIPELINES, "dynamic programme", "interval programme", "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)

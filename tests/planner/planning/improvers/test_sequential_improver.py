@@ -80,7 +80,6 @@ def test_keeps_pace_with_the_joint_search():
     run = make_turns(make_problem(FAMILIES[1])).run
     run.limits = replace(run.limits, max_rounds=3)
     bound(run)
-    run.near_bound = []  # the joint search would leave these stages behind at once
     loop, rounds = SearchLoop(run), set[tuple[int, int]]()
     for _ in loop.steps():
         if run.window.owner == loop.sequential.name and loop.sequential.order is not None:
