@@ -14,9 +14,9 @@ from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
 from solver_models.result import ScheduleResult
 
-_AFTER_ROUNDS, _EVERY_ROUNDS = 12, 2
-"""Rounds before the first order that CP-SAT is given, where the exact search closes most small questions until then;
-and between two of them."""
+_AFTER_ROUNDS, _AFTER_TIMED_ROUNDS, _EVERY_ROUNDS = 12, 4, 2
+"""Rounds before the first order that CP-SAT is given, while the exact search closes small questions: where rounds are
+counted, where time is; and between two of them."""
 _FIRST_GIVEN_ROUNDS = 2
 """Rounds of order search before CP-SAT is given an order of stages that are given."""
 _SHARE = 0.2
@@ -51,8 +51,10 @@ class SingleOrders:
 
     def is_due(self, rounds: int) -> bool:
         """Once in a while, as long as it has used no more than its share of the time."""
-        is_paid = self.run.limits.max_rounds is not None or self.used_s <= _SHARE * self._search_s
-        after = _AFTER_ROUNDS if self.run.limits.method == "auto" else 0
+        is_timed = self.run.limits.max_rounds is None
+        is_paid = not is_timed or self.used_s <= _SHARE * self._search_s
+        patience = _AFTER_TIMED_ROUNDS if is_timed else _AFTER_ROUNDS
+        after = patience if self.run.limits.method == "auto" else 0
         return is_paid and rounds >= max(1, after) and rounds % _EVERY_ROUNDS == 0
 
     @property

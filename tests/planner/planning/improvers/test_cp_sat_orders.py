@@ -89,6 +89,14 @@ def test_it_has_a_share_of_the_time():
     assert not single.is_due(12)
 
 
+def test_it_begins_early_where_time_counts():
+    """Tests that it waits for fewer rounds where they take seconds: 12 of them may be most of a minute."""
+    run, search = begin((5,), num_microbatches=4)
+    run.limits = replace(run.limits, max_rounds=None)
+    single = SingleOrders(run, search)
+    assert [rounds for rounds in range(8) if single.is_due(rounds)] == [4, 6]
+
+
 def test_short_transfers_in_little_memory():
     """Tests that the order of stages that are given is optimal where short transfers break the greedy orders."""
     base = make_uniform(6, num_microbatches=9, room=5)
