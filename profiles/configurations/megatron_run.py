@@ -771,7 +771,7 @@ def _without_blocks(stages: Sequence[str], idle: set[int]) -> list[str]:
     numbers = itertools.count()
     kept = ["".join(letter for letter in stage if letter != "t" or next(numbers) not in idle) for stage in stages]
     if "" in kept:
-        raise ValueError(f"stage {kept.index('')} has no block but those of --noop-layers")
+        raise ValueError(f"stage {kept.index('')} has no block but those of --noop-layers; name fewer")
     return kept
 
 

@@ -138,7 +138,7 @@ def _stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text, place = _find_array(file, path=path)
             if '"makespan_ns"' in text[:place]:
-                raise ValueError(f"{path}: is a plan's timeline, which nobody measured; give traces of its run")
+                raise ValueError(f"{path}: is a plan's timeline, which was not measured; give traces of its run")
             rank = _RANK.search(text, 0, place)
             events = _events(file, text=text[place:], path=path)
             head.rank = None if rank is None else int(rank[1])

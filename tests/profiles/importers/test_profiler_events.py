@@ -37,7 +37,7 @@ def test_traces_of_several_processes_in_one_file_are_refused(tmp_path: Path):
         read_profiled_rank(trace)
     planned = {"otherData": {"makespan_ns": 4000}, "traceEvents": events[:1]}
     trace.write_text(json.dumps(planned))
-    with pytest.raises(ValueError, match="is a plan's timeline, which nobody measured; give traces of its run"):
+    with pytest.raises(ValueError, match="is a plan's timeline, which was not measured; give traces of its run"):
         read_profiled_rank(trace)
 
 
