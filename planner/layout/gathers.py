@@ -94,7 +94,7 @@ def gathering_ranks(plan: Plan) -> tuple[Rank, ...]:
     gathered = {number for number, stage in enumerate(plan.stages) if stage.is_gathered}
     if bool(gathered) != (plan.max_active_stages is not None):
         raise PlanError("max_active_stages and stages with shard = 'weights' go together")
-    held, found = plan.stages_held(), dict[tuple[str, ...], Rank]()
+    held, found = plan.stages_held() if gathered else {}, dict[tuple[str, ...], Rank]()
     for number in sorted(gathered):
         stage = plan.stages[number]
         devices = tuple(sorted(device for group in stage.replicas for device in group))

@@ -7,8 +7,13 @@ all-reduce of a stage that queues for its links.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
+import numpy
+from numpy.typing import NDArray
+
+from planner.actions import KINDS
 from planner.errors import PlanError
 from planner.layout.costs import CostModel, StageCost, StageTraffic, replica_overlaps
 from planner.layout.gathers import Rank, gathering_ranks
@@ -59,7 +64,7 @@ class Transfer(NamedTuple):
         return self.route.links if self.route is not None and self.ticks else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LaidOut:
     """All stage replicas of a plan, and what flows between them."""
 
@@ -85,7 +90,28 @@ class LaidOut:
         """What follows the last synchronisation, until the slowest device is done."""
         return max(self.steps_ns.values())
 
-    @property
+    @cached_property
+    def costs(self) -> list[list[StageCost]]:
+        """[N, V] of every stage replica; V is 2 where a stage recomputes some microbatches: then of what it keeps."""
+        return [[replica.cost_of(keeps=keeps) for keeps in self._variants] for replica in self.replicas]
+
+    @cached_property
+    def durations_ns(self) -> NDArray[numpy.int64]:
+        """[N, V, 4] of F, I, W and B."""
+        durations = [[cost.durations_ns for cost in costs] for costs in self.costs]
+        return numpy.array(durations, numpy.int64).reshape(-1, len(self._variants), len(KINDS))
+
+    @cached_property
+    def memory_steps(self) -> NDArray[numpy.int64]:
+        """[N, V, 4, 2] bytes that each adds while it runs, and for good."""
+        steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in costs] for costs in self.costs]
+        return numpy.array(steps, numpy.int64).reshape(-1, len(self._variants), len(KINDS), 2)
+
+    @cached_property
+    def _variants(self) -> tuple[bool, ...]:
+        return (False, True) if any(replica.kept_cost is not None for replica in self.replicas) else (False,)
+
+    @cached_property
     def by_sender(self) -> list[Transfer]:
         """The transfers by sending stage replica; of each, activations come first."""
         return sorted(self.transfers, key=lambda sent: (sent.sender, sent.is_backward))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, chain
+from operator import itemgetter
 
 import numpy
 from numpy.typing import NDArray
@@ -52,33 +54,30 @@ def encode(schedule: Schedule) -> EncodedOrders | None:
     """The arrays of a schedule; None if an action in it is none. Device orders that several devices share are read
     once.
     """
-    known: dict[int, tuple[Integers, Integers, Integers] | None] = {}
-    for device_order in schedule.values():
-        if id(device_order) not in known:
-            known[id(device_order)] = _encode_order(device_order)
-    columns = [known[id(device_order)] for device_order in schedule.values()]
-    sound = [column for column in columns if column is not None]
-    if len(sound) < len(columns):
+    distinct = {id(device_order): device_order for device_order in schedule.values()}
+    columns = _encode_actions([*chain.from_iterable(distinct.values())])
+    if columns is None:
         return None
-    lengths = [len(column[0]) for column in sound]
-    kind, stage, microbatch = (
-        numpy.concatenate([numpy.empty(0, numpy.int64), *(column[n] for column in sound)]) for n in range(3)
-    )
-    first = numpy.concatenate([[0], numpy.cumsum(numpy.array(lengths, dtype=numpy.int64))]).astype(numpy.int64)
+    ends = dict(zip(distinct, accumulate(map(len, distinct.values())), strict=True))
+    if len(distinct) < len(schedule):
+        orders = schedule.values()
+        parts = [numpy.arange(ends[id(each)] - len(each), ends[id(each)]) for each in orders]
+        columns = columns[:, numpy.concatenate(parts)]
+    first = numpy.array([0, *accumulate(map(len, schedule.values()))], dtype=numpy.int64)
+    kind, stage, microbatch = columns
     return EncodedOrders(schedule=schedule, first=first, kind=kind, stage=stage, microbatch=microbatch)
 
 
-def _encode_order(device_order: tuple[Action, ...]) -> tuple[Integers, Integers, Integers] | None:
-    """Kinds, stages and microbatches; None if one of them is none."""
-    if not device_order:
-        nothing = numpy.empty(0, dtype=numpy.int64)
-        return nothing, nothing, nothing
-    if set(map(type, device_order)) != {Action}:
+def _encode_actions(actions: list[Action]) -> Integers | None:
+    """[3, A] kinds, stages and microbatches; None if one of them is none."""
+    if not actions:
+        return numpy.empty((3, 0), dtype=numpy.int64)
+    if set(map(type, actions)) != {Action}:
         return None
-    kinds, stages, microbatches = zip(*device_order, strict=True)
+    kinds, stages, microbatches = ([*map(itemgetter(place), actions)] for place in range(3))
     if not (set(map(type, stages)) == set(map(type, microbatches)) == {int} and set(kinds) <= {"F", "I", "W", "B"}):
         return None
     if min(stages) < 0 or min(microbatches) < 0 or max(stages) >= MOST or max(microbatches) >= MOST:
         return None
     codes = _KIND_CODES[numpy.frombuffer("".join(kinds).encode(), dtype=numpy.uint8)]
-    return codes, numpy.array(stages, dtype=numpy.int64), numpy.array(microbatches, dtype=numpy.int64)
+    return numpy.stack([codes, numpy.array(stages, numpy.int64), numpy.array(microbatches, numpy.int64)])

@@ -103,7 +103,7 @@ class OffloadedPlay:
             "kind": kind,
             "microbatch": microbatch,
             "ticks": numpy.concatenate([schedule.ticks, nothing])[order],
-            "gate": numpy.concatenate([schedule.gate, nothing])[order],
+            "gate": None if schedule.gate is None else numpy.concatenate([schedule.gate, nothing])[order],
         }
 
     def own_times(self, played: Any) -> Any:

@@ -18,7 +18,7 @@ from planner.layout.costs import CostModel, StageCost
 from planner.layout.device_groups import device_rows
 from planner.layout.gathers import Gather, Rank, TimedGather, gathers
 from planner.layout.split_placement import BEFORE_FIRST
-from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out, memory_steps
+from planner.layout.stage_replicas import LaidOut, StageReplica, Transfer, lay_out
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.encoding import PLACES, EncodedOrders, Integers, encode
@@ -121,28 +121,24 @@ class _Playback:
         self.transfers = list(self._list_channels())
         self._check_size()
         self.holder = self._find_holders()
-        self.variant = self._keeps().astype(numpy.int64)
-        costs_of = [[replica.cost_of(keeps=keeps) for keeps in (False, True)] for replica in self.replicas]
-        self.durations = numpy.array(
-            [[cost.durations_ns for cost in pair] for pair in costs_of], dtype=numpy.int64
-        ).reshape(-1, 2, len(KINDS))
-        self.ticks = self.durations[self.holder, self.variant, device_orders.kind]
-        self.host = self._hosts(costs_of)
-        steps = [[[memory_steps(cost, kind) for kind in KINDS] for cost in pair] for pair in costs_of]
-        self.steps = numpy.array(steps, dtype=numpy.int64).reshape(-1, 2, len(KINDS), 2)
+        self.variant = self._keeps()
+        self.ticks = laid_out.durations_ns[self.holder, self.variant, device_orders.kind]
+        self.host = self._hosts(laid_out.costs)
 
     def _hosts(self, costs_of: Sequence[Sequence[StageCost]]) -> Integers | None:
         """[A, 2] what the host takes to ask, and from its beginning to the end at least; None: no time anywhere."""
-        if not any(cost.clocks for pair in costs_of for cost in pair):
+        if not any(cost.clocks for costs in costs_of for cost in costs):
             return None
         nothing = ((0, 0),) * len(KINDS)
-        table = numpy.array([[cost.clocks or nothing for cost in pair] for pair in costs_of], dtype=numpy.int64)
-        found: Integers = table.reshape(-1, 2, len(KINDS), 2)[self.holder, self.variant, self.device_orders.kind]
+        table = numpy.array([[cost.clocks or nothing for cost in costs] for costs in costs_of], dtype=numpy.int64)
+        found: Integers = table[self.holder, self.variant, self.device_orders.kind]
         return found
 
-    def _keeps(self) -> Any:
-        """[A] whether the microbatch keeps everything where others of its stage recompute."""
-        table = numpy.zeros((len(self.plan.stages), self.count), dtype=numpy.bool_)
+    def _keeps(self) -> Integers:
+        """[A] 1 if the microbatch keeps everything where others of its stage recompute."""
+        if self.laid_out.durations_ns.shape[1] == 1:
+            return numpy.zeros_like(self.holder)
+        table = numpy.zeros((len(self.plan.stages), self.count), dtype=numpy.int64)
         for number, stage in enumerate(self.plan.stages):
             table[number, list(stage.kept_of(self.count))] = True
         return table[self.device_orders.stage, self.device_orders.microbatch]
@@ -176,11 +172,10 @@ class _Playback:
                     codes = [KINDS.index(kind) for kind in replica.kinds]
                     table[sizes[replica.size], index[device], replica.stage, codes] = number
         stage = numpy.minimum(self.device_orders.stage, len(self.plan.stages))
-        listed = self.problem.microbatches
-        of_microbatch = numpy.zeros(self.count, numpy.int64) if listed is None else column([sizes[x] for x in listed])
-        size = of_microbatch[numpy.minimum(self.device_orders.microbatch, self.count - 1)]
+        size = self._listed_sizes(sizes)
         found = table[size, self.device_orders.device, stage, self.device_orders.kind].astype(numpy.int64)
-        found[~self._is_assigned()] = -1
+        if self.plan.dealing:
+            found[~self._is_assigned()] = -1
         wrong = numpy.flatnonzero((found < 0) | (self.device_orders.microbatch >= self.count))
         if len(wrong):
             at = int(wrong[0])
@@ -194,10 +189,15 @@ class _Playback:
             raise PlanError(f"{device} cannot run {action}: {why}")
         return found
 
+    def _listed_sizes(self, sizes: dict[int | None, int]) -> Integers:
+        """[A] number of the size of the microbatch, among those that the problem lists."""
+        if self.problem.microbatches is None:
+            return numpy.zeros_like(self.device_orders.kind)
+        of_microbatch = column([sizes[size] for size in self.problem.microbatches])
+        return of_microbatch[numpy.minimum(self.device_orders.microbatch, self.count - 1)]
+
     def _is_assigned(self) -> Any:
-        """[A] whether the microbatch belongs to the pipeline of the device; true where nothing is dealt."""
-        if not self.plan.dealing:
-            return numpy.ones(len(self.device_orders.kind), dtype=numpy.bool_)
+        """[A] whether the microbatch belongs to the pipeline of the device."""
         assignment = numpy.full(self.count, -1, dtype=numpy.int64)
         for number, own in enumerate(self.plan.dealing):
             assignment[list(own)] = number
@@ -288,7 +288,9 @@ class _Playback:
                 *((index[head],) for head in heads),
                 *((len(index) + number,) for number in range(len(queues))),
             ],
-            duration=numpy.concatenate([self.durations.min(axis=1), numpy.zeros((beside, len(KINDS)), numpy.int64)]),
+            duration=numpy.concatenate(
+                [self.laid_out.durations_ns.min(axis=1), numpy.zeros((beside, len(KINDS)), numpy.int64)]
+            ),
             transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
             waits=column([*(row[:2] for row in arrivals), *((0, 0) for _ in range(beside))]).reshape(-1, 2),
             waits_once=column([*(once for *_, once in arrivals), *(0 for _ in range(beside))]),
@@ -303,23 +305,27 @@ class _Playback:
             microbatch=numpy.concatenate([device_orders.microbatch[runs], nothing]),
             host=None if self.host is None else self.host[runs],
             ticks=numpy.concatenate([self.ticks[runs], column([self._gathering_ns(each) for each in asked])]),
-            gate=numpy.concatenate([self._gates()[runs], column([each.position for each in asked])]),
+            gate=self._gates(runs, asked=asked),
             peers=self._peers(index),
         )
 
     def _gathering_ns(self, gather: Gather) -> int:
         return self.costs.gathering_ns(self.plan.stages[gather.stage])
 
-    def _gates(self) -> Integers:
-        """[A] gatherings of its rank that an action waits for; 0 where nothing is gathered."""
+    def _gates(self, runs: Any, *, asked: Sequence[Gather]) -> Integers | None:
+        """Gatherings of its rank that every action waits for, then of gatherings their positions; None: nothing."""
+        if not self.queues:
+            return None
         gate = numpy.zeros(len(self.holder), dtype=numpy.int64)
         for number, device in enumerate(self.device_orders.schedule):
             for queue in (each for each in self.queues if device in each.rank.devices):
                 gate[self.device_orders.first[number] : self.device_orders.first[number + 1]] = queue.needed
-        return gate
+        return numpy.concatenate([gate[runs], column([gather.position for gather in asked])])
 
     def _peers(self, index: dict[str, int]) -> list[tuple[int, ...]]:
         """[D] the queue of every device that gathers, and the devices of every queue."""
+        if not self.queues:
+            return []
         own = {device: len(index) + number for number, queue in enumerate(self.queues) for device in queue.rank.devices}
         devices = [(own[device],) if device in own else () for device in index]
         return [*devices, *(tuple(index[device] for device in queue.rank.devices) for queue in self.queues)]
@@ -422,7 +428,7 @@ class _Playback:
 
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
         """What is held depends on the device orders alone, only the times come from the simulation."""
-        during, after = self.steps[self.holder, self.variant, self.device_orders.kind].T
+        during, after = self.laid_out.memory_steps[self.holder, self.variant, self.device_orders.kind].T
         if self.offloads.journeys:
             during, after = during + self.offloads.moved_bytes, after + self.offloads.moved_bytes
         static = self.laid_out.static_bytes

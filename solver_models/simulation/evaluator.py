@@ -811,11 +811,11 @@ def _arrive(
 
 
 @kernel
-def _replica_table(net: Net) -> Integers:
+def _replica_table(net: Net, follow: bool) -> Integers:
     """[stage replicas by device, 8] index, stage, has W, held, workspaces, stashes: what `choose` reads, side by
-    side.
+    side; empty where orders are followed and nothing is chosen.
     """
-    table = np.empty((net.device_replicas.shape[0], REPLICA_WHOLE_BACKWARD + 1), np.int64)
+    table = np.empty((0 if follow else net.device_replicas.shape[0], REPLICA_WHOLE_BACKWARD + 1), np.int64)
     for k in range(table.shape[0]):
         n = net.device_replicas[k]
         table[k, REPLICA_NUMBER], table[k, REPLICA_STAGE], table[k, REPLICA_HAS_WEIGHT] = (
@@ -1181,8 +1181,9 @@ def _make_ends(net: Net) -> tuple[Integers, Integers, Integers, Integers, Intege
 
 
 @kernel
-def _make_events(transfers: int, devices: int, recording: Recording | None) -> Integers:
+def _make_events(net: Net, recording: Recording | None) -> Integers:
     """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
+    transfers, devices = net.transfer_target.shape[0] * net.scalars[MICROBATCHES], net.devices.shape[0]
     if recording is not None:
         transfers, devices = 3 * transfers, 2 * devices
     return make_heap(transfers + devices)
@@ -1224,7 +1225,7 @@ def play(
     missing = make_missing(net) if recording is None else recording.missing
     count, position, busy, hosts = _make_counters(net)
     link_free, stage_end, first, last, dirty, is_dirty = _make_ends(net)
-    heap, replicas = _make_events(net.transfer_target.shape[0] * total, num_dirty, recording), _replica_table(net)
+    heap, replicas = _make_events(net, recording), _replica_table(net, follow)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.devices[:, MEMORY].copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import unwrap
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -176,7 +176,8 @@ class _TransferTable:
         After an action that takes no time, several of its own may be ready at once.
         """
         used, ticks = Counter(chain.from_iterable(self.links)), self.schedule.duration[self.sender]
-        busy = np.array([any(used[link] > 1 for link in links) for links in self.links], dtype=np.bool_)
+        wanted = {link for link, count in used.items() if count > 1}
+        busy = np.array([not wanted.isdisjoint(links) for links in self.links], dtype=np.bool_)
         returning = np.minimum(ticks[:, INPUT_GRAD], ticks[:, BACKWARD])
         least = np.where(self.is_backward == 1, returning, ticks[:, FORWARD])
         waits = busy | (least == 0) | (not self.schedule.overlaps)
@@ -207,10 +208,11 @@ def _make_recording(
     left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=schedule.num_stages).astype(np.int64)
     held = np.zeros(0 if schedule.overlaps else num_devices, np.int64)
     peers, groups = schedule.peers or [()] * num_devices, schedule.groups
-    alike, nothing = schedule.duration[schedule.replica, schedule.kind], np.zeros(len(schedule.kind), np.int64)
+    ticks = schedule.duration[schedule.replica, schedule.kind] if schedule.ticks is None else schedule.ticks
+    gate = np.zeros_like(schedule.kind) if schedule.gate is None else schedule.gate
     return Recording(
         microbatch=device_orders.table(schedule.microbatch).astype(np.int32),
-        duration=device_orders.table(alike if schedule.ticks is None else schedule.ticks),
+        duration=device_orders.table(ticks),
         host=np.zeros((0, 0, 2), np.int64) if schedule.host is None else device_orders.table(schedule.host),
         hosts=make_hosts(net.devices, schedule.host is not None),
         start=np.full(device_orders.is_used.shape, -1, np.int64),
@@ -223,7 +225,7 @@ def _make_recording(
         opening=column(schedule.opening),
         held_until=held,
         resumed=held.copy(),
-        gate=device_orders.table(nothing if schedule.gate is None else schedule.gate).astype(np.int32),
+        gate=device_orders.table(gate).astype(np.int32),
         peer_start=_starts(peers),
         peers=column(list(chain.from_iterable(peers))),
     )
@@ -238,4 +240,4 @@ def _make_missing(schedule: PlayableSchedule) -> ShortIntegers:
 
 def _starts(parts: Sequence[Sequence[int]]) -> Integers:
     """Where each of the parts begins once they stand one after the other, and where the last one ends."""
-    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return column([0, *accumulate(map(len, parts))])

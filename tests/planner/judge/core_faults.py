@@ -226,7 +226,7 @@ def no_memory_step(kind: str, step: int) -> Fault:
         during, after = original(cost, what)
         return (during, after) if what != kind else (0, after) if step == 0 else (during, 0)
 
-    return put(planner.simulation.simulate, "memory_steps", changed)
+    return put(planner.layout.stage_replicas, "memory_steps", changed)
 
 
 def whole_samples(patch: Patch) -> None:
