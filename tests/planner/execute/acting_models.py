@@ -510,6 +510,12 @@ class FunctionalOwn(Stack):
         return torch.func.functional_call(block, dict(block.named_parameters()), (x,))
 
 
+class Assigned(Stack):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[1].load_state_dict(self.blocks[0].state_dict(), assign=True)
+
+
 class SparseTable(nn.Module):
     def __init__(self) -> None:
         super().__init__()

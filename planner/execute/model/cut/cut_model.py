@@ -75,6 +75,8 @@ def cut_model(
     """
     if is_compiled(module):
         raise ValueError(f"{type(module).__name__} is compiled as a whole; give it uncompiled, or compile its layers")
+    with refusing(module):
+        _require_weights_apart(module)
     with torch.enable_grad(), stand_ins_for_values(module) as originals, kept_state(module) as state:
         with refusing(module):
             require_dense_gradients(module)
@@ -276,6 +278,21 @@ def _find_tied(layers: Mapping[str, CutLayer]) -> tuple[tuple[str, ...], ...]:
             if parameter.requires_grad:
                 holders.setdefault(id(parameter), []).append(f"{name}:{path}")
     return tuple(tuple(names) for names in holders.values() if len(names) > 1)
+
+
+def _require_weights_apart(module: nn.Module) -> None:
+    """ValueError for two parameters over one memory: stages would train each for itself."""
+    owners: dict[tuple[int, int], str] = {}
+    kept = []  # no other takes the address of a storage that is made when it is asked for
+    for path, each in module.named_parameters():
+        kept.append(each.untyped_storage())
+        place = kept[-1]._cdata, int(each.storage_offset())
+        other = owners.setdefault(place, path) if each.numel() else path
+        if other != path:
+            raise ValueError(
+                f"weights {other!r} and {path!r} are two parameters over one memory, as load_state_dict(assign=True) "
+                "leaves those that were tied; tie them again after it"
+            )
 
 
 def _run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -199,6 +199,7 @@ REFUSED = {
     models.Teacher: "'slow.weight'",
     models.Counting: "attribute 'calls', which changes from call to call",
     models.Functional: "blocks.0 is called with another tensor for its weight 'norm.weight'",
+    models.Assigned: "'blocks.0.norm.weight' and 'blocks.1.norm.weight' are two parameters over one memory",
     models.SparseTable: "words is an Embedding with sparse=True",
     models.SparseFunction: "the gradient of 'words.weight' is sparse",
     models.Wandering: "random numbers of Python's",
