@@ -16,6 +16,7 @@ from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VA
 from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.model.not_compared import tell_not_compared
 from planner.execute.model.user_code import OwnCodeError
+from planner.execute.parallel.process_groups import gather
 from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.record.recipe import RecipeOrder, read_recipe
 from planner.execute.record.resumption_record import Resumption, record_resumption
@@ -311,9 +312,8 @@ def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
     devices, evidence = execution.layout.devices, execution.plan.evidence
     whole = {number for number, stage in enumerate(execution.plan.stages) if stage.shard == "optimizer"}
     fully = ", ".join(map(str, sorted(execution.preparation.fully_sharded & whole)))
-    everyone: list[MemoryUsed | None] = [None] * len(devices)
     execution.log.note("the peaks of memory")
-    distributed.all_gather_object(everyone, used)
+    everyone: list[MemoryUsed | None] = gather(used)
     execution.log.note("")
     if not execution.is_speaker:
         return
