@@ -1,6 +1,7 @@
 """What the service is, has and can do; whether it lives and is ready; its metrics; its page."""
 
 import hashlib
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -33,6 +34,13 @@ _PAGE_POLICY = (
 
 _MOST_DIGITS = 4
 """Of a number of workers that is asked for."""
+
+_TOLD_OF_TRAFFIC = (
+    *("max_body_bytes", "body_timeout_s", "header_timeout_s", "requests_per_s", "burst", "hourly_jobs"),
+    *("unfinished_jobs", "streams", "tenant_streams", "stored_bytes", "max_wait_s", "inspections"),
+    "tenant_inspections",
+)
+"""Of the limits of clients those that a client may run into."""
 
 _SCRIPTS = (
     "page.js",
@@ -112,33 +120,17 @@ async def capabilities(request: Request, caller: Reader) -> Response:
 def describe(service: Service) -> dict[str, Any]:
     """What this service does and how much of it."""
     settings = service.settings
-    traffic, ceilings = settings.traffic, settings.ceilings
     return {
         "version": RELEASE,
         "solvers": {name: version(name) for name in ("ortools", "highspy", "pulp")},
         "limits": {
-            "max_body_bytes": traffic.max_body_bytes,
-            "body_timeout_s": traffic.body_timeout_s,
-            "requests_per_s": traffic.requests_per_s,
-            "burst": traffic.burst,
-            "hourly_jobs": traffic.hourly_jobs,
-            "unfinished_jobs": traffic.unfinished_jobs,
-            "streams": traffic.streams,
-            "tenant_streams": traffic.tenant_streams,
-            "stored_bytes": traffic.stored_bytes,
-            "header_timeout_s": traffic.header_timeout_s,
-            "max_wait_s": traffic.max_wait_s,
+            **{name: getattr(settings.traffic, name) for name in _TOLD_OF_TRAFFIC},
+            **asdict(settings.ceilings),
             "max_values": BODIES.values,
             "max_containers": BODIES.containers,
-            "max_layers": ceilings.max_layers,
-            "max_devices": ceilings.max_devices,
-            "max_actions": ceilings.max_actions,
-            "max_time_limit_s": ceilings.max_time_limit_s,
             "max_memory_bytes": settings.process.memory_bytes,
             "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,
-            "inspections": traffic.inspections,
-            "tenant_inspections": traffic.tenant_inspections,
             "retention_s": settings.retention_s,
         },
         "exports": sorted(EXPORTS),
