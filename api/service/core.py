@@ -158,17 +158,16 @@ class Service:
             await asyncio.sleep(5.0)
 
     async def _keep_house(self) -> None:
+        keep_s, should_stop = self.settings.retention_s, lambda: self.is_draining
+        expire = partial(self.store.expire, older_than_s=keep_s, should_stop=should_stop)
         expire_audit = partial(freeing, self.database, self.audit.expire)
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            for work in (self._expire, self.store.put_back, expire_audit, self.database.keep_reserve):
+            for work in (expire, self.store.put_back, expire_audit, self.database.keep_reserve):
                 try:
                     await self.executor.call(work)
                 except Exception as error:  # it comes again in a minute, and the others do not wait for it
                     logger.warning("housekeeping failed: %r", error)
-
-    def _expire(self) -> None:
-        self.store.expire(older_than_s=self.settings.retention_s, should_stop=lambda: self.is_draining)
 
     async def check_ready(self, *, least_workers: int = 0) -> Strength:
         """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""

@@ -77,7 +77,7 @@ class Pool:
         while not self.is_draining():
             try:
                 child.start()  # warm before the first job
-                if not self._work_once(runner, name):
+                if self.is_draining() or not runner.run_next(name):
                     with self._wake:
                         self._wake.wait(_IDLE_S)
             except Exception:
@@ -85,7 +85,3 @@ class Pool:
                 child.kill()
                 time.sleep(_IDLE_S)
         self.store.close()
-
-    def _work_once(self, runner: JobRunner, name: str) -> bool:
-        """Do the job that waits longest; False if none does."""
-        return not self.is_draining() and runner.run_next(name)

@@ -252,7 +252,8 @@ class Solve:
             if answer is not None:
                 self._note(answer)
             self._keep_up()
-            if self.stopped_at is not None and time.monotonic() - self.stopped_at > self._stop_s():
+            stop_s = self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
+            if self.stopped_at is not None and time.monotonic() - self.stopped_at > stop_s:
                 self.child.kill()
                 return None
 
@@ -267,9 +268,6 @@ class Solve:
             if time.monotonic() - self.away_since > self.patience.lease_s:
                 raise
             time.sleep(_TICK_S)
-
-    def _stop_s(self) -> float:
-        return self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
 
     def _note(self, answer: dict[str, Any]) -> None:
         """A step replaces the one before it, but no plan gets lost."""

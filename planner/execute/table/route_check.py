@@ -88,7 +88,10 @@ class _RouteChecker:
         """The replicas of two stages that have samples in common."""
         if self.dealing:
             return zip(self.teams[a], self.teams[b], strict=False)
-        taken = [_by_sample(self.teams[stage], self.samples[stage]) for stage in (a, b)]
+        taken = [
+            [team for team, count in zip(self.teams[stage], self.samples[stage], strict=True) for _ in range(count)]
+            for stage in (a, b)
+        ]
         return _with_common_samples(*taken)
 
     def _assignment(self, stage: int, rank: int) -> Sequence[int]:
@@ -356,10 +359,6 @@ def _cut(ranks: Sequence[int], *, size: int) -> list[_Team]:
 def _teller(rank: int, *, to: _Team, of: _Team) -> int:
     """Who of a team tells a rank of another: itself, if it is in both; otherwise they are dealt out in order."""
     return rank if rank in of else of[to.index(rank) * len(of) // len(to)]
-
-
-def _by_sample(teams: Sequence[_Team], samples: Sequence[int]) -> list[_Team]:
-    return [team for team, count in zip(teams, samples, strict=True) for _ in range(count)]
 
 
 def _with_common_samples(sources: Sequence[_Team], targets: Sequence[_Team]) -> set[tuple[_Team, _Team]]:
