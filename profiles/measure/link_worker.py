@@ -286,7 +286,7 @@ class LinkSweep:
             for _ in range(self.options.repetitions)
         ]
         message, alone, both = (min(times) for times in zip(*rows, strict=True))  # others here only ever add
-        share = max(self._gather((both - alone) / message))
+        share: float = max(self._gather((both - alone) / message))
         return round(1000 * min(1.0, max(0.0, share)))
 
     def _start_reducing(self) -> Any:

@@ -102,6 +102,6 @@ class BalancedRows:
         """With messages and the reduction; checked as the rows of a plan are."""
         layout = replace(self._pipeline, num_microbatches=count, rows=self._rows(range(count)))
         rows = lower(layout, self.edges)
-        if faults := check_routed_rows(rows, layout, self.edges):
+        if faults := check_routed_rows(rows, layout, edges=self.edges):
             raise ValueError(f"1F1B over {count} microbatches cannot run: {'; '.join(faults[:3])}; report this plan")
         return tuple(rows[self.rank])

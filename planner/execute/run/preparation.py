@@ -235,7 +235,7 @@ def _lower(
         rows = lower(layout, edges, joint=joint, alike=alike)
     except ValueError as error:
         raise ValueError(f"the plan's schedule cannot run: {error}") from None
-    if faults := check_routed_rows(rows, layout, edges):
+    if faults := check_routed_rows(rows, layout, edges=edges):
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}; plan again")
     return tuple(map(tuple, rows))
 

@@ -50,18 +50,18 @@ _CONTENTS = {
 """By the letter of a message."""
 
 
-def check_routed_rows(rows: Sequence[Sequence[Cell]], layout: Layout, edges: Sequence[StageEdge]) -> tuple[str, ...]:
+def check_routed_rows(rows: Sequence[Sequence[Cell]], layout: Layout, *, edges: Sequence[StageEdge]) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
     `edges`: everything that crosses stages. Each rank pair is one first-in-first-out channel for both directions.
     """
-    return tuple(_RouteChecker(rows, layout, edges).faults())[:MAX_FAULTS]
+    return tuple(_RouteChecker(rows, layout, edges=edges).faults())[:MAX_FAULTS]
 
 
 class _RouteChecker:
     """The rules, one method each, in the order in which they make sense."""
 
-    def __init__(self, rows: Sequence[Sequence[Cell]], layout: Layout, edges: Sequence[StageEdge]) -> None:
+    def __init__(self, rows: Sequence[Sequence[Cell]], layout: Layout, *, edges: Sequence[StageEdge]) -> None:
         self.rows, self.owners, self.dealing = rows, layout.owners, layout.dealing
         self.num_microbatches = sum(map(len, layout.dealing)) if layout.dealing else layout.num_microbatches
         widths = layout.widths or [1] * len(self.owners)

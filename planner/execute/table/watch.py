@@ -20,7 +20,7 @@ from planner.execute.table.routes import make_routes, needs
 from planner.execute.table.wiring import StageEdge
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 POLL_S = 0.2
 """Seconds between two looks of the thread."""

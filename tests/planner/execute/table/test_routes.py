@@ -28,7 +28,7 @@ def edges_of(text: str) -> tuple[StageEdge, ...]:
 
 
 def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tuple[str, ...]:
-    return check_routed_rows(rows, layout, edges)
+    return check_routed_rows(rows, layout, edges=edges)
 
 
 def drawing(rows: list[Row]) -> str:
