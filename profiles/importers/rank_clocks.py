@@ -165,11 +165,11 @@ def _longest(gaps: Gaps, first: str, *, source: str) -> dict[str, int]:
     graph.add_node(first)
     graph.add_weighted_edges_from((a, b, SLACK_NS - gap) for (a, b), gap in gaps.items())
     try:
-        found: dict[str, int] = networkx.single_source_bellman_ford_path_length(graph, first)
+        found = networkx.single_source_bellman_ford_path_length(graph, first)
     except networkx.NetworkXUnbounded:
         ring = sorted(set(networkx.find_negative_cycle(graph, first)))
         raise ValueError(_contradiction(gaps, ring, source=source)) from None
-    return {device: -length for device, length in found.items()}
+    return {device: -int(length) for device, length in found.items()}
 
 
 def _contradiction(gaps: Gaps, ring: Sequence[str], *, source: str) -> str:
