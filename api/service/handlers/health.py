@@ -15,7 +15,7 @@ from api.jobs.job_metrics import CONTENT_TYPE
 from api.jobs.moments import moment
 from api.jobs.request import BODIES
 from api.jobs.workers.pool import Pool
-from api.service.access import Reader, admitted, service_of
+from api.service.access import Reader, Serving, admitted
 from api.service.core import Service
 from api.service.handlers.responses import EXPORTS, answer, is_known, not_modified, render_json
 from api.service.http.problem_json import not_found
@@ -77,14 +77,14 @@ async def live() -> Response:
 
 
 @router.get("/readyz")
-async def ready(request: Request) -> Response:
+async def ready(request: Request, service: Serving) -> Response:
     """A toy plan was solved and verified, the store answers, and no shutdown has begun; and who works.
 
     With `?workers=N` it is also ready only if at least so many workers live.
     """
     text = request.query_params.get("workers", "0")
     least = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
-    strength = await service_of(request).check_ready(least_workers=least)
+    strength = await service.check_ready(least_workers=least)
     return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
 
 
@@ -93,9 +93,8 @@ async def _metrics_reader(request: Request) -> None:
 
 
 @router.get("/metrics", dependencies=[Depends(_metrics_reader)])
-async def metrics(request: Request) -> Response:
+async def metrics(service: Serving) -> Response:
     """Prometheus' text form."""
-    service = service_of(request)
     ask = service.executor.call
     states, strength = await ask(service.store.count_states), await ask(service.registry.strength)
     gauges: list[Measured] = [
@@ -111,10 +110,10 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/v1/capabilities")
-async def capabilities(request: Request, caller: Reader) -> Response:
+async def capabilities(service: Serving, caller: Reader) -> Response:
     """Every limit, so that a client need not run into it."""
     del caller
-    return answer(describe(service_of(request)))
+    return answer(describe(service))
 
 
 def describe(service: Service) -> dict[str, Any]:
@@ -141,9 +140,8 @@ def describe(service: Service) -> dict[str, Any]:
 
 
 @router.get("/v1/projects")
-async def list_projects(request: Request, caller: Reader) -> Response:
+async def list_projects(service: Serving, caller: Reader) -> Response:
     """The caller's projects, latest first."""
-    service = service_of(request)
     rows = await service.executor.call(service.store.projects, caller.tenant)
     found = [
         {"name": name, "num_plans": count, "last_at": moment(last), "href": f"/v1/plans?project={quote(name, safe='')}"}
@@ -153,20 +151,19 @@ async def list_projects(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/v1/demo-profiles")
-async def list_demos(request: Request, caller: Reader) -> Response:
+async def list_demos(service: Serving, caller: Reader) -> Response:
     """The workloads that come along: what they are, and where."""
     del caller
-    return answer({"demo_profiles": await service_of(request).executor.call(_demos)})
+    return answer({"demo_profiles": await service.executor.call(_demos)})
 
 
 @router.get("/v1/demo-profiles/{name}")
-async def get_demo(request: Request, caller: Reader) -> Response:
+async def get_demo(request: Request, service: Serving, *, caller: Reader) -> Response:
     """A body for `POST /v1/plans`."""
     del caller
     name = request.path_params["name"]
     if name not in demo_names():
         raise not_found()
-    service = service_of(request)
     seconds = min(10.0, service.settings.ceilings.max_time_limit_s)
     return Response(await service.executor.call(_demo, name, seconds), media_type="application/json")
 
