@@ -438,7 +438,7 @@ def _tables(
 ) -> "LinkTables":
     from profiles.documents.validation import validate
     from profiles.measure.devices import count_devices
-    from profiles.measure.link_run import measure_links
+    from profiles.measure.link_run import DeviceKind, measure_links
     from profiles.measure.links import LinkTables
 
     count = wanted.devices or count_devices(survey.device)
@@ -447,9 +447,9 @@ def _tables(
         tables = measure_links(
             count,
             host=host,
-            device=survey.device,
-            device_type=survey.device_type,
-            memory_bytes=survey.memory_bytes or 0,
+            kind=DeviceKind(
+                device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
+            ),
             hear=lambda done, total: reporter.hear("links", done, total=total, label="pairs"),
         )
         journal.put_table(key, to_plain(tables))

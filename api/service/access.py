@@ -20,12 +20,12 @@ async def service_of(request: Request) -> Service:
     return service
 
 
-async def reader(request: Request) -> Caller:
+async def _reader(request: Request) -> Caller:
     """A caller who may look."""
     return await admitted(request, "plans:read")
 
 
-async def writer(request: Request) -> Caller:
+async def _writer(request: Request) -> Caller:
     """A caller who may ask for work."""
     return await admitted(request, "plans:write")
 
@@ -38,19 +38,19 @@ async def admitted(request: Request, scope: str) -> Caller:
     return caller
 
 
-async def viewer(request: Request) -> Caller:
+async def _viewer(request: Request) -> Caller:
     """A caller who may look, or a frame that brings a ticket."""
     ticket = request.query_params.get("ticket")
     if ticket is None:
-        return await reader(request)
+        return await _reader(request)
     service = await service_of(request)
     return await service.executor.call(service.gate.admit_viewer, request, ticket)
 
 
 Serving = Annotated[Service, Depends(service_of)]
-Reader = Annotated[Caller, Depends(reader)]
-Writer = Annotated[Caller, Depends(writer)]
-Viewer = Annotated[Caller, Depends(viewer)]
+Reader = Annotated[Caller, Depends(_reader)]
+Writer = Annotated[Caller, Depends(_writer)]
+Viewer = Annotated[Caller, Depends(_viewer)]
 
 
 def is_plan_id(text: str) -> bool:

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from profiles.measure.host_processes import HostProcess, HostProcesses
@@ -11,13 +12,23 @@ from profiles.measure.links import LinkTables, choose_pairs, load_links
 WORKER = "profiles.measure.link_worker"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKind:
+    """What the processes run on, all of them on one kind."""
+
+    device: str = "cpu"
+    """As torch names it."""
+    device_type: str = ""
+    """What layer costs call it; empty: as torch does."""
+    memory_bytes: int = 0
+    """Of each device; 0: an equal part of what is free."""
+
+
 def measure_links(
     num_devices: int,
     *,
     host: HostProcesses,
-    device: str = "cpu",
-    device_type: str = "",
-    memory_bytes: int = 0,
+    kind: DeviceKind = DeviceKind(),
     repetitions: int = 7,
     largest_bytes: int = 0,
     timeout_s: float = 600.0,
@@ -25,16 +36,15 @@ def measure_links(
 ) -> LinkTables:
     """Tables between `num_devices` processes of this host; `hear` is told how many pairs of how many are done.
 
-    `device`: as torch names it; `device_type`: as layer costs call it, empty: as torch does; `memory_bytes`: of each
-    device, 0: an equal part of what is free; `largest_bytes`: of a message, 0: 16 MiB, or 256 MiB on accelerators.
+    `largest_bytes`: of a message; 0: 16 MiB, or 256 MiB on accelerators.
     Raises ValueError with what the processes said if they do not come to an end.
     """
     with tempfile.TemporaryDirectory(prefix="pipeplan-links-") as folder:
         output, progress = Path(folder, "links.json"), Path(folder, "progress")
         settings = {
-            "--device": device,
-            "--device-type": device_type,
-            "--memory": memory_bytes,
+            "--device": kind.device,
+            "--device-type": kind.device_type,
+            "--memory": kind.memory_bytes,
             "--repetitions": repetitions,
             "--largest": largest_bytes,
             "--rendezvous": f"file://{folder}/rendezvous",
