@@ -9,6 +9,9 @@ Kind = Literal["F", "I", "W", "B"]
 
 KINDS: tuple[Kind, ...] = ("F", "I", "W", "B")
 
+KIND_NAMES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward"}
+"""By letter the name of a kind, as reports and traces print it."""
+
 ACTION_TEXT = re.compile(r"(0|[1-9][0-9]{0,8})([FIWB])(0|[1-9][0-9]{0,8})")
 """Form of an action: stage, kind, microbatch."""
 

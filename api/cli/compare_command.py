@@ -1,6 +1,7 @@
 """`pipeplan compare`: several plans, or a plan and its run."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import NamedTuple
 
 from api.cli.options import arguments as arg
@@ -76,19 +77,21 @@ def _compare_plans(
 
 def _compare_run(run: tuple[str, str, str | None], *, cluster: str | None, options: _RunOptions, is_json: bool) -> None:
     """A plan against its run: the report, and the picture and the calibrated profile where they are asked for."""
-    from api.inputs import require_writable
+    from api.inputs import read_plan_and_problem, read_workload, require_writable
     from api.reporting.run_comparison import calibrate, compare_run, render_run_picture, summarise_run
+    from profiles.workload import dump_workload
 
     plan, folder, workload = run
     if (options.calibrate is None) != (options.output is None):
         raise InputError("--calibrate PROFILE and -o FILE belong together; give both")
     require_writable(options.html, options.output)
-    made = compare_run(plan, folder, workload=workload, cluster=cluster, warm_up=options.warm_up)
+    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
+    made = compare_run(problem, answer, folder=Path(folder), source=plan, warm_up=options.warm_up)
     if options.html is not None:
         write_document(render_run_picture(made), options.html)
     if options.calibrate is not None:
-        document = calibrate(made, options.calibrate, folder=folder)
-        write_document(document, options.output)
+        calibrated = calibrate(made, read_workload(options.calibrate), folder=Path(folder))
+        write_document(dump_workload(calibrated), options.output)
         if options.output == "-":
             return
     if is_json:

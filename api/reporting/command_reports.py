@@ -11,6 +11,7 @@ from api.formatting import render_bytes, render_ms, render_of_limit, render_perc
 from api.reporting.plain_names import render_bound, render_schedule
 from api.reporting.screen import ITERATIONS, render_header, render_memory
 from api.reporting.screen_table import figures, make_table
+from planner.actions import KIND_NAMES
 from planner.problem import Problem
 
 if TYPE_CHECKING:
@@ -37,34 +38,23 @@ _WORK_COLUMNS = {
 }
 
 _IDLE_COLUMNS = {
-    "fill_ns": "fill",
-    "others_ns": "others' work",
-    "transfer_ns": "transfers",
-    "link_ns": "busy links",
-    "memory_ns": "memory",
-    "order_ns": "order",
-    "synchronisation_ns": "sync",
-    "drain_ns": "drain",
-    "optimizer_ns": "optimizer",
+    "fill_ns": ("fill", "before the first action"),
+    "others_ns": ("others' work", "what the next action needs was still being computed elsewhere"),
+    "transfer_ns": ("transfers", "an input was on its way"),
+    "link_ns": ("busy links", "an input waited for a link that was busy"),
+    "memory_ns": (
+        "memory",
+        "a later action was ready and would have fitted into the time, but not into the memory",
+    ),
+    "order_ns": ("order", "a later action would have fitted into time and memory: the order has it later"),
+    "synchronisation_ns": ("sync", "gradients of replicated stages were synchronised"),
+    "drain_ns": ("drain", "after the last action, until the last device has ended"),
+    "optimizer_ns": ("optimizer", "the optimizer step"),
 }
-
-_IDLE_MEANINGS = {
-    "fill_ns": "before the first action",
-    "others_ns": "what the next action needs was still being computed elsewhere",
-    "transfer_ns": "an input was on its way",
-    "link_ns": "an input waited for a link that was busy",
-    "memory_ns": "a later action was ready and would have fitted into the time, but not into the memory",
-    "order_ns": "a later action would have fitted into time and memory: the order has it later",
-    "synchronisation_ns": "gradients of replicated stages were synchronised",
-    "drain_ns": "after the last action, until the last device has ended",
-    "optimizer_ns": "the optimizer step",
-}
+"""By column its head, and what it means."""
 
 _STEP_NAMES = {
-    "F": "forward",
-    "I": "input gradient",
-    "W": "weight gradient",
-    "B": "backward",
+    **KIND_NAMES,
     "transfer": "transfers",
     "link": "waiting for busy links",
     "synchronisation": "synchronisation",
@@ -156,15 +146,17 @@ def render_simulation(problem: Problem, timeline: "Timeline") -> RenderableType:
 def render_explanation(problem: Problem, explanation: "Explanation") -> RenderableType:
     """Where every device's time goes, what the columns mean, and what the critical chain is made of."""
     shown = [name for name in _IDLE_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
-    work = [name for name in _WORK_COLUMNS if any(getattr(row, name) for row in explanation.devices)]
-    names = {name: column for name, column in {**_WORK_COLUMNS, **_IDLE_COLUMNS}.items() if name in (*work, *shown)}
+    names = {
+        name: head for name, head in _WORK_COLUMNS.items() if any(getattr(row, name) for row in explanation.devices)
+    }
+    names |= {name: _IDLE_COLUMNS[name][0] for name in shown}
     table = make_table("device", *figures(*names.values(), "makespan", is_whole=False))
     for row in explanation.devices:
         table.add_row(row.device, *(_ms_or_blank(getattr(row, name)) for name in names), render_ms(row.total_ns))
     table.add_row("all", *_shares(explanation.devices, list(names)), "100.0 %", style="bold")
     meanings = Table.grid(padding=(0, 2))
-    for name in shown:
-        meanings.add_row(_IDLE_COLUMNS[name], Text(_IDLE_MEANINGS[name], style="dim"))
+    for head, meaning in map(_IDLE_COLUMNS.__getitem__, shown):
+        meanings.add_row(head, Text(meaning, style="dim"))
     parts = (table, "", meanings, "", _render_path(explanation), "", _render_binds(explanation))
     return Group(render_header(problem), "", "Milliseconds per device", *parts)
 

@@ -87,17 +87,16 @@ def _change(before: Any, after: Any) -> dict[str, Any]:
 
 def _moved_layers(before: Plan, after: Plan) -> list[dict[str, Any]]:
     """Layers whose device groups are others; layers of one plan only have none on the other side."""
-    homes = [_homes(plan) for plan in (before, after)]
+    homes = [
+        {layer: [list(group) for group in stage.replicas] for stage in plan.stages for layer in stage.layers}
+        for plan in (before, after)
+    ]
     names = dict.fromkeys([*homes[0], *homes[1]])
     return [
         {"layer": name, "before": homes[0].get(name), "after": homes[1].get(name)}
         for name in names
         if homes[0].get(name) != homes[1].get(name)
     ]
-
-
-def _homes(plan: Plan) -> dict[str, list[list[str]]]:
-    return {layer: [list(group) for group in stage.replicas] for stage in plan.stages for layer in stage.layers}
 
 
 def _stages(before: tuple[Stage, ...], after: tuple[Stage, ...]) -> list[dict[str, Any]]:

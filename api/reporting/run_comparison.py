@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from api.failures import InputError
-from api.inputs import play, read_plan_and_problem, read_workload, reading
+from api.inputs import play, reading
 from planner.fidelity.attribution import Attribution, Comparison
 from planner.fidelity.calibration import CalibratedQuantity, calibrate_cluster, calibrate_profile, find_all
 from planner.fidelity.executed_run import ExecutedIteration, read_run, typical
 from planner.fidelity.memory_parts import DeviceMemory, compare_memory
+from planner.plan import Plan
+from planner.problem import Problem
 from planner.simulation.timeline import Timeline
+from profiles.workload import Workload
 
 WARM_UP = 1
 """Iterations at the begin of a run that are left out unless there are no others."""
@@ -49,18 +52,15 @@ def split_files(files: Sequence[str]) -> tuple[str, str, str | None] | None:
     return files[0], files[1], files[2] if len(files) == 3 else None
 
 
-def compare_run(
-    plan: str, folder: str, *, workload: str | None, cluster: str | None, warm_up: int | None
-) -> PlanAndRun:
-    """Play the plan, read its run, and find where they differ."""
-    answer, problem = read_plan_and_problem(plan, workload, cluster=cluster)
-    timeline = play(problem, answer, source=plan)
+def compare_run(problem: Problem, plan: Plan, *, folder: Path, source: str, warm_up: int | None) -> PlanAndRun:
+    """Play the plan of `source`, read its run, and find where they differ."""
+    timeline = play(problem, plan, source=source)
     with reading():
-        iterations = read_run(Path(folder), answer)
+        iterations = read_run(folder, plan)
         skipped = min(WARM_UP, len(iterations) - 1) if warm_up is None else warm_up
         if skipped >= len(iterations):
             raise InputError(f"--warm-up {skipped}: the run has only {len(iterations)} iterations; give less")
-        comparison = Comparison(problem, answer, timeline=timeline, iterations=iterations[skipped:])
+        comparison = Comparison(problem, plan, timeline=timeline, iterations=iterations[skipped:])
         chosen = typical(comparison.iterations)
         return PlanAndRun(
             comparison=comparison,
@@ -68,7 +68,7 @@ def compare_run(
             attribution=comparison.attribute(chosen),
             findings=find_all(comparison),
             num_left_out=skipped,
-            memory=compare_memory(problem, answer, folder=Path(folder), timeline=timeline),
+            memory=compare_memory(problem, plan, folder=folder, timeline=timeline),
         )
 
 
@@ -106,14 +106,11 @@ def summarise_run(run: PlanAndRun) -> dict[str, Any]:
     }
 
 
-def calibrate(run: PlanAndRun, source: str, *, folder: str) -> str:
-    """The profile or workload of the document `source` with the figures of the run, as a document."""
-    from profiles.workload import dump_workload
-
-    given = read_workload(source)
+def calibrate(run: PlanAndRun, given: Workload, *, folder: Path) -> Workload:
+    """The profile or workload with the figures of the run; raises InputError if they do not go together."""
     count = len(run.comparison.iterations)
     with reading():
-        about = f"{count} iterations of a run in {Path(folder).name}"
+        about = f"{count} iterations of a run in {folder.name}"
         profile = calibrate_profile(given.profile, run.comparison, source=about)
         cluster = None if given.cluster is None else calibrate_cluster(given.cluster, run.comparison)
-    return dump_workload(replace(given, profile=profile, cluster=cluster))
+    return replace(given, profile=profile, cluster=cluster)

@@ -3,9 +3,8 @@
 import statistics
 from typing import Any
 
+from planner.actions import KIND_NAMES
 from profiles.importers.trace_summary import Spread, TraceSummary
-
-KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
 
 def summarise_trace(summary: TraceSummary) -> dict[str, Any]:
@@ -61,8 +60,9 @@ def describe_trace(summary: TraceSummary) -> list[str]:
             if those:
                 slow = max(those, key=lambda device: those[device].mean_ns)
                 fast = min(those, key=lambda device: those[device].mean_ns)
+                mean_ms = summary.mean_ns(stage, kind) / 1e6
                 lines.append(
-                    f"  stage {stage} {KINDS[kind]:<15} {summary.mean_ns(stage, kind) / 1e6:10,.3f} ms mean, devices "
+                    f"  stage {stage} {KIND_NAMES[kind]:<15} {mean_ms:10,.3f} ms mean, devices "
                     f"{those[fast].mean_ns / 1e6:,.3f} to {those[slow].mean_ns / 1e6:,.3f} ({slow})"
                 )
     for (a, b), each in sorted(summary.transfers.items()):

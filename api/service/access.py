@@ -14,42 +14,43 @@ from api.service.http.problem_json import ServiceError, not_found
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:
     """The service behind the request."""
     service: Service = request.app.state.service
     return service
 
 
-async def reader(request: Request) -> Caller:
+async def _reader(request: Request) -> Caller:
     """A caller who may look."""
     return await admitted(request, "plans:read")
 
 
-async def writer(request: Request) -> Caller:
+async def _writer(request: Request) -> Caller:
     """A caller who may ask for work."""
     return await admitted(request, "plans:write")
 
 
 async def admitted(request: Request, scope: str) -> Caller:
     """The caller, whom the log names, too; raises ServiceError 401, 403 or 429."""
-    service = service_of(request)
+    service = await service_of(request)
     caller = await service.executor.call(service.gate.admit, request, scope)
     request.state.caller = caller
     return caller
 
 
-async def viewer(request: Request) -> Caller:
+async def _viewer(request: Request) -> Caller:
     """A caller who may look, or a frame that brings a ticket."""
     ticket = request.query_params.get("ticket")
     if ticket is None:
-        return await reader(request)
-    service = service_of(request)
+        return await _reader(request)
+    service = await service_of(request)
     return await service.executor.call(service.gate.admit_viewer, request, ticket)
 
 
-Reader = Annotated[Caller, Depends(reader)]
-Writer = Annotated[Caller, Depends(writer)]
-Viewer = Annotated[Caller, Depends(viewer)]
+Serving = Annotated[Service, Depends(service_of)]
+Reader = Annotated[Caller, Depends(_reader)]
+Writer = Annotated[Caller, Depends(_writer)]
+Viewer = Annotated[Caller, Depends(_viewer)]
 
 
 def is_plan_id(text: str) -> bool:
@@ -66,10 +67,22 @@ async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None
 
 async def find(request: Request, caller: Caller) -> Job:
     """The job of the path, if it is the caller's; raises ServiceError 404."""
-    job = await job_of(service_of(request), caller, job_id=request.path_params["plan_id"])
+    job = await job_of(await service_of(request), caller, job_id=request.path_params["plan_id"])
     if job is None:
         raise not_found()
     return job
+
+
+async def _readable(request: Request, caller: Reader) -> Job:
+    return await find(request, caller)
+
+
+async def _writable(request: Request, caller: Writer) -> Job:
+    return await find(request, caller)
+
+
+ReadableJob = Annotated[Job, Depends(_readable)]
+WritableJob = Annotated[Job, Depends(_writable)]
 
 
 async def workload_of(service: Service, job: Job) -> dict[str, Any]:
@@ -103,7 +116,7 @@ async def read_other(request: Request, caller: Caller, *, parameter: str) -> Job
     other_id = request.query_params.get(parameter)
     if other_id is None:
         return None
-    other = await job_of(service_of(request), caller, job_id=other_id)
+    other = await job_of(await service_of(request), caller, job_id=other_id)
     if other is None:
         raise not_found()
     require_plan(other)

@@ -154,7 +154,8 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
         is_too_much = open_requests.num_served >= open_requests.traffic.requests and scope["path"] not in _PROBES
         open_requests.num_requests += 1
         try:
-            await (_refuse(tell) if is_too_much else app(scope, receive, tell))
+            answer = _problem_answer(busy("too many requests are under way; try again")) if is_too_much else app
+            await answer(scope, receive, tell)
         finally:
             open_requests.num_requests -= 1
             open_requests.let_go(scope.get("state", {}).get("body_bytes", 0))
@@ -173,18 +174,6 @@ def _request_id(scope: MutableMapping[str, Any]) -> str:
     """The one that the client or a proxy gave, if it can stand in logs, else a new one."""
     given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
     return given if is_request_id(given) else uuid.uuid4().hex
-
-
-async def _refuse(send: Send) -> None:
-    """503 before anything is looked at."""
-    body = render_json(busy("too many requests are under way; try again").document())
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", b"1"),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _without_body(send: Send) -> Send:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from api.doctor import make_toy_problem
 from api.jobs.job import DamagedError
@@ -12,7 +14,7 @@ from api.jobs.stores.database import open_database
 from api.jobs.stores.sql_store import SqlStore, freeing
 from api.jobs.stores.sqlite import FolderLock
 from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
-from api.jobs.workers.pool import Engine, Pool, make_worker_name
+from api.jobs.workers.pool import Pool, make_worker_name
 from api.jobs.workers.worker_registry import Heartbeat, Strength, WorkerRegistry
 from api.service.artifact_cache import Gallery
 from api.service.audit import AuditLog
@@ -28,6 +30,9 @@ from api.service.streams import OpenStreams
 from api.service.webhooks import Webhooks, WebhookSender
 from api.settings import Settings
 from planner.progress import Limits
+
+if TYPE_CHECKING:
+    from api.jobs.stores.postgres import PostgresEngine
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +56,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.database = open_database(settings.data, settings.database_url)
-        self._lock = None if settings.database_url else _lock(settings)
+        self._lock = None if settings.database_url else FolderLock(settings.data)
         self.store = persistently(lambda: SqlStore(self.database), seconds=OPENING_S if settings.database_url else 0.0)
         self.keys = KeyRing(self.database)
         self.gate = Gate(settings, self.keys)
@@ -82,7 +87,7 @@ class Service:
         self.is_draining = False
         self.is_ready = False
 
-    def _make_engine(self) -> Engine:
+    def _make_engine(self) -> "Pool | PostgresEngine":
         settings = self.settings
         if settings.database_url is not None:
             from api.jobs.stores.postgres import PostgresEngine
@@ -153,19 +158,16 @@ class Service:
             await asyncio.sleep(5.0)
 
     async def _keep_house(self) -> None:
+        keep_s, should_stop = self.settings.retention_s, lambda: self.is_draining
+        expire = partial(self.store.expire, older_than_s=keep_s, should_stop=should_stop)
+        expire_audit = partial(freeing, self.database, self.audit.expire)
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            for work in (self._expire, self.store.put_back, self._expire_audit, self.database.keep_reserve):
+            for work in (expire, self.store.put_back, expire_audit, self.database.keep_reserve):
                 try:
                     await self.executor.call(work)
                 except Exception as error:  # it comes again in a minute, and the others do not wait for it
                     logger.warning("housekeeping failed: %r", error)
-
-    def _expire(self) -> None:
-        self.store.expire(older_than_s=self.settings.retention_s, should_stop=lambda: self.is_draining)
-
-    def _expire_audit(self) -> None:
-        freeing(self.database, self.audit.expire)
 
     async def check_ready(self, *, least_workers: int = 0) -> Strength:
         """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""
@@ -200,8 +202,3 @@ class Service:
             yield
         finally:
             self.in_flight.discard((tenant, key))
-
-
-def _lock(settings: Settings) -> FolderLock:
-    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return FolderLock(settings.data)

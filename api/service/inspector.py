@@ -65,7 +65,7 @@ class Inspector:
         for is_last in (False, True):
             with self._one() as child:
                 try:
-                    return _Inspection(child, seconds, cancelled=cancelled).answer(order)
+                    return _answer(child, order, seconds=seconds, cancelled=cancelled)
                 except ChildDiedError:  # perhaps it was killed for no fault of the order's
                     child.kill()
                     if self._is_over:
@@ -147,39 +147,32 @@ class Inspector:
             child.kill()
 
 
-class _Inspection:
-    """One order for one process."""
+def _answer(child: Child, order: dict[str, Any], *, seconds: float, cancelled: threading.Event) -> dict[str, Any]:
+    """What the process says to it; raises ServiceError, or ChildDiedError if it ended before it answered."""
+    child.order(**{"op": "inspect", **order})
+    answer = _wait(child, seconds=seconds, cancelled=cancelled)
+    if answer is None:
+        child.kill()
+        raise ServiceError(422, "too_slow", detail=f"the check takes more than {seconds:g} s; use the command line")
+    if answer["event"] == "failed":
+        if answer["code"] == "internal_error":
+            raise ServiceError(
+                422,
+                "not_checkable",
+                detail="the plan cannot be played on this workload; give the workload it was made for",
+            )
+        raise ServiceError(422, answer["code"], errors=complaints_of(ValueError(answer["detail"])))
+    return answer
 
-    def __init__(self, child: Child, seconds: float, *, cancelled: threading.Event) -> None:
-        self._child, self._seconds, self._cancelled = child, seconds, cancelled
 
-    def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """What the process says to it; raises ServiceError, or ChildDiedError if it ended before it answered."""
-        self._child.order(**{"op": "inspect", **order})
-        answer = self._wait()
-        if answer is None:
-            self._child.kill()
-            detail = f"the check takes more than {self._seconds:g} s; use the command line"
-            raise ServiceError(422, "too_slow", detail=detail)
-        if answer["event"] == "failed":
-            if answer["code"] == "internal_error":
-                raise ServiceError(
-                    422,
-                    "not_checkable",
-                    detail="the plan cannot be played on this workload; give the workload it was made for",
-                )
-            raise ServiceError(422, answer["code"], errors=complaints_of(ValueError(answer["detail"])))
-        return answer
-
-    def _wait(self) -> dict[str, Any] | None:
-        """The answer, or None if it does not come in time or nobody waits for it; loading does not count."""
-        begin = time.monotonic()
-        until = begin + (self._seconds if self._child.is_loaded else LOADING_S)
-        while (left := until - time.monotonic()) > 0 and not self._cancelled.is_set():
-            was_loaded = self._child.is_loaded
-            answer = self._child.answer(min(0.05, left))
-            if answer is not None and answer["event"] != "progress":
-                return answer
-            if self._child.is_loaded and not was_loaded:
-                until = time.monotonic() + self._seconds
-        return None
+def _wait(child: Child, *, seconds: float, cancelled: threading.Event) -> dict[str, Any] | None:
+    """The answer, or None if it does not come in time or nobody waits for it; loading does not count."""
+    until = time.monotonic() + (seconds if child.is_loaded else LOADING_S)
+    while (left := until - time.monotonic()) > 0 and not cancelled.is_set():
+        was_loaded = child.is_loaded
+        answer = child.answer(min(0.05, left))
+        if answer is not None and answer["event"] != "progress":
+            return answer
+        if child.is_loaded and not was_loaded:
+            until = time.monotonic() + seconds
+    return None

@@ -45,10 +45,10 @@ class ApiKey:
     name: str
     scopes: tuple[str, ...]
     created_at: float
-    expires_at: float | None
-    revoked_at: float | None
-    hourly_jobs: int | None
-    concurrent_jobs: int | None
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    hourly_jobs: int | None = None
+    concurrent_jobs: int | None = None
     last_used_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
@@ -73,8 +73,7 @@ class KeyRing:
         concurrent_jobs: int | None = None,
     ) -> tuple[ApiKey, str]:
         """A new key and its text, which is not kept; raises ValueError for a tenant or scope that cannot be."""
-        if not _TENANT.fullmatch(tenant):
-            raise ValueError(f"tenant {tenant[:70]!r}: use lower case letters, digits, dots and dashes, at most 63")
+        _require_tenant(tenant)
         for scope in scopes:
             if scope not in SCOPES:
                 raise ValueError(f"scope {scope[:70]!r} is not known; use {', '.join(SCOPES)}")
@@ -88,7 +87,6 @@ class KeyRing:
             scopes=tuple(scopes),
             created_at=now,
             expires_at=None if expires_in_s is None else now + expires_in_s,
-            revoked_at=None,
             hourly_jobs=hourly_jobs,
             concurrent_jobs=concurrent_jobs,
         )
@@ -110,25 +108,15 @@ class KeyRing:
             raise ValueError(
                 "the first key is malformed; give pp_, 12 hexadecimal digits, _, and 48 of them (docker/first-key.sh)"
             )
-        if not _TENANT.fullmatch(tenant):
-            raise ValueError(f"tenant {tenant[:70]!r}: use lower case letters, digits, dots and dashes, at most 63")
+        _require_tenant(tenant)
         with self._database.transaction() as cursor:
             self._database.lock_tenant(cursor, "")
             cursor.execute("SELECT COUNT(*) FROM api_keys")
             row = cursor.fetchone()
             if row is not None and row[0]:
                 return False
-            key = ApiKey(
-                id=match[1],
-                tenant=tenant,
-                name="first",
-                scopes=SCOPES,
-                created_at=self._database.now(),
-                expires_at=None,
-                revoked_at=None,
-                hourly_jobs=None,
-                concurrent_jobs=None,
-            )
+            now = self._database.now()
+            key = ApiKey(id=match[1], tenant=tenant, name="first", scopes=SCOPES, created_at=now)
             _insert(cursor, key, digest=_digest(text))
             self._note(cursor, "key.adopted", subject=key.id, detail=f"tenant {tenant}")
             return True
@@ -237,6 +225,11 @@ class KeyRing:
         if row is not None and not is_sha256(row[0]):
             raise DamagedError(f"the key {key_id}")
         return secrets.token_hex(32) if row is None else str(row[0])
+
+
+def _require_tenant(tenant: str) -> None:
+    if not _TENANT.fullmatch(tenant):
+        raise ValueError(f"tenant {tenant[:70]!r}: use lower case letters, digits, dots and dashes, at most 63")
 
 
 def _seal(digest: str, plan_id: str, *, until: int) -> str:

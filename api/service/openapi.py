@@ -62,11 +62,6 @@ def _without_nul(schema: Any) -> Any:
 _COMPONENT = "#/components/schemas/{model}"
 
 
-def _documents() -> Schema:
-    """The documents that travel, as `pipeplan schema` prints them, and every part of them."""
-    return {name: schema for name, schema in definitions(_COMPONENT).items() if name != "ProfileDocument"}
-
-
 _BODIES = (AuditRequest, Filing, NewWebhook, Notice, Playback, RangeOrder, Submission, Verification, WhatIf)
 _ANSWERS = (
     *(answers.Job, answers.Jobs, answers.StoryEvent, answers.History, answers.Ticket, Audit, Ranges),
@@ -75,10 +70,11 @@ _ANSWERS = (
 
 
 def _schemas() -> Schema:
-    """What travels, as the classes say that read and write it."""
+    """What travels: documents and their parts as `pipeplan schema` prints them, and what classes read and write."""
+    documents = {name: schema for name, schema in definitions(_COMPONENT).items() if name != "ProfileDocument"}
     more = definitions_of((*_BODIES, *_ANSWERS), ref_template=_COMPONENT)
     named = {"Problem": more.pop("ProblemDetails"), "Json": _json_schema()}
-    return {**_documents(), **more, **named}
+    return {**documents, **more, **named}
 
 
 def _json(schema: Schema, description: str, **headers: str) -> Schema:

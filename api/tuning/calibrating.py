@@ -1,17 +1,15 @@
 """A profile with the figures of several runs: each sets what layers cost at the sizes that it ran."""
 
-import tempfile
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
-from api.failures import InputError
+from api.inputs import question_of
 from api.reporting.run_comparison import calibrate, compare_run
 from api.tuning.short_run import WARM_UP, ShortRun
-from planner.document import render_plan
 from planner.plan import Plan
 from profiles.model_profile import Layer
-from profiles.workload import Workload, dump_workload
+from profiles.workload import Workload
 
 Measured = Set[tuple[str, int]]
 """Layers and the numbers of samples at which a run has set what they cost."""
@@ -34,22 +32,10 @@ def calibrate_with(
     Raises InputError if they do not go together.
     """
     from api.reporting.run_report import describe_causes
-    from profiles.load import load_workload
 
-    with tempfile.TemporaryDirectory(prefix="pipeplan-calibrate-") as folder:
-        source, document, answer = (
-            Path(folder, "workload.json"),
-            Path(folder, "calibrated.json"),
-            Path(folder, "p.json"),
-        )
-        source.write_text(dump_workload(workload), encoding="utf-8")
-        answer.write_text(render_plan(replace(plan, evidence=None)), encoding="utf-8")
-        seen = compare_run(str(answer), run.folder, workload=str(source), cluster=None, warm_up=WARM_UP)
-        document.write_text(calibrate(seen, str(source), folder=run.folder), encoding="utf-8")
-        try:
-            after = load_workload(str(document))
-        except ValueError as error:
-            raise InputError(f"the calibrated profile is not valid: {error}; please report this") from None
+    folder = Path(run.folder)
+    seen = compare_run(question_of(plan, workload), plan, folder=folder, source="the plan", warm_up=WARM_UP)
+    after = calibrate(seen, workload, folder=folder)
     sizes = _sizes_run(plan, workload.profile.microbatch_size)
     ran = frozenset((name, size) for name, size in sizes.items() if size is not None)
     merged = _merged(workload, after, kept=settled - ran)

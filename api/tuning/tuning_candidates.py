@@ -51,12 +51,8 @@ def _other_questions(problem: Problem, choice: Plan) -> Iterator[tuple[str, dict
         yield "data parallel", {"partition": whole, "placement": (tuple((name,) for name in devices),)}
     if any(action.kind in "IW" for order in choice.schedule.values() for action in order):
         yield "whole backwards", {"split_backward": False}
-    if max(len(stages) for stages in _stages_by_device(choice)) > 1:
+    if max(len({action.stage for action in order}) for order in choice.schedule.values() if order) > 1:
         yield "one stage per device", {"max_stages_per_device": 1}
-
-
-def _stages_by_device(plan: Plan) -> list[set[int]]:
-    return [{action.stage for action in order} for order in plan.schedule.values() if order]
 
 
 def make_candidates(

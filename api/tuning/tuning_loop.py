@@ -145,7 +145,8 @@ class TuningLoop:
         self.preferred = self.trials[candidates[0].key]
         wanted = [self.trials[candidate.key] for candidate in new]
         wanted += [trial for trial in (self.preferred, _fastest(self.trials.values())) if trial is not None]
-        return [trial for trial in _distinct(wanted) if not trial.failure], len(new)
+        distinct = {trial.candidate.key: trial for trial in wanted}.values()
+        return [trial for trial in distinct if not trial.failure], len(new)
 
     def _predict(self) -> None:
         for trial in self.trials.values():
@@ -223,7 +224,3 @@ def _fastest(trials: Iterable[Trial]) -> Trial | None:
     """By the clock; a plan that failed once is none to keep."""
     measured = [trial for trial in trials if trial.runs and not trial.failure]
     return min(measured, key=lambda trial: trial.measured_ns or 0, default=None)
-
-
-def _distinct(trials: Iterable[Trial]) -> list[Trial]:
-    return list({trial.candidate.key: trial for trial in trials}.values())

@@ -276,15 +276,11 @@ FAMILIES = (
 """Families of baselines, and how the names of their methods begin."""
 
 
-def _family_of(baseline: str) -> str:
-    return next((family for family, starts in FAMILIES if baseline.startswith(starts)), "Other planners")
-
-
 def _baseline(row: BaselineResult) -> dict[str, Any]:
     return {
         "name": row.name,
         "label": render_schedule(row.name).partition(" (")[0],
-        "family": _family_of(row.name),
+        "family": next((family for family, starts in FAMILIES if row.name.startswith(starts)), "Other planners"),
         "makespanNs": row.makespan_ns,
         "spanNs": row.span_ns,
         "bubble": row.bubble,

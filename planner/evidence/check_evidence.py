@@ -91,18 +91,18 @@ class Rederivation:
 
     verdict: Verdict
     """Of the independent verifier: the rules, and the figures of the plan as played."""
-    bound: _BoundState
+    bound: _BoundState = "rejected"
     """`derived`, `rejected` or `not rechecked`."""
-    bound_kind: str | None
+    bound_kind: str | None = None
     """Kind of the bound that the certificate proves; None if nothing was derived."""
-    lower_bound_ns: int | None
+    lower_bound_ns: int | None = None
     """The value that it proves, None if nothing was derived."""
-    gap: float | None
+    gap: float | None = None
     """(objective - that value) / objective."""
     least_cost: float | None = None
     """Money per iteration that no plan on any devices costs less than, as the certificate of the cost proves it; None
     if it proves none, or the question is not about money."""
-    has_baselines: bool
+    has_baselines: bool = False
     """Whether the baselines were made and played again."""
     findings: tuple[_EvidenceFinding, ...]
     """Everything that is stated otherwise, and what else is worth knowing."""
@@ -129,17 +129,18 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
     evidence = plan.evidence
     if evidence is None:
         missing = _Difference(field="evidence", stated=None, derived=None, message="The plan states no evidence.")
-        return _blank(verdict, missing)
+        return Rederivation(verdict=verdict, findings=(missing,))
     try:
         asked = _planned_for(problem, plan, evidence=evidence)
     except _UNREADABLE as error:
         stated = _shown(evidence.rental.devices) if evidence.rental is not None else None
         message = f"No question can be asked of the devices said to be rented: {error}."
-        return _blank(verdict, _Difference(field="rental.devices", stated=stated, derived=None, message=message))
+        wrong = _Difference(field="rental.devices", stated=stated, derived=None, message=message)
+        return Rederivation(verdict=verdict, findings=(wrong,))
     proof = _prove(asked, evidence)
     rental = _check_rental(problem, evidence)
     if verdict.timeline is None:
-        return _blank(verdict, *proof.findings, *rental.findings)
+        return Rederivation(verdict=verdict, findings=(*proof.findings, *rental.findings))
     if with_baselines is None:
         with_baselines = sum(map(len, plan.schedule.values())) <= _CHEAP_ACTIONS
     check = _EvidenceCheck(asked, plan, evidence=evidence, timeline=verdict.timeline, bound_ns=proof.value)
@@ -162,19 +163,6 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         least_cost=_money(rental.value),
         has_baselines=with_baselines,
         findings=tuple(found),
-    )
-
-
-def _blank(verdict: Verdict, *findings: _EvidenceFinding) -> Rederivation:
-    """The check of evidence from which nothing could be derived."""
-    return Rederivation(
-        verdict=verdict,
-        bound="rejected",
-        bound_kind=None,
-        lower_bound_ns=None,
-        gap=None,
-        has_baselines=False,
-        findings=findings,
     )
 
 

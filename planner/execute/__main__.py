@@ -16,6 +16,7 @@ from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VA
 from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.model.not_compared import tell_not_compared
 from planner.execute.model.user_code import OwnCodeError
+from planner.execute.parallel.process_groups import gather
 from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.record.recipe import RecipeOrder, read_recipe
 from planner.execute.record.resumption_record import Resumption, record_resumption
@@ -62,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="planner.execute",
         description="Train a model exactly as planned. Start it with torchrun, one process per device of the plan.",
     )
-    planned = os.environ.get(PLAN_VARIABLE)
-    parser.add_argument("plan", type=Path, nargs="?", default=planned, help="plan document")
+    parser.add_argument("plan", type=Path, nargs="?", default=os.environ.get(PLAN_VARIABLE), help="plan document")
     parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
     parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
@@ -122,7 +122,6 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
 
 def _add_states(parser: argparse.ArgumentParser) -> None:
     """Where the training continues from, and what it leaves behind."""
-    recipe, kept = os.environ.get(RECIPE_VARIABLE), os.environ.get(CHECKPOINTS_VARIABLE)
     parser.add_argument(
         "--load", type=Path, help="continue from the checkpoint in this folder, or the newest of several"
     )
@@ -136,21 +135,20 @@ def _add_states(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         type=Path,
-        default=None if kept is None else Path(kept),
+        default=os.environ.get(CHECKPOINTS_VARIABLE),
         help="write checkpoints into folders of this folder on the way",
     )
     parser.add_argument(
         "--recipe",
         type=Path,
-        default=None if recipe is None else Path(recipe),
+        default=os.environ.get(RECIPE_VARIABLE),
         help="go on as this recipe says: every layer from its checkpoint; --steps then counts all iterations",
     )
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="after every N iterations")
-    copies = os.environ.get(COPIES_VARIABLE)
     parser.add_argument(
         "--copies",
         type=Path,
-        default=None if copies is None else Path(copies),
+        default=os.environ.get(COPIES_VARIABLE),
         help="keep copies of the state in this folder, which every host has in its memory (/dev/shm)",
     )
     parser.add_argument("--copy-every", type=int, default=0, metavar="N", help="after every N iterations")
@@ -311,9 +309,8 @@ def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
     devices, evidence = execution.layout.devices, execution.plan.evidence
     whole = {number for number, stage in enumerate(execution.plan.stages) if stage.shard == "optimizer"}
     fully = ", ".join(map(str, sorted(execution.preparation.fully_sharded & whole)))
-    everyone: list[MemoryUsed | None] = [None] * len(devices)
     execution.log.note("the peaks of memory")
-    distributed.all_gather_object(everyone, used)
+    everyone: list[MemoryUsed | None] = gather(used)
     execution.log.note("")
     if not execution.is_speaker:
         return

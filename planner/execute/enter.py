@@ -59,23 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         entry = _enter(options, _counted_by_slurm(os.environ))
     except (ValueError, OSError) as error:
         _refuse(str(error))
-    os.environ.update(
-        {
-            "RANK": str(entry.position.rank),
-            "LOCAL_RANK": str(entry.position.index),
-            "WORLD_SIZE": str(entry.world_size),
-            PLAN_VARIABLE: str(entry.plan_path),
-            _DEVICE_VARIABLE: entry.device,
-        }
-    )
-    if options.checkpoints:
-        os.environ[CHECKPOINTS_VARIABLE] = options.checkpoints
-    if options.copies:
-        os.environ[COPIES_VARIABLE] = options.copies
-    if options.recipe:
-        os.environ[RECIPE_VARIABLE] = options.recipe
+    told = {
+        "RANK": entry.position.rank,
+        "LOCAL_RANK": entry.position.index,
+        "WORLD_SIZE": entry.world_size,
+        PLAN_VARIABLE: entry.plan_path,
+        _DEVICE_VARIABLE: entry.device,
+        CHECKPOINTS_VARIABLE: options.checkpoints,
+        COPIES_VARIABLE: options.copies,
+        RECIPE_VARIABLE: options.recipe,
+        RECORD_VARIABLE: options.record,
+    }
+    os.environ.update({name: str(value) for name, value in told.items() if value not in (None, "")})
     if options.record:
-        os.environ[RECORD_VARIABLE] = str(options.record)
         keep_record(options.record, rank=entry.position.rank, device=entry.device, host=entry.position.host)
     _become(program)
 
@@ -109,9 +105,10 @@ def _counted_by_slurm(environment: Mapping[str, str]) -> dict[str, str]:
 def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry:
     path = _fetch(options.plan)
     data = path.read_bytes()
-    plan = parse_plan(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, source=str(options.plan))
     if data[:2] == b"\x1f\x8b":
-        path = _keep(gzip.decompress(data))
+        data = gzip.decompress(data)
+        path = _keep(data)
+    plan = parse_plan(data, source=str(options.plan))
     if (actual := plan_sha256(plan)) != options.sha256:
         raise ValueError(
             f"{options.plan} is not the plan that was submitted: its content hash is {actual[:16]}…, not "

@@ -15,20 +15,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import distributed
 
-from planner.document import parse_plan
+from planner.document import parse_plan, plan_sha256
 from planner.errors import ExecutionError
 from planner.execute.model.user_code import OwnCodeError
+from planner.execute.parallel.process_groups import gather
 from planner.execute.record.action_log import ActionLog
 from planner.execute.run.core_groups import as_processes, cores_of, pick_cores, pin_threads
 from planner.execute.run.execution import CHECK_EVERY, Execution, make_log
+from planner.execute.run.host_check import host_memory_bytes
 from planner.execute.run.host_process import settle_on_host
 from planner.execute.run.preparation import Preparation, prepare
 from planner.execute.run.process_agreement import Facts, find_disagreements
+from planner.execute.stage.stage_module import fingerprint
 from planner.execute.stage.weight_stream import WeightStream, require_second_stream
 from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
@@ -202,8 +205,7 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
         is_told = isinstance(failure, ValueError | OwnCodeError)
         error = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
         trace = "" if isinstance(failure, ValueError) else traceback.format_exc()
-    facts: list[Any] = [None] * job.layout.world_size
-    distributed.all_gather_object(facts, _facts(job, preparation, error=error))
+    facts: list[Facts] = gather(_facts(job, preparation, error=error))
     failed = [fact.rank for fact in facts if fact.error]
     if failed and failed[0] == job.place.rank:
         sys.stderr.write(trace)
@@ -220,21 +222,17 @@ def _facts(job: _ProcessJob, preparation: Preparation | None, *, error: str) -> 
     same = {"torch": torch.__version__, "options": ", ".join(chosen), "fully_shard": str(choices.fully_shard)}
     same |= dict(choices.more)
     if preparation is not None:
-        same |= {"plan": preparation.plan_sha256, "model": preparation.model_sha256}
+        same |= {"plan": plan_sha256(preparation.plan), "model": fingerprint(preparation.shapes)}
     return Facts(
         rank=job.place.rank,
         host=job.place.host,
         accelerator=job.place.index if job.device.type == "cuda" else None,
-        memory_bytes=_memory_bytes(job.device),
+        memory_bytes=int(torch.cuda.get_device_properties(job.device).total_memory)
+        if job.device.type == "cuda"
+        else host_memory_bytes(),
         same=same,
         error=error,
     )
-
-
-def _memory_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _find_own(error: BaseException) -> OwnCodeError | None:

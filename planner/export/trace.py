@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.actions import Action, Kind
+from planner.actions import KIND_NAMES, Action, Kind
 from planner.layout.costs import CostModel
 from planner.layout.split_placement import BEFORE_FIRST
 from planner.plan import Plan
@@ -17,9 +17,6 @@ from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline
 
 Event = dict[str, Any]
 _Key = tuple[str, Action]
-
-CATEGORIES: dict[Kind, str] = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward"}
-"""What the letters of an action are called."""
 
 _COMPUTE = 1
 """Thread of a device on which its actions are."""
@@ -101,7 +98,7 @@ class _Tracer:
         return {
             "ph": "X",
             "name": str(timed.action),
-            "cat": CATEGORIES[kind],
+            "cat": KIND_NAMES[kind],
             **_span(timed.start_ns, timed.end_ns),
             "pid": self.process[device],
             "tid": _COMPUTE,

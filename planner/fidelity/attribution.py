@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from planner.actions import Action, Kind
+from planner.actions import KIND_NAMES, Action, Kind
 from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
 from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import lay_out
@@ -19,7 +19,7 @@ from planner.problem import Problem
 from planner.simulation.timeline import MemoryPoint, TimedAction, TimedTransfer, Timeline
 from solver_models.simulation.in_order import OrderedSteps, play_in_order
 
-KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+_KINDS = "FBIW"
 
 PARTS = ("compute", "transfer", "synchronisation", "optimizer", "launch overhead", "waiting")
 """In the order in which measured quantities take the place of predicted ones."""
@@ -283,12 +283,12 @@ class Comparison:
         """Let measured quantities take the place of predicted ones, kind by kind, and note what each does."""
         now, measured = self.predicted(), self.measured(iteration)
         steps = [self.replay(now)]
-        for kind in KIND_NAMES:
+        for kind in _KINDS:
             chosen = {key for key in self.order if self.device_orders[key[0]][key[1]].kind == kind}
             durations = {key: (measured if key in chosen else now).duration_ns[key] for key in self.order}
             now = replace(now, duration_ns=durations)
             steps.append(self.replay(now))
-        kinds = tuple((name, steps[n + 1] - steps[n]) for n, name in enumerate(KIND_NAMES.values()))
+        kinds = tuple((KIND_NAMES[kind], steps[n + 1] - steps[n]) for n, kind in enumerate(_KINDS))
         parts = [("compute", steps[-1] - steps[0])]
         for name, fields in zip(PARTS[1:], _SWAPS, strict=True):
             now = replace(now, **{field: getattr(measured, field) for field in fields})

@@ -35,17 +35,11 @@ def judge_end(records: Sequence[RankRecord], *, silent: Collection[int], down_ho
         elif record.state == "ended" and record.code == -signal.SIGKILL and not record.was_asked:
             lost[record.device] = f"rank {record.rank} was killed on {record.host}"
             first_loss = min(first_loss or record.at_ns, record.at_ns)
-    own = [record for record in records if _failed(record) and (not lost or _was_before(record, first_loss))]
+    failed = [each for each in records if each.state == "ended" and each.code not in (0, -signal.SIGKILL)]
+    own = [record for record in failed if not record.was_asked]
+    if lost:  # without a time (a vanished process, a host that is down) it is taken to have come first
+        own = [record for record in own if first_loss is not None and record.at_ns < first_loss]
     return JobEnd(lost=lost, failure=_describe(min(own, key=lambda record: record.at_ns)) if own else "")
-
-
-def _failed(record: RankRecord) -> bool:
-    return record.state == "ended" and record.code not in (0, -signal.SIGKILL) and not record.was_asked
-
-
-def _was_before(record: RankRecord, first_loss: int | None) -> bool:
-    """A loss without a time (a vanished process, a host that is down) is taken to have come first."""
-    return first_loss is not None and record.at_ns < first_loss
 
 
 def _describe(record: RankRecord) -> str:

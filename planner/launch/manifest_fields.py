@@ -117,18 +117,14 @@ def require_object(value: Any, kind: str, *, where: str) -> None:
 def _require_names(value: Mapping[Any, Any], known: Mapping[str, str], *, subject: str, where: str) -> None:
     for name, item in value.items():
         if name == DIRECTIVE:
-            _require_directive(item, where=where)
+            if item not in ("replace", "delete", "merge"):
+                raise ValueError(f"{where}.{DIRECTIVE}: {_shown(item)} is unknown; write replace, delete or merge")
         elif str(name).startswith("$"):
             raise ValueError(f"{where}: {name} is not supported; write the fields, and null for those to remove")
         elif name not in known:
             near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
             remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
             raise ValueError(f"{where}: {subject} has no field {name!r} (its value is {_shown(item)}); {remedy}")
-
-
-def _require_directive(value: Any, *, where: str) -> None:
-    if value not in ("replace", "delete", "merge"):
-        raise ValueError(f"{where}.{DIRECTIVE}: {_shown(value)} is unknown; write replace, delete or merge")
 
 
 def _require_list(value: Any, kind: str, *, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Which process of a job drives which device: from (stage, replica) to (host, local device) to a rank, purely."""
+"""Which process of a job drives which device: from a device of the plan to (host, local device) to a rank, purely."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,6 @@ class _RankSlot:
     """The device's position among all devices of its host, used or not: the accelerator's number."""
     slot: int
     """Its position among the processes on its host: what launchers call the local rank."""
-    holds: tuple[tuple[int, int], ...]
-    """(stage, replica) pairs, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +38,6 @@ class RankMapping:
     def on(self, host: str) -> tuple[_RankSlot, ...]:
         """The processes of a host in order of slot."""
         return tuple(sorted((slot for slot in self.slots if slot.host == host), key=lambda slot: slot.slot))
-
-    def rank_of(self, stage: int, *, replica: int) -> int:
-        """Rank of the first device of a stage replica."""
-        return next(slot.rank for slot in self.slots if (stage, replica) in slot.holds)
 
 
 def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping:
@@ -68,17 +62,7 @@ def place_ranks(plan: Plan, hosts: Mapping[str, tuple[str, int]]) -> RankMapping
                 host=hosts[device][0],
                 index=hosts[device][1],
                 slot=sorted(used[hosts[device][0]]).index(hosts[device][1]),
-                holds=_holdings(plan, device),
             )
             for rank, device in enumerate(devices)
         )
-    )
-
-
-def _holdings(plan: Plan, device: str) -> tuple[tuple[int, int], ...]:
-    return tuple(
-        (number, replica)
-        for number, stage in enumerate(plan.stages)
-        for replica, group in enumerate(stage.replicas)
-        if device in group
     )

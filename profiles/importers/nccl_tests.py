@@ -51,7 +51,6 @@ class _Row:
     has_root: bool
     time_us: float
     rates: tuple[float, float]
-    wrong: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +172,12 @@ def _rows(lines: Sequence[str], *, source: str) -> list[_Row]:
 def _row(cells: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
     try:
         cell = {name: cells[place] for place, name in reversed(list(enumerate(header))) if place < len(cells)}
-        wrong = next((cell[name] for name in ("#wrong", "error") if name in cell), "0")
         row = _Row(
             size=int(cell["size"]),
             has_sum=cell.get("redop", "none") != "none",
             has_root=int(cell.get("root", "-1")) >= 0,
             time_us=float(cell["time"]),
             rates=(float(cell["algbw"]), float(cell["busbw"])),
-            wrong=wrong,
         )
     except (KeyError, ValueError):
         raise refusal(
@@ -188,7 +185,7 @@ def _row(cells: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
             f"row {' '.join(cells)[:60]!r} has other columns than {' '.join(header)[:80]}; "
             "give the rows as nccl-tests printed them",
         ) from None
-    if "#wrong" in cell and wrong not in ("0", "N/A"):
+    if (wrong := cell.get("#wrong", "0")) not in ("0", "N/A"):
         raise refusal(source, f"size {row.size}: {wrong} wrong results; repair the machine and measure again")
     rate = row.size / row.time_us / 1e3 if row.time_us > 0 else 0.0
     if not _is_close(rate, row.rates[0]):

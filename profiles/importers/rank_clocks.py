@@ -7,7 +7,10 @@ greatest offset, proved as long as both clocks run evenly for the length of an i
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 SLACK_NS = 50_000
 """So much may a profiler's times of one host contradict each other: a GPU's clock is told from the host's."""
@@ -155,26 +158,18 @@ def _windows(gaps: Gaps, *, devices: Sequence[str], source: str) -> dict[str, Cl
 
 
 def _longest(gaps: Gaps, first: str, *, source: str) -> dict[str, int]:
-    """Bellman and Ford: to every device that can be reached; ValueError where a way comes round with something left."""
-    far, came = {first: 0}, dict[str, str]()
-    for _ in range(len(gaps) + 1):
-        changed = ""
-        for (a, b), gap in gaps.items():
-            if a in far and far[a] + gap - SLACK_NS > far.get(b, -(2**62)):
-                far[b], came[b], changed = far[a] + gap - SLACK_NS, a, b
-        if not changed:
-            return far
-    raise ValueError(_contradiction(gaps, _around(came, changed), source=source))
+    """To every device that can be reached; ValueError where a way comes round with something left."""
+    import networkx  # takes longer to load than all else here
 
-
-def _around(came: Mapping[str, str], device: str) -> list[str]:
-    """The devices of a way that comes round."""
-    for _ in range(len(came)):
-        device = came[device]
-    ring = [device]
-    while (device := came[device]) != ring[0]:
-        ring.append(device)
-    return sorted(ring)
+    graph: DiGraph[str] = networkx.DiGraph()
+    graph.add_node(first)
+    graph.add_weighted_edges_from((a, b, SLACK_NS - gap) for (a, b), gap in gaps.items())
+    try:
+        found = networkx.single_source_bellman_ford_path_length(graph, first)
+    except networkx.NetworkXUnbounded:
+        ring = sorted(set(networkx.find_negative_cycle(graph, first)))
+        raise ValueError(_contradiction(gaps, ring, source=source)) from None
+    return {device: -int(length) for device, length in found.items()}
 
 
 def _contradiction(gaps: Gaps, ring: Sequence[str], *, source: str) -> str:

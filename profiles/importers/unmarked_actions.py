@@ -394,18 +394,11 @@ def _along(before: _Peers, behind: _Peers) -> dict[int, int]:
         return {}
     stages: dict[int, int] = {}
     for rank, each in before.items():
-        here: int | None = rank if each is None else None
+        here, stage = (rank if each is None else None), 0
         while here is not None:
-            stages[here] = len([*_back(here, before)])
-            here = behind[here]
+            stages[here] = stage
+            here, stage = behind[here], stage + 1
     return stages
-
-
-def _back(rank: int, before: _Peers) -> Iterator[int]:
-    here = before[rank]
-    while here is not None:
-        yield here
-        here = before[here]
 
 
 def _within_groups(before: _Peers, behind: _Peers) -> dict[int, int]:

@@ -46,14 +46,10 @@ def follow(ranks: Mapping[int, UnmarkedRank]) -> list[_Followed]:
         _follow_one({rank: told.iterations[number] for rank, told in ranks.items()}, source=source)
         for number in range(counts.pop())
     ]
-    stages_by_rank = [_stages_by_rank(one) for one in found]
+    stages_by_rank = [{rank: {stage for stage, _ in row} for rank, row in one.actions.items()} for one in found]
     if any(one != stages_by_rank[0] for one in stages_by_rank):
         raise ValueError(f"{source}: messages lead through other stages in one iteration than in the first; {REMEDY}")
     return found
-
-
-def _stages_by_rank(one: _Followed) -> dict[int, frozenset[int]]:
-    return {rank: frozenset(stage for stage, _ in row) for rank, row in one.actions.items()}
 
 
 def _follow_one(rows: Mapping[int, Sequence[FoundAction]], *, source: str) -> _Followed:

@@ -118,7 +118,8 @@ def main(about: str) -> None:
         os.environ.pop(name, None)
     os.environ[COMPARES] = "0"
     model = load_model(work.model, cut=_find(work.cut)).model
-    model = replace(model, layers={name: model.layers[name] for name in work.takes}, inputs=_tuples(work.takes))
+    takes = {name: tuple(sources) for name, sources in work.takes.items()}
+    model = replace(model, layers={name: model.layers[name] for name in takes}, inputs=takes)
     dtype = None if work.dtype is None else getattr(torch, work.dtype)
     where: dict[str, Any] = {"device": torch.device(work.device), "dtype": dtype}
     defer = _find(work.defer)
@@ -148,10 +149,6 @@ def _find(name: str) -> Any:
     """What is called `module:function`."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
-
-
-def _tuples(takes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(sources) for name, sources in takes.items()}
 
 
 def _go_through(

@@ -286,7 +286,8 @@ class LinkSweep:
             for _ in range(self.options.repetitions)
         ]
         message, alone, both = (min(times) for times in zip(*rows, strict=True))  # others here only ever add
-        return occupancy_of(max(self._gather((both - alone) / message)))
+        share: float = max(self._gather((both - alone) / message))
+        return round(1000 * min(1.0, max(0.0, share)))
 
     def _start_reducing(self) -> Any:
         return distributed.all_reduce(self.buffers[0].view(torch.float32), async_op=True)
@@ -301,11 +302,6 @@ class LinkSweep:
         if work is not None:
             work.wait()
         return time.perf_counter_ns() - begin
-
-
-def occupancy_of(share: float) -> int:
-    """Thousandths, of 0 to 1."""
-    return round(1000 * min(1.0, max(0.0, share)))
 
 
 def _spread(times: Sequence[int]) -> float:

@@ -19,7 +19,7 @@ import torch
 from execute_run_worker import COUNT, CPU, Root, Scaled, adam, changed, dropping, poisoned, state_bytes
 from torch import distributed, nn
 
-from planner.document import parse_plan
+from planner.document import parse_plan, plan_sha256
 from planner.errors import ExecutionError
 from planner.execute.model.weight_files import WeightFiles
 from planner.execute.record.recipe import CopiesOrder
@@ -146,7 +146,7 @@ def resumes(folder: Path) -> Any:
     for name in ("f", "copies", "s", "c"):
         resumed = start(folder, dropping(), "f" if name == "copies" else name)
         if name == "copies":
-            order = CopiesOrder(plan_sha256=first.preparation.plan_sha256, lost=("d1",))
+            order = CopiesOrder(plan_sha256=plan_sha256(first.plan), lost=("d1",))
             assert restore_copies(resumed, copies, order=order, since=0) == 2
         else:
             assert load_checkpoint(resumed, folder / "kept") == 2

@@ -1,18 +1,14 @@
 """A connection per thread: opened when the thread first needs it, and known, so that all of them can be closed."""
 
+import sqlite3
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+if TYPE_CHECKING:
+    import psycopg
 
-class _Closable(Protocol):
-    """A DB-API connection of any driver."""
-
-    def close(self) -> None:
-        """Release the database."""
-
-
-C = TypeVar("C", bound=_Closable)
+C = TypeVar("C", bound="sqlite3.Connection | psycopg.Connection[Any]")
 
 
 class ThreadConnections(Generic[C]):

@@ -98,8 +98,8 @@ class PostgresDatabase(Database):
         del is_writing
         connection = self._connections.get()
         try:
-            with connection.transaction(), connection.cursor() as cursor:
-                yield _Cursor(cursor)
+            with connection.transaction(), _Cursor(connection) as cursor:
+                yield cursor
         except psycopg.errors.QueryCanceled as error:
             raise GivenUpError(str(error)) from error
         except psycopg.errors.DiskFull as error:
@@ -119,7 +119,7 @@ class PostgresDatabase(Database):
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-                with contextlib.closing(_PictureCursor(connection)) as cursor:
+                with _PictureCursor(connection, "picture") as cursor:
                     yield cursor
         finally:
             with contextlib.suppress(psycopg.Error):
@@ -186,53 +186,20 @@ class PostgresDatabase(Database):
         return time.time() + self._offset_s
 
 
-class _Cursor:
+class _Cursor(psycopg.Cursor[Any]):
     """Question marks become psycopg's placeholders."""
 
-    def __init__(self, cursor: "psycopg.Cursor[Any]") -> None:
-        self._cursor = cursor
-
-    @property
-    def rowcount(self) -> int:
-        """Rows that the last statement touched."""
-        return self._cursor.rowcount
-
-    def execute(self, statement: str, parameters: Any = ()) -> Any:
+    def execute(self, query: Any, params: Any = (), **options: Any) -> Any:
         """Run one statement."""
-        return self._cursor.execute(sql.SQL(statement.replace("?", "%s")), parameters)
-
-    def fetchone(self) -> Any:
-        """The next row."""
-        return self._cursor.fetchone()
-
-    def fetchall(self) -> list[Any]:
-        """The rows that are left."""
-        return self._cursor.fetchall()
-
-    def fetchmany(self, size: int) -> list[Any]:
-        """So many rows."""
-        return self._cursor.fetchmany(size)
+        return super().execute(sql.SQL(query.replace("?", "%s")), params, **options)
 
 
-class _PictureCursor(_Cursor):
-    """Every statement has a cursor on the server, so that a large table does not come all at once."""
+class _PictureCursor(psycopg.ServerCursor[Any]):
+    """The same with a cursor on the server for every statement, so that a large table does not come all at once."""
 
-    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
-        self._connection = connection
-        self._cursor: Any = None
-
-    def close(self) -> None:
-        """The last statement's rows are not needed any more."""
-        if self._cursor is not None:
-            self._cursor.close()
-
-    def execute(self, statement: str, parameters: Any = ()) -> Any:
+    def execute(self, query: Any, params: Any = (), **options: Any) -> Any:
         """Run one SELECT."""
-        self.close()
-        cursor: Any = self._connection.cursor(name="picture")
-        self._cursor = cursor
-        cursor.execute(sql.SQL(statement.replace("?", "%s")), parameters)
-        return cursor
+        return super().execute(sql.SQL(query.replace("?", "%s")), params, **options)
 
 
 def prepare(url: str) -> None:

@@ -165,12 +165,11 @@ class SqlStore:
 
     def find_plan_like(self, tenant: str, problem_key: str) -> str | None:
         """The best plan of the tenant for the same question, to start from."""
-        row = self.database.read_first(
+        found = (
             "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id "
-            "WHERE tenant = ? AND problem_key = ? ORDER BY incumbent_ns, jobs.id LIMIT 1",
-            (tenant, problem_key),
+            "WHERE tenant = ? AND problem_key = ? ORDER BY incumbent_ns, jobs.id LIMIT 1"
         )
-        return None if row is None else require_sound(row[0], sha256=row[1], what="a plan for the same question")
+        return self._sound_text(found, (tenant, problem_key), what="a plan for the same question")
 
     # ------------------------------------------------------------ working
 
@@ -348,20 +347,21 @@ class SqlStore:
 
     def request_text(self, job_id: str) -> str:
         """The request of a job; raises LeaseLostError if there is no such job any more."""
-        what = f"the request of the plan {job_id}"
-        with naming(what):
-            row = self.database.read_first("SELECT text, sha256 FROM requests WHERE job_id = ?", (job_id,))
-        if row is None:
+        asked = "SELECT text, sha256 FROM requests WHERE job_id = ?"
+        text = self._sound_text(asked, (job_id,), what=f"the request of the plan {job_id}")
+        if text is None:
             raise LeaseLostError(job_id)
-        return require_sound(row[0], sha256=row[1], what=what)
+        return text
 
     def plan_text(self, job_id: str) -> str | None:
         """The best verified plan of a job, final or not."""
-        what = f"the document of the plan {job_id}"
+        found = "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE job_id = ?"
+        return self._sound_text(found, (job_id,), what=f"the document of the plan {job_id}")
+
+    def _sound_text(self, sql: str, values: Sequence[Any], *, what: str) -> str | None:
+        """The text that a statement finds with its hash, if it finds one."""
         with naming(what):
-            row = self.database.read_first(
-                "SELECT text, plan_sha256 FROM plans JOIN jobs ON jobs.id = plans.job_id WHERE job_id = ?", (job_id,)
-            )
+            row = self.database.read_first(sql, values)
         return None if row is None else require_sound(row[0], sha256=row[1], what=what)
 
     def incumbent_text(self, job_id: str, seq: int) -> str | None:

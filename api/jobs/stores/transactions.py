@@ -16,7 +16,7 @@ class Cursor(Protocol):
     def rowcount(self) -> int:
         """Rows that the last statement touched."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
         """Run one statement; a question mark stands for a parameter."""
 
     def fetchone(self) -> Row | None:

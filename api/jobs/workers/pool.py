@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 import uuid
-from typing import Protocol
 
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.stores.sql_store import SqlStore
@@ -19,29 +18,13 @@ _IDLE_S = 1.0
 """How long an idle worker waits before it looks for work unasked."""
 
 
-class Engine(Protocol):
-    """Whatever brings queued jobs to workers."""
-
-    def start(self) -> None:
-        """Begin to work, or to be able to announce work."""
-
-    def announce(self) -> None:
-        """A job was queued: someone should look."""
-
-    def drain(self) -> None:
-        """Claim nothing more, and ask what runs to stop; returns at once."""
-
-    def close(self) -> None:
-        """Wait until everything has stopped."""
-
-
 def make_worker_name() -> str:
     """Unique on all machines, and readable."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 class Pool:
-    """`num_workers` threads, each with a solver process of its own."""
+    """`num_workers` threads, each with a solver process of its own; `PostgresEngine` has the same four verbs."""
 
     def __init__(
         self, store: SqlStore, *, num_workers: int, limits: ProcessLimits, patience: Patience | None = None
@@ -94,7 +77,7 @@ class Pool:
         while not self.is_draining():
             try:
                 child.start()  # warm before the first job
-                if not self._work_once(runner, name):
+                if self.is_draining() or not runner.run_next(name):
                     with self._wake:
                         self._wake.wait(_IDLE_S)
             except Exception:
@@ -102,7 +85,3 @@ class Pool:
                 child.kill()
                 time.sleep(_IDLE_S)
         self.store.close()
-
-    def _work_once(self, runner: JobRunner, name: str) -> bool:
-        """Do the job that waits longest; False if none does."""
-        return not self.is_draining() and runner.run_next(name)

@@ -149,12 +149,8 @@ class _TicketWorker:
                 worker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await worker
-            await self._return_tickets()
-
-    async def _return_tickets(self) -> None:
-        """What this worker gave back needs a ticket again."""
-        with contextlib.suppress(Exception):
-            await self.look_around()
+            with contextlib.suppress(Exception):
+                await self.look_around()  # what this worker gave back needs a ticket again
 
     def drain(self) -> None:
         """Claim nothing more, ask the solvers to stop, and end."""

@@ -153,17 +153,15 @@ def identity(job: Job) -> dict[str, Any]:
     return {"job": job.id, "request_id": job.request_id, "tenant": job.tenant}
 
 
-_KEPT = (
-    *("plan", "incumbent_ns", "lower_bound_ns", "gap", "solution_status", "stopped_by", "source"),
-    "solver_bound_ns",
-)
-"""What of a solver's last word stands with its job."""
+def _values_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """All that a solver says beside what it is about."""
+    return {name: value for name, value in answer.items() if name != "event"}
 
 
 def _outcome_of(answer: dict[str, Any]) -> Outcome:
     """The last word of a solver as the end of its job."""
     if answer["event"] == "done":
-        return Outcome(state="succeeded", **{name: answer[name] for name in _KEPT})
+        return Outcome(state="succeeded", **_values_of(answer))
     error = {"code": answer["code"], "detail": answer["detail"]}
     if answer["code"] == "infeasible":
         return Outcome(state="failed", solution_status="infeasible", stopped_by="proof", error=error)
@@ -252,7 +250,8 @@ class Solve:
             if answer is not None:
                 self._note(answer)
             self._keep_up()
-            if self.stopped_at is not None and time.monotonic() - self.stopped_at > self._stop_s():
+            stop_s = self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
+            if self.stopped_at is not None and time.monotonic() - self.stopped_at > stop_s:
                 self.child.kill()
                 return None
 
@@ -268,14 +267,10 @@ class Solve:
                 raise
             time.sleep(_TICK_S)
 
-    def _stop_s(self) -> float:
-        return self.patience.drain_s if self.runner.is_draining() else self.patience.stop_s
-
     def _note(self, answer: dict[str, Any]) -> None:
         """A step replaces the one before it, but no plan gets lost."""
         plan = answer["plan"] or (self.update.plan if self.update is not None else None)
-        kept = ("phase", "incumbent_ns", "lower_bound_ns", "gap", "source")
-        self.update = ProgressUpdate(plan=plan, **{name: answer[name] for name in kept})
+        self.update = ProgressUpdate(**_values_of(answer) | {"plan": plan})
 
     def _store_update(self, *, is_urgent: bool = False) -> None:
         if self.update is not None and (is_urgent or time.monotonic() - self.told >= self.patience.report_s):

@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
+from api.jobs.job import Outcome, ProgressUpdate
 from api.jobs.logs import VARIABLE, configure, tell
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.plan import Plan
@@ -102,20 +103,13 @@ class _ProgressForwarder:
                 self._over.wait(PAUSE_S)
 
     def _tell(self, progress: Progress) -> None:
+        from api.jobs.request_fields import shared_fields
         from planner.document import render_plan
 
         is_new = progress.incumbent is not None and progress.incumbent_ns != self._told_ns
         text = render_plan(progress.incumbent) if is_new and progress.incumbent is not None else None
         self._told_ns = progress.incumbent_ns
-        self._master.tell(
-            "progress",
-            phase=progress.phase,
-            incumbent_ns=progress.incumbent_ns,
-            lower_bound_ns=progress.lower_bound_ns,
-            gap=progress.gap,
-            source=progress.source,
-            plan=text,
-        )
+        self._master.tell("progress", **shared_fields(progress, ProgressUpdate), plan=text)
 
 
 def solve(
@@ -162,20 +156,16 @@ def _workers(scheduler: str | None) -> "Iterator[DaskWorkers | None]":
 
 def _final_report(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
     """What is said of a plan at the end."""
+    from api.jobs.request_fields import shared_fields
     from planner.document import render_plan
 
     evidence = plan.evidence
     assert evidence is not None
     is_span = request.problem.options.objective == "span"
-    return {
+    return shared_fields(evidence, Outcome) | {
         "plan": render_plan(plan),
         "incumbent_ns": evidence.span_ns if is_span else evidence.makespan_ns,
-        "lower_bound_ns": evidence.lower_bound_ns,
         "gap": evidence.objective_gap,
-        "solution_status": evidence.solution_status,
-        "stopped_by": evidence.stopped_by,
-        "solver_bound_ns": evidence.solver_bound_ns,
-        "source": evidence.source,
     }
 
 

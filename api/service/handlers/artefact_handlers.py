@@ -62,7 +62,7 @@ async def get_report(request: Request, caller: Reader) -> Response:
 
 
 async def _fetch(request: Request, caller: Caller, *, what: str) -> Response:
-    service = service_of(request)
+    service = await service_of(request)
     job = await find(request, caller)
     require_plan(job)
     other = await read_other(request, caller, parameter=BESIDE[what]) if what in BESIDE else None

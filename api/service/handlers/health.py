@@ -1,6 +1,7 @@
 """What the service is, has and can do; whether it lives and is ready; its metrics; its page."""
 
 import hashlib
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -14,7 +15,7 @@ from api.jobs.job_metrics import CONTENT_TYPE
 from api.jobs.moments import moment
 from api.jobs.request import BODIES
 from api.jobs.workers.pool import Pool
-from api.service.access import Reader, admitted, service_of
+from api.service.access import Reader, Serving, admitted
 from api.service.core import Service
 from api.service.handlers.responses import EXPORTS, answer, is_known, not_modified, render_json
 from api.service.http.problem_json import not_found
@@ -33,6 +34,13 @@ _PAGE_POLICY = (
 
 _MOST_DIGITS = 4
 """Of a number of workers that is asked for."""
+
+_TOLD_OF_TRAFFIC = (
+    *("max_body_bytes", "body_timeout_s", "header_timeout_s", "requests_per_s", "burst", "hourly_jobs"),
+    *("unfinished_jobs", "streams", "tenant_streams", "stored_bytes", "max_wait_s", "inspections"),
+    "tenant_inspections",
+)
+"""Of the limits of clients those that a client may run into."""
 
 _SCRIPTS = (
     "page.js",
@@ -69,14 +77,14 @@ async def live() -> Response:
 
 
 @router.get("/readyz")
-async def ready(request: Request) -> Response:
+async def ready(request: Request, service: Serving) -> Response:
     """A toy plan was solved and verified, the store answers, and no shutdown has begun; and who works.
 
     With `?workers=N` it is also ready only if at least so many workers live.
     """
     text = request.query_params.get("workers", "0")
     least = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
-    strength = await service_of(request).check_ready(least_workers=least)
+    strength = await service.check_ready(least_workers=least)
     return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
 
 
@@ -85,9 +93,8 @@ async def _metrics_reader(request: Request) -> None:
 
 
 @router.get("/metrics", dependencies=[Depends(_metrics_reader)])
-async def metrics(request: Request) -> Response:
+async def metrics(service: Serving) -> Response:
     """Prometheus' text form."""
-    service = service_of(request)
     ask = service.executor.call
     states, strength = await ask(service.store.count_states), await ask(service.registry.strength)
     gauges: list[Measured] = [
@@ -103,42 +110,26 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/v1/capabilities")
-async def capabilities(request: Request, caller: Reader) -> Response:
+async def capabilities(service: Serving, caller: Reader) -> Response:
     """Every limit, so that a client need not run into it."""
     del caller
-    return answer(describe(service_of(request)))
+    return answer(describe(service))
 
 
 def describe(service: Service) -> dict[str, Any]:
     """What this service does and how much of it."""
     settings = service.settings
-    traffic, ceilings = settings.traffic, settings.ceilings
     return {
         "version": RELEASE,
         "solvers": {name: version(name) for name in ("ortools", "highspy", "pulp")},
         "limits": {
-            "max_body_bytes": traffic.max_body_bytes,
-            "body_timeout_s": traffic.body_timeout_s,
-            "requests_per_s": traffic.requests_per_s,
-            "burst": traffic.burst,
-            "hourly_jobs": traffic.hourly_jobs,
-            "unfinished_jobs": traffic.unfinished_jobs,
-            "streams": traffic.streams,
-            "tenant_streams": traffic.tenant_streams,
-            "stored_bytes": traffic.stored_bytes,
-            "header_timeout_s": traffic.header_timeout_s,
-            "max_wait_s": traffic.max_wait_s,
+            **{name: getattr(settings.traffic, name) for name in _TOLD_OF_TRAFFIC},
+            **asdict(settings.ceilings),
             "max_values": BODIES.values,
             "max_containers": BODIES.containers,
-            "max_layers": ceilings.max_layers,
-            "max_devices": ceilings.max_devices,
-            "max_actions": ceilings.max_actions,
-            "max_time_limit_s": ceilings.max_time_limit_s,
             "max_memory_bytes": settings.process.memory_bytes,
             "max_threads": settings.process.num_threads,
             "inspection_s": settings.inspection_s,
-            "inspections": traffic.inspections,
-            "tenant_inspections": traffic.tenant_inspections,
             "retention_s": settings.retention_s,
         },
         "exports": sorted(EXPORTS),
@@ -149,9 +140,8 @@ def describe(service: Service) -> dict[str, Any]:
 
 
 @router.get("/v1/projects")
-async def list_projects(request: Request, caller: Reader) -> Response:
+async def list_projects(service: Serving, caller: Reader) -> Response:
     """The caller's projects, latest first."""
-    service = service_of(request)
     rows = await service.executor.call(service.store.projects, caller.tenant)
     found = [
         {"name": name, "num_plans": count, "last_at": moment(last), "href": f"/v1/plans?project={quote(name, safe='')}"}
@@ -161,20 +151,19 @@ async def list_projects(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/v1/demo-profiles")
-async def list_demos(request: Request, caller: Reader) -> Response:
+async def list_demos(service: Serving, caller: Reader) -> Response:
     """The workloads that come along: what they are, and where."""
     del caller
-    return answer({"demo_profiles": await service_of(request).executor.call(_demos)})
+    return answer({"demo_profiles": await service.executor.call(_demos)})
 
 
 @router.get("/v1/demo-profiles/{name}")
-async def get_demo(request: Request, caller: Reader) -> Response:
+async def get_demo(request: Request, service: Serving, *, caller: Reader) -> Response:
     """A body for `POST /v1/plans`."""
     del caller
     name = request.path_params["name"]
     if name not in demo_names():
         raise not_found()
-    service = service_of(request)
     seconds = min(10.0, service.settings.ceilings.max_time_limit_s)
     return Response(await service.executor.call(_demo, name, seconds), media_type="application/json")
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.jobs.request import SOURCE, parse_tree
-from api.service.access import Writer, find, service_of
+from api.service.access import Serving, WritableJob
 from api.service.handlers.plan_handlers import refusing
 from api.service.handlers.responses import answer
 from api.service.http.problem_json import ServiceError
@@ -45,10 +45,8 @@ class Told:
 
 
 @router.post("/{plan_id}:notify")
-async def notify(request: Request, caller: Writer) -> Response:
+async def notify(request: Request, service: Serving, *, job: WritableJob) -> Response:
     """Tell the tenant's webhooks what became of the plan."""
-    job = await find(request, caller)
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     with refusing():
         notice: Notice = validate(Notice, parse_tree(body), source=SOURCE)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
-from api.service.access import Reader, Writer, find, plan_text, read_other, service_of, workload_of
+from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other, workload_of
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.playback import read_order
@@ -48,10 +48,8 @@ class Ranges:
 
 
 @router.get("/plans/{plan_id}/history")
-async def get_history(request: Request, caller: Reader) -> Response:
+async def get_history(service: Serving, job: ReadableJob) -> Response:
     """All incumbents and bounds with their times, and which of the plans can still be looked at."""
-    service = service_of(request)
-    job = await find(request, caller)
     events = await service.executor.call(service.store.events, job.id, after=0)
     kept = set(await service.executor.call(service.store.incumbents, job.id))
     begin = job.started_at or job.created_at
@@ -69,10 +67,8 @@ async def get_history(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/plans/{plan_id}/picture")
-async def get_picture(request: Request, caller: Reader) -> Response:
+async def get_picture(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
     """What the page draws; with `?incumbent=SEQ` an earlier plan, with `?against=ID` or `?baseline=NAME` a second."""
-    service = service_of(request)
-    job = await find(request, caller)
     text = await _plan_text(service, request, job=job)
     beside = await read_other(request, caller, parameter="against")
     other = None if beside is None else await plan_text(service, beside)
@@ -122,9 +118,8 @@ async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
 
 
 @router.post("/traces")
-async def look_at_trace(request: Request, caller: Writer) -> Response:
+async def look_at_trace(request: Request, service: Serving, *, caller: Writer) -> Response:
     """A production job by its trace: as it ran, replayed, dealt anew, and what is slow; nothing is stored."""
-    service = service_of(request)
     body = await read_body(request, service.open_requests, is_json=False)
     made = await service.inspector.ask(
         caller.tenant, lambda: {"what": "job_trace", "data": base64.b64encode(body).decode()}
@@ -133,9 +128,8 @@ async def look_at_trace(request: Request, caller: Writer) -> Response:
 
 
 @router.post("/what-if/ranges")
-async def find_ranges(request: Request, caller: Writer) -> Response:
+async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Between what the best plan of each change lies, for certain and at once."""
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     order: RangeOrder = await service.executor.call(read_order, RangeOrder, body)
     if len(order.changes) > _MOST_CHANGES:

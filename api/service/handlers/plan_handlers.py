@@ -27,7 +27,7 @@ from api.jobs.request import (
 from api.jobs.request_fields import Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownPageError
-from api.service.access import Reader, Writer, find, is_plan_id, job_of, service_of, workload_of
+from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
 from api.service.handlers.answers import Ticket
@@ -66,9 +66,8 @@ def _waiting_s(request: Request, most: int) -> int:
 
 
 @router.post("")
-async def submit_plan(request: Request, caller: Writer) -> Response:
+async def submit_plan(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Submit a question."""
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     key = idempotency_key(request)
     with service.only_one(caller.tenant, key):
@@ -256,10 +255,9 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
 
 
 @router.get("")
-async def list_plans(request: Request, caller: Reader) -> Response:
+async def list_plans(request: Request, service: Serving, *, caller: Reader) -> Response:
     """The caller's jobs, latest first: all of them, or those that are searched for."""
     limit, query = read_limit(request.query_params), read_search(request.query_params)
-    service = service_of(request)
     with refusing():
         jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
     document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
@@ -270,10 +268,8 @@ async def list_plans(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/{plan_id}")
-async def get_plan(request: Request, caller: Reader) -> Response:
+async def get_plan(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
     """A job; `Prefer: wait=N` waits for its end."""
-    service = service_of(request)
-    job = await find(request, caller)
     seconds = _waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
         job = await _wait(service, caller, job=job, seconds=seconds)
@@ -283,10 +279,8 @@ async def get_plan(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/{plan_id}/events")
-async def follow_plan(request: Request, caller: Reader) -> Response:
+async def follow_plan(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
     """The story of a job as server-sent events."""
-    service = service_of(request)
-    job = await find(request, caller)
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= 9 else 0
     story = _story(service, caller, job=job, after=after)
@@ -347,26 +341,24 @@ def latest(events: list[Event]) -> list[Event]:
 
 
 @router.post("/{plan_id}:stop")
-async def stop_plan(request: Request, caller: Writer) -> Response:
+async def stop_plan(service: Serving, job: WritableJob) -> Response:
     """Finish now with the best verified plan; asking twice changes nothing."""
-    job = await find(request, caller)
-    service = service_of(request)
-    stopped = await service.executor.call(service.store.stop, job.id, caller.tenant)
+    stopped = await service.executor.call(service.store.stop, job.id, job.tenant)
     if stopped is None:
         raise not_found()
     return job_answer(stopped, status=200 if stopped.is_finished else 202)
 
 
 @router.post("/{plan_id}:pin")
-async def pin_plan(request: Request, caller: Writer) -> Response:
+async def pin_plan(service: Serving, job: WritableJob) -> Response:
     """Keep the plan for good."""
-    return await _pin(request, caller, is_pinned=True)
+    return await _pin(service, job, is_pinned=True)
 
 
 @router.post("/{plan_id}:unpin")
-async def unpin_plan(request: Request, caller: Writer) -> Response:
+async def unpin_plan(service: Serving, job: WritableJob) -> Response:
     """Let retention have it."""
-    return await _pin(request, caller, is_pinned=False)
+    return await _pin(service, job, is_pinned=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,15 +375,13 @@ class Filing(StrictRecord):
 
 
 @router.post("/{plan_id}:file")
-async def file_plan(request: Request, caller: Writer) -> Response:
+async def file_plan(request: Request, service: Serving, *, job: WritableJob) -> Response:
     """File the plan under a project and tags."""
-    job = await find(request, caller)
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     with refusing():
         filing: Filing = validate(Filing, parse_tree(body), source=SOURCE)
     filed = await service.executor.call(
-        service.store.file, job.id, caller.tenant, project=filing.project, tags=joined(filing.tags)
+        service.store.file, job.id, job.tenant, project=filing.project, tags=joined(filing.tags)
     )
     if filed is None:
         raise not_found()
@@ -399,29 +389,25 @@ async def file_plan(request: Request, caller: Writer) -> Response:
 
 
 @router.post("/{plan_id}:ticket")
-async def make_ticket(request: Request, caller: Reader) -> Response:
+async def make_ticket(service: Serving, caller: Reader, *, job: ReadableJob) -> Response:
     """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
-    job = await find(request, caller)
     if caller.key_id is None:
         raise ServiceError(409, "no_key", detail="tickets need an API key; open the stream without one")
-    service = service_of(request)
     ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=_TICKET_S)
     return answer(asdict(Ticket(ticket=ticket)), headers={"Cache-Control": "no-store"})
 
 
-async def _pin(request: Request, caller: Caller, *, is_pinned: bool) -> Response:
-    job = await find(request, caller)
-    service = service_of(request)
-    pinned = await service.executor.call(service.store.pin, job.id, caller.tenant, is_pinned=is_pinned)
+async def _pin(service: Service, job: Job, *, is_pinned: bool) -> Response:
+    pinned = await service.executor.call(service.store.pin, job.id, job.tenant, is_pinned=is_pinned)
     if pinned is None:
         raise not_found()
     return job_answer(pinned)
 
 
 @router.delete("/{plan_id}")
-async def delete_plan(request: Request, caller: Writer) -> Response:
+async def delete_plan(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
-    service, plan_id = service_of(request), request.path_params["plan_id"]
+    plan_id = request.path_params["plan_id"]
     if not is_plan_id(plan_id) or not await service.executor.call(service.store.forget, plan_id, caller.tenant):
         raise not_found()
     note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)

@@ -20,7 +20,7 @@ from api.jobs.request import (
     require_size,
 )
 from api.jobs.request_fields import PlanTree, Priority, WorkloadTree
-from api.service.access import Writer, service_of
+from api.service.access import Serving, Writer, service_of
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
@@ -111,9 +111,8 @@ async def play_plan(request: Request, caller: Writer) -> Response:
 
 
 @router.post("/audits")
-async def audit_configuration(request: Request, caller: Writer) -> Response:
+async def audit_configuration(request: Request, service: Serving, *, caller: Writer) -> Response:
     """What `pipeplan audit --json` says of a configuration."""
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     tree, time_limit_s = await service.executor.call(_read_audit, body)
     order = {"what": "audit", "request": tree}
@@ -139,7 +138,7 @@ async def _inspect(
     request: Request, caller: Caller, *, kind: type, more: Callable[[Any], dict[str, Any]]
 ) -> tuple[Any, dict[str, Any]]:
     """The body, and the answer to the order that it and `more` of it amount to."""
-    service = service_of(request)
+    service = await service_of(request)
     body = await read_body(request, service.open_requests)
     bodies: list[Any] = []
 
@@ -153,9 +152,8 @@ async def _inspect(
 
 
 @router.post("/what-if")
-async def ask_what_if(request: Request, caller: Writer) -> Response:
+async def ask_what_if(request: Request, service: Serving, *, caller: Writer) -> Response:
     """The same question with a change; the answer is a plan that says how far the objective moved."""
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     key = idempotency_key(request)
     with service.only_one(caller.tenant, key):

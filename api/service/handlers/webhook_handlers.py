@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from api.jobs.moments import moment
 from api.jobs.request import SOURCE, parse_tree
 from api.jobs.stores.sql_store import freeing
-from api.service.access import Reader, Writer, service_of
+from api.service.access import Reader, Serving, Writer
 from api.service.handlers.answers import Moment
 from api.service.handlers.plan_handlers import refusing
 from api.service.handlers.responses import answer
@@ -65,9 +65,8 @@ class WebhookList:
 
 
 @router.post("")
-async def create_webhook(request: Request, caller: Writer) -> Response:
+async def create_webhook(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Name an address; the secret that its messages are signed with is shown once."""
-    service = service_of(request)
     body = await read_body(request, service.open_requests)
     with refusing():
         wanted: NewWebhook = validate(NewWebhook, parse_tree(body), source=SOURCE)
@@ -83,18 +82,17 @@ async def create_webhook(request: Request, caller: Writer) -> Response:
 
 
 @router.get("")
-async def list_webhooks(request: Request, caller: Reader) -> Response:
+async def list_webhooks(service: Serving, caller: Reader) -> Response:
     """The caller's webhooks, without their secrets."""
-    service = service_of(request)
     rows = await service.executor.call(service.webhooks.listed, caller.tenant)
     found = [WebhookShown(id=row.id, url=row.url, created_at=moment(row.created_at)) for row in rows]
     return answer(asdict(WebhookList(webhooks=found)), headers={"Cache-Control": "no-store"})
 
 
 @router.delete("/{webhook_id}")
-async def delete_webhook(request: Request, caller: Writer) -> Response:
+async def delete_webhook(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Stop the messages to a webhook and forget it; 404 if there is none."""
-    service, webhook_id = service_of(request), request.path_params["webhook_id"]
+    webhook_id = request.path_params["webhook_id"]
     is_id = _ID.fullmatch(webhook_id) is not None
     if not is_id or not await service.executor.call(service.webhooks.remove, webhook_id, caller.tenant):
         raise not_found()

@@ -1,14 +1,11 @@
 """OpenTelemetry spans of requests, where the operator asks for them and has configured an SDK."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from opentelemetry import trace
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+from api.service.http.request_admission import AsgiApp, Message, Receive, Send
 
 
 def traced(app: AsgiApp) -> AsgiApp:

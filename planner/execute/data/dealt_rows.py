@@ -38,11 +38,14 @@ def rebalance(layout: Layout) -> Layout:
 
 
 def _rows_of(layout: Layout) -> tuple[tuple[Action, ...], ...]:
-    """1F1B of every rank over its assignment; each holds one stage."""
+    """1F1B of every rank over its assignment; each holds one stage, or none."""
     return tuple(
-        make_1f1b(layout.assignment_of(stage, rank), stage=stage, num_stages=layout.num_stages)
+        tuple(
+            action
+            for stage in layout.stages_of(rank)
+            for action in make_1f1b(layout.assignment_of(stage, rank), stage=stage, num_stages=layout.num_stages)
+        )
         for rank in range(layout.world_size)
-        for stage in layout.stages_of(rank)
     )
 
 
@@ -84,31 +87,15 @@ class BalancedRows:
         cells = tuple(
             cell if cell.microbatch < 0 else cell._replace(microbatch=assignment[cell.microbatch]) for cell in places
         )
-        named = replace(self._pipeline, num_microbatches=len(assignment), rows=self._rows(assignment))
+        rows = _rows_of(replace(self._pipeline, dealing=(tuple(assignment),)))
+        named = replace(self._pipeline, num_microbatches=len(assignment), rows=rows)
         return BalancedRow(cells, describe_needs(named, self.edges, rank=self.rank))
-
-    def _rows(self, assignment: Sequence[int]) -> tuple[tuple[Action, ...], ...]:
-        """Of the pipeline's ranks; others have nothing to do in it."""
-        num_stages = self._pipeline.num_stages
-        return tuple(
-            next(
-                (make_1f1b(assignment, stage=stage, num_stages=num_stages) for stage in self._pipeline.stages_of(rank)),
-                (),
-            )
-            for rank in range(self._pipeline.world_size)
-        )
 
     def _lower(self, count: int) -> tuple[Cell, ...]:
         """With messages and the reduction; checked as the rows of a plan are."""
-        layout = replace(self._pipeline, num_microbatches=count, rows=self._rows(range(count)))
+        layout = replace(self._pipeline, num_microbatches=count)
+        layout = replace(layout, rows=_rows_of(layout))
         rows = lower(layout, self.edges)
-        faults = check_routed_rows(
-            rows,
-            owners=layout.owners,
-            edges=[(edge.producer, edge.consumer) for edge in self.edges],
-            microbatches=count,
-            widths=layout.widths,
-        )
-        if faults:
+        if faults := check_routed_rows(rows, layout, edges=self.edges):
             raise ValueError(f"1F1B over {count} microbatches cannot run: {'; '.join(faults[:3])}; report this plan")
         return tuple(rows[self.rank])

@@ -35,8 +35,8 @@ def new_group(ranks: Set[int]) -> Any:
     return distributed.new_group(sorted(ranks)) if len(ranks) > 1 else None
 
 
-def gather(mine: Any) -> list[Any]:
-    """What each process gives, by rank; a collective call of all processes."""
-    told: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(told, mine)
+def gather(mine: Any, *, group: Any = None) -> list[Any]:
+    """What each process gives, by rank; a collective call of a group's processes, without one of all."""
+    told: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(told, mine, group=group)
     return told

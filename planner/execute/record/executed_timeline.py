@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-CATEGORIES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward"}
-"""What the letters of an action are called."""
+from planner.actions import KIND_NAMES
 
 
 class _ExecutedAction(NamedTuple):
@@ -91,7 +90,7 @@ def _event(action: _ExecutedAction, *, process: int, offset: int, iteration: int
     return {
         "ph": "X",
         "name": action.name,
-        "cat": CATEGORIES.get(kind, "other"),
+        "cat": KIND_NAMES.get(kind, "other"),
         "ts": (offset + action.start_ns) / 1000,
         "dur": (action.end_ns - action.start_ns) / 1000,
         "pid": process,

@@ -1,6 +1,5 @@
 """All that is known of a run before processes meet: whether plan and training fit, shapes, and who does what when."""
 
-import hashlib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -8,7 +7,6 @@ from typing import cast
 
 from torch import nn
 
-from planner.document import render_plan
 from planner.execute.data.batch_share import split_batch
 from planner.execute.data.dealt_rows import rebalance
 from planner.execute.model.cut.hooks import describe_gradient_hook
@@ -17,7 +15,7 @@ from planner.execute.model.user_code import calling
 from planner.execute.run.full_shard_check import find_fully_sharded
 from planner.execute.run.width_check import require_widths
 from planner.execute.stage.sample_parts import mark_whole
-from planner.execute.stage.stage_module import StageShape, StageTracer, fingerprint
+from planner.execute.stage.stage_module import StageShape, StageTracer
 from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.route_check import check_routed_rows
 from planner.execute.table.routes import Cell, lower
@@ -61,16 +59,6 @@ class Preparation:
         problem = self.plan.problem
         planned = problem.microbatches if self.training.deal is None else None
         return list_microbatches(given, planned=planned, count=problem.num_microbatches)
-
-    @property
-    def plan_sha256(self) -> str:
-        """Content hash of the plan."""
-        return hashlib.sha256(render_plan(self.plan).encode()).hexdigest()
-
-    @property
-    def model_sha256(self) -> str:
-        """Content hash of all shapes of the model."""
-        return fingerprint(self.shapes)
 
 
 def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Preparation:
@@ -247,16 +235,7 @@ def _lower(
         rows = lower(layout, edges, joint=joint, alike=alike)
     except ValueError as error:
         raise ValueError(f"the plan's schedule cannot run: {error}") from None
-    faults = check_routed_rows(
-        rows,
-        owners=layout.owners,
-        edges=[(edge.producer, edge.consumer) for edge in edges],
-        microbatches=layout.dealing or layout.num_microbatches,
-        widths=layout.widths,
-        parts=layout.parts,
-        samples=layout.samples,
-    )
-    if faults:
+    if faults := check_routed_rows(rows, layout, edges=edges):
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}; plan again")
     return tuple(map(tuple, rows))
 

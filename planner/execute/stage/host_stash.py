@@ -32,7 +32,8 @@ class _Storage:
     """One storage, on the device or on the host."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.here: torch.Tensor | None = _all_bytes(tensor)
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        self.here: torch.Tensor | None = whole
         self.host: torch.Tensor | None = None
         self.saved: dict[tuple[Any, ...], tuple[torch.Tensor, int]] = {}
         """Views of it that were saved, each with its version then."""
@@ -54,10 +55,6 @@ class _Storage:
         num_bytes = sum(tensor.numel() * tensor.element_size() for tensor, _ in self.saved.values())
         self.saved.clear()
         return num_bytes * _LEAST_SHARE >= self.here.numel()
-
-
-def _all_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 class _Copies:

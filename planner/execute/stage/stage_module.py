@@ -227,11 +227,6 @@ class StageShape:
     whole_outputs: frozenset[int] = frozenset()
     """Places of outputs that belong to no sample, and go to such replicas."""
 
-    @property
-    def is_trained(self) -> bool:
-        """Whether it, or a stage before it, has parameters that are trained."""
-        return any(tensor.requires_grad for tensor in self.outputs)
-
     def is_like(self, other: "StageShape") -> bool:
         """Whether the tensors of both differ in their shapes alone."""
         return self._kinds() == other._kinds()

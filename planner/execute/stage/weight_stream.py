@@ -6,31 +6,19 @@ microbatch, runs side by side with it.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from planner.execute.table.layout import Layout
 
 
-class Streams(Protocol):
-    """What is used of `torch.cuda`."""
-
-    def Stream(self, device: torch.device) -> Any:
-        """A new stream."""
-
-    def current_stream(self, device: torch.device) -> Any:
-        """The stream that work goes to."""
-
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """Meanwhile work goes to this stream."""
-
-
 class WeightStream:
     """The second stream of one process."""
 
-    def __init__(self, device: torch.device, streams: Streams = torch.cuda) -> None:
+    def __init__(self, device: torch.device, streams: Any = torch.cuda) -> None:
+        """`streams`: has `Stream`, `current_stream` and `stream` as `torch.cuda` has them."""
         self.device, self._streams = device, streams
         self._stream = streams.Stream(device)
 

@@ -91,9 +91,7 @@ def held_state(
     state: dict[str, Any] = {key: value for key, value in found if layer_of(key) in kept}
     told = execution.update.settings()
     state |= {f"settings/{name}": told[name] for name in told if name.partition(":")[0] in kept}
-    return state | {
-        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
-    }
+    return state | _update_state(execution)
 
 
 def _put_in_place(part: Path, folder: Path) -> None:
@@ -126,9 +124,11 @@ def _numbered(folder: Path) -> list[Path]:
     return [path for path in found if (path / ".metadata").exists()]
 
 
-def _update_state(execution: Execution) -> dict[str, float]:
+def _update_state(execution: Execution) -> dict[str, Any]:
     """Float64 holds every count exactly."""
-    return execution.update.state()
+    return {
+        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in execution.update.state().items()
+    }
 
 
 class CountingReader(FileSystemReader):
@@ -165,10 +165,7 @@ def load_checkpoint(execution: Execution, folder: Path, *, reader: FileSystemRea
             )
     for key, parameter, _ in _kept_optimizer_state(execution, held, keys=stored):
         state[key] = _place_of_state(execution, parameter, found=stored[key])
-    more: dict[str, Any] = {
-        f"update/{name}": torch.tensor(value, dtype=torch.float64) for name, value in _update_state(execution).items()
-    }
-    more |= {f"settings/{name}": {} for name, _ in execution.update.trained}
+    more = _update_state(execution) | {f"settings/{name}": {} for name, _ in execution.update.trained}
     more[f"random/{execution.rank}"] = torch.get_rng_state()
     state |= {key: place for key, place in more.items() if key in stored}
     load(state, storage_reader=reader)
@@ -193,8 +190,9 @@ def take_over(execution: Execution, state: Mapping[str, Any]) -> None:
                 is_here = value.device == execution.device or value.shape != parameter.shape
                 value = value if is_here else value.to(execution.device)
             optimizer.state[execution.update.stepped_for(parameter)][name] = value
-    if all(f"update/{name}" in state for name in _update_state(execution)):
-        execution.update.go_on({name: float(state[f"update/{name}"]) for name in _update_state(execution)})
+    counts = {key.removeprefix("update/"): float(state[key]) for key in _update_state(execution) if key in state}
+    if len(counts) == len(execution.update.state()):
+        execution.update.go_on(counts)
     told = {key.removeprefix("settings/"): value for key, value in state.items() if key.startswith("settings/")}
     execution.update.apply_settings(told)
     if (mine := f"random/{execution.rank}") in state:

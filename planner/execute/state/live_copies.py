@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote
 import torch
 from torch import distributed
 
+from planner.document import plan_sha256
+from planner.execute.parallel.process_groups import gather
 from planner.execute.record.recipe import CopiesOrder
 from planner.execute.run.execution import Execution
 from planner.execute.state.checkpoint import held_layers, held_state, layer_of, require_tensors, take_over
@@ -48,7 +50,7 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
         return  # gradients that accumulate are no part of it
     require_tensors(execution)
     random = _gather_random(execution)  # nobody gets here before all have written their copies of before
-    plan = _own(folder) / execution.preparation.plan_sha256
+    plan = _own(folder) / plan_sha256(execution.plan)
     place = plan / quote(execution.layout.devices[execution.rank], safe="")
     place.mkdir(parents=True, exist_ok=True)
     kept = _numbered(place)
@@ -76,8 +78,7 @@ def restore_copies(execution: Execution, folder: Path, *, order: CopiesOrder, si
     Those of the plan that ended, or, where it had not got as far as to have them, of one before it. A collective call.
     Returns how many iterations had been run, or None, on every process the same, if there is none.
     """
-    told: list[Any] = [None] * execution.layout.world_size
-    distributed.all_gather_object(told, _find(folder, order=order))
+    told = gather(_find(folder, order=order))
     layers = [name for stage in execution.plan.stages for name in stage.layers]
     chosen = _choose(told, plan=order.plan_sha256, layers=layers, since=since)
     if chosen is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import distributed
 
+from planner.execute.parallel.process_groups import gather
 from planner.execute.record.recipe import RecipeOrder, require_fit
 from planner.execute.record.resumption_record import Resumption
 from planner.execute.run.execution import Execution
@@ -39,6 +40,4 @@ def resume(
             f"{place}: was written after {number} iterations, but the recipe needs {order.iteration}; "
             "give the checkpoint it was made for"
         )
-    read: list[Any] = [None] * execution.layout.world_size
-    distributed.all_gather_object(read, reader.num_bytes)
-    return Resumption(iteration=number, source="checkpoint", storage_bytes=sum(read))
+    return Resumption(iteration=number, source="checkpoint", storage_bytes=sum(gather(reader.num_bytes)))

@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from planner.execute.parallel.full_sharding import FullyShardedReduction
+from planner.execute.parallel.process_groups import gather
 from planner.execute.parallel.sharding import ShardedReduction, ShardPiece
 from planner.execute.run.execution import Execution
 from planner.execute.torch_versions.collectives import all_gather_single
@@ -30,9 +31,8 @@ def gather_states(execution: Execution, *, by_all: bool = False) -> dict[int, di
 def _gather_stage(execution: Execution, reduction: ShardedReduction, *, is_kept: bool) -> dict[int, dict[str, Any]]:
     shares = list(_shares(reduction))
     states = [_state_of(execution, share.stepped) for share in shares]
-    told: list[Any] = [None] * reduction.num_replicas
     mine = [_names_cut(share.stepped, state) for share, state in zip(shares, states, strict=True)]
-    distributed.all_gather_object(told, mine, group=reduction.group)
+    told = gather(mine, group=reduction.group)
     found = {}
     for place, (share, state) in enumerate(zip(shares, states, strict=True)):
         names = set[str].intersection(*(each[place] for each in told))

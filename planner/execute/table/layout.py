@@ -223,12 +223,11 @@ def _find_pipelines(plan: Plan) -> list[list[str]]:
             if replica_of.setdefault(device, replica) != replica:
                 return []
     pipelines = [[device for device in plan.devices if replica_of[device] == k] for k in range(num_replicas)]
-    held = [[_stages_on(plan, device) for device in pipeline] for pipeline in pipelines]
+    held = [
+        [[number for number, stage in enumerate(plan.stages) if (device,) in stage.replicas] for device in pipeline]
+        for pipeline in pipelines
+    ]
     return pipelines if all(stages == held[0] for stages in held) else []
-
-
-def _stages_on(plan: Plan, device: str) -> list[int]:
-    return [number for number, stage in enumerate(plan.stages) if (device,) in stage.replicas]
 
 
 def _require_whole_samples(plan: Plan) -> None:

@@ -1,6 +1,6 @@
 """Checks rows with messages between any two stages and any two of their replicas, before anything runs.
 
-It knows the ranks of every stage and which stages talk to each other, and finds out by itself which replicas do: it
+It takes the figures of the layout and which stages talk to each other, and finds out by itself which replicas do: it
 shares no code with what made the rows. No torch here.
 """
 
@@ -10,26 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from planner.execute.table.layout import Layout, StagePart
 from planner.execute.table.routes import Cell
+from planner.execute.table.wiring import StageEdge
 
 MAX_FAULTS = 20
 """No more than this many are listed."""
 
-_Owners = Sequence[Sequence[int]]
-"""Per stage the ranks that hold it, replica after replica."""
-
 _Team = tuple[int, ...]
 """The ranks of one replica of a stage."""
-
-
-class Part(NamedTuple):
-    """What a rank does for a stage whose I or W is elsewhere than its F."""
-
-    rank: int
-    kinds: str
-    start: Fraction
-    end: Fraction
-    """The samples of every microbatch whose I it runs, in parts of all; none if it is `start`."""
 
 
 class _Message(NamedTuple):
@@ -61,65 +50,37 @@ _CONTENTS = {
 """By the letter of a message."""
 
 
-def check_routed_rows(
-    rows: Sequence[Sequence[Cell]],
-    *,
-    owners: _Owners,
-    edges: Sequence[tuple[int, int]],
-    microbatches: int | Sequence[Sequence[int]],
-    widths: Sequence[int] = (),
-    parts: Sequence[Sequence[tuple[int, str, Fraction, Fraction]]] = (),
-    samples: Sequence[Sequence[int]] = (),
-) -> tuple[str, ...]:
+def check_routed_rows(rows: Sequence[Sequence[Cell]], layout: Layout, *, edges: Sequence[StageEdge]) -> tuple[str, ...]:
     """Every fault of the rows, a sentence each; none means that they run to their end and add up what they should.
 
-    `edges`: producer and consumer of everything that crosses stages; `microbatches`: how many there are, of which every
-    replica has its share, or those that each replica takes whole; `widths`: per stage the ranks of each replica,
-    empty: one; `parts`: per stage rank, kinds and share of I of all that work for it, if I or W is elsewhere, its owner
-    first; `samples`: per stage how many each replica takes, nothing where equally many. Each rank pair is
-    one first-in-first-out channel for both directions.
+    `edges`: everything that crosses stages. Each rank pair is one first-in-first-out channel for both directions.
     """
-    checker = _RouteChecker(
-        rows,
-        owners=owners,
-        edges=edges,
-        microbatches=microbatches,
-        widths=widths or [1] * len(owners),
-        parts=[[Part(*part) for part in each] for each in parts] or [[] for _ in owners],
-        samples=samples or [()] * len(owners),
-    )
-    return tuple(checker.faults())[:MAX_FAULTS]
+    return tuple(_RouteChecker(rows, layout, edges=edges).faults())[:MAX_FAULTS]
 
 
 class _RouteChecker:
     """The rules, one method each, in the order in which they make sense."""
 
-    def __init__(
-        self,
-        rows: Sequence[Sequence[Cell]],
-        *,
-        owners: _Owners,
-        edges: Sequence[tuple[int, int]],
-        microbatches: int | Sequence[Sequence[int]],
-        widths: Sequence[int],
-        parts: Sequence[Sequence[Part]],
-        samples: Sequence[Sequence[int]],
-    ) -> None:
-        self.rows, self.owners, self.parts = rows, owners, parts
-        self.dealing: Sequence[Sequence[int]] = () if isinstance(microbatches, int) else microbatches
-        self.num_microbatches = microbatches if isinstance(microbatches, int) else sum(map(len, microbatches))
-        self.teams = [_cut(ranks, size=width) for ranks, width in zip(owners, widths, strict=True)]
+    def __init__(self, rows: Sequence[Sequence[Cell]], layout: Layout, *, edges: Sequence[StageEdge]) -> None:
+        self.rows, self.owners, self.dealing = rows, layout.owners, layout.dealing
+        self.num_microbatches = sum(map(len, layout.dealing)) if layout.dealing else layout.num_microbatches
+        widths = layout.widths or [1] * len(self.owners)
+        self.parts: Sequence[Sequence[StagePart]] = layout.parts or [()] * len(self.owners)
+        """Per stage who works for it, if I or W is elsewhere, its owner first."""
+        self.teams = [_cut(ranks, size=width) for ranks, width in zip(self.owners, widths, strict=True)]
         """Per stage and replica the ranks that run its actions together."""
+        samples = layout.samples or [()] * len(self.owners)
         self.samples = [own or [1] * len(teams) for own, teams in zip(samples, self.teams, strict=True)]
-        meetings = [(a, b, source, target) for a, b in edges for source, target in self._find_meetings(a, b)]
+        pairs = [(edge.producer, edge.consumer) for edge in edges]
+        meetings = [(a, b, source, target) for a, b in pairs for source, target in self._find_meetings(a, b)]
         self.ahead = [(a, b, _teller(rank, to=two, of=one), rank) for a, b, one, two in meetings for rank in two]
         """Producer, consumer, and the ranks between which activations pass."""
         self.back = [
             (a, b, rank, _teller(rank, to=one, of=two))
             for a, b, one, two in meetings
             for rank in one
-            if not (parts[a] or parts[b])
-        ] + [pair for a, b in edges if parts[a] or parts[b] for pair in self._with_common_shares(a, b)]
+            if not (self.parts[a] or self.parts[b])
+        ] + [pair for a, b in pairs if self.parts[a] or self.parts[b] for pair in self._with_common_shares(a, b)]
         """Producer, consumer, and the ranks between which gradients pass, from the latter to the former."""
         self.position = [{cell: place for place, cell in reversed(list(enumerate(row)))} for row in rows]
 
@@ -127,7 +88,10 @@ class _RouteChecker:
         """The replicas of two stages that have samples in common."""
         if self.dealing:
             return zip(self.teams[a], self.teams[b], strict=False)
-        taken = [_by_sample(self.teams[stage], self.samples[stage]) for stage in (a, b)]
+        taken = [
+            [team for team, count in zip(self.teams[stage], self.samples[stage], strict=True) for _ in range(count)]
+            for stage in (a, b)
+        ]
         return _with_common_samples(*taken)
 
     def _assignment(self, stage: int, rank: int) -> Sequence[int]:
@@ -201,13 +165,13 @@ class _RouteChecker:
                 if max(one.start, two.start) < min(one.end, two.end):
                     yield a, b, one.rank, two.rank
 
-    def _shares(self, stage: int) -> list[Part]:
+    def _shares(self, stage: int) -> list[StagePart]:
         if self.parts[stage]:
             return [part for part in self.parts[stage] if part.start < part.end]
-        own, found = self.samples[stage], list[Part]()
+        own, found = self.samples[stage], list[StagePart]()
         for number, team in enumerate(self.teams[stage]):
             start, end = sum(own[:number]), sum(own[: number + 1])
-            found.append(Part(team[0], "I", Fraction(start, sum(own)), Fraction(end, sum(own))))
+            found.append(StagePart(team[0], "I", Fraction(start, sum(own)), Fraction(end, sum(own))))
         return found
 
     def _expected(self) -> Iterator[_Message]:
@@ -395,10 +359,6 @@ def _cut(ranks: Sequence[int], *, size: int) -> list[_Team]:
 def _teller(rank: int, *, to: _Team, of: _Team) -> int:
     """Who of a team tells a rank of another: itself, if it is in both; otherwise they are dealt out in order."""
     return rank if rank in of else of[to.index(rank) * len(of) // len(to)]
-
-
-def _by_sample(teams: Sequence[_Team], samples: Sequence[int]) -> list[_Team]:
-    return [team for team, count in zip(teams, samples, strict=True) for _ in range(count)]
 
 
 def _with_common_samples(sources: Sequence[_Team], targets: Sequence[_Team]) -> set[tuple[_Team, _Team]]:

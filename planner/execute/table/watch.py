@@ -13,11 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from planner.execute.table.layout import Layout
 from planner.execute.table.routes import make_routes, needs
 from planner.execute.table.wiring import StageEdge
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 POLL_S = 0.2
 """Seconds between two looks of the thread."""
@@ -25,22 +28,6 @@ ANSWER_S = 3.0
 """How long the others are given to say what they are doing."""
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-
-class Store(Protocol):
-    """What is used of torch's stores."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write."""
-
-    def get(self, key: str) -> bytes:
-        """Read; waits until it is there."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether every key was set."""
-
-    def compare_set(self, key: str, *values: str) -> bytes:
-        """Write the second value if the first, or nothing, is there; gives what is there afterwards."""
 
 
 class _ActionProgress(Protocol):
@@ -62,7 +49,9 @@ def make_timeout_s(makespan_ns: int | None) -> float:
 class Watch:
     """The thread of one process."""
 
-    def __init__(self, store: Store, progress: _ActionProgress, *, layout: Layout, rank: int, timeout_s: float) -> None:
+    def __init__(
+        self, store: "Store", progress: _ActionProgress, *, layout: Layout, rank: int, timeout_s: float
+    ) -> None:
         self.store, self.progress, self.layout, self.rank, self.timeout_s = store, progress, layout, rank, timeout_s
         self._handlers: dict[signal.Signals, Any] = {}
         self._stopping = threading.Event()

@@ -38,13 +38,14 @@ def make_family(name: str, settings: str) -> Model:
 
     Raises ValueError that names the setting, its value and what may be given.
     """
-    known = _defaults_of(name)
+    known = {key: parameter.default for key, parameter in inspect.signature(FAMILIES[name]).parameters.items()}
     chosen: dict[str, Any] = {}
     for item in filter(None, settings.split(",")):
         key, sign, text = item.partition("=")
         if not sign or key not in known:
             meant = difflib.get_close_matches(key, known, n=1)
-            given = f"give one of {', '.join(known)}, e.g. {_example(known)}"
+            example = ",".join(f"{key}={value}" for key, value in list(known.items())[:2])
+            given = f"give one of {', '.join(known)}, e.g. {example}"
             remedy = f"did you mean {meant[0]!r}?" if meant else given
             raise ValueError(f"{name}: {item!r} is not a setting; {remedy}")
         if key in chosen:
@@ -53,16 +54,7 @@ def make_family(name: str, settings: str) -> Model:
     return FAMILIES[name](**chosen)
 
 
-def _defaults_of(name: str) -> dict[str, int]:
-    """The settings of a family and their defaults."""
-    return {key: parameter.default for key, parameter in inspect.signature(FAMILIES[name]).parameters.items()}
-
-
 def _number(name: str, key: str, *, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 10 or not 1 <= int(text) <= MOST:
         raise ValueError(f"{name}: {key} = {text[:40]!r} is out of range; give a whole number from 1 to {MOST:,}")
     return int(text)
-
-
-def _example(known: dict[str, int]) -> str:
-    return ",".join(f"{key}={value}" for key, value in list(known.items())[:2])

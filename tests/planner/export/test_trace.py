@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from planner.export.trace import CATEGORIES, microseconds, render_trace
+from planner.actions import KIND_NAMES
+from planner.export.trace import microseconds, render_trace
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import Timeline, simulate
@@ -94,7 +95,7 @@ def test_durations_add_up(case: tuple[Problem, Plan]):
     events, timeline = trace_of(*case)
     processes = {name.split(" ")[0]: process for (process, _), name in names(events, "process_name").items()}
     for device, word in timeline.actions.items():
-        for kind, category in CATEGORIES.items():
+        for kind, category in KIND_NAMES.items():
             drawn = [e for e in events if e["ph"] == "X" and e["pid"] == processes[device] and e["cat"] == category]
             played = [timed for timed in word if timed.action.kind == kind]
             assert [e["name"] for e in drawn] == [str(timed.action) for timed in played]

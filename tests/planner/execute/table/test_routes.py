@@ -28,15 +28,7 @@ def edges_of(text: str) -> tuple[StageEdge, ...]:
 
 
 def faults(rows: list[Row], layout: Layout, edges: tuple[StageEdge, ...]) -> tuple[str, ...]:
-    pairs = [(edge.producer, edge.consumer) for edge in edges]
-    return check_routed_rows(
-        rows,
-        owners=layout.owners,
-        edges=pairs,
-        microbatches=layout.dealing or layout.num_microbatches,
-        widths=layout.widths,
-        parts=layout.parts,
-    )
+    return check_routed_rows(rows, layout, edges=edges)
 
 
 def drawing(rows: list[Row]) -> str:
