@@ -13,6 +13,8 @@ def summarise_trace(summary: TraceSummary) -> dict[str, Any]:
     return {
         "source": summary.source,
         "form": summary.form,
+        "ranks": summary.num_ranks,
+        "world_size": summary.world_size,
         "pipelines": summary.num_pipelines,
         "stages": list(summary.stages),
         "num_microbatches": summary.num_microbatches,
@@ -53,6 +55,8 @@ def describe_trace(summary: TraceSummary) -> list[str]:
         f"{summary.num_microbatches} microbatches, "
         f"{_describe_iterations(summary)}",
     ]
+    if summary.world_size not in (None, summary.num_ranks):
+        lines.append(f"  of {summary.world_size} ranks, {summary.num_ranks} gave a trace; stages of others are not told")
     for stage in summary.stages:
         for kind in "FBIW":
             those = {
