@@ -56,7 +56,7 @@ def describe_trace(summary: TraceSummary) -> list[str]:
         f"{_describe_iterations(summary)}",
     ]
     if summary.world_size not in (None, summary.num_ranks):
-        lines.append(f"  of {summary.world_size} ranks, {summary.num_ranks} gave a trace; stages of others are not told")
+        lines.append(f"  {summary.num_ranks} of {summary.world_size} ranks gave a trace; stages of others are not told")
     for stage in summary.stages:
         for kind in "FBIW":
             those = {

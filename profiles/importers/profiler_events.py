@@ -70,7 +70,7 @@ class MarkedActions:
         match = ACTION_NAME.fullmatch(str(event.get("name", "")))
         if match is not None and event.get("ph") == "B":
             raise ValueError(
-                f"{self._source}: action {match[0]} begins (ph B) and ends (ph E) in two events; export it as one (ph X)"
+                f"{self._source}: action {match[0]} begins and ends in two events (ph B, E); export it as one (ph X)"
             )
         if match is None or event.get("ph") != "X":
             self._messages.take(event, thread=thread_number(event.get("tid")))

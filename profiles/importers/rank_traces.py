@@ -228,9 +228,7 @@ def _profiled_rows(rank: ProfiledRank, *, path: Path) -> list[list[Entry]]:
         rows[seen[key]].append(entry)
         seen[key] += 1
     if seen and min(seen.values()) != len(rows):
-        rare = min(seen, key=lambda key: seen[key])
-        kind, stage, number = rare
-        raise ValueError(
-            f"{path}: {stage}{kind}{number} ran {seen[rare]} times, others {len(rows)}; give a trace of whole iterations"
-        )
+        kind, stage, number = rare = min(seen, key=lambda key: seen[key])
+        told = f"{stage}{kind}{number} ran {seen[rare]} times, others {len(rows)}"
+        raise ValueError(f"{path}: {told}; give a trace of whole iterations")
     return rows
