@@ -97,7 +97,7 @@ def held_state(
 
 
 def _put_in_place(part: Path, folder: Path) -> None:
-    """A folder of that name, or its older one, is a whole checkpoint at any time: that goes when the new one is there."""
+    """A folder of that name, or its older one, is whole at any time: that goes when the new one is there."""
     old = _older(folder)
     if folder.exists():
         shutil.rmtree(old, ignore_errors=True)
