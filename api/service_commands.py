@@ -136,6 +136,10 @@ def _oidc(switches: Mapping[str, Any]) -> Oidc | None:
         raise InputError(
             "--oidc-issuer and --oidc-jwks belong together; give the issuer and a file with its public keys"
         )
+    from api.service.auth import read_key_set
+
+    with as_input_errors():
+        read_key_set(keys)
     return Oidc(issuer=issuer, audience=switches["oidc_audience"], jwks_file=keys)
 
 
