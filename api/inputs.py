@@ -1,5 +1,6 @@
 """What was typed becomes problems and plans; every mistake in it is an `InputError` with one clear message."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +26,17 @@ _MAX_TIME_LIMIT_S = 7 * 24 * 3600
 """Longest time limit: a week."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def reading() -> Iterator[None]:
     """Mistakes found inside are the user's, not ours."""
     try:
         yield
     except OSError as error:
-        raise InputError(
-            f"{error.filename or 'input'}: {error.strerror or error}; check the path and its rights"
-        ) from None
+        remedy = "make room there" if error.errno in _FULL else "check the path and its rights"
+        raise InputError(f"{error.filename or 'input'}: {error.strerror or error}; {remedy}") from None
     except ValueError as error:
         raise InputError(str(error)) from None
 

@@ -144,10 +144,13 @@ class Journal:
     def _append(self, line: dict[str, Any]) -> None:
         if self.path is None:
             return
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None  # a full disk names no file
 
 
 def open_journal(path: Path | None) -> Journal:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from api.failures import InputError
+from api.inputs import reading
 from profiles.measure.record import (
     Journal,
     Timing,
@@ -53,6 +55,12 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
     with pytest.raises(ValueError, match=r"line 1: was not written by pipeplan profile .*; remove the file"):
         open_journal(path)
     assert path.read_text() == line + "\n"
+
+
+def test_a_full_disk_is_said_with_the_journal():
+    """Tests that what could not be kept is an error that names the file and the cause, which the remedy follows."""
+    with pytest.raises(InputError, match="^/dev/full: No space left on device; make room there$"), reading():
+        Journal(path=Path("/dev/full")).put_table("links", [1])
 
 
 def test_no_journal_is_no_file():
