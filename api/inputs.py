@@ -1,6 +1,5 @@
 """What was typed becomes problems and plans; every mistake in it is an `InputError` with one clear message."""
 
-import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from api.failures import InputError
+from api.failures import InputError, render_os_error
 from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
 from planner.decisions import choices
 from planner.option_conflicts import require_consistent
@@ -26,17 +25,13 @@ _MAX_TIME_LIMIT_S = 7 * 24 * 3600
 """Longest time limit: a week."""
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 @contextmanager
 def reading() -> Iterator[None]:
     """Mistakes found inside are the user's, not ours."""
     try:
         yield
     except OSError as error:
-        remedy = "make room there" if error.errno in _FULL else "check the path and its rights"
-        raise InputError(f"{error.filename or 'input'}: {error.strerror or error}; {remedy}") from None
+        raise InputError(render_os_error(error)) from None
     except ValueError as error:
         raise InputError(str(error)) from None
 

@@ -59,7 +59,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
 
 def test_a_full_disk_is_said_with_the_journal():
     """Tests that what could not be kept is an error that names the file and the cause, which the remedy follows."""
-    with pytest.raises(InputError, match="^/dev/full: No space left on device; make room there$"), reading():
+    with pytest.raises(InputError, match=r"^/dev/full: No space left on device; make room there$"), reading():
         Journal(path=Path("/dev/full")).put_table("links", [1])
 
 
