@@ -72,18 +72,19 @@ def write_document(text: str, target: str | None) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        told = f"{target or '-'}: cannot be written ({error.strerror})"
-        raise InputError(f"{told}; {_keep(text) or 'choose another place'}") from None
+        kept = _keep(text)
+        remedy = f"copy it from {kept}" if kept else "choose another place"
+        raise InputError(f"{target or '-'}: cannot be written ({error.strerror}); {remedy}") from None
 
 
 def _keep(text: str) -> str:
-    """Where the artefact is in the meantime: hours may stand in it; empty if no other place takes it."""
+    """The file where the artefact is meanwhile, for hours may stand in it; empty if no other place takes it."""
     try:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="pipeplan-", delete=False) as file:
             file.write(text)
     except OSError:
         return ""
-    return f"copy it from {file.name}"
+    return file.name
 
 
 def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:

@@ -272,9 +272,9 @@ def _pod_spec(job: LaunchJob, needs: PodNeeds, *, host: str, command: Sequence[s
     } | _volume(job)
 
 
-def _literal(words: Sequence[str]) -> list[str]:
-    """Words as the container gets them: Kubernetes takes `$$` for `$`, and `$(NAME)` for a variable of its own."""
-    return [word.replace("$", "$$") for word in words]
+def _literal(arguments: Sequence[str]) -> list[str]:
+    """What reaches the container unchanged: Kubernetes takes `$$` for `$`, and `$(NAME)` for a variable of its own."""
+    return [argument.replace("$", "$$") for argument in arguments]
 
 
 def _away_from(avoided: Sequence[str]) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _of_ranks(job: RankTraces) -> TraceSummary:
     return summary
 
 
-def _require_both_ways(rows: Mapping[str, Sequence[Entry]], *, source: str) -> None:
+def _require_whole_stages(rows: Mapping[str, Sequence[Entry]], *, source: str) -> None:
     """ValueError where a stage that has backwards ran forwards or backwards of other microbatches than the others."""
     ran: dict[tuple[int, str], set[int]] = defaultdict(set)
     for _, _, kind, stage, microbatch in (entry for row in rows.values() for entry in row if entry[2] != "W"):
@@ -196,7 +196,7 @@ def _require_both_ways(rows: Mapping[str, Sequence[Entry]], *, source: str) -> N
 
 
 def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]], *, is_timed: bool) -> None:
-    _require_both_ways(rows, source=summary.source)
+    _require_whole_stages(rows, source=summary.source)
     for device, row in rows.items():
         for start, end, kind, stage, _ in row:
             summary.cells[device, stage, kind].add(end - start)
