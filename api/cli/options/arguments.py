@@ -12,6 +12,9 @@ _WHERE = "Where"
 _HEAL = "When devices are lost"
 _COMPOSED = "With aiconfigurator"
 
+_MOST_GB = 10**6
+"""Gigabytes a second that no machine has."""
+
 Workload = Annotated[str, argument("WORKLOAD", "A workload file, demo:NAME, or - for standard input.")]
 ImportSource = Annotated[
     str,
@@ -329,13 +332,17 @@ IsHealed = Annotated[
     ),
 ]
 Heals = Annotated[int, option("--heals N", "How many losses are healed.", panel=_HEAL, min=0)]
-HealTime = Annotated[float, option("--heal-time-limit SECONDS", "Time for each new plan.", panel=_HEAL)]
+HealTime = Annotated[
+    float, option("--heal-time-limit SECONDS", "Time for each new plan.", panel=_HEAL, min=0.001, max=604_800)
+]
 StorageRate = Annotated[
     float,
     option(
         "--storage-rate GB/S",
         "Speed at which all devices together read checkpoints: part of the cost of a new plan.",
         panel=_HEAL,
+        min=0.001,
+        max=_MOST_GB,
     ),
 ]
 WithGpus = Annotated[bool, option("--gpus", "Ask for as many accelerators per host as the plan needs.", panel=_WHERE)]
@@ -377,7 +384,9 @@ StepsLeft = Annotated[
         "--steps-left N", "Iterations under a new plan, over which it has to earn what moves for it.", panel=_HOW, min=1
     ),
 ]
-Tolerance = Annotated[float, option("--tolerance FRACTION", "Differences up to this fraction count as none.", min=0)]
+Tolerance = Annotated[
+    float, option("--tolerance FRACTION", "Differences up to this fraction count as none.", min=0, max=1000)
+]
 
 DiscoverySource = Annotated[
     Literal["slurm", "kubernetes", "nvidia-smi", "hostfile"],
@@ -386,7 +395,8 @@ DiscoverySource = Annotated[
 DiscoveryFile = Annotated[str | None, option("--file FILE", "Its answer, saved on another machine; or the hostfile.")]
 ClusterName = Annotated[str | None, option("--name NAME", "What the cluster is called.")]
 AcceleratorGib = Annotated[
-    float | None, option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0)
+    float | None,
+    option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0, max=10**4),
 ]
 SlotType = Annotated[str, option("--type TYPE", "Device type of a hostfile's slots.")]
 CountsProcessors = Annotated[
@@ -398,10 +408,29 @@ WorkersPerHost = Annotated[
 ToleratedTaints = Annotated[
     list[str] | None, option("--tolerate KEY", "A taint of Kubernetes' nodes that the job tolerates; repeatable.")
 ]
-HostSpeed = Annotated[float, option("--host-gbps GB/S", "Nominal, between a device and its host.", min=0.001)]
-NetworkSpeed = Annotated[float, option("--network-gbps GB/S", "Nominal, between a host and the network.", min=0.001)]
+HostSpeed = Annotated[
+    float,
+    option(
+        "--host-gb-per-s --host-gbps GB/S",
+        "Nominal gigabytes, between a device and its host.",
+        min=0.001,
+        max=_MOST_GB,
+    ),
+]
+NetworkSpeed = Annotated[
+    float,
+    option(
+        "--network-gb-per-s --network-gbps GB/S",
+        "Nominal gigabytes, not gigabits, to the network.",
+        min=0.001,
+        max=_MOST_GB,
+    ),
+]
 Oversubscription = Annotated[
-    float, option("--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001)
+    float,
+    option(
+        "--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001, max=10**4
+    ),
 ]
 TopologyFile = Annotated[
     str | None,
@@ -514,4 +543,7 @@ TuneRuns = Annotated[int, option("--runs N", "Runs of every plan, in turns, per 
 TuneSteps = Annotated[
     int | None, option("--steps N", "Iterations of a run; left out: a few seconds of them.", panel=_HOW)
 ]
-Within = Annotated[float, option("--within PERCENT", "Prediction and run agree if they differ by no more.", panel=_HOW)]
+Within = Annotated[
+    float,
+    option("--within PERCENT", "Prediction and run agree if they differ by no more.", panel=_HOW, min=0, max=1000),
+]

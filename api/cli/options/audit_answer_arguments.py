@@ -9,7 +9,8 @@ _ANSWER = "Answer"
 AuditTime = Annotated[float, option("--time-limit -t SECONDS", "For the better plan.", panel=_ANSWER)]
 OtherDegrees = Annotated[bool, option("--other-degrees", "Try other degrees of every kind, too.", panel=_ANSWER)]
 MaxSlower = Annotated[
-    float | None, option("--max-slower PERCENT", "Exit with 4 if proved slower by more.", panel=_ANSWER, min=0)
+    float | None,
+    option("--max-slower PERCENT", "Exit with 4 if proved slower by more.", panel=_ANSWER, min=0, max=10**6),
 ]
 Strict = Annotated[bool, option("--strict", "Refuse (exit 2) flags that are not known.", panel=_ANSWER)]
 AuditFolder = Annotated[

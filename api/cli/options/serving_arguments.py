@@ -45,11 +45,26 @@ MemoryGib = Annotated[
     ),
 ]
 MaxTimeLimit = Annotated[
-    float, option("--max-time-limit S", "Longest time limit of a job.", panel=_LIMITS, envvar="PIPEPLAN_MAX_TIME_LIMIT")
+    float,
+    option(
+        "--max-time-limit S",
+        "Longest time limit of a job.",
+        panel=_LIMITS,
+        envvar="PIPEPLAN_MAX_TIME_LIMIT",
+        min=0.001,
+        max=604_800,
+    ),
 ]
 RetentionDays = Annotated[
     float,
-    option("--retention-days X", "Finished jobs are kept so long.", panel=_LIMITS, envvar="PIPEPLAN_RETENTION_DAYS"),
+    option(
+        "--retention-days X",
+        "Finished jobs are kept so long.",
+        panel=_LIMITS,
+        envvar="PIPEPLAN_RETENTION_DAYS",
+        min=0,
+        max=36_500,
+    ),
 ]
 ClientLimit = Annotated[
     list[str] | None,
