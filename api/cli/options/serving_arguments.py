@@ -42,6 +42,8 @@ MemoryGib = Annotated[
         "Memory of one solver process (left out: 4, or less where the container has less).",
         panel=_LIMITS,
         envvar="PIPEPLAN_MEMORY_GIB",
+        min=0.001,
+        max=10**5,
     ),
 ]
 MaxTimeLimit = Annotated[
