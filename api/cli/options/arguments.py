@@ -12,9 +12,6 @@ _WHERE = "Where"
 _HEAL = "When devices are lost"
 _COMPOSED = "With aiconfigurator"
 
-_MOST_GB = 10**6
-"""Gigabytes a second that no machine has."""
-
 Workload = Annotated[str, argument("WORKLOAD", "A workload file, demo:NAME, or - for standard input.")]
 ImportSource = Annotated[
     str,
@@ -332,9 +329,7 @@ IsHealed = Annotated[
     ),
 ]
 Heals = Annotated[int, option("--heals N", "How many losses are healed.", panel=_HEAL, min=0)]
-HealTime = Annotated[
-    float, option("--heal-time-limit SECONDS", "Time for each new plan.", panel=_HEAL, min=0.001, max=604_800)
-]
+HealTime = Annotated[float, option("--heal-time-limit SECONDS", "Time for each new plan.", panel=_HEAL, min=0.001)]
 StorageRate = Annotated[
     float,
     option(
@@ -342,7 +337,6 @@ StorageRate = Annotated[
         "Speed at which all devices together read checkpoints: part of the cost of a new plan.",
         panel=_HEAL,
         min=0.001,
-        max=_MOST_GB,
     ),
 ]
 WithGpus = Annotated[bool, option("--gpus", "Ask for as many accelerators per host as the plan needs.", panel=_WHERE)]
@@ -395,8 +389,7 @@ DiscoverySource = Annotated[
 DiscoveryFile = Annotated[str | None, option("--file FILE", "Its answer, saved on another machine; or the hostfile.")]
 ClusterName = Annotated[str | None, option("--name NAME", "What the cluster is called.")]
 AcceleratorGib = Annotated[
-    float | None,
-    option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0, max=10**4),
+    float | None, option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0.0)
 ]
 SlotType = Annotated[str, option("--type TYPE", "Device type of a hostfile's slots.")]
 CountsProcessors = Annotated[
@@ -409,28 +402,14 @@ ToleratedTaints = Annotated[
     list[str] | None, option("--tolerate KEY", "A taint of Kubernetes' nodes that the job tolerates; repeatable.")
 ]
 HostSpeed = Annotated[
-    float,
-    option(
-        "--host-gb-per-s --host-gbps GB/S",
-        "Nominal gigabytes, between a device and its host.",
-        min=0.001,
-        max=_MOST_GB,
-    ),
+    float, option("--host-gb-per-s --host-gbps GB/S", "Nominal gigabytes, between a device and its host.", min=0.001)
 ]
 NetworkSpeed = Annotated[
     float,
-    option(
-        "--network-gb-per-s --network-gbps GB/S",
-        "Nominal gigabytes, not gigabits, to the network.",
-        min=0.001,
-        max=_MOST_GB,
-    ),
+    option("--network-gb-per-s --network-gbps GB/S", "Nominal gigabytes, not gigabits, to the network.", min=0.001),
 ]
 Oversubscription = Annotated[
-    float,
-    option(
-        "--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001, max=10**4
-    ),
+    float, option("--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001)
 ]
 TopologyFile = Annotated[
     str | None,

@@ -43,7 +43,6 @@ MemoryGib = Annotated[
         panel=_LIMITS,
         envvar="PIPEPLAN_MEMORY_GIB",
         min=0.001,
-        max=10**5,
     ),
 ]
 MaxTimeLimit = Annotated[
@@ -54,7 +53,6 @@ MaxTimeLimit = Annotated[
         panel=_LIMITS,
         envvar="PIPEPLAN_MAX_TIME_LIMIT",
         min=0.001,
-        max=604_800,
     ),
 ]
 RetentionDays = Annotated[
@@ -64,8 +62,7 @@ RetentionDays = Annotated[
         "Finished jobs are kept so long.",
         panel=_LIMITS,
         envvar="PIPEPLAN_RETENTION_DAYS",
-        min=0,
-        max=36_500,
+        min=0.0,
     ),
 ]
 ClientLimit = Annotated[
