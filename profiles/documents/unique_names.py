@@ -29,7 +29,7 @@ def read_yaml(text: str) -> list[Any]:
         raise ValueError(f"{where}not YAML ({getattr(error, 'problem', None) or error}); correct it") from None
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one where there is one
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """What is stated again must be the same scalar, unless it was merged (`<<`)."""
         seen: dict[str, Any] = {}
