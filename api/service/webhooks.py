@@ -333,7 +333,7 @@ def post(delivery: _Delivery) -> int:
 
 @contextmanager
 def _ending(plain: socket.socket) -> Iterator[None]:
-    """Both ways of a connection end after `ANSWER_S`, whoever reads from it and whatever wraps it."""
+    """Both ways of a connection end after `ANSWER_S`, in the middle of an answer or of a handshake."""
     with plain.dup() as handle:
         timer = threading.Timer(ANSWER_S, partial(_end, handle))
         timer.start()

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 _FIXED = (errno.EBUSY, errno.EPERM, errno.EACCES)
-"""What is said of a file that may be written but not replaced: it is a mount of its own, or somebody else's."""
+"""What is said of a file that may be written but not replaced: it is a mount, or another user's in /tmp."""
 
 
 def write_whole(path: Path, text: str) -> None:
