@@ -1,5 +1,6 @@
 """What a command's exit code means, and which one a failure leads to: the only table of either."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,20 @@ def as_input_errors() -> Iterator[None]:
         yield
     except ValueError as refusal:
         raise InputError(str(refusal)) from refusal
+
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "check the path and its rights"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.EEXIST), "choose another path"),
+}
+"""By what a machine says of a place that takes no file, whatever wanted to write there."""
+
+
+def render_os_error(error: OSError) -> str:
+    """The file, the cause and what to do."""
+    remedy = _REMEDIES.get(error.errno or 0, "check the path and its rights")
+    return f"{error.filename or 'input'}: {error.strerror or error}; {remedy}"
 
 
 class BrokenOffError(Exception):
@@ -100,6 +115,10 @@ def describe_failure(error: BaseException) -> Failure:
         return Failure(code=Exit.USAGE, message=message)
     if isinstance(error, KeyboardInterrupt):
         return Failure(code=Exit.INTERRUPTED, message="interrupted")
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        return Failure(code=Exit.USAGE, message=render_os_error(error))
+    if type(error).__name__ == "OperationalError" and ("unable to open" in text or "readonly" in text):  # SQLite's
+        return Failure(code=Exit.USAGE, message=f"the store: {text}; check its folder (--data) and its rights")
     if isinstance(error, MemoryError):
         return Failure(code=Exit.INTERNAL, message="out of memory; use fewer microbatches, or merge layers")
     return Failure(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from api.failures import InputError
+from api.failures import InputError, render_os_error
 from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
 from planner.decisions import choices
 from planner.option_conflicts import require_consistent
@@ -31,9 +31,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
-            f"{error.filename or 'input'}: {error.strerror or error}; check the path and its rights"
-        ) from None
+        raise InputError(render_os_error(error)) from None
     except ValueError as error:
         raise InputError(str(error)) from None
 

@@ -19,6 +19,7 @@ from api.progress import MIN_PAUSE_S, ReportStyle
 from planner.execute.model.not_compared import tell_not_compared
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import to_plain
+from profiles.documents.whole_file import write_whole
 from profiles.doubled_sizes import doublings, own_size
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Layer, ProbeRun
@@ -424,7 +425,7 @@ def _measured_cluster(
         return None
     tables = _tables(wanted, survey, journal=journal, reporter=reporter, host=host)
     if wanted.links is not None:
-        Path(wanted.links).write_text(dump_links(tables), encoding="utf-8")
+        write_whole(Path(wanted.links), dump_links(tables))
     return infer_cluster(tables, name=tables.places[0].host)
 
 

@@ -77,8 +77,6 @@ def make_settings(switches: Mapping[str, Any]) -> Settings:
 def _share_out(switches: Mapping[str, Any]) -> Shares:
     """The memory of this machine or container; solvers run here unless jobs are kept in PostgreSQL."""
     asked, is_serving = switches["memory_gib"], "host" in switches
-    if asked is not None and asked <= 0:
-        raise InputError(f"--memory-gib {asked}: give GiB above 0")
     solves_elsewhere = is_serving and switches["database_url"] is not None
     try:
         return share_out(
@@ -136,6 +134,10 @@ def _oidc(switches: Mapping[str, Any]) -> Oidc | None:
         raise InputError(
             "--oidc-issuer and --oidc-jwks belong together; give the issuer and a file with its public keys"
         )
+    from api.service.auth import read_key_set
+
+    with as_input_errors():
+        read_key_set(keys)
     return Oidc(issuer=issuer, audience=switches["oidc_audience"], jwks_file=keys)
 
 

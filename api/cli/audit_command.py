@@ -167,10 +167,11 @@ def layout_command(
 
 def _write(result: "Audit", folder: Path) -> None:
     from api.auditing.audit_files import audit_files
+    from profiles.documents.whole_file import write_whole
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in audit_files(result).items():
-            (folder / name).write_text(text, encoding="utf-8")
+            write_whole(folder / name, text)
     except OSError as error:
         raise InputError(f"-o {folder}: cannot be written ({error.strerror}); choose another place") from None

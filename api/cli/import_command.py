@@ -88,7 +88,7 @@ def import_command(
     folders MODEL/GPU. `import aiconfigurator` composes a model from measured tables of GPUs.
     """
     from api.inputs import UNKNOWN_SIZE, read_workload, reading, rename_device_type, require_writable
-    from profiles.unlikely_figures import unlikely_figures
+    from profiles.unlikely_figures import unlikely_parts
     from profiles.workload import dump_workload
 
     output, json = files.output, files.json
@@ -116,7 +116,7 @@ def import_command(
         workload = rename_device_type(workload, device_type)
     with reading():
         workload = batch.over(workload)
-    doubts = [] if workload.cluster is None else unlikely_figures(workload.cluster)
+    doubts = unlikely_parts(workload.profile, workload.cluster)
     for doubt in (*doubts, *([] if workload.profile.microbatch_size else [UNKNOWN_SIZE])):
         print(f"{source}: {doubt}", file=sys.stderr)
     write_document(dump_workload(workload), output)

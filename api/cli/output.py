@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from api.failures import InputError
+from profiles.documents.whole_file import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -66,11 +68,23 @@ def write_document(text: str, target: str | None) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
-            Path(target).write_text(text, encoding="utf-8")
+            write_whole(Path(target), text)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise InputError(f"{target or '-'}: cannot be written ({error.strerror}); choose another place") from None
+        kept = _keep(text)
+        remedy = f"copy it from {kept}" if kept else "choose another place"
+        raise InputError(f"{target or '-'}: cannot be written ({error.strerror}); {remedy}") from None
+
+
+def _keep(text: str) -> str:
+    """The file where the artefact is meanwhile, for hours may stand in it; empty if no other place takes it."""
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="pipeplan-", delete=False) as file:
+            file.write(text)
+    except OSError:
+        return ""
+    return file.name
 
 
 def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:

@@ -39,7 +39,7 @@ from planner.layout.costs import CostModel
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
 from planner.problem import Objective, Problem
 from planner.simulation.host_waits import find_host_waits
-from profiles.unlikely_figures import unlikely_figures
+from profiles.unlikely_figures import unlikely_parts
 
 if TYPE_CHECKING:
     from api.progress import RunSummary
@@ -286,7 +286,8 @@ def _render_outcome(problem: Problem, plan: Plan, *, evidence: Evidence, run: "R
     for what, where in (run.files or {}).items():
         table.add_row(what, where)
     doubts = [*_describe_host(problem, plan, evidence=evidence), *_describe_comparison(problem)]
-    doubts += [*_describe_probe(problem), *_describe_exchanges(problem, plan), *unlikely_figures(problem.cluster)]
+    doubts += [*_describe_probe(problem), *_describe_exchanges(problem, plan)]
+    doubts += unlikely_parts(problem.profile, problem.cluster)
     for note in [*doubts, *_notes(problem, evidence), *_describe_reserve(problem, evidence)]:
         table.add_row("note", Text(note, style="yellow"))
     table.add_row("", Text(_MEANINGS, style="dim"))

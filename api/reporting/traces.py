@@ -12,6 +12,8 @@ def summarise_trace(summary: TraceSummary) -> dict[str, Any]:
     return {
         "source": summary.source,
         "form": summary.form,
+        "ranks": summary.num_ranks,
+        "world_size": summary.world_size,
         "pipelines": summary.num_pipelines,
         "stages": list(summary.stages),
         "num_microbatches": summary.num_microbatches,
@@ -52,6 +54,8 @@ def describe_trace(summary: TraceSummary) -> list[str]:
         f"{summary.num_microbatches} microbatches, "
         f"{_describe_iterations(summary)}",
     ]
+    if summary.world_size not in (None, summary.num_ranks):
+        lines.append(f"  {summary.num_ranks} of {summary.world_size} ranks gave a trace; stages of others are not told")
     for stage in summary.stages:
         for kind in "FBIW":
             those = {

@@ -26,6 +26,7 @@ from planner.launch.ray_train import CLUSTER_PATH, PLAN_PATH, RayNeeds, describe
 from planner.launch.skypilot import SkyNeeds, describe_sky_job, render_sky, sky_plan_path
 from planner.launch.slurm import describe_slurm_job, find_job_id
 from planner.plan import Plan
+from profiles.documents.whole_file import write_whole
 
 FOLDERS = "pipeplan-jobs"
 """Where the folders of jobs are made unless they are named."""
@@ -141,15 +142,15 @@ def write_files(launch: Launch, submission: LaunchSubmission) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for old in [*folder.glob("exit*"), folder / "log"]:
             old.unlink(missing_ok=True)
-        (folder / "plan.json").write_text(launch.plan_text, encoding="utf-8")
+        write_whole(folder / "plan.json", launch.plan_text)
         if launch.cluster_text is not None:
-            (folder / "cluster.json").write_text(launch.cluster_text, encoding="utf-8")
+            write_whole(folder / "cluster.json", launch.cluster_text)
         _write_submission(submission, folder)
 
 
 def _write_submission(submission: LaunchSubmission, folder: Path) -> None:
     for name, text in submission.files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text)
 
 
 def start_locally(launch: Launch, submission: LaunchSubmission) -> tuple[Command, ...]:
@@ -223,7 +224,7 @@ def describe_start(submitted: Submitted, folder: Path) -> str:
 
 def _remember(submitted: Submitted, folder: Path) -> None:
     (folder / _CANCELLED).unlink(missing_ok=True)
-    (folder / RECORD).write_text(json.dumps(asdict(submitted), indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / RECORD, json.dumps(asdict(submitted), indent=1) + "\n")
 
 
 def read_submitted(folder: Path) -> Submitted:
@@ -238,7 +239,7 @@ def read_submitted(folder: Path) -> Submitted:
 
 def remember_request(launch: Launch, request: LaunchRequest) -> None:
     """What `pipeplan job heal` launches again."""
-    (launch.folder / _REQUEST).write_text(json.dumps(asdict(request), indent=1) + "\n", encoding="utf-8")
+    write_whole(launch.folder / _REQUEST, json.dumps(asdict(request), indent=1) + "\n")
 
 
 def read_request(folder: Path) -> LaunchRequest:

@@ -1,24 +1,10 @@
 """Files with patches of manifests: YAML or JSON, one document or several."""
 
-from collections.abc import Hashable, Sequence
-from typing import Any
-
-import yaml
+from collections.abc import Sequence
 
 from planner.launch.manifest_patch import ManifestPatch
 from profiles.documents.strict_json import read_text
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses a field that is written twice, of which the other would be lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for name, _ in node.value:
-            if name.value in seen and name.tag != "tag:yaml.org,2002:merge":
-                raise ValueError(f"line {name.start_mark.line + 1}: {name.value} is written twice; write it once")
-            seen.add(name.value)
-        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+from profiles.documents.unique_names import read_yaml
 
 
 def read_patches(files: Sequence[str]) -> tuple[ManifestPatch, ...]:
@@ -29,11 +15,7 @@ def read_patches(files: Sequence[str]) -> tuple[ManifestPatch, ...]:
 def _read(file: str) -> list[ManifestPatch]:
     text = read_text(file)
     try:
-        found = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{file}{where}: not YAML ({getattr(error, 'problem', error)}); correct it") from None
+        found = read_yaml(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}, {error}") from None
     if not found:

@@ -4,14 +4,19 @@ import json
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from api.jobs.logs import tell
 from api.service.http.problem_json import ServiceError
 from api.service.keys import SCOPES, KeyRing
 from api.settings import Oidc, Settings, is_loopback
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
 
 _LOCAL_TENANT = "local"
 """Whose everything is where no keys are asked for."""
@@ -152,22 +157,40 @@ def _claims_caller(claims: dict[str, Any], make: Any) -> Caller:
 
 
 def _read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:
-    """The claims of a token that the provider signed for us and that has not expired, else None."""
+    """The claims of a token that the provider signed for us and that has not expired, else None.
+
+    Raises ServiceError 503 while the provider's keys cannot be read: nobody knows whether the token is good.
+    """
     import jwt
 
     try:
+        keys = read_key_set(oidc.jwks_file)
+    except ValueError as error:
+        tell("oidc", error=str(error))
+        detail = "the identity provider's keys cannot be read; the operator has to correct them"
+        raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"}) from None
+    try:
         header = jwt.get_unverified_header(text)
-        keys = jwt.PyJWKSet.from_dict(json.loads(oidc.jwks_file.read_text(encoding="utf-8"))).keys
-        key = next(key for key in keys if key.key_id == header.get("kid"))
         claims: dict[str, Any] = jwt.decode(
             text,
-            key.key,
+            next(key for key in keys if key.key_id == header.get("kid")),  # with its own algorithm, whatever is claimed
             algorithms=["RS256", "ES256"],
             audience=oidc.audience,
             issuer=oidc.issuer,
             options={"require": ["exp", "iss", "aud", "tenant"]},
         )
-    except (jwt.PyJWTError, StopIteration, ValueError, OSError):
+    except (jwt.PyJWTError, StopIteration, ValueError):
         return None
     tenant = claims["tenant"]
-    return claims if isinstance(tenant, str) and 0 < len(tenant) <= 200 else None
+    return claims if isinstance(tenant, str) and 0 < len(tenant) <= 200 and tenant.isprintable() else None
+
+
+def read_key_set(path: Path) -> "list[PyJWK]":
+    """The keys of an issuer, of which there is at least one; raises ValueError that names the file and the remedy."""
+    import jwt
+
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8-sig"))
+        return jwt.PyJWKSet.from_dict(tree if isinstance(tree, dict) else {}).keys
+    except (OSError, ValueError, jwt.PyJWTError) as error:
+        raise ValueError(f"{path}: is no JSON Web Key Set ({error}); give the issuer's public keys") from None

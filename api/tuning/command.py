@@ -17,6 +17,7 @@ from api.profiling import ProfileRequest, forget_journal, require_torch, run_pro
 from api.progress import ReportStyle
 from api.tuning.tuning_loop import TuningLimits, TuningLoop, TuningResult
 from api.tuning.workbench import HostWorkbench
+from profiles.documents.whole_file import write_whole
 from profiles.workload import Workload, dump_workload
 
 
@@ -139,7 +140,7 @@ def _profiled(request: TuningRequest, *, console: Console, style: ReportStyle) -
     )
     workload = run_profile(wanted, console=console, style=style).workload
     if request.keep is not None:
-        Path(request.keep).write_text(dump_workload(workload), encoding="utf-8")
+        write_whole(Path(request.keep), dump_workload(workload))
     forget_journal(wanted)
     return workload
 

@@ -263,13 +263,18 @@ def _pod_spec(job: LaunchJob, needs: PodNeeds, *, host: str, command: Sequence[s
             {
                 "name": "rank",
                 "image": needs.image,
-                "command": list(command),
+                "command": _literal(command),
                 "ports": [{"containerPort": PORT, "protocol": "TCP"}],
             }
             | _resources(job, needs, hosts=(host,))
             | _mount(job)
         ],
     } | _volume(job)
+
+
+def _literal(arguments: Sequence[str]) -> list[str]:
+    """What reaches the container unchanged: Kubernetes takes `$$` for `$`, and `$(NAME)` for a variable of its own."""
+    return [argument.replace("$", "$$") for argument in arguments]
 
 
 def _away_from(avoided: Sequence[str]) -> dict[str, Any]:
@@ -313,7 +318,7 @@ def _train_job(job: LaunchJob, needs: PodNeeds) -> dict[str, Any]:
                 "image": needs.image,
                 "numNodes": len(hosts),
                 "numProcPerNode": counts.pop(),
-                "command": ["torchrun", *rank_arguments(job)],
+                "command": _literal(["torchrun", *rank_arguments(job)]),
                 "env": [
                     {"name": HOST_VARIABLES[0], "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
                 ],

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-import yaml
-
 from profiles.configurations.flag_meanings import ALIASES, FOREIGN
 from profiles.configurations.megatron_trainers import (
     TrainerArguments,
@@ -23,6 +21,7 @@ from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
+from profiles.documents.unique_names import read_json, read_yaml
 
 MAX_TEXT = 4 * 2**20
 """Characters that are read: the arguments are at a log's beginning."""
@@ -298,9 +297,10 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
     if not is_yaml and not source.lower().endswith(".json") and not text.lstrip().startswith("{"):
         return None
     try:
-        found = yaml.safe_load(text) if is_yaml else json.loads(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{source}: is neither JSON nor YAML ({type(error).__name__}); correct it") from None
+        documents = read_yaml(text) if is_yaml else [read_json(text)]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{source}: is neither JSON nor YAML ({str(error)[:80]}); correct it") from None
+    found = documents[0] if len(documents) == 1 else None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")
     return found

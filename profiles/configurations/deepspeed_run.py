@@ -3,7 +3,6 @@
 The layers are an embedding, the blocks and a head, one LayerSpec each.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -13,6 +12,7 @@ from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
+from profiles.documents.unique_names import read_json
 from profiles.estimates.block_operations import Run
 from profiles.estimates.block_weights import block_weights
 from profiles.estimates.model_shapes import ModelShape
@@ -118,20 +118,11 @@ def _experts(
     return max(1, degree)
 
 
-def _once(pairs: Sequence[tuple[str, Any]], *, source: str) -> dict[str, Any]:
-    """An object; raises ValueError, as DeepSpeed does, for a name that stands there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
-        raise ValueError(f"{source}: {twice[:60]} stands there twice; keep one")
-    return found
-
-
 def _document(text: str, *, source: str) -> dict[str, Any]:
     try:
-        document = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, source=source))
-    except (json.JSONDecodeError, RecursionError):
-        raise ValueError(f"{source}: is not JSON; give DeepSpeed's configuration") from None
+        document = read_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{source}: is not JSON ({str(error)[:80]}); give DeepSpeed's configuration") from None
     if not isinstance(document, dict):
         raise ValueError(f"{source}: is not an object; give DeepSpeed's configuration")
     return document

@@ -1,6 +1,5 @@
 """A run of torchtitan, by its configuration in TOML, JSON or Python (0.2 and 0.3, and its main branch of 2026)."""
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
+from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import ModelShape
 
 ORDERS: Mapping[str, tuple[Order, bool]] = {
@@ -70,7 +70,7 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
         recipe = read_recipe(text, function=function, source=source)
         return {**recipe.sections, **_registered(recipe.unread, source), UNREAD: list(recipe.unread)}
     try:
-        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        found = read_json(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); correct it") from None
     return dict(found)

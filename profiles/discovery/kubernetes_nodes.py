@@ -1,7 +1,6 @@
 """What Kubernetes says about nodes: the answer of `kubectl get nodes`, as JSON or YAML."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, LeftOut, NvlinkDomain, notes_about
@@ -9,6 +8,7 @@ from profiles.discovery.kubernetes_devices import FAMILIES, node_devices
 from profiles.discovery.nvlink import nvlink_of
 from profiles.discovery.quantities import parse_quantity
 from profiles.discovery.topology_labels import switches_of_labels
+from profiles.documents.unique_names import read_json, read_yaml
 
 _QUESTION = "`kubectl get nodes --output json`"
 _CLIQUE = "nvidia.com/gpu.clique"
@@ -50,9 +50,9 @@ def parse_kubernetes_nodes(
 def _read_nodes(text: str) -> list[Any]:
     """The nodes of a List, a NodeList or a Node, or of several documents of YAML."""
     try:
-        documents = [json.loads(text)] if text.lstrip().startswith(("{", "[")) else list(_read_yaml(text))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"it cannot be read ({error}); give the answer of {_QUESTION}") from None
+        documents = [read_json(text)] if text.lstrip().startswith(("{", "[")) else read_yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it cannot be read ({str(error)[:200]}); give the answer of {_QUESTION}") from None
     nodes = []
     for document in documents:
         if not isinstance(document, dict):
@@ -66,18 +66,6 @@ def _read_nodes(text: str) -> list[Any]:
     if other := next((node.get("kind") for node in nodes if node.get("kind", "Node") != "Node"), None):
         raise ValueError(f"it describes a {other}; give the answer of {_QUESTION}")
     return nodes
-
-
-def _read_yaml(text: str) -> Iterator[Any]:
-    import yaml
-
-    try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        yield from (document for document in yaml.load_all(text, Loader=loader) if document is not None)
-    except yaml.YAMLError as error:
-        raise ValueError(
-            f"it cannot be read ({' '.join(str(error).split())[:200]}); give the answer of {_QUESTION}"
-        ) from None
 
 
 def _name_of(node: Mapping[str, Any]) -> str:

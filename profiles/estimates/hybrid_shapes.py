@@ -1,11 +1,11 @@
 """Shapes of hybrid models, whose blocks are parts of their own: attention, feed-forward part, experts, mixers."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from profiles.documents.refusal import render_value
+from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import (
     SUBLAYERS,
     ConfigReader,
@@ -38,7 +38,7 @@ _NOT_KNOWN = {
 def read_any_shape(text: str, *, name: str) -> ModelShape:
     """The shape of a `config.json`, hybrid or of whole blocks; raises ValueError that names what is not known."""
     try:
-        config = json.loads(text)
+        config = read_json(text)
     except (ValueError, RecursionError):
         config = None
     if isinstance(config, dict) and is_hybrid_kind(config):

@@ -1,11 +1,11 @@
 """Shapes of language models, as their configurations in Hugging Face's form state them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from profiles.documents.refusal import render_value
+from profiles.documents.unique_names import read_json
 from profiles.field_rules import require_integer, require_name
 
 
@@ -216,9 +216,9 @@ def read_shape(text: str, *, name: str) -> ModelShape:
     Raises ValueError that names the field that is missing, or the kinds of models that are read.
     """
     try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(f"{name}: is not JSON; give a model's config.json") from None
+        config = read_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: is not JSON ({str(error)[:80]}); give a model's config.json") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in _READ_KINDS:
         raise ValueError(

@@ -72,7 +72,7 @@ def read_own_trace(path: Path) -> _OwnTrace | None:
         with path.open("rb") as file:
             if b'"traceEvents"' in (head := file.read(2**20)) or b'"iterations"' not in head or path.suffix == ".gz":
                 return None
-        with path.open(encoding="utf-8") as text:
+        with path.open(encoding="utf-8-sig") as text:
             trace = _read(_members(_Text(text)), path=path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give another file") from None

@@ -32,6 +32,7 @@ PROFILER, LINKED, PROTOBUF = "torch's profiler", "Chakra's linked traces", "Chak
 """Tools whose traces are read."""
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
+_WORLD = re.compile(r'"world_size"\s*:\s*([0-9]+)')
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class ProfiledRank:
 
     rank: int | None
     """As the trace states it; of Chakra's, as the file is named."""
+    world_size: int | None = None
+    """Ranks of the job, as the trace states it."""
     form: str = PROFILER
     is_rebuilt: bool = False
     """Whether only durations and order are told, and times are rebuilt from them."""
@@ -65,6 +68,10 @@ class MarkedActions:
     def take(self, event: Mapping[str, Any]) -> bool:
         """Whether the event is an action; ValueError for one without times that can be."""
         match = ACTION_NAME.fullmatch(str(event.get("name", "")))
+        if match is not None and event.get("ph") == "B":
+            raise ValueError(
+                f"{self._source}: action {match[0]} begins and ends in two events (ph B, E); export it as one (ph X)"
+            )
         if match is None or event.get("ph") != "X":
             self._messages.take(event, thread=thread_number(event.get("tid")))
             return False
@@ -135,13 +142,15 @@ def _stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[
             head.is_rebuilt, nodes = read_protobuf(path)
             yield from read_nodes(nodes, path=path)
             return
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig") as file:
             text, place = _find_array(file, path=path)
             if '"makespan_ns"' in text[:place]:
                 raise ValueError(f"{path}: is a plan's timeline, which was not measured; give traces of its run")
-            rank = _RANK.search(text, 0, place)
+            rank, world = _RANK.search(text, 0, place), _WORLD.search(text, 0, place)
             events = _events(file, text=text[place:], path=path)
             head.rank = None if rank is None else int(rank[1])
+            head.world_size = None if world is None else int(world[1])
             if _ARRAY.match(text, max(0, text.rfind('"nodes"', 0, place))) is not None:
                 head.form, head.rank = LINKED, rank_of_name(path)
                 events = read_nodes(events, path=path)

@@ -26,6 +26,8 @@ class _RankTrace:
     """Tool that wrote the trace."""
     number: int | None
     """Its rank, if the document says it."""
+    world_size: int | None = None
+    """Ranks of the job, if the document says it."""
     rows: Sequence[Sequence[Entry]] = field(default_factory=list)
     """Per iteration, by its own clock; empty as long as its stage is not known."""
     taken_up: Sequence[Sequence[int]] = ()
@@ -57,6 +59,14 @@ class RankTraces:
     is_rebuilt: bool = False
     """Whether ranks tell durations and order alone: neither when iterations began and ended nor what messages took."""
 
+    def __post_init__(self) -> None:
+        stages = sorted(set().union(*self.stages.values()))
+        if gone := [place for place, stage in enumerate(stages) if place != stage]:
+            raise ValueError(
+                f"{self.files[0]}: no rank ran stage {gone[0]}, though one ran {stages[-1]}; give the traces of all "
+                "ranks of a pipeline"
+            )
+
     @property
     def num_iterations(self) -> int:
         """As many as every rank has; the first one warms up."""
@@ -74,6 +84,11 @@ class RankTraces:
             return [0] * len(row)
         ends = [taken_up[0], *(entry[1] for entry in row)]
         return [max(0, min(up, entry[0]) - end) for up, entry, end in zip(taken_up, row, ends, strict=False)]
+
+    @property
+    def world_size(self) -> int | None:
+        """Ranks of the job, as every document says it; None: not told."""
+        return next(iter(self.ranks.values())).world_size
 
     @cached_property
     def stages(self) -> dict[str, frozenset[int]]:
@@ -109,6 +124,8 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
             raise ValueError(f"{file}: {device!r} was given before; give every rank's trace once")
         if ranks and rank.form != (form := next(iter(ranks.values())).form):
             raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
+        if ranks and rank.world_size != (size := next(iter(ranks.values())).world_size):
+            raise ValueError(f"{file}: is of {rank.world_size} ranks, {files[0]} of {size}; give the traces of one run")
         ranks[device] = rank
     pairs = _find_rows(ranks)
     counts = {device: len(rank.rows) for device, rank in ranks.items()}
@@ -192,15 +209,16 @@ def _read_rank(path: Path) -> tuple[str, _RankTrace]:
         source=str(path),
         form=_form(profiled),
         number=profiled.rank,
-        rows=_profiled_rows(profiled),
+        world_size=profiled.world_size,
+        rows=_profiled_rows(profiled, path=path),
         unmarked=profiled.unmarked,
         messages=profiled.messages,
         is_rebuilt=profiled.is_rebuilt,
     )
 
 
-def _profiled_rows(rank: ProfiledRank) -> list[list[Entry]]:
-    """An action's n-th event is of iteration n."""
+def _profiled_rows(rank: ProfiledRank, *, path: Path) -> list[list[Entry]]:
+    """An action's n-th event is of iteration n; ValueError where not all actions ran as often."""
     rows: list[list[Entry]] = []
     seen: dict[tuple[str, int, int], int] = defaultdict(int)
     for entry in rank.actions:
@@ -209,4 +227,8 @@ def _profiled_rows(rank: ProfiledRank) -> list[list[Entry]]:
             rows.append([])
         rows[seen[key]].append(entry)
         seen[key] += 1
+    if seen and min(seen.values()) != len(rows):
+        kind, stage, number = rare = min(seen, key=lambda key: seen[key])
+        told = f"{stage}{kind}{number} ran {seen[rare]} times, others {len(rows)}"
+        raise ValueError(f"{path}: {told}; give a trace of whole iterations")
     return rows

@@ -38,7 +38,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     names = sorted(path.iterdir())
     return (
-        sorted(path.glob("rank*.json"))
+        [each for each in names if each.name.startswith("rank") and each.name.endswith((".json", ".json.gz"))]
         or [each for each in names if each.name.endswith(_DOCUMENTS)]
         or [each for each in names if each.name.endswith((*PROTOBUF, *LOGS))]
     )

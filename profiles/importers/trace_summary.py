@@ -87,6 +87,10 @@ class TraceSummary:
     """Of one pipeline."""
     assumptions: Assumptions | None = None
     """How the job ran, where the trace tells it."""
+    num_ranks: int = 0
+    """Traces of ranks that were read, where each has its own."""
+    world_size: int | None = None
+    """Ranks of the job, as these traces state it."""
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -160,6 +164,7 @@ def _take_step(summary: TraceSummary, step: RunStep) -> None:
 
 def _of_ranks(job: RankTraces) -> TraceSummary:
     summary = TraceSummary(source=str(job.files[0]), form=job.form, clocks=job.clocks)
+    summary.num_ranks, summary.world_size = len(job.ranks), job.world_size
     for number in range(min(1, job.num_iterations - 1), job.num_iterations):
         _take_iteration(summary, job.iteration(number), is_timed=not job.is_rebuilt)
     sizes: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -174,7 +179,24 @@ def _of_ranks(job: RankTraces) -> TraceSummary:
     return summary
 
 
+def _require_whole_stages(rows: Mapping[str, Sequence[Entry]], *, source: str) -> None:
+    """ValueError where a stage that has backwards ran forwards or backwards of other microbatches than the others."""
+    ran: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for _, _, kind, stage, microbatch in (entry for row in rows.values() for entry in row if entry[2] != "W"):
+        ran[stage, "forward"].update([microbatch] if kind == "F" else [])
+        if kind != "F":
+            ran[stage, "backward"].add(microbatch)
+    whole = set[int]().union(*ran.values())
+    for (stage, what), found in sorted(ran.items()):
+        if found != whole:
+            raise ValueError(
+                f"{source}: stage {stage} has no {what} of microbatch {min(whole - found)}, which others ran; give "
+                "traces that are not cut off"
+            )
+
+
 def _take_iteration(summary: TraceSummary, rows: Mapping[str, Sequence[Entry]], *, is_timed: bool) -> None:
+    _require_whole_stages(rows, source=summary.source)
     for device, row in rows.items():
         for start, end, kind, stage, _ in row:
             summary.cells[device, stage, kind].add(end - start)
@@ -278,6 +300,8 @@ def _provenance(summary: TraceSummary, *, has_halves: bool) -> str:
         lag = "Bytes and memory are unknown: transfers are latency alone (mean of the medians)"
     none = "" if summary.transfers else " The trace has no transfers: they take no time here."
     count = len(summary.iterations_ns) + summary.num_untimed
+    if summary.world_size not in (None, summary.num_ranks):
+        none += f" Traces of {summary.num_ranks} of {summary.world_size} ranks were given."
     clocks = f" Clocks set: {', '.join(sorted(summary.clocks))}." if summary.clocks else ""
     return (
         f"Imported from {summary.form}, {count} iterations. Mean of {summary.num_pipelines} pipelines; a layer is a "

@@ -144,10 +144,13 @@ class Journal:
     def _append(self, line: dict[str, Any]) -> None:
         if self.path is None:
             return
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None  # a full disk names no file
 
 
 def open_journal(path: Path | None) -> Journal:
@@ -158,14 +161,12 @@ def open_journal(path: Path | None) -> Journal:
     journal = Journal(path=path)
     if path is None or not path.exists():
         return journal
-    text = path.read_bytes().decode("utf-8", errors="replace")
-    lines = text.split("\n")
+    *lines, cut_short = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
-        is_cut_short = number == len(lines)
-        if line.strip() and not is_cut_short:
-            _read_line(journal, line, where=f"{path}: line {number}")
-    if lines[-1]:
-        path.write_text(text[: len(text) - len(lines[-1])], encoding="utf-8")
+        if line.strip():
+            _read_line(journal, line.decode("utf-8", errors="replace"), where=f"{path}: line {number}")
+    if cut_short:
+        os.truncate(path, path.stat().st_size - len(cut_short))
     return journal
 
 

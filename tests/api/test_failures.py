@@ -1,6 +1,9 @@
 """Bad input: the right exit code, one clear message, no traceback, nothing on standard output."""
 
+import errno
 import json
+import os
+import sqlite3
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -246,3 +249,33 @@ def test_a_search_that_broke_off(stopped_by: str, code: int, words: tuple[str, .
         failure = describe_failure(error)
     assert failure.code == code
     assert all(each in failure.message for each in words)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.ENOSPC, "make room there"),
+        (errno.EROFS, "check the path and its rights"),
+        (errno.EACCES, "check the path and its rights"),
+        (errno.ENOTDIR, "choose another path"),
+    ],
+)
+def test_a_place_that_takes_no_file_is_no_fault_of_ours(code: int, remedy: str):
+    """Tests that a file that cannot be written is named with the cause and what to do, and is no internal error."""
+    failure = describe_failure(OSError(code, os.strerror(code), "data/lock"))
+    assert failure == Failure(code=Exit.USAGE, message=f"data/lock: {os.strerror(code)}; {remedy}")
+    assert describe_failure(FileNotFoundError(errno.ENOENT, "No such file", "ours")).code == Exit.INTERNAL
+
+
+@pytest.mark.parametrize("said", ["unable to open database file", "attempt to write a readonly database"])
+def test_a_store_that_cannot_be_opened_is_no_fault_of_ours(said: str):
+    """Tests that what SQLite says of a folder without the right to write is bad usage, and other errors stay ours."""
+    failure = describe_failure(sqlite3.OperationalError(said))
+    assert failure == Failure(code=Exit.USAGE, message=f"the store: {said}; check its folder (--data) and its rights")
+    assert describe_failure(sqlite3.OperationalError("no such column: x")).code == Exit.INTERNAL
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(shell: Shell):
+    """Tests that a service is not said to be broken where its folder lies below a file."""
+    outcome = shell.run("keys", "list", "--data", "workload.json/data")
+    assert (outcome.code, outcome.err) == (2, "error: workload.json/data: Not a directory; choose another path\n")

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from profiles.cluster import Cluster, Device, Link
-from profiles.unlikely_figures import unlikely_figures
+from profiles.load import load_workload
+from profiles.unlikely_figures import unlikely_figures, unlikely_parts
 
 DEVICES = tuple(Device(name=name, type="t", memory_bytes=80 * 2**30, host="h") for name in ("a", "b", "c"))
 LINKS = tuple(Link(a=end, b="h", bandwidth_bytes_per_s=24 * 10**9, latency_ns=5_000) for end in ("a", "b", "c"))
@@ -39,3 +40,12 @@ def test_memory_in_another_unit_is_said(memory: int, reserved: int | None):
     odd = replace(DEVICES[1], memory_bytes=memory, reserved_bytes=reserved)
     (sentence,) = unlikely_figures(replace(CLUSTER, devices=(DEVICES[0], odd, DEVICES[2])))
     assert sentence.startswith(f"device 'b': memory_bytes = {memory:,} is")
+
+
+def test_an_edge_that_is_missing_is_asked_for():
+    """Tests that a chain, and towers that meet, are usual; layers that nothing follows but the loss are named once."""
+    profile = load_workload("demo:two-towers-estimate").profile
+    assert unlikely_parts(profile, None) == []
+    assert unlikely_parts(replace(profile, layers=profile.layers[::-1]), CLUSTER) == []
+    (sentence,) = unlikely_parts(replace(profile, edges=()), CLUSTER)
+    assert sentence.startswith(f"no edge takes the output of layer {profile.layers[0].name!r}; is one missing? (and ")

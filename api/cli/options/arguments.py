@@ -329,13 +329,14 @@ IsHealed = Annotated[
     ),
 ]
 Heals = Annotated[int, option("--heals N", "How many losses are healed.", panel=_HEAL, min=0)]
-HealTime = Annotated[float, option("--heal-time-limit SECONDS", "Time for each new plan.", panel=_HEAL)]
+HealTime = Annotated[float, option("--heal-time-limit SECONDS", "Time for each new plan.", panel=_HEAL, min=0.001)]
 StorageRate = Annotated[
     float,
     option(
         "--storage-rate GB/S",
         "Speed at which all devices together read checkpoints: part of the cost of a new plan.",
         panel=_HEAL,
+        min=0.001,
     ),
 ]
 WithGpus = Annotated[bool, option("--gpus", "Ask for as many accelerators per host as the plan needs.", panel=_WHERE)]
@@ -377,7 +378,9 @@ StepsLeft = Annotated[
         "--steps-left N", "Iterations under a new plan, over which it has to earn what moves for it.", panel=_HOW, min=1
     ),
 ]
-Tolerance = Annotated[float, option("--tolerance FRACTION", "Differences up to this fraction count as none.", min=0)]
+Tolerance = Annotated[
+    float, option("--tolerance FRACTION", "Differences up to this fraction count as none.", min=0, max=1000)
+]
 
 DiscoverySource = Annotated[
     Literal["slurm", "kubernetes", "nvidia-smi", "hostfile"],
@@ -386,7 +389,7 @@ DiscoverySource = Annotated[
 DiscoveryFile = Annotated[str | None, option("--file FILE", "Its answer, saved on another machine; or the hostfile.")]
 ClusterName = Annotated[str | None, option("--name NAME", "What the cluster is called.")]
 AcceleratorGib = Annotated[
-    float | None, option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0)
+    float | None, option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0.0)
 ]
 SlotType = Annotated[str, option("--type TYPE", "Device type of a hostfile's slots.")]
 CountsProcessors = Annotated[
@@ -398,8 +401,13 @@ WorkersPerHost = Annotated[
 ToleratedTaints = Annotated[
     list[str] | None, option("--tolerate KEY", "A taint of Kubernetes' nodes that the job tolerates; repeatable.")
 ]
-HostSpeed = Annotated[float, option("--host-gbps GB/S", "Nominal, between a device and its host.", min=0.001)]
-NetworkSpeed = Annotated[float, option("--network-gbps GB/S", "Nominal, between a host and the network.", min=0.001)]
+HostSpeed = Annotated[
+    float, option("--host-gb-per-s --host-gbps GB/S", "Nominal gigabytes, between a device and its host.", min=0.001)
+]
+NetworkSpeed = Annotated[
+    float,
+    option("--network-gb-per-s --network-gbps GB/S", "Nominal gigabytes, not gigabits, to the network.", min=0.001),
+]
 Oversubscription = Annotated[
     float, option("--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001)
 ]
@@ -514,4 +522,7 @@ TuneRuns = Annotated[int, option("--runs N", "Runs of every plan, in turns, per 
 TuneSteps = Annotated[
     int | None, option("--steps N", "Iterations of a run; left out: a few seconds of them.", panel=_HOW)
 ]
-Within = Annotated[float, option("--within PERCENT", "Prediction and run agree if they differ by no more.", panel=_HOW)]
+Within = Annotated[
+    float,
+    option("--within PERCENT", "Prediction and run agree if they differ by no more.", panel=_HOW, min=0, max=1000),
+]

@@ -10,6 +10,8 @@ def option(usage: str, text: str, *, panel: str | None = None, envvar: str | Non
     parts = usage.split()
     names = [part for part in parts if part.startswith("-")]
     metavar = " ".join(parts[len(names) :]) or None
+    if isinstance(rest.get("min"), float):  # an infinity would be an internal error later
+        rest.setdefault("max", 10**6)
     rest |= {"metavar": metavar, "help": text, "rich_help_panel": panel, "envvar": envvar, "show_envvar": False}
     return typer.Option(names[0], *names[1:], **rest)
 

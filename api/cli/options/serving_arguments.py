@@ -42,14 +42,28 @@ MemoryGib = Annotated[
         "Memory of one solver process (left out: 4, or less where the container has less).",
         panel=_LIMITS,
         envvar="PIPEPLAN_MEMORY_GIB",
+        min=0.001,
     ),
 ]
 MaxTimeLimit = Annotated[
-    float, option("--max-time-limit S", "Longest time limit of a job.", panel=_LIMITS, envvar="PIPEPLAN_MAX_TIME_LIMIT")
+    float,
+    option(
+        "--max-time-limit S",
+        "Longest time limit of a job.",
+        panel=_LIMITS,
+        envvar="PIPEPLAN_MAX_TIME_LIMIT",
+        min=0.001,
+    ),
 ]
 RetentionDays = Annotated[
     float,
-    option("--retention-days X", "Finished jobs are kept so long.", panel=_LIMITS, envvar="PIPEPLAN_RETENTION_DAYS"),
+    option(
+        "--retention-days X",
+        "Finished jobs are kept so long.",
+        panel=_LIMITS,
+        envvar="PIPEPLAN_RETENTION_DAYS",
+        min=0.0,
+    ),
 ]
 ClientLimit = Annotated[
     list[str] | None,

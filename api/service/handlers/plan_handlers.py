@@ -39,7 +39,7 @@ from api.service.streams import Stream
 from profiles.documents.strict_json import UnreadableError
 from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
-from profiles.unlikely_figures import unlikely_figures
+from profiles.unlikely_figures import unlikely_parts
 
 router = APIRouter(prefix="/v1/plans")
 
@@ -95,7 +95,7 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
     tree = await service.executor.call(_tree_of, body)
     base = await _base_of(service, caller, tree=tree)
     submission, plan = await service.executor.call(_read_tree, tree, service)
-    doubts = unlikely_figures(plan.problem.cluster)
+    doubts = unlikely_parts(plan.problem.profile, plan.problem.cluster)
     new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     if "no-cache" not in request.headers.get("cache-control", ""):
         hit = await service.executor.call(service.store.find_answer, new, gap=plan.limits.gap)

@@ -95,13 +95,17 @@ def held_state(
 
 
 def _put_in_place(part: Path, folder: Path) -> None:
-    """A folder of that name is a whole checkpoint at any time; an older one goes when the new one is there."""
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    """A folder of that name, or its older one, is whole at any time: that goes when the new one is there."""
+    old = _older(folder)
     if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
     part.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _older(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.old"
 
 
 def write_numbered(execution: Execution, folder: Path, *, iteration: int, num_kept: int) -> None:
@@ -114,8 +118,8 @@ def write_numbered(execution: Execution, folder: Path, *, iteration: int, num_ke
 
 def find_newest(folder: Path) -> Path | None:
     """The folder itself, if it is a checkpoint, or the newest in it; None if there is none."""
-    if (folder / ".metadata").exists():
-        return folder
+    if whole := [each for each in (folder, _older(folder)) if (each / ".metadata").exists()]:
+        return whole[0]  # the older one after a kill between two names
     return next(reversed(_numbered(folder)), None)
 
 

@@ -1,7 +1,12 @@
 """Where the commands write: tests of api/cli/output.py."""
 
 import json
+import re
+import tempfile
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from planner.document import parse_plan
 from planner.verify import verify
@@ -67,3 +72,16 @@ def test_pipes(shell: Shell):
     checked = shell.run("verify", "-", "workload.json", stdin=made.out)
     assert (checked.code, checked.err) == (0, "")
     assert "✓ passed" in checked.out
+
+
+def test_what_its_place_does_not_take_is_kept(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a document for which the disk has no room is kept elsewhere and named, or is asked for elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(shell.folder))
+    full = shell.run("schema", "plan", "-o", "/dev/full")
+    told = r"/dev/full: cannot be written \(No space left on device\); "
+    found = re.search(f"{told}copy it from (.*)\n", full.err)
+    assert found is not None, full.err
+    assert full.code == 2
+    assert Path(found[1]).read_text() == shell.run("schema", "plan").out
+    monkeypatch.setattr(tempfile, "tempdir", str(shell.folder / "missing"))
+    assert re.search(f"{told}choose another place", shell.run("schema", "plan", "-o", "/dev/full").err)

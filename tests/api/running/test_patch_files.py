@@ -46,7 +46,7 @@ def test_a_train_job_takes_what_its_pods_may_have(monkeypatch, record_property):
     ("text", "message"),
     [
         ("", "p.yaml: is empty"),
-        ("kind: [", "p.yaml, line 1: not YAML"),
+        ("a: 1\n  b: 2\n", "p.yaml, line 2: not YAML"),
         ("kind: Pod\nkind: JobSet\n", "p.yaml, line 2: kind is written twice; write it once"),
         (b"\xff\xfe\x00", "p.yaml"),
     ],

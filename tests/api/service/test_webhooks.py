@@ -1,8 +1,11 @@
 """Webhooks: what is written down with the end of a job is said, signed, until it is heard."""
 
 import json
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.transactions import Database
 from api.running.notices import notify_service
+from api.service import webhooks as service_webhooks
 from api.service.webhooks import MOST_ATTEMPTS, MOST_PER_TENANT, Webhooks, WebhookSender
 from api.signatures import is_signed
 from tests.api.jobs.stores.test_store import DONE, claim, submit
@@ -96,6 +100,39 @@ def test_who_does_not_hear_is_told_again(tmp_path: Path, listener: Listener, sta
     assert len(listener.heard) == MOST_ATTEMPTS
     assert waits == sorted(waits)
     assert row is None
+    database.close_all()
+
+
+def trickle(server: socket.socket, said: list[int]) -> None:
+    """An answer whose status line comes byte by byte, for ten seconds at most."""
+    with suppress(OSError):
+        connection, _ = server.accept()
+        with connection:
+            for _ in range(100):
+                connection.sendall(b"H")
+                said[0] += 1
+                time.sleep(0.1)
+
+
+def test_sides_that_are_slow_keep_no_other_waiting(tmp_path: Path, listener: Listener, monkeypatch: pytest.MonkeyPatch):
+    """Tests that beside one that never answers and one whose answer trickles, a third hears, and all ends in time."""
+    monkeypatch.setattr(service_webhooks, "ANSWER_S", 0.5)
+    database = SqliteDatabase(tmp_path / "jobs.sqlite")
+    SqlStore(database)
+    webhooks, said = Webhooks(database, hosts=["127.0.0.1"]), [0]
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as slow:
+        for tenant, server in {"a": silent, "b": slow}.items():
+            webhooks.create(tenant, f"http://127.0.0.1:{server.getsockname()[1]}/")
+        webhooks.create("c", listener.url)
+        for tenant in "abc":
+            end_a_job(database, tenant)
+        trickling = threading.Thread(target=trickle, args=(slow, said))
+        trickling.start()
+        WebhookSender(webhooks).deliver_due()
+        trickling.join()
+    assert len(listener.heard) == 1
+    assert said[0] < 90, "waited for all of the answer"
+    assert len(database.read("SELECT job_id FROM deliveries WHERE attempts = 1")) == 2
     database.close_all()
 
 

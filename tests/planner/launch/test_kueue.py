@@ -115,7 +115,7 @@ def test_a_pod_finds_its_host_by_its_index():
     for pods, indices in zip(pods_of(job_set(job)), (4, 1), strict=True):
         shell, options, script = pods["spec"]["containers"][0]["command"]
         for index in range(indices):
-            script = script.replace("exec env", 'exec printf "%s " "$PLAN_NODE"')
+            script = script.replace("$$", "$").replace("exec env", 'exec printf "%s " "$PLAN_NODE"')
             done = subprocess.run(
                 [shell, options, script], env={"JOB_COMPLETION_INDEX": str(index)}, capture_output=True, text=True
             )

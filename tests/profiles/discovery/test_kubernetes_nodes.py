@@ -90,3 +90,10 @@ def test_brackets_without_end_are_refused():
     """Tests that JSON nested too deeply is refused, not an error of ours."""
     with pytest.raises(ValueError, match="it cannot be read"):
         parse_kubernetes_nodes("[" * 100_000, sizes=DeviceDefaults())
+
+
+@pytest.mark.parametrize("text", [YAML.replace("{cpu: 4", "{cpu: 4, cpu: 8"), '{"kind": "Node", "kind": "Pod"}'])
+def test_two_values_of_a_field_are_refused(text: str):
+    """Tests that an answer that was put together by hand is not read by its last value."""
+    with pytest.raises(ValueError, match=r"it cannot be read \(.*twice.*\); give the answer of `kubectl get nodes"):
+        parse_kubernetes_nodes(text, sizes=DeviceDefaults(memory_bytes=GIB))

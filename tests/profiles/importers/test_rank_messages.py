@@ -94,7 +94,7 @@ def test_waits_on_a_host_are_no_computing(tmp_path: Path):
             *gloo("send", now + 52, now + 80, peer=0),
         ]
         first += [*gloo("recv", now + 14, now + 84, peer=1), marked("PP:0B0", now + 60, 40, category="user_annotation")]
-        first += [marked("PP:0F1", now + 40, 18, category="user_annotation")]
+        first += [marked("PP:0W0", now + 40, 18, category="user_annotation")]
     summary = summarise_traces([write(tmp_path, first, second)])
     means = {cell: each.mean_ns for cell, each in summary.cells.items()}
     assert (means["rank1", 1, "F"], means["rank0", 0, "B"]) == (16_000, 16_000)

@@ -1,11 +1,16 @@
 """The traces of a job's ranks, one document for each, on one clock: tests of profiles/importers/rank_traces.py."""
 
+import gzip
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api.reporting.traces import describe_trace, summarise_trace
 from profiles.importers.rank_steps import read_run_steps
+from profiles.importers.trace_summary import make_traced_workload, summarise_traces
 from tests.profiles.importers.test_rank_messages import marked
 from tests.profiles.importers.test_rank_steps import as_profiled, own
 
@@ -39,3 +44,93 @@ def test_pipelines_without_messages_are_refused(tmp_path: Path):
         read_run_steps([tmp_path])
     with pytest.raises(ValueError, match="a log states neither order nor transfers"):
         read_run_steps([tmp_path / "train.log"])
+
+
+def stages_of_four(folder: Path, *, world: int | None = 4, less: tuple[int, ...] = ()) -> Path:
+    """Marked traces of four stages, a rank each, two microbatches, three iterations."""
+    for rank in {0, 1, 2, 3} - {*less}:
+        events = [
+            marked(f"PP:{rank}{kind}{m}", 1000.0 * step + (10 * rank if kind == "F" else 200 - 20 * rank) + 40 * m, 8)
+            for step in range(3)
+            for kind in "FB"
+            for m in range(2)
+        ]
+        head = {"distributedInfo": {"rank": rank} | ({} if world is None else {"world_size": world})}
+        (folder / f"rank{rank}.json").write_text(json.dumps(head | {"traceEvents": events}))
+    return folder
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize("read", [read_run_steps, summarise_traces])
+def test_a_stage_that_no_rank_ran_is_missed(tmp_path: Path, read: Callable[[Sequence[Path]], object]):
+    """Tests that stages 0, 2 and 3 are no pipeline of three, for advice and for an import."""
+    with pytest.raises(ValueError, match="no rank ran stage 1, though one ran 3; give the traces of all ranks"):
+        read([stages_of_four(tmp_path, less=(1,))])
+
+
+@pytest.mark.parametrize("read", [read_run_steps, summarise_traces])
+def test_traces_of_two_jobs_are_not_one(tmp_path: Path, read: Callable[[Sequence[Path]], object]):
+    """Tests that a rank of a job of eight does not stand in for one of four."""
+    edit(stages_of_four(tmp_path) / "rank2.json", lambda tree: tree["distributedInfo"].update(world_size=8))
+    with pytest.raises(ValueError, match=r"is of 8 ranks, .*rank0\.json of 4; give the traces of one run"):
+        read([tmp_path])
+
+
+def test_fewer_ranks_than_the_job_had_are_said(tmp_path: Path):
+    """Tests that without the last rank nobody can know that a stage is missing, but people and documents hear it."""
+    summary = summarise_traces([stages_of_four(tmp_path, less=(3,))])
+    assert "  3 of 4 ranks gave a trace; stages of others are not told" in describe_trace(summary)
+    assert "Traces of 3 of 4 ranks were given." in make_traced_workload(summary).profile.provenance
+    assert (summarise_trace(summary)["ranks"], summarise_trace(summary)["world_size"]) == (3, 4)
+
+
+def test_ranks_packed_and_not_are_read_together(tmp_path: Path):
+    """Tests that of a folder in which one rank's trace is compressed no rank is left out."""
+    plain = stages_of_four(tmp_path) / "rank1.json"
+    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    assert summarise_traces([tmp_path]).stages == (0, 1, 2, 3)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_trace(tmp_path: Path):
+    """Tests that it is read over, in a list of events and in our executor's documents."""
+    events = json.loads((stages_of_four(tmp_path) / "rank0.json").read_text())["traceEvents"]
+    for name, tree in {"list.json": events, "own.json": {"device": "a", "iterations": [one_stage(0)] * 2}}.items():
+        (tmp_path / name).write_text(json.dumps(tree), encoding="utf-8-sig")
+        assert summarise_traces([tmp_path / name]).stages == (0,)
+
+
+LOST: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
+    "once": (lambda events: events.pop(0), "2F0 ran 2 times, others 3; give a trace of whole iterations"),
+    "twice": (lambda events: events.append(events[1] | {"ts": 9000}), "2F0 ran 3 times, others 4; give a trace of"),
+    "forwards": (
+        lambda events: events.__setitem__(slice(None), [each for each in events if each["name"] != "PP:2F1"]),
+        "stage 2 has no forward of microbatch 1, which others ran; give traces that are not cut off",
+    ),
+    "microbatch": (
+        lambda events: events.__setitem__(slice(None), [each for each in events if each["name"][-1] == "0"]),
+        "stage 2 has no backward of microbatch 1, which others ran",
+    ),
+    "digits": (
+        lambda events: [each.update(name=each["name"].replace("2F", "\u0662F")) for each in events],
+        "stage 2 has no forward of microbatch 0",
+    ),
+    "halves": (
+        lambda events: events[0].update(ph="B"),
+        r"action PP:2F0 begins and ends in two events \(ph B, E\); export it as one \(ph X\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_actions_that_some_iterations_lack_are_missed(tmp_path: Path, lost: str):
+    """Tests that the n-th event of an action is not taken for iteration n where one was lost, or written otherwise."""
+    change, message = LOST[lost]
+    edit(stages_of_four(tmp_path) / "rank2.json", lambda tree: change(tree["traceEvents"]))
+    with pytest.raises(ValueError, match=message):
+        summarise_traces([tmp_path])

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from api.failures import InputError
+from api.inputs import reading
 from profiles.measure.record import (
     Journal,
     Timing,
@@ -30,14 +32,15 @@ def test_the_spread_told_is_that_of_phases_that_count():
     assert spreads_that_count([]) == []
 
 
-def test_a_journal_remembers(tmp_path: Path):
-    """Tests that records and tables come back from the file, and that a line cut short is dropped for good."""
+def test_a_journal_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that records and tables come back, and a line cut short, in a letter even, goes without a new file."""
     path = tmp_path / "journal"
     journal = open_journal(path)
     journal.put("one", make_record())
     journal.put_table("links", [1, 2])
-    with open(path, "a") as file:
-        file.write('{"key": "tw')
+    with open(path, "a", encoding="utf-8", errors="surrogateescape") as file:
+        file.write('{"key": "tw\u00f6'.encode()[:-1].decode(errors="surrogateescape"))
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: pytest.fail("written anew, it could be lost to a kill"))
     again = open_journal(path)
     assert (again.known, again.tables) == ({"one": make_record()}, {"links": [1, 2]})
     again.put("two", make_record(trained=0))
@@ -52,6 +55,12 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
     with pytest.raises(ValueError, match=r"line 1: was not written by pipeplan profile .*; remove the file"):
         open_journal(path)
     assert path.read_text() == line + "\n"
+
+
+def test_a_full_disk_is_said_with_the_journal():
+    """Tests that what could not be kept is an error that names the file and the cause, which the remedy follows."""
+    with pytest.raises(InputError, match=r"^/dev/full: No space left on device; make room there$"), reading():
+        Journal(path=Path("/dev/full")).put_table("links", [1])
 
 
 def test_no_journal_is_no_file():

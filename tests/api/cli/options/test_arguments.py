@@ -1,9 +1,12 @@
 """What the commands accept: tests of api/cli/options/arguments.py."""
 
 import pytest
+import typer
 
+from api.cli import app
 from planner.document import parse_plan
 from profiles.workload import Workload, dump_workload
+from tests.api.cli.options.test_folded_help import commands_of
 from tests.api.cli.test_output import PLAN
 from tests.api.worlds import Shell
 from tests.planner.builders import make_layer, make_link
@@ -52,3 +55,32 @@ def test_examples_of_the_help_are_commands(shell: Shell, command: str):
     for word in example.replace("│", " ").split():
         if word.startswith("-") and word != "-":
             assert word in options
+
+
+CHECKED = ("--time-limit", "--gap", "--deadline", "--seconds", "--memory", "--expires-days")
+"""Numbers whose own messages name the option, the value and the range: their commands' tests."""
+
+
+def test_every_number_has_a_range(shell: Shell):
+    """Tests that no option takes a number without a least and a most: infinities would be internal errors later."""
+    found = {
+        (name, each.min, each.max)
+        for _, command in commands_of(typer.main.get_command(app))
+        for each in command.params
+        if each.type_descriptor.annotation is float
+        for name in each.opts[:1]
+    }
+    assert {name for name, _, _ in found} > set(CHECKED)
+    assert {name for name, least, most in found if None in (least, most)} == set(CHECKED)
+    for value in ("inf", "nan", "-1", "1e300"):
+        outcome = shell.run("serve", "--retention-days", value)
+        assert (outcome.code, "--retention-days" in outcome.err) == (2, True)
+
+
+def test_speeds_of_links_say_gigabytes(shell: Shell):
+    """Tests that the name of a speed cannot be read as gigabits, and that the name of earlier releases still works."""
+    shell.write("nodes", "NodeName=n1 CPUTot=8 RealMemory=100 Gres=gpu:h100:2 State=IDLE\n")
+    asked = ("cluster", "discover", "slurm", "--file", "nodes", "--accelerator-gib", "80")
+    new, old = (shell.run(*asked, name, "50") for name in ("--host-gb-per-s", "--host-gbps"))
+    assert (new.code, new.out, new.err) == (0, old.out, old.err)
+    assert "50 GB/s from a device to its host" in new.err

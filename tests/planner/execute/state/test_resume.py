@@ -133,3 +133,31 @@ def test_a_fully_sharded_plan_runs_by_the_command(tmp_path: Path):
     refused = start_ranks([[*model, "--fully-shard", "--weight-stream"]] * 2)
     assert [code for code, _ in refused] == [2, 2]
     assert all("weight_stream and fully_shard exclude each other" in messages(said)[0] for _, said in refused)
+
+
+def test_an_end_between_two_names_loses_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that the older state is found after an end between both renamings, and stays until a new one is whole."""
+    from planner.execute.state import checkpoint
+
+    kept, rename = tmp_path / "kept", Path.rename
+
+    def end_before_the_second(path: Path, target: Path) -> Path:
+        if path.name.endswith(".part"):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    def write_part() -> Path:
+        (tmp_path / ".kept.part").mkdir(exist_ok=True)
+        (tmp_path / ".kept.part" / ".metadata").touch()
+        return tmp_path / ".kept.part"
+
+    monkeypatch.setattr(Path, "rename", end_before_the_second)
+    write_part().replace(kept)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint._put_in_place(write_part(), kept)
+        assert checkpoint.find_newest(kept) == tmp_path / ".kept.old"
+    monkeypatch.setattr(Path, "rename", rename)
+    checkpoint._put_in_place(write_part(), kept)
+    assert checkpoint.find_newest(kept) == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
