@@ -90,11 +90,6 @@ class Attribution:
             found[CAUSES[name]] += part
         return found
 
-    @property
-    def error(self) -> float:
-        """(measured - predicted) / measured."""
-        return (self.measured_ns - self.predicted_ns) / self.measured_ns
-
 
 class Comparison:
     """A plan, its prediction, and its run."""

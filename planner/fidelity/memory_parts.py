@@ -42,11 +42,6 @@ class DeviceMemory:
         """Of measured - predicted peak: what comes and goes within an iteration."""
         return self.measured_peak_bytes - self.predicted_peak_bytes - self.rest_part_bytes
 
-    @property
-    def error(self) -> float:
-        """(measured - predicted peak) / measured peak; positive: the plan says too little."""
-        return (self.measured_peak_bytes - self.predicted_peak_bytes) / max(1, self.measured_peak_bytes)
-
 
 def compare_memory(problem: Problem, plan: Plan, *, folder: Path, timeline: Timeline) -> tuple[DeviceMemory, ...]:
     """Every device whose `rankN.json` in `folder` says what it held, in the plan's order.
