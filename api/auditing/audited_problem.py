@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from api.auditing.measured_layers import measured_layers
+from planner.actions import parse_action
 from planner.baselines.gpipe import order_gpipe
 from planner.baselines.pipeline import make_pipeline
 from planner.baselines.pipeline import make_plan as play_order
@@ -15,12 +16,15 @@ from planner.baselines.zero_bubble.zb_v import order_zb_v
 from planner.export.looped_pipelines import as_looped
 from planner.export.model_parts import letter_of
 from planner.export.targets import TARGETS, Target, restrict, with_chunks
+from planner.export.torch_table import render_torch_table
 from planner.layout.costs import CostModel
 from planner.plan import FULL_RECOMPUTATION, Plan, Stage
 from planner.problem import Options, Problem
+from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
 from profiles.configurations.known_models import GpuSheet, find_sheet
 from profiles.configurations.run_configuration import Recomputation, RunConfiguration
+from profiles.configurations.torchtitan_run import TABLE_FIELD
 from profiles.estimates.composed_profile import (
     GRADIENT_BYTES,
     OPTIMIZER_BYTES,
@@ -305,15 +309,31 @@ def audited_plan(audited: AuditedProblem, *, recompute: Recomputation | None) ->
         rounds = max(1, run.num_microbatches // run.pipeline)
         each = run.num_microbatches // rounds if run.program == "torchtitan" else None
         return as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}), in_round=each)
+    if run.order == "table":
+        return _tabled_plan(audited, stages)
     costs = CostModel(problem)
     order = order_gpipe if run.order == "GPipe" else order_zb_v
     return play_order(costs, stages, device_orders=order(make_pipeline(costs, stages)))
 
 
+def _tabled_plan(audited: AuditedProblem, stages: tuple[Stage, ...]) -> Plan:
+    """The plan of a table; raises ValueError for what torch cannot run."""
+    try:
+        schedule = {f"rank{rank}": tuple(map(parse_action, row)) for rank, row in enumerate(audited.run.rows)}
+        plan = Plan(problem=audited.problem.reference(), stages=stages, schedule=schedule)
+        for each in verify(audited.problem, plan).violations:
+            if each.rule != "memory-exceeded":
+                raise ValueError(f"{each.message.rstrip('.')}; {each.remedy[0].lower()}{each.remedy[1:].rstrip('.')}")
+        render_torch_table(audited.problem, plan)
+    except ValueError as reason:
+        raise ValueError(f"parallelism.{TABLE_FIELD}: {reason}") from None
+    return plan
+
+
 def _device(run: RunConfiguration, stage: int) -> str:
     """Ranks in a loop, or in a V."""
     cycle, place = divmod(stage, run.pipeline)
-    return f"rank{run.pipeline - 1 - place if run.order == 'ZBVZeroBubble' and cycle % 2 else place}"
+    return f"rank{run.pipeline - 1 - place if run.in_v and cycle % 2 else place}"
 
 
 def _recomputed(layers: Sequence[str], recompute: Recomputation | None) -> bool | tuple[tuple[str, str], ...]:

@@ -7,11 +7,10 @@ Written for torchtitan 0.3: `module_fqns_per_model_part`, and a compute-only tab
 """
 
 import json
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
+from planner.export.model_parts import Cut, cut_by, letters_of
 from planner.export.samples import require_samples
 from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.export.torch_table import torch_ranks
@@ -209,15 +208,3 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
 def _collapsed(stage: str) -> str:
     """Norm and head are two layers of a profile or one."""
     return "".join(letter for place, letter in enumerate(stage) if letter == "t" or letter != stage[place - 1 : place])
-
-
-def import_partition(parts: Sequence[Sequence[str]], layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The layers of every stage out of `module_fqns_per_model_part`, for the option `partition`."""
-    counts = {letter: sum(letter_of(name) == letter for name in layers) for letter in "EL"}
-    sizes = [
-        sum(name.startswith("layers.") for name in part)
-        + (counts["E"] if "tok_embeddings" in part else 0)
-        + (counts["L"] if "lm_head" in part or "output" in part else 0)
-        for part in parts
-    ]
-    return cut_of(sizes, layers)

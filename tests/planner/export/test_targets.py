@@ -23,7 +23,7 @@ from planner.problem import Options, Problem
 from profiles.model_profile import RecomputeBytes, RecomputeTime, WidthBytes
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as draw_plan
-from tests.planner.export.reading_back import import_torch_table
+from tests.planner.export.reading_back import import_torch_table, import_torchtitan_parts
 
 PARSERS = Path(os.environ.get("PIPEPLAN_PARSERS", Path(__file__).parents[3] / ".parsers"))
 """Where `make parsers` unpacks megatron-core, torchtitan and DeepSpeed; none can be imported as a whole here."""
@@ -168,7 +168,7 @@ def test_torchtitan_reads_its_files(tmp_path: Path, record_property):
         ["layers.5", "norm", "lm_head"],
     ]
     names = [layer.name for layer in problem.profile.layers]
-    assert torchtitan.import_partition(parallelism["module_fqns_per_model_part"], names) == tuple(
+    assert import_torchtitan_parts(parallelism["module_fqns_per_model_part"], names) == tuple(
         stage.layers for stage in base.stages
     )
     path = parser_file("torchtitan", "config", "configs.py")
