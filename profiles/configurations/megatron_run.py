@@ -64,6 +64,7 @@ _BY_VARIABLE: Mapping[str, Mapping[str, str]] = {
     for kernel in ("FLASH", "FUSED", "UNFUSED")
 } | {"NVTE_ALLOW_NONDETERMINISTIC_ALGO": {}}
 """Transformer Engine's variables, as Megatron's core sets them for each backend."""
+_GRAPHS = ("cuda_graph_impl", "cuda_graph_scope")
 _FLASH = (
     *("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"),
     "use_fused_sdpa",
@@ -186,6 +187,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
         fused_attention=_has_fused_attention(take, read.kernels),
+        is_one_graph=any("full_iteration" in str(take.values.get(name)) for name in _GRAPHS),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,

@@ -118,6 +118,8 @@ class RunConfiguration:
     """Whether devices of a group each do a part of the tokens between products."""
     fused_attention: bool = True
     """Whether attention is one kernel that keeps no scores."""
+    is_one_graph: bool = False
+    """Whether an iteration is one CUDA graph, of which the host launches nothing by itself."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()
