@@ -346,8 +346,15 @@ def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:
-    """What nobody asked for: not counted, of no matter, or unknown."""
+    """What nobody asked for: not counted, of no matter, or unknown.
+
+    Raises ValueError for a command of which nothing was asked for, whose audit would be one of assumptions.
+    """
     notes = take.notes
+    if read.kind == "script" and not any(name in take.taken - {*_LAUNCHER} for name in read.values):
+        raise ValueError(
+            f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
+        )
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():

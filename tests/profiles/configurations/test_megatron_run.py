@@ -265,7 +265,35 @@ def test_programs_that_do_something_else(text: str, told: str) -> None:
 @pytest.mark.parametrize("text", ["python /home/bert/pretrain_gpt.py", "python alberta.py", "python train_bertha.py"])
 def test_names_that_only_look_so(text: str) -> None:
     """Tests that a folder or a longer name does not make a program another one."""
-    assert run_of(text, model="llama3-8b").shape.name == "llama3-8b"
+    assert run_of(f"{text} --bf16", model="llama3-8b").shape.name == "llama3-8b"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('RUN="srun --mpi=pmix --container-image=x"\nfor C in 1,2; do IFS=, read TP PP <<< $C; $RUN bash -c "$C"; done',
+         "no flag of the command is read; give the script"),
+        ('. env.sh\ntask="python3 finetune_llama.py --load x"\n', "no flag of the command is read .env.sh is in another"),
+        ("torchrun --nproc-per-node 8 run_recipe.py --recipe qwen3_600m train.global_batch_size=2",
+         "tensor_model_parallel_size: what the recipe qwen3_600m sets, which is in another file; give --tp"),
+        ("python perf.py --model_recipe_name llama31 --bf16", "what the recipe llama31 sets"),
+        ("python entry.py a.policy.tensor_model_parallel_size=4 a.engine.tensor_model_parallel_size=32",
+         "a.policy.tensor_model_parallel_size = 4, a.engine.tensor_model_parallel_size = 32: differ"),
+        ("python e.py models.policy_trainer.tensor_model_parallel_size=4", "policy_trainer is ChatLearn's"),
+    ],
+)  # fmt: skip
+def test_degrees_that_are_elsewhere(text: str, told: str) -> None:
+    """Tests that a command without flags, recipes by name, and sections that differ are refused, never assumed."""
+    with pytest.raises(ValueError, match=told):
+        run_of(text, model="llama3-8b")
+
+
+def test_overrides_beside_a_recipe() -> None:
+    """Tests that a recipe that is named is read where overrides state all that it could say otherwise."""
+    degrees = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size=2 train.global_batch_size=8"
+    run = run_of(f"torchrun --nproc-per-node 4 run.py --recipe q {degrees}", model="llama3-8b")
+    assert (run.tensor, run.pipeline, run.global_batch) == (2, 2, 8)
+    assert run.notes.unknown == ["what the recipe q sets", "--recipe q"]
 
 
 def test_variables_of_a_mapping() -> None:
