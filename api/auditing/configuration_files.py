@@ -72,10 +72,14 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
     if asked.program == "torchtitan":
         _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
         document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
+        is_theirs = asked.file is None or not {"training", "parallelism"}.isdisjoint(document)
         _add_table(asked, document)
-        return read_torchtitan(
+        run = read_torchtitan(
             _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
         )
+        if not is_theirs:
+            raise ValueError(f"{asked.path}: has neither [training] nor [parallelism]; give torchtitan's configuration")
+        return run
     _require_unused(asked, (*MEGATRON_ONLY, "recompute_granularity"))
     return read_deepspeed(text or "{}", asked, source=asked.file or "options")
 

@@ -362,7 +362,8 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             continue
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
-            if meaning == "unknown" and (whole := [each for each in take.taken if each.startswith(name)]):
+            whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
+            if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
     notes.unknown += read.strange

@@ -159,3 +159,11 @@ def test_modules_of_deepspeed_that_are_not_read(model: str, tmp_path: Path) -> N
         file.write_text(changed)
         with pytest.raises(ValueError, match=told):
             audited(**{"program": "deepspeed", "model": model, "file": str(file), **more})
+
+
+def test_toml_of_another_trainer(model: str, tmp_path: Path) -> None:
+    """Tests that a document without torchtitan's sections is refused, not audited by assumptions."""
+    file = tmp_path / "sft.toml"
+    file.write_text("[data]\nseq_len = 4096\nbatch_size = 32\n[deployment]\nnum_train_gpus = 1\n")
+    with pytest.raises(ValueError, match=r"sft.toml: has neither \[training\] nor \[parallelism\]; give torchtitan's"):
+        audited(program="torchtitan", model=model, file=str(file), pp=2)
