@@ -5,8 +5,9 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 
+from benchmarks.layouts import cut_of
 from planner.actions import Action, parse_action
-from planner.export.model_parts import cut_of, letter_of
+from planner.export.model_parts import letter_of
 from planner.export.zero_bubble import TO_THEIRS
 from planner.plan import Schedule
 
