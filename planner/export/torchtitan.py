@@ -7,6 +7,7 @@ Written for torchtitan 0.3: `module_fqns_per_model_part`, and a compute-only tab
 """
 
 import json
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -186,9 +187,17 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
 
     Raises ValueError for layers in stages that torchtitan does not have, whatever ranks they are on.
     """
-    blocks = 0
-    parts = []
-    for stage in letters_of(problem, cut):
+    parts = part_names(letters_of(problem, cut))
+    listed = [name for part in parts for name in part]
+    if len(set(listed)) < len(listed):
+        raise ValueError("the layers of the embedding or of the head are in several stages; merge them in the profile")
+    return parts
+
+
+def part_names(stages: Sequence[str]) -> list[list[str]]:
+    """The same for stages in letters."""
+    blocks, parts = 0, []
+    for stage in stages:
         names = []
         for letter in dict.fromkeys(stage) if set(stage) <= {"E"} else _collapsed(stage):
             if letter == "m":
@@ -199,9 +208,6 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
             else:
                 names += ["tok_embeddings"] if letter == "E" else ["norm", "lm_head"]
         parts.append(names)
-    listed = [name for part in parts for name in part]
-    if len(set(listed)) < len(listed):
-        raise ValueError("the layers of the embedding or of the head are in several stages; merge them in the profile")
     return parts
 
 
