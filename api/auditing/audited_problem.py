@@ -141,12 +141,14 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
     ]
     if run.shape.is_tied and run.pipeline == 1:
         layers[-1] = _without_state(layers[-1])
-    paced = [_at_hosts_pace(layer) if _waits(run, sheet, number - 1) else layer for number, layer in enumerate(layers)]
+    paced = [
+        _at_hosts_pace(layer) if _waits(run, sheet, block=number - 1) else layer for number, layer in enumerate(layers)
+    ]
     waits = "" if paced == layers else f", and a host that takes {HOST_NS / 1e6:g} ms for a block with experts"
     return _with_layers(profile, paced, predicting=run.predicting), figures, rates.origin + waits
 
 
-def _waits(run: RunConfiguration, sheet: GpuSheet, block: int) -> bool:
+def _waits(run: RunConfiguration, sheet: GpuSheet, *, block: int) -> bool:
     """Whether a layer is a block with experts whose kernels Megatron's host launches one by one."""
     is_whole = 0 <= block < run.shape.blocks and run.shape.is_mixture(block) and not run.shape.pattern
     return is_whole and run.program == "megatron" and not run.is_one_graph and not sheet.name.startswith("g")

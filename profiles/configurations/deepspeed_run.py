@@ -59,7 +59,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     context = _context(document, asked, notes=notes, stages=count)
     experts = _experts(document, asked, notes=notes, shape=shape)
     least = least_pipelines(experts, group=tensor * context)
-    data = _pipelines(document, asked, notes, within=count * tensor * context, least=least)
+    data = _pipelines(document, asked, notes=notes, within=count * tensor * context, least=least)
     notes.require_shared(experts=experts, devices=data * tensor * context)
     micro, batch = _batch(document, notes, data=data, stages=count)
     stated = asked.seq_length or (planned and planned.model.get("sequence_length"))
@@ -69,7 +69,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     if planned is None:
         cut = cut_layers(shape, count=count, method=asked.partition_method or _method(pipe, notes), notes=notes)
     else:
-        cut = _stated_stages(planned, shape, asked)
+        cut = _stated_stages(planned, shape, asked=asked)
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
@@ -148,7 +148,7 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
 
 
 def _pipelines(
-    document: Mapping[str, Any], asked: AuditQuestion, notes: ReadingNotes, *, within: int, least: int
+    document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, within: int, least: int
 ) -> int:
     """As stated, of the devices that are stated, or the least that can share the experts."""
     stated = _count(document, "data_parallel_size") if "sequence_parallel_size" in document else None
@@ -241,7 +241,7 @@ def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNote
     return stages
 
 
-def _stated_stages(planned: PlannedModule, shape: ModelShape, asked: AuditQuestion) -> tuple[str, ...]:
+def _stated_stages(planned: PlannedModule, shape: ModelShape, *, asked: AuditQuestion) -> tuple[str, ...]:
     """As the module cuts; raises ValueError where it is another model's, and where options say otherwise."""
     parts, letters = planned.parts, "E" + "t" * shape.blocks + "L"
     if asked.partition_method is not None or asked.pp not in (None, len(parts) - 1):

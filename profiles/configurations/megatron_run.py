@@ -141,10 +141,9 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     notes = ReadingNotes(left_out=_left_out(read))
     unsure = {} if read.script is None else read.script.unsure
     take = Taking({**_own(read, notes), **read.values, **options}, notes, unsure=unsure)
-    model = model or _stated_model(read)
     _require_known(read, take)
     _note_unread(read, take, typed=options)
-    shape, sequence = _shape(take, model, beside=_sourced(read))
+    shape, sequence = _shape(take, model or _stated_model(read), beside=_sourced(read))
     shape = _with_pattern(take, shape, is_log=read.kind == "log")
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
