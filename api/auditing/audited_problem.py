@@ -44,7 +44,7 @@ LATENCY_NS = 10_000
 HOST_NS = 7_600_000
 """What a host takes at least to launch a block with experts, forward and backward, of a microbatch of any size.
 
-The middle of what four of Megatron-Bridge's rows on B200 say, as a part of what estimates are short of there. Rows on
+The middle of what three of Megatron-Bridge's rows on B200 say, as a part of what estimates are short of there. Rows on
 H100 had no part in it. Those of Grace's hosts show nothing of it.
 """
 

@@ -141,7 +141,7 @@ def read_torchtitan(
         stages=() if notes.refusals else stages,
         order=order,
         rows=_rows(fields, ranks=pipeline) if order == "table" else (),
-        in_v=pipeline > 1 and str(fields.get("parallelism.pipeline_parallel_schedule")).lower() in IN_V,
+        in_v=_is_in_v(fields, pipeline),
         micro_batch=micro,
         global_batch=micro * count * data,
         sequence=int(tokens),
@@ -237,6 +237,10 @@ def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
     return ORDERS[name.lower()] if ranks > 1 else ("1F1B", False)
 
 
+def _is_in_v(fields: _Fields, ranks: int) -> bool:
+    return ranks > 1 and str(fields.get("parallelism.pipeline_parallel_schedule")).lower() in IN_V
+
+
 def _rows(fields: _Fields, *, ranks: int) -> tuple[tuple[str, ...], ...]:
     """The table's actions by rank, as torch reads it: a row per rank, empty cells left out."""
     rows = str(fields.get(TABLE, "")).splitlines()
@@ -256,6 +260,10 @@ def _stages(
     first, last = (1 if end is None else end for end in ends)
     each = fields.number("parallelism.pipeline_parallel_layers_per_stage", least=1)
     if parts is not None:
+        if _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
+            notes.refusals.append(
+                f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
+            )
         return _stated_stages(parts, shape, notes=notes, ranks=ranks)
     weights = shape.blocks + first + last
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)

@@ -130,6 +130,14 @@ def test_degrees_that_divide_neither_heads_nor_tokens() -> None:
     assert "states of Adam, though the optimizer is SGD" in assumed
 
 
+def test_a_v_has_two_parts_on_each_rank() -> None:
+    """Tests that other numbers of parts are refused, as torchtitan does."""
+    blocks = [f"layers.{number}" for number in range(32)]
+    parts = [["tok_embeddings", *blocks[:11]], blocks[11:22], blocks[22:], ["norm", "output"]]
+    run = titan(module_fqns_per_model_part=parts, pipeline_parallel_schedule="ZBVZeroBubble")
+    assert run.notes.refusals == ["module_fqns_per_model_part: a V has two parts on each of 4 ranks; state so many"]
+
+
 def test_a_schedule_needs_a_pipeline() -> None:
     """Tests that one rank has one stage, whatever schedule is stated, as torchtitan runs it."""
     run = titan(pipeline_parallel_degree=1, data_parallel_shard_degree=1)
