@@ -143,24 +143,6 @@ def test_tables_that_are_not_there(model: str, tmp_path: Path) -> None:
         read_configuration(request)
 
 
-def test_modules_of_deepspeed_that_are_not_read(model: str, tmp_path: Path) -> None:
-    """Tests that modules of DualPipeV, of another model, and of somebody else are refused with a remedy."""
-    before = audited(program="deepspeed", model=model, pp=2)
-    plan = audited_plan(before, recompute=None)
-    file = written(tmp_path, before, plan)
-    text = file.read_text()
-    for changed, told, more in (
-        (text.replace("class Planned", "class PlannedDualPipeV"), "DualPipeV is not audited; give a plan with", {}),
-        ("import deepspeed\n", "is no module that `pipeplan export deepspeed` wrote", {}),
-        (text.replace("PARTS = [0, ", "PARTS = [0, 9, "), "are not layers before each stage", {}),
-        (text, "PARTS: are of 6 layers, and llama3-8b has 34", {"model": "llama3-8b"}),
-        (text, "leave out --pp and --partition-method", {"pp": 4}),
-    ):
-        file.write_text(changed)
-        with pytest.raises(ValueError, match=told):
-            audited(**{"program": "deepspeed", "model": model, "file": str(file), **more})
-
-
 def test_toml_of_another_trainer(model: str, tmp_path: Path) -> None:
     """Tests that a document without torchtitan's sections is refused, not audited by assumptions."""
     file = tmp_path / "sft.toml"

@@ -138,6 +138,20 @@ def test_a_v_has_two_parts_on_each_rank() -> None:
     assert run.notes.refusals == ["module_fqns_per_model_part: a V has two parts on each of 4 ranks; state so many"]
 
 
+def test_a_table_overrules_the_order() -> None:
+    """Tests that a table's rows are read by rank, and that its schedule says how many stages a rank has."""
+    text = TITAN.replace("[model]", '_table = "0F0, 0B0,\\n1F0,1B0\\n"\n[model]').replace(
+        "= 4\npipeline", "= 2\npipeline"
+    )
+    run = titan(text, pipeline_parallel_schedule="PipelineScheduleSingle", pipeline_parallel_schedule_csv="s.csv")
+    assert (run.order, run.chunks, run.in_v) == ("table", 1, False)
+    assert run.rows == (("0F0", "0B0"), ("1F0", "1B0"))
+    with pytest.raises(ValueError, match="pipeline_parallel_schedule_csv: has 2 rows for 4 ranks; give a row per rank"):
+        titan(text, pipeline_parallel_degree=4, pipeline_parallel_schedule_csv="s.csv")
+    with pytest.raises(ValueError, match="'PipelineScheduleMulti': is not supported; use 1F1B"):
+        titan(text, pipeline_parallel_schedule="PipelineScheduleMulti")
+
+
 def test_a_schedule_needs_a_pipeline() -> None:
     """Tests that one rank has one stage, whatever schedule is stated, as torchtitan runs it."""
     run = titan(pipeline_parallel_degree=1, data_parallel_shard_degree=1)
