@@ -171,6 +171,8 @@ def _bridge(row: dict[str, str]) -> Variant:
 
 
 def _measured_s(row: dict[str, str]) -> float:
+    if "s per iteration" in row:
+        return float(row["s per iteration"])
     tokens = int(row["global batch"]) * int(row["sequence"])
     return tokens / float(row["tokens per s per GPU"]) / int(row["gpus"])
 
@@ -194,8 +196,8 @@ def _common_flags(row: dict[str, str]) -> dict[str, Value]:
 
 
 def read_mixtures() -> Iterator[Variant]:
-    """Megatron-Bridge's iterations of models with experts."""
-    for row in _rows("megatron-bridge-experts.csv"):
+    """Megatron-Bridge's iterations of models with experts, and those of Megatron-MoE-ModelZoo."""
+    for row in (*_rows("megatron-bridge-experts.csv"), *_rows("model-zoo-experts.csv")):
         flags = _common_flags(row) | {
             "expert_model_parallel_size": row["ep"],
             "expert_tensor_parallel_size": "1",

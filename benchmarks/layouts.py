@@ -1,5 +1,6 @@
 """Layouts by hand and by `--target megatron`: `python -m benchmarks.layouts [--quick] -o FILE`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -8,13 +9,15 @@ from typing import Any, cast
 
 from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
 from planner.export.looped_pipelines import as_looped
-from planner.export.megatron import import_partition, make_megatron_job
+from planner.export.megatron import make_megatron_job
+from planner.export.model_parts import letter_of
 from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
 from planner.planning import Limits
 from planner.problem import Options, Problem
 from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster
+from profiles.configurations.megatron_layout import written_out
 from profiles.load import load_workload
 
 FOLDER = Path(__file__).parent / "hand_layouts"
@@ -110,6 +113,26 @@ def _with_ranks(cluster: Cluster, count: int) -> Cluster:
     devices = tuple(replace(cluster.devices[0], name=f"g{number}") for number in range(count))
     pairs = combinations([device.name for device in devices], 2)
     return replace(cluster, devices=devices, links=tuple(replace(cluster.links[0], a=a, b=b) for a, b in pairs))
+
+
+def cut_of(sizes: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Layer names per stage; raises ValueError if the sizes are not those of all layers."""
+    if sum(sizes) != len(names):
+        raise ValueError(f"the plan divides {sum(sizes)} layers, but the model has {len(names)}; give its model")
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    return tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))
+
+
+def import_partition(layout: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The layers of every stage of Megatron's layout; those before the first block go with E, the last with L."""
+    counts = {letter: sum(letter_of(name) == letter for name in layers) for letter in "EL"}
+    sizes = [
+        sum(stage.count(letter) for letter in "tm")
+        + (counts["E"] if "E" in stage else 0)
+        + (counts["L"] if "L" in stage else 0)
+        for stage in written_out(layout)
+    ]
+    return cut_of(sizes, layers)
 
 
 def hand_plan(problem: Problem, layout: str) -> Plan:

@@ -61,7 +61,7 @@ def dropped_flags(audited: AuditedProblem, plan: Plan) -> tuple[str, ...]:
 def letters_of_rank(run: RunConfiguration, rank: int) -> Sequence[str]:
     """What the stages of a rank hold."""
     stages = shown_stages(run)
-    if run.order == "ZBVZeroBubble":
+    if run.in_v:
         return [stages[rank], stages[2 * run.pipeline - 1 - rank]]
     return stages[rank :: run.pipeline]
 

@@ -8,7 +8,7 @@ from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.deepspeed_run import read_deepspeed
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
-from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
+from profiles.configurations.torchtitan_run import TABLE, TABLE_FIELD, read_titan_document, read_torchtitan
 from profiles.estimates.operations import Dtype
 
 MAX_BYTES = 2**24
@@ -72,9 +72,14 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
     if asked.program == "torchtitan":
         _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
         document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
-        return read_torchtitan(
+        is_theirs = asked.file is None or not {"training", "parallelism"}.isdisjoint(document)
+        _add_table(asked, document)
+        run = read_torchtitan(
             _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
         )
+        if not is_theirs:
+            raise ValueError(f"{asked.path}: has neither [training] nor [parallelism]; give torchtitan's configuration")
+        return run
     _require_unused(asked, (*MEGATRON_ONLY, "recompute_granularity"))
     return read_deepspeed(text or "{}", asked, source=asked.file or "options")
 
@@ -116,6 +121,23 @@ def _variable(text: str) -> tuple[str, str]:
     if not equals or not (name.isidentifier() or name.isdigit()):
         raise ValueError(f"--set {text[:60]}: write NAME=VALUE, or 1=VALUE for a script's first argument")
     return name, value
+
+
+def _add_table(asked: AuditQuestion, document: dict[str, object]) -> None:
+    """Beside the document the table of actions that it names, which is read where the document was."""
+    parallelism = document.get("parallelism")
+    name = parallelism.get(TABLE_FIELD) if isinstance(parallelism, dict) else None
+    if not name:
+        return
+    if asked.text is not None:
+        raise ValueError(f"parallelism.{TABLE_FIELD}: names a file of yours; audit by the command, or leave it out")
+    try:
+        document[TABLE] = _read(str(Path(asked.path).parent / str(name)))
+    except OSError as error:
+        raise ValueError(
+            f"parallelism.{TABLE_FIELD} = {str(name)[:60]}: cannot be read ({error.strerror}); put it beside "
+            f"{asked.path}, or leave it out"
+        ) from None
 
 
 def _titan_options(asked: AuditQuestion, document: dict[str, object]) -> dict[str, object]:

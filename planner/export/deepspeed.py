@@ -5,15 +5,13 @@ of its own stage, so a subclass does the same. Its order is 1F1B, one stage per 
 is DualPipeV, two stages per rank.
 """
 
-import ast
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from planner.export.dual_pipe_v import is_v, require_dual_pipe_v
 from planner.export.looped_pipelines import require_looped
-from planner.export.model_parts import cut_by, cut_of, require_contiguous
+from planner.export.model_parts import cut_by, require_contiguous
 from planner.export.samples import require_known_shares, require_told
 from planner.export.shards import is_sharded
 from planner.export.stated_assumptions import OWN_CODE, ExportedRun, States, state
@@ -104,12 +102,3 @@ def _ranks(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], ...]:
 def deepspeed_ranks(problem: Problem, plan: Plan) -> tuple[str, ...]:
     """The device of every global rank; raises ValueError as `render_deepspeed` does."""
     return tuple(itertools.chain.from_iterable(_ranks(problem, plan)))
-
-
-def import_partition(text: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The layers of every stage out of the module's PARTS, without running it; for the option `partition`."""
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PARTS":
-            parts = ast.literal_eval(node.value)
-            return cut_of([stop - start for start, stop in itertools.pairwise(parts)], layers)
-    raise ValueError("the module has no PARTS; give one that `pipeplan export deepspeed` wrote")

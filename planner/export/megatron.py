@@ -15,7 +15,7 @@ from fractions import Fraction
 from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_blocks
 from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags, degree_flags
-from planner.export.model_parts import Cut, cut_by, cut_of, is_block, letter_of, letters_of
+from planner.export.model_parts import Cut, cut_by, is_block, letters_of
 from planner.export.samples import (
     require_known_shares,
     require_samples,
@@ -24,7 +24,6 @@ from planner.export.samples import (
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
-from profiles.configurations.megatron_layout import written_out
 from profiles.degrees import Degrees
 
 SELECTIVE = "selective"
@@ -197,28 +196,3 @@ def _one_head(stage: str) -> str:
 def render_megatron(job: _MegatronJob) -> str:
     """The arguments, one flag per line, quoted for a shell; `$(cat FILE)` will not do, `xargs` and `eval` will."""
     return "".join(f"{shlex.join(arguments)}\n" for arguments in job.arguments)
-
-
-def parse_layout(layout: str) -> list[str]:
-    """The letters of every stage of a layout, written out; raises ValueError for what is none."""
-    stages = written_out(layout)
-    if re.fullmatch(r"E[tm|]*L", "|".join(stages)) is None:
-        raise ValueError(f"{layout[:60]!r} is not a layout of Megatron; write E, then t, m and |, then L")
-    return stages
-
-
-def import_partition(layout: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The layers of every stage, for the option `partition`.
-
-    Layers before the first block go with E, those after the last with L. Raises ValueError if the blocks are not as
-    many as the layout has.
-    """
-    stages = parse_layout(layout)
-    counts = {letter: sum(letter_of(name) == letter for name in layers) for letter in "ELtm"}
-    sizes = [
-        sum(stage.count(letter) for letter in "tm")
-        + (counts["E"] if "E" in stage else 0)
-        + (counts["L"] if "L" in stage else 0)
-        for stage in stages
-    ]
-    return cut_of(sizes, layers)

@@ -63,13 +63,3 @@ def require_contiguous(problem: Problem, cut: Cut) -> None:
             f"the stages take layer {listed[at]!r} where the model has {names[at]!r}: they do not divide one list of "
             "layers; plan for a chain"
         )
-
-
-def cut_of(sizes: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Layer names per stage; raises ValueError if the sizes are not those of all layers."""
-    if sum(sizes) != len(names):
-        raise ValueError(
-            f"the plan divides {sum(sizes)} layers, but the model has {len(names)}; give the planned model"
-        )
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    return tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from planner.export.model_parts import Cut, cut_by, cut_of, letter_of, letters_of
+from planner.export.model_parts import Cut, cut_by, letters_of
 from planner.export.samples import require_samples
 from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.export.torch_table import torch_ranks
@@ -187,9 +187,17 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
 
     Raises ValueError for layers in stages that torchtitan does not have, whatever ranks they are on.
     """
-    blocks = 0
-    parts = []
-    for stage in letters_of(problem, cut):
+    parts = part_names(letters_of(problem, cut))
+    listed = [name for part in parts for name in part]
+    if len(set(listed)) < len(listed):
+        raise ValueError("the layers of the embedding or of the head are in several stages; merge them in the profile")
+    return parts
+
+
+def part_names(stages: Sequence[str]) -> list[list[str]]:
+    """The same for stages in letters."""
+    blocks, parts = 0, []
+    for stage in stages:
         names = []
         for letter in dict.fromkeys(stage) if set(stage) <= {"E"} else _collapsed(stage):
             if letter == "m":
@@ -200,24 +208,9 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
             else:
                 names += ["tok_embeddings"] if letter == "E" else ["norm", "lm_head"]
         parts.append(names)
-    listed = [name for part in parts for name in part]
-    if len(set(listed)) < len(listed):
-        raise ValueError("the layers of the embedding or of the head are in several stages; merge them in the profile")
     return parts
 
 
 def _collapsed(stage: str) -> str:
     """Norm and head are two layers of a profile or one."""
     return "".join(letter for place, letter in enumerate(stage) if letter == "t" or letter != stage[place - 1 : place])
-
-
-def import_partition(parts: Sequence[Sequence[str]], layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The layers of every stage out of `module_fqns_per_model_part`, for the option `partition`."""
-    counts = {letter: sum(letter_of(name) == letter for name in layers) for letter in "EL"}
-    sizes = [
-        sum(name.startswith("layers.") for name in part)
-        + (counts["E"] if "tok_embeddings" in part else 0)
-        + (counts["L"] if "lm_head" in part or "output" in part else 0)
-        for part in parts
-    ]
-    return cut_of(sizes, layers)

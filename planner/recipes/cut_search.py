@@ -160,10 +160,11 @@ class _Beam:
 def _neighbours(cuts: Integers) -> Integers:
     """Cuts in which one stage has a layer less and another one more, those between moved along; none empty."""
     stages, places = cuts.shape[1] - 1, numpy.arange(cuts.shape[1])
-    giving, taking = (each[:, None] for each in numpy.nonzero(~numpy.eye(stages, dtype=bool)))
+    can_give = (numpy.diff(cuts, axis=1) > 1)[:, :, None]
+    number, *pair = numpy.nonzero(can_give & ~numpy.eye(stages, dtype=bool))
+    giving, taking = (each[:, None] for each in pair)
     down, up = (giving < places) & (places <= taking), (taking < places) & (places <= giving)
-    moved: Integers = (cuts[:, None] + up - down).reshape(-1, stages + 1)
-    found: Integers = moved[(numpy.diff(moved, axis=1) > 0).all(axis=1)]
+    found: Integers = cuts[number] + up - down
     return found
 
 

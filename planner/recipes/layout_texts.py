@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
+from planner.export.torchtitan import part_names
 from planner.recipes.layer_chain import LayerChain
 from profiles.configurations.megatron_layout import shortened
 
@@ -29,22 +30,6 @@ def megatron_lists(stages: Sequence[str]) -> list[list[str]]:
     return [[_NAMES[letter] for letter in stage] for stage in stages]
 
 
-def module_names(stages: Sequence[str]) -> list[list[str]]:
-    """For torchtitan's `module_fqns_per_model_part`."""
-    found, blocks = list[list[str]](), 0
-    for stage in stages:
-        count = stage.count("t")
-        found.append(
-            [
-                *(["tok_embeddings"] if "E" in stage else []),
-                *(f"layers.{number}" for number in range(blocks, blocks + count)),
-                *(["norm", "lm_head"] if "L" in stage else []),
-            ]
-        )
-        blocks += count
-    return found
-
-
 def part_bounds(stages: Sequence[str]) -> list[int]:
     """For DeepSpeed's `PipelineModule.parts`: layers before each stage, and all of them; every letter is one."""
     return [0, *accumulate(map(len, stages))]
@@ -53,7 +38,7 @@ def part_bounds(stages: Sequence[str]) -> list[int]:
 TEXTS: dict[str, Callable[[Sequence[str]], LayoutValue]] = {
     "megatron": megatron_text,
     "megatron-hybrid": "|".join,
-    "torchtitan": module_names,
+    "torchtitan": part_names,
     "deepspeed": part_bounds,
 }
 """By target."""

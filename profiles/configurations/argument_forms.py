@@ -49,6 +49,8 @@ _STATED_ONCE = (
     "expert_model_parallel_size", "micro_batch_size", "global_batch_size",
 )  # fmt: skip
 """Names that mean another model where a second section has them."""
+_RECIPES = ("recipe", "model_recipe_name")
+"""Flags that name a recipe of Megatron-Bridge's, beside which overrides stand."""
 _RANKS = ("srun", "mpirun", "mpiexec")
 """Launchers that start a process for every device."""
 _RANK_FLAGS = {"n": "ntasks", "np": "ntasks", "N": "nodes", "ntasks_per_node": "tasks", "tasks_per_node": "tasks"}
@@ -215,10 +217,28 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
     if trainer is not None:
         values |= trainer.values
     else:
-        values |= {_plain(full.rpartition(".")[2]): value for full, value in overrides.items()}
+        values |= _by_last_names(overrides)
+    recipes = [f"what the recipe {values[each]} sets" for each in _RECIPES if values.get(each)]
     return ReadArguments(
-        values=_named(values), kind="script", program=program, strange=[*others, *unset], trainer=trainer
+        values=_named(values),
+        kind="script",
+        program=program,
+        strange=[*others, *unset],
+        trainer=trainer,
+        unread=recipes,
     )
+
+
+def _by_last_names(overrides: Mapping[str, Value]) -> dict[str, Value]:
+    """Overrides without their sections; raises ValueError where two sections state sizes or degrees that differ."""
+    found: dict[str, tuple[str, Value]] = {}
+    for full, value in overrides.items():
+        name = _plain(full.rpartition(".")[2])
+        before, other = found.setdefault(name, (full, value))
+        if name in _STATED_ONCE and other != value:
+            raise ValueError(f"{before} = {other}, {full} = {value}: differ; leave out what is said of other models")
+        found[name] = full, value
+    return {name: value for name, (_, value) in found.items()}
 
 
 def _takes_no_more(name: str, value: Value | None) -> bool:

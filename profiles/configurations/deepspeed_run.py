@@ -11,6 +11,7 @@ from typing import Any
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
+from profiles.configurations.planned_module import PlannedModule, read_planned_module
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
 from profiles.documents.unique_names import read_json
 from profiles.estimates.block_operations import Run
@@ -37,7 +38,11 @@ _NAMES = {
 
 def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfiguration:
     """The run; raises ValueError with field, value and remedy for what is not understood."""
-    document = _document(text, source=source)
+    planned = None
+    if source.endswith(".py"):
+        document, planned = read_planned_module(text, source=source)
+    else:
+        document = _document(text, source=source)
     typed = {"train_micro_batch_size_per_gpu": asked.micro_batch_size, "train_batch_size": asked.global_batch_size}
     document |= {name: value for name, value in typed.items() if value is not None}
     if asked.model is None:
@@ -54,13 +59,17 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     context = _context(document, asked, notes=notes, stages=count)
     experts = _experts(document, asked, notes=notes, shape=shape)
     least = least_pipelines(experts, group=tensor * context)
-    data = _pipelines(asked, notes, within=count * tensor * context, least=least)
+    data = _pipelines(document, asked, notes=notes, within=count * tensor * context, least=least)
     notes.require_shared(experts=experts, devices=data * tensor * context)
     micro, batch = _batch(document, notes, data=data, stages=count)
-    sequence = asked.seq_length or own_sequence or DEFAULT_SEQUENCE
-    if asked.seq_length is None:
+    stated = asked.seq_length or (planned and planned.model.get("sequence_length"))
+    sequence = stated or own_sequence or DEFAULT_SEQUENCE
+    if stated is None:
         notes.assumed.append(f"tokens of a sample = {sequence}")
-    cut = cut_layers(shape, count=count, method=asked.partition_method or _method(pipe, notes), notes=notes)
+    if planned is None:
+        cut = cut_layers(shape, count=count, method=asked.partition_method or _method(pipe, notes), notes=notes)
+    else:
+        cut = _stated_stages(planned, shape, asked=asked)
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
@@ -80,6 +89,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
         sequence=sequence,
         recompute=Recomputation() if _count(pipe, "activation_checkpoint_interval") else None,
         shards="optimizer" if zero or _is_on(document, "bf16") else "nothing",  # by BF16_Optimizer, whatever the stage
+        fused_attention=planned is None or planned.model.get("attention") != "unfused",
         gradient_bytes=2,
         notes=notes,
     )
@@ -128,8 +138,17 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
     return document
 
 
-def _pipelines(asked: AuditQuestion, notes: ReadingNotes, *, within: int, least: int) -> int:
-    """Of the devices that are stated, or the least that can share the experts."""
+def _pipelines(
+    document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, within: int, least: int
+) -> int:
+    """As stated, of the devices that are stated, or the least that can share the experts."""
+    stated = _count(document, "data_parallel_size") if "sequence_parallel_size" in document else None
+    if stated and asked.devices not in (None, stated * within):
+        notes.refusals.append(
+            f"data_parallel_size = {stated}: times {within} it is not {asked.devices} devices; use {stated * within}"
+        )
+    if stated:
+        return stated
     if asked.devices is None:
         return notes.assume_devices(within, least=least)
     if asked.devices % within:
@@ -211,6 +230,16 @@ def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNote
     if "" in stages:
         raise ValueError(f"stage {stages.index('')} has no layers; use fewer stages, or another partition method")
     return stages
+
+
+def _stated_stages(planned: PlannedModule, shape: ModelShape, *, asked: AuditQuestion) -> tuple[str, ...]:
+    """As the module cuts; raises ValueError where it is another model's, and where options say otherwise."""
+    parts, letters = planned.parts, "E" + "t" * shape.blocks + "L"
+    if asked.partition_method is not None or asked.pp not in (None, len(parts) - 1):
+        raise ValueError("PARTS: state the stages; leave out --pp and --partition-method")
+    if parts[-1] != len(letters):
+        raise ValueError(f"PARTS: are of {parts[-1]} layers, and {shape.name} has {len(letters)}; give another --model")
+    return tuple(letters[start:end] for start, end in pairwise(parts))
 
 
 def _parameters(shape: ModelShape) -> list[int]:

@@ -64,6 +64,7 @@ _BY_VARIABLE: Mapping[str, Mapping[str, str]] = {
     for kernel in ("FLASH", "FUSED", "UNFUSED")
 } | {"NVTE_ALLOW_NONDETERMINISTIC_ALGO": {}}
 """Transformer Engine's variables, as Megatron's core sets them for each backend."""
+_GRAPHS = ("cuda_graph_impl", "cuda_graph_scope")
 _FLASH = (
     *("use_flash_attn", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attn_builder"),
     "use_fused_sdpa",
@@ -140,10 +141,9 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     notes = ReadingNotes(left_out=_left_out(read))
     unsure = {} if read.script is None else read.script.unsure
     take = Taking({**_own(read, notes), **read.values, **options}, notes, unsure=unsure)
-    model = model or _stated_model(read)
     _require_known(read, take)
     _note_unread(read, take, typed=options)
-    shape, sequence = _shape(take, model, beside=_sourced(read))
+    shape, sequence = _shape(take, model or _stated_model(read), beside=_sourced(read))
     shape = _with_pattern(take, shape, is_log=read.kind == "log")
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
@@ -186,6 +186,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
         fused_attention=_has_fused_attention(take, read.kernels),
+        is_one_graph=any("full_iteration" in str(take.values.get(name)) for name in _GRAPHS),
         gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
@@ -344,8 +345,15 @@ def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
 
 
 def _sort_out(take: Taking, read: ReadArguments) -> None:
-    """What nobody asked for: not counted, of no matter, or unknown."""
+    """What nobody asked for: not counted, of no matter, or unknown.
+
+    Raises ValueError for a command of which nothing was asked for, whose audit would be one of assumptions.
+    """
     notes = take.notes
+    if read.kind == "script" and not any(name in take.taken - {*_LAUNCHER} for name in read.values):
+        raise ValueError(
+            f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
+        )
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():
@@ -353,7 +361,8 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             continue
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
-            if meaning == "unknown" and (whole := [each for each in take.taken if each.startswith(name)]):
+            whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
+            if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
     notes.unknown += read.strange

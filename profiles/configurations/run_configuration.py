@@ -8,8 +8,8 @@ from typing import Literal
 from profiles.estimates.model_shapes import ModelShape
 from profiles.estimates.operations import Dtype
 
-Order = Literal["1F1B", "GPipe", "ZBVZeroBubble"]
-"""What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V."""
+Order = Literal["1F1B", "GPipe", "ZBVZeroBubble", "table"]
+"""What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V; what a table states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,10 @@ class RunConfiguration:
     Empty where the program refuses."""
     order: Order = "1F1B"
     """Schedule of the ranks."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    """Of a table: the actions of every rank, as `2F0`."""
+    in_v: bool = False
+    """Whether ranks hold a stage on the way down and one on the way back; otherwise stages go round in a loop."""
     micro_batch: int
     """Samples of a microbatch."""
     global_batch: int
@@ -114,6 +118,8 @@ class RunConfiguration:
     """Whether devices of a group each do a part of the tokens between products."""
     fused_attention: bool = True
     """Whether attention is one kernel that keeps no scores."""
+    is_one_graph: bool = False
+    """Whether an iteration is one CUDA graph, of which the host launches nothing by itself."""
     gradient_bytes: int = 4
     """Of a gradient on its way between replicas."""
     cut_by: tuple[str, ...] = ()

@@ -21,13 +21,26 @@ ORDERS: Mapping[str, tuple[Order, bool]] = {
 }
 """Schedules that are played here, by their names in lower case, and whether ranks hold several stages."""
 
+TABLED: Mapping[str, bool] = {
+    **{name: has_several for name, (_, has_several) in ORDERS.items()},
+    "pipelineschedulesingle": False,
+    **dict.fromkeys(("pipelineschedulemulti", "loopedbfs", "interleavedzerobubble", "dualpipev"), True),
+}
+"""Schedules that a table may stand in for; they say how many stages a rank holds."""
+
+IN_V = ("zbvzerobubble", "dualpipev")
+"""Those whose ranks hold two stages in a V."""
+
 MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3"}
 """The beginning of our names for its models."""
 
 _WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
 
-UNREAD = "_unread"
-"""The entry of a document for what of a recipe was not read."""
+UNREAD, TABLE = "_unread", "_table"
+"""The entries of a document for what of a recipe was not read, and for the text of its table of actions."""
+
+TABLE_FIELD = "pipeline_parallel_schedule_csv"
+"""Of `[parallelism]`: the name of the table."""
 
 
 class _Fields:
@@ -127,6 +140,8 @@ def read_torchtitan(
         chunks=max(1, len(stages) // pipeline),
         stages=() if notes.refusals else stages,
         order=order,
+        rows=_rows(fields, ranks=pipeline) if order == "table" else (),
+        in_v=_is_in_v(fields, pipeline),
         micro_batch=micro,
         global_batch=micro * count * data,
         sequence=int(tokens),
@@ -212,16 +227,26 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
 
 def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
     name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
-    if fields.get("parallelism.pipeline_parallel_schedule_csv"):
-        raise ValueError(
-            "parallelism.pipeline_parallel_schedule_csv: schedules in files are not read here; leave it out"
-        )
+    if fields.get(f"parallelism.{TABLE_FIELD}") and ranks > 1 and name.lower() in TABLED:
+        return "table", TABLED[name.lower()]
     if name.lower() not in ORDERS:
         raise ValueError(
             f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
             "Interleaved1F1B, ZBVZeroBubble"
         )
     return ORDERS[name.lower()] if ranks > 1 else ("1F1B", False)
+
+
+def _is_in_v(fields: _Fields, ranks: int) -> bool:
+    return ranks > 1 and str(fields.get("parallelism.pipeline_parallel_schedule")).lower() in IN_V
+
+
+def _rows(fields: _Fields, *, ranks: int) -> tuple[tuple[str, ...], ...]:
+    """The table's actions by rank, as torch reads it: a row per rank, empty cells left out."""
+    rows = str(fields.get(TABLE, "")).splitlines()
+    if len(rows) != ranks:
+        raise ValueError(f"parallelism.{TABLE_FIELD}: has {len(rows)} rows for {ranks} ranks; give a row per rank")
+    return tuple(tuple(cell.strip() for cell in row.split(",") if cell.strip()) for row in rows)
 
 
 def _stages(
@@ -235,6 +260,10 @@ def _stages(
     first, last = (1 if end is None else end for end in ends)
     each = fields.number("parallelism.pipeline_parallel_layers_per_stage", least=1)
     if parts is not None:
+        if _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
+            notes.refusals.append(
+                f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
+            )
         return _stated_stages(parts, shape, notes=notes, ranks=ranks)
     weights = shape.blocks + first + last
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
@@ -284,8 +313,8 @@ def _recomputation(fields: _Fields, notes: ReadingNotes, *, order: Order) -> Rec
     made_by = str(fields.get(f"activation_checkpoint.{CLASS}", ""))
     mode = str(fields.get("activation_checkpoint.mode", made_by.partition(".")[0].removesuffix("AC") or "none")).lower()
     aside = {"selective": "estimates keep all"}
-    if order == "ZBVZeroBubble":  # what is computed again is kept for one backward, and W is one for each layer
-        aside["full"] = "ZBVZeroBubble repeats a block for I and for each layer with weights in W; estimates do so once"
+    if order in ("ZBVZeroBubble", "table"):  # what is computed again is kept for one backward; W is one for each layer
+        aside["full"] = "I repeats a block, and so does W for each layer with weights; estimates do so once"
     if mode in aside:
         notes.not_counted.append(f"activation_checkpoint.mode = {mode}: {aside[mode]}")
     return Recomputation() if mode == "full" else None

@@ -16,6 +16,8 @@ a >= up f and c >= down f of that one. Together:
 
     s idle + (forwards of packs shorter than z) >= P(z, s)
 
+and between two choices of t a part of each is a choice, too.
+
 In a pipeline of K packs, no pack k from the left has f above a l(k), no pack k from the right f above c e(k), with the
 sequences of which each term makes these an equation. So all forwards are at most idle x the larger of l(1) + ... +
 l(p) and e(1) + ... + e(K - p), for whatever p (`forwards_per_idle`).
@@ -73,9 +75,11 @@ def least_sums(longer: Sequence[float], *, shortest: float, factors: PackFactors
     sums = every[numpy.unique(numpy.linspace(0, len(every) - 1, steps).astype(int))]
     least = numpy.zeros((len(longer), len(sums)))
     for factor, pairs in both:
+        between = factor * numpy.interp(sums, pairs[:, 1], pairs[:, 0])
         own = numpy.multiply.outer(numpy.asarray(longer, dtype=float), factor * pairs[:, 0])[:, None, :]
         rest = (sums[:, None] - pairs[:, 1]) * factor * shortest
-        least += numpy.where(rest >= 0, own + rest, -numpy.inf).max(axis=2)
+        found = numpy.where(rest >= 0, own + rest, -numpy.inf).max(axis=2)
+        least += numpy.maximum(found, numpy.multiply.outer(longer, between))
     return sums, least
 
 

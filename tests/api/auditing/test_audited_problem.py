@@ -1,11 +1,16 @@
 """The question that an audited configuration answers: what its replicas exchange at the end."""
 
+from typing import Any
+
 import pytest
 
-from api.auditing.audited_problem import make_audited_problem
+from api.auditing.audited_problem import HOST_NS, make_audited_problem
+from api.auditing.configuration_files import read_configuration
 from profiles.configurations.argument_forms import ReadArguments
+from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.megatron_run import read_megatron
 from profiles.estimates.networks import RING_SHARE
+from profiles.model_profile import Layer
 
 EXPERT = 3 * 4096 * 14336
 """Weights of one expert of Mixtral's 8x7B."""
@@ -48,3 +53,39 @@ def test_groups_of_replicas_shard_by_themselves() -> None:
         held.append(make_audited_problem(run, gpu="h100").problem.profile.layers[1].optimizer_bytes or 0)
     assert held[1] == 2 * held[0]
     assert held[2] == 8 * held[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "gpu", "waits"),
+    [
+        ({}, "h100", True),
+        ({"cuda_graph_impl": "full_iteration"}, "h100", False),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"}, "h100", False),
+        ({"cuda_graph_scope": "attn moe_router"}, "h100", True),
+    ],
+)
+def test_hosts_launch_blocks_with_experts(more: dict[str, str], gpu: str, waits: bool) -> None:
+    """Tests that such a block takes what its host does at any degrees, but for graphs of whole iterations."""
+    times = []
+    for tensor in ("4", "8"):
+        degrees = {"tensor_model_parallel_size": tensor, "sequence_parallel": True, "seq_length": "2048"}
+        read = ReadArguments(values={}, kind="options")
+        audited = make_audited_problem(read_megatron(read, options=degrees | more, model="qwen3-30b-a3b"), gpu=gpu)
+        times.append(passes_ns(audited.problem.profile.layers[1]))
+        assert ("a host that takes 7.6 ms" in audited.origin) == waits
+    assert (abs(times[0] - times[1]) < 9) == (abs(times[0] - HOST_NS) < 9) == waits
+
+
+def passes_ns(layer: Layer) -> int:
+    """F, I and W."""
+    cost = layer.costs[0]
+    return cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns
+
+
+@pytest.mark.parametrize("program", ["torchtitan", "deepspeed"])
+def test_hosts_of_other_programs_were_not_measured(program: Any) -> None:
+    """Tests that blocks with experts of other programs, and blocks without, take what their card does."""
+    run = read_configuration(AuditQuestion(program=program, model="qwen3-30b-a3b", pp=4, seq_length=512))
+    assert passes_ns(make_audited_problem(run, gpu="h100").problem.profile.layers[1]) < HOST_NS
+    run = read_configuration(AuditQuestion(program="megatron", model="qwen3-0.6b", pp=4, seq_length=512))
+    assert passes_ns(make_audited_problem(run, gpu="h100").problem.profile.layers[1]) < HOST_NS

@@ -16,6 +16,7 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from tests.long_runs import shortened
+from tests.planner.export.reading_back import import_deepspeed_parts
 from tests.planner.export.test_targets import cut, language_model, parser_file
 from tests.planner.hasty import make_plan
 
@@ -48,7 +49,7 @@ def test_deepspeed_cuts_where_the_plan_does(monkeypatch, record_property):
     with pytest.raises(ValueError, match="the plan is for 9 layers, and there are 8"):
         space["PlannedPipelineModule"](8, num_stages=2, stage=1)._partition_layers()
     names = [layer.name for layer in problem.profile.layers]
-    assert deepspeed.import_partition(text, names) == tuple(stage.layers for stage in plan.stages)
+    assert import_deepspeed_parts(text, names) == tuple(stage.layers for stage in plan.stages)
     path = parser_file("deepspeed", "runtime", "pipe", "module.py")
     record_property("parser", "documented attributes" if path is None else "DeepSpeed's source")
     if path is not None:

@@ -16,6 +16,7 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
+from tests.planner.export.reading_back import import_deepspeed_parts
 from tests.planner.export.test_targets import language_model, parser_file
 from tests.planner.hasty import make_plan
 
@@ -127,7 +128,7 @@ def test_the_module_holds_two_stages_per_rank(replicas, monkeypatch):
         assert module.phase_bounds == bounds
     assert space["RANKS"] == [f"d{n + 2 * r}" for n in range(2) for r in range(replicas)]
     names = [layer.name for layer in problem.profile.layers]
-    assert deepspeed.import_partition(text, names) == tuple(stage.layers for stage in plan.stages)
+    assert import_deepspeed_parts(text, names) == tuple(stage.layers for stage in plan.stages)
     if (path := parser_file("deepspeed", "runtime", "pipe", "dualpipev.py")) is not None:
         source = path.read_text()
         assert "self.num_stages *= 2\n        super()._partition_layers(method)" in source

@@ -2,7 +2,8 @@
 
 import pytest
 
-from planner.export.model_parts import cut_of, letters_of, require_contiguous
+from benchmarks.layouts import cut_of
+from planner.export.model_parts import letters_of, require_contiguous
 from tests.planner.builders import make_layer, make_link, make_problem
 
 

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
+from benchmarks.layouts import import_partition
 from planner.export import deepspeed, megatron, torchtitan
 from planner.export.looped_pipelines import as_looped
 from planner.export.targets import TARGETS, renumbered, restrict
 from planner.export.torch_table import render_torch_table, torch_ranks
 from planner.plan import Plan, Shard
 from planner.problem import Options, Problem
+from profiles.configurations.megatron_layout import written_out
 from profiles.model_profile import RecomputeBytes, RecomputeTime, WidthBytes
 from tests.planner.export.chains import make_chain
 from tests.planner.export.chains import make_plan as draw_plan
-from tests.planner.export.reading_back import import_torch_table
+from tests.planner.export.reading_back import import_torch_table, import_torchtitan_parts
 
 PARSERS = Path(os.environ.get("PIPEPLAN_PARSERS", Path(__file__).parents[3] / ".parsers"))
 """Where `make parsers` unpacks megatron-core, torchtitan and DeepSpeed; none can be imported as a whole here."""
@@ -114,7 +116,7 @@ def test_megatron_reads_its_layout(sizes, devices, layout, monkeypatch, record_p
     assert (flags["--num-layers"], flags["--micro-batch-size"], flags["--global-batch-size"]) == ("6", "4", "16")
     assert job.ranks == torch_ranks(plan)
     names = [layer.name for layer in problem.profile.layers]
-    assert megatron.import_partition(layout, names) == tuple(stage.layers for stage in plan.stages)
+    assert import_partition(layout, names) == tuple(stage.layers for stage in plan.stages)
     assert [shlex.split(line) for line in megatron.render_megatron(job).splitlines()] == list(map(list, job.arguments))
     theirs = load_megatron_parser(monkeypatch)
     record_property("parser", "documented grammar" if theirs is None else "megatron-core")
@@ -133,7 +135,7 @@ def test_megatron_reads_its_layout(sizes, devices, layout, monkeypatch, record_p
 @pytest.mark.parametrize("layout", ["E(t|)*3L", "E,t*3|(tt|)*2,L", "E|t*2|L", "Et||tL"])
 def test_layouts_are_written_out_as_megatron_does(layout: str, monkeypatch, record_property):
     """Tests that our reading of parentheses, factors, commas and empty stages is Megatron's."""
-    ours = megatron.parse_layout(layout)
+    ours = written_out(layout)
     theirs = load_megatron_parser(monkeypatch)
     record_property("parser", "documented grammar" if theirs is None else "megatron-core")
     expected = {"E(t|)*3L": ["Et", "t", "t", "L"], "E,t*3|(tt|)*2,L": ["Ettt", "tt", "tt", "L"]}
@@ -168,7 +170,7 @@ def test_torchtitan_reads_its_files(tmp_path: Path, record_property):
         ["layers.5", "norm", "lm_head"],
     ]
     names = [layer.name for layer in problem.profile.layers]
-    assert torchtitan.import_partition(parallelism["module_fqns_per_model_part"], names) == tuple(
+    assert import_torchtitan_parts(parallelism["module_fqns_per_model_part"], names) == tuple(
         stage.layers for stage in base.stages
     )
     path = parser_file("torchtitan", "config", "configs.py")

@@ -265,7 +265,35 @@ def test_programs_that_do_something_else(text: str, told: str) -> None:
 @pytest.mark.parametrize("text", ["python /home/bert/pretrain_gpt.py", "python alberta.py", "python train_bertha.py"])
 def test_names_that_only_look_so(text: str) -> None:
     """Tests that a folder or a longer name does not make a program another one."""
-    assert run_of(text, model="llama3-8b").shape.name == "llama3-8b"
+    assert run_of(f"{text} --bf16", model="llama3-8b").shape.name == "llama3-8b"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('RUN="srun --mpi=pmix --container-image=x"\nfor C in 1,2; do IFS=, read TP PP <<< $C; $RUN bash -c "$C"; done',
+         "no flag of the command is read; give the script"),
+        (". env.sh\ntask='python3 finetune.py --load x'\n", "no flag of the command is read .env.sh is in another"),
+        ("torchrun --nproc-per-node 8 run_recipe.py --recipe qwen3_600m train.global_batch_size=2",
+         "tensor_model_parallel_size: what the recipe qwen3_600m sets, which is in another file; give --tp"),
+        ("python perf.py --model_recipe_name llama31 --bf16", "what the recipe llama31 sets"),
+        ("python entry.py a.policy.tensor_model_parallel_size=4 a.engine.tensor_model_parallel_size=32",
+         "a.policy.tensor_model_parallel_size = 4, a.engine.tensor_model_parallel_size = 32: differ"),
+        ("python e.py models.policy_trainer.tensor_model_parallel_size=4", "policy_trainer is ChatLearn's"),
+    ],
+)  # fmt: skip
+def test_degrees_that_are_elsewhere(text: str, told: str) -> None:
+    """Tests that a command without flags, recipes by name, and sections that differ are refused, never assumed."""
+    with pytest.raises(ValueError, match=told):
+        run_of(text, model="llama3-8b")
+
+
+def test_overrides_beside_a_recipe() -> None:
+    """Tests that a recipe that is named is read where overrides state all that it could say otherwise."""
+    degrees = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size=2 train.global_batch_size=8"
+    run = run_of(f"torchrun --nproc-per-node 4 run.py --recipe q {degrees}", model="llama3-8b")
+    assert (run.tensor, run.pipeline, run.global_batch) == (2, 2, 8)
+    assert run.notes.unknown == ["what the recipe q sets", "--recipe q"]
 
 
 def test_variables_of_a_mapping() -> None:
@@ -539,6 +567,9 @@ def test_mindspeeds_experts_and_stages() -> None:
         ("python3 -m maxtext.train base.yml --x 1", "train.sh", "maxtext.train is MaxText's"),
         ("model:\n  name: mpt\ndevice_train_microbatch_size: 4", "mpt.yaml", "is LLM-Foundry's"),
         ("actor_train:\n  strategy_args: {}", "roll.yaml", "actor_train is ROLL's"),
+        ("sft_train: {strategy_args: {}}", "sft.yaml", "strategy_args is ROLL's"),
+        ("actor: {backend: 'megatron:d4p1t1', mb_spec: {}}", "grpo.yaml", "mb_spec is AReaL's"),
+        ("step_scheduler: {global_batch_size: 128}", "moonlight.yaml", "step_scheduler is NeMo Automodel's"),
         ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "sft.sh", "openrlhf is OpenRLHF's"),
         ("parallelism:\n  dp: 2\n  pp_engine: 1f1b", "nano.yaml", "pp_engine is nanotron's"),
     ],
@@ -562,3 +593,8 @@ def test_what_only_the_cluster_can_answer_is_asked_for() -> None:
     for flag in ("--fp8-format", "--recompute-granularity", "--optimizer"):
         with pytest.raises(ValueError, match=f"{flag}: .X is not set in the script; give --set X=VALUE"):
             run_of(f"python pretrain_gpt.py {SIZES} {flag} $X")
+
+
+def test_names_of_a_mapping_are_whole() -> None:
+    """Tests that a mapping's unknown name is unknown, though argparse would take it for a longer flag."""
+    assert run_of("mode: brief\nbf16: true\n", source="a.yaml", model="llama3-8b").notes.unknown == ["--mode brief"]

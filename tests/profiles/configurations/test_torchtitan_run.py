@@ -52,7 +52,7 @@ def test_torchtitan() -> None:
 def test_checkpoints_of_a_split_backward_are_not_counted() -> None:
     """Tests that whole checkpoints under ZBVZeroBubble are named, which torch computes again for each layer in W."""
     (note,) = (each for each in titan(pipeline_parallel_schedule="ZBVZeroBubble").notes.not_counted if "full" in each)
-    assert note.startswith("activation_checkpoint.mode = full: ZBVZeroBubble repeats a block")
+    assert note.startswith("activation_checkpoint.mode = full: I repeats a block, and so does W")
     plain = TITAN.replace('mode = "full"', 'mode = "none"')
     assert titan(plain, pipeline_parallel_schedule="ZBVZeroBubble").notes.not_counted == ["compile.enable = True"]
 
@@ -128,6 +128,28 @@ def test_degrees_that_divide_neither_heads_nor_tokens() -> None:
     assert "seq_len = 4096 is not a multiple of 12" in titan(context_parallel_degree=3).notes.refusals[0]
     assumed = titan(TITAN + '[optimizer]\nname = "SGD"\n').notes.assumed
     assert "states of Adam, though the optimizer is SGD" in assumed
+
+
+def test_a_v_has_two_parts_on_each_rank() -> None:
+    """Tests that other numbers of parts are refused, as torchtitan does."""
+    blocks = [f"layers.{number}" for number in range(32)]
+    parts = [["tok_embeddings", *blocks[:11]], blocks[11:22], blocks[22:], ["norm", "output"]]
+    run = titan(module_fqns_per_model_part=parts, pipeline_parallel_schedule="ZBVZeroBubble")
+    assert run.notes.refusals == ["module_fqns_per_model_part: a V has two parts on each of 4 ranks; state so many"]
+
+
+def test_a_table_overrules_the_order() -> None:
+    """Tests that a table's rows are read by rank, and that its schedule says how many stages a rank has."""
+    text = TITAN.replace("[model]", '_table = "0F0, 0B0,\\n1F0,1B0\\n"\n[model]').replace(
+        "= 4\npipeline", "= 2\npipeline"
+    )
+    run = titan(text, pipeline_parallel_schedule="PipelineScheduleSingle", pipeline_parallel_schedule_csv="s.csv")
+    assert (run.order, run.chunks, run.in_v) == ("table", 1, False)
+    assert run.rows == (("0F0", "0B0"), ("1F0", "1B0"))
+    with pytest.raises(ValueError, match="pipeline_parallel_schedule_csv: has 2 rows for 4 ranks; give a row per rank"):
+        titan(text, pipeline_parallel_degree=4, pipeline_parallel_schedule_csv="s.csv")
+    with pytest.raises(ValueError, match="'PipelineScheduleMulti': is not supported; use 1F1B"):
+        titan(text, pipeline_parallel_schedule="PipelineScheduleMulti")
 
 
 def test_a_schedule_needs_a_pipeline() -> None:

@@ -46,3 +46,16 @@ def test_one_pack_waits_for_its_way():
     sums, least = least_sums([10.0], shortest=10.0, factors=factors, steps=20)
     assert max(least[0] / sums) == pytest.approx(90)
     assert forwards_per_idle(1, factors) == pytest.approx(1 / 6)
+
+
+def test_a_part_of_each_way_counts():
+    """Tests that a long pack alone among others waits for its whole way, whichever way shorter packs hide.
+
+    With n = 3 and b = 2 f it waits for 3 z on its way up and 6 z down, less 2 f of packs before and f of those behind
+    it. Half of both is the same trade for either: shorter packs hold 4.5 z less half of the idle time.
+    """
+    factors = PackFactors(up=3.0, down=6.0, hidden=2.0, others=3)
+    sums, least = least_sums([10.0], shortest=1e-9, factors=factors, steps=20)
+    half = sums.tolist().index(0.5)
+    assert least[0, half] == pytest.approx(45)
+    assert min(idle + 3 * max(0.0, *(least[0] - idle * sums)) for idle in range(150)) == pytest.approx(90)

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from benchmarks.layouts import RECIPES, hand_plan, read_problem
+from benchmarks.layouts import RECIPES, hand_plan, import_partition, read_problem
 from planner.export.looped_pipelines import as_looped
-from planner.export.megatron import import_partition, make_megatron_job
+from planner.export.megatron import make_megatron_job
 from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
 from planner.planning import Limits
