@@ -51,7 +51,7 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
         entries, reason = ([], "") if made is None else _launch(made, about | {"replicas": name}, host=host)
         if reason and name == "replicated" and any(any(each) for each in ranks[0]["exchanges"].values()):
             return None, reason  # replicas wait for each other within actions, and nothing else says how long
-        nothing: dict[str, Any] = {name: [], f"{name}_thread": [], f"{name}_peak_bytes": None}
+        nothing: dict[str, Any] = {name: [], f"{name}_thread": [], f"{name}_served": [], f"{name}_peak_bytes": None}
         ranks = [rank | (entries[number] if entries else nothing) for number, rank in enumerate(ranks)]
     found = find_overheads(
         problem,

@@ -19,6 +19,7 @@ from planner.fidelity.whole_batch import (
     held_permille,
     plan_whole_batch,
     reduction_ns,
+    waiting_ns,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -174,12 +175,26 @@ def find_overheads(
         stages_iteration_ns=iteration_ns - always_ns,
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
-        reduction_ns=reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks]),
+        reduction_ns=_find_reduction_ns(ranks, by_wall=by_wall, has_idle_cores=has_idle_cores),
         reduced_bytes=_gradient_bytes(problem),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
     )
+
+
+def _find_reduction_ns(ranks: Sequence[Mapping[str, Any]], *, by_wall: bool, has_idle_cores: bool) -> int | None:
+    """What putting gradients together adds to an iteration: from the end of the actions on, and beneath them.
+
+    Buckets that are sent during the last backward take the processor from it, unless a core is idle. The thread's clock
+    does not count that. Nor does an average over processes count that all wait for the slowest.
+    """
+    visible = reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks])
+    suffix = "" if by_wall else "_thread"
+    waiting = waiting_ns([[*rank[f"replicated{suffix}"], *rank[f"whole{suffix}"]] for rank in ranks])
+    served = [each for rank in ranks for each in (*rank["replicated_served"], *rank["whole_served"])]
+    hidden = 0.0 if by_wall or has_idle_cores else expected(served)
+    return None if visible is None else visible + round(waiting + hidden)
 
 
 def _gradient_bytes(problem: Problem) -> int:

@@ -127,6 +127,16 @@ def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None
     return max(0, round(statistics.median(ends))) if ends else None
 
 
+def waiting_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> float:
+    """How much longer the slowest process computes in an iteration than all do on average; 0: nothing was run.
+
+    `processes`: the iterations of each, by the clock that layers were timed by.
+    """
+    lengths = [[sum(end - start for _, start, end in entry["actions"]) for entry in entries]
+               for entries in zip(*processes, strict=True)]  # fmt: skip
+    return expected([round(max(each) - statistics.fmean(each)) for each in lengths])
+
+
 def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
     """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes.
 
