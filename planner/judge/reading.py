@@ -254,7 +254,8 @@ class Reading:
             )
             found.append(GatheredLayer({kind: max(each[kind] for each in own) for kind in KINDS}, *messages))
         overhead = {kind: max(each[kind] for each in overheads) for kind in KINDS}
-        return fully_sharded_times(found, overhead=overhead, occupancy=self.problem.cluster.collective_occupancy)
+        occupancies = self.problem.cluster.collective_occupancy, self.problem.cluster.sharding_occupancy
+        return fully_sharded_times(found, overhead=overhead, occupancy=max(occupancies))
 
     def _layer_times_on(self, layer: Layer, device_type: str, *, share: Fraction, kind: str) -> dict[str, int]:
         """Of one layer on a single device, without an overhead."""

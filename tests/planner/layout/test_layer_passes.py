@@ -81,6 +81,23 @@ def test_a_plan_by_hand():
     judged(problem, plan, timeline=played)
 
 
+def test_a_host_waits_for_every_message():
+    """Tests that nothing runs beside messages where these take all of a device, whatever other collectives take.
+
+    F: two gathers of 4 and two layers of 2. B: the last layer's weights stay, so one gather and two reductions of 5.
+    """
+    problem, plan = by_hand()
+    for less in (0, 400):
+        cluster = replace(problem.cluster, collective_occupancy=less, sharding_occupancy=1000)
+        waiting = replace(problem, cluster=cluster)
+        slower = replace(plan, problem=waiting.reference())
+        played = simulate(waiting, slower)
+        assert played.makespan_ns == 2 * (2 * (4 + 2) + 2 * 4 + 4 + 2 * 5)
+        judged(waiting, slower, timeline=played)
+    other = replace(problem, cluster=replace(problem.cluster, collective_occupancy=1000, sharding_occupancy=400))
+    assert simulate(other, replace(plan, problem=other.reference())).makespan_ns == played.makespan_ns
+
+
 def random_problem(seed: int) -> Problem:
     """Two to four devices, of one or two types, in a third of the cases with host times, in others with overheads."""
     rng = Random(seed)
@@ -108,6 +125,7 @@ def random_problem(seed: int) -> Problem:
         profile = replace(profile, layers=tuple(_asked_for(rng, layer) for layer in profile.layers))
     devices = tuple(replace(each, type=rng.choice(["gpu", "old"])) for each in problem.cluster.devices)
     cluster = replace(problem.cluster, devices=devices, collective_occupancy=(0, 300, 1000)[seed // 3 % 3])
+    cluster = replace(cluster, sharding_occupancy=(0, 700)[seed % 2])
     return replace(problem, profile=profile, cluster=cluster)
 
 
