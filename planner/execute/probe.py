@@ -39,8 +39,8 @@ class _ProbeWork:
     """After `WARM_UP`."""
 
 
-WARM_UP, REPLICATED = 3, 8
-"""Iterations that do not count, and those of replicas that do."""
+WARM_UP, REPLICATED, SHARDED = 3, 8, 4
+"""Iterations that do not count, those of replicas that do, and those of replicas that share all state."""
 
 Entry = dict[str, Any]
 """Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
@@ -126,7 +126,8 @@ def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
 
 def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     """By both clocks: replicas may wait for each other within actions."""
-    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + REPLICATED)[WARM_UP:]]
+    count = SHARDED if execution.plan.stages[0].is_fully_sharded else REPLICATED
+    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + count)[WARM_UP:]]
     memory = execution.memory.read()
     return {
         work.replicas: entries,

@@ -17,6 +17,7 @@ from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
     held_permille,
+    low,
     plan_whole_batch,
     reduction_ns,
     waiting_ns,
@@ -64,6 +65,9 @@ class Overheads:
     """What an iteration of the probe takes by these figures."""
     measured_ns: int
     """What it took by the wall's clock, the median: what is more is waiting that nothing here explains."""
+    sharded: tuple[Mapping[str, Any], ...] = ()
+    """Iterations of processes that share all state, each with its part of the whole batch; none: nothing was sharded.
+    """
 
 
 def make_probe(profile: ModelProfile, *, device_type: str, num_microbatches: int, link: Link | None) -> Problem:
@@ -435,11 +439,6 @@ def _middle(samples: Sequence[int]) -> float:
     return statistics.median(samples) if samples else 0.0
 
 
-def _low(samples: Sequence[int]) -> float:
-    """The lower quartile."""
-    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else _middle(samples)
-
-
 def _find_exchange(problem: Problem, *, ranks: Sequence[Mapping[str, Any]]) -> int:
     """What one exchange adds to the actions of replicas: all that they take beyond their layers, by the wall.
 
@@ -478,4 +477,4 @@ def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     for channel, samples in comparison.lag_samples().items():
         route = problem.cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes)
         extra += [lag - route.duration_ns(channel.num_bytes) for lag in samples]
-    return max(0, round(_low(extra)))
+    return max(0, round(low(extra)))

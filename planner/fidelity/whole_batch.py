@@ -14,7 +14,8 @@ from typing import Any
 from planner.actions import parse_action
 from planner.fidelity.calibration import Ratios, scaled_layer, with_held
 from planner.fidelity.expected import expected
-from planner.plan import Plan
+from planner.layout.costs import CostModel
+from planner.plan import Plan, Stage
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.microbatch_sizes import profile_at
@@ -113,6 +114,29 @@ def _scaled_by_size(layer: Layer, device_type: str, *, ratios: Callable[[LayerCo
         scaled_layer(replace(layer, costs=(cost,)), device_type, ratios=ratios(cost)).costs[0] for cost in layer.costs
     )
     return replace(layer, costs=tuple(costs))
+
+
+def fully_sharded(plan: Plan) -> Plan:
+    """The replicas of a plan of one stage, each with its part of all state."""
+    return replace(plan, stages=(replace(plan.stages[0], shard="full"),))
+
+
+def sharding_ns(problem: Problem, stage: Stage, *, entries: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """What F and the backward of a fully sharded stage take beyond layers and messages, by the host's clock.
+
+    `entries`: iterations of all processes, whose actions wait for messages. The lower quartile: others only ever add.
+    """
+    taken, cost = defaultdict[str, list[int]](list), CostModel(problem).stage_cost(stage, 0)
+    for name, start, end in (action for entry in entries for action in entry["actions"]):
+        taken[parse_action(name).kind].append(end - start)
+    beyond = {kind: round(low(samples)) - cost.duration_ns(kind) for kind, samples in taken.items()}
+    forward, *backward = (max(0, beyond.get(kind, 0)) for kind in "FIB")
+    return forward, max(backward)
+
+
+def low(samples: Sequence[int]) -> float:
+    """The lower quartile."""
+    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else float(sum(samples))
 
 
 def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None:

@@ -101,6 +101,17 @@ def action_overhead(profile: ModelProfile, device_type: str, *, num_stages: int)
     return dict.fromkeys(KINDS, 0)
 
 
+def sharded_overhead(profile: ModelProfile, device_type: str) -> dict[str, int]:
+    """The same of a fully sharded stage, whose F and backwards do more around their messages."""
+    found = action_overhead(profile, device_type, num_stages=1)
+    for entry in profile.action_overhead_ns:
+        if entry.device_type == device_type:
+            found["F"] += entry.sharded_forward_ns
+            found["I"] += entry.sharded_backward_ns
+            found["B"] += entry.sharded_backward_ns
+    return found
+
+
 def exchange_times(profile: ModelProfile, layer: Layer, *, device_type: str) -> Times:
     """What the exchanges of a layer take whose microbatches are shared: in F, and in whichever of I and B runs."""
     one = sum(entry.exchange_ns for entry in profile.action_overhead_ns if entry.device_type == device_type)

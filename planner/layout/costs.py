@@ -433,7 +433,7 @@ class CostModel:
             names = stage.layers if kind == "F" else stage.layers[::-1]
             rows = [self._layer_pass(stage, name, kind=kind, is_last=name == stage.layers[-1]) for name in names]
             overhead = max(
-                self.problem.profile.overhead_ns(self.group_type(each), kind, has_stages=False)
+                self.problem.profile.overhead_ns(self.group_type(each), kind, has_stages=False, is_sharded=True)
                 for each in stage.replicas
             )
             found[kind] = pass_ns(rows, occupancy=occupancy) + overhead

@@ -98,6 +98,19 @@ def test_a_host_waits_for_every_message():
     assert simulate(other, replace(plan, problem=other.reference())).makespan_ns == played.makespan_ns
 
 
+def test_what_a_full_shard_adds_is_added_to_its_plans_alone():
+    """Tests that each F of the plan by hand takes 2 longer and each B 5, and a replicated plan none of it."""
+    problem, plan = by_hand()
+    action = ActionOverhead(device_type="gpu", forward_ns=1, sharded_forward_ns=2, sharded_backward_ns=5)
+    slower = replace(problem, profile=replace(problem.profile, action_overhead_ns=(action,)))
+    played = simulate(slower, replace(plan, problem=slower.reference()))
+    assert played.makespan_ns == 2 * (10 + 1 + 2 + 14 + 5)
+    judged(slower, replace(plan, problem=slower.reference()), timeline=played)
+    (stage,) = plan.stages
+    times = [CostModel(each).stage_cost(replace(stage, shard="none"), 0).backward_ns for each in (problem, slower)]
+    assert times[0] == times[1]
+
+
 def random_problem(seed: int) -> Problem:
     """Two to four devices, of one or two types, in a third of the cases with host times, in others with overheads."""
     rng = Random(seed)
@@ -118,7 +131,8 @@ def random_problem(seed: int) -> Problem:
         recompute=True,
     )
     overheads = [ActionOverhead(device_type=each, forward_ns=rng.randint(0, 3), input_grad_ns=1, weight_grad_ns=1,
-                                backward_ns=rng.randint(0, 2), exchange_ns=rng.randint(0, 2))
+                                backward_ns=rng.randint(0, 2), exchange_ns=rng.randint(0, 2),
+                                sharded_forward_ns=3 * (each == "old"), sharded_backward_ns=5)
                  for each in ("gpu", "old")]  # fmt: skip
     profile = replace(problem.profile, action_overhead_ns=tuple(overheads)) if seed % 3 == 1 else problem.profile
     if seed % 3 == 2:
