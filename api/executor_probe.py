@@ -188,7 +188,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
 def _with_sharding(workload: Workload, entries: Sequence[Mapping[str, Any]]) -> Workload:
     """The workload with what actions of a fully sharded stage took in these iterations beyond what it says of them."""
     from planner.fidelity.overhead import DEVICES, make_probe, make_replicated_plan
-    from planner.fidelity.whole_batch import batch_at_once, fully_sharded, sharding_ns
+    from planner.fidelity.whole_batch import batch_at_once, fully_sharded, plan_whole_batch, sharding_ns
 
     (action,), cluster, count = workload.profile.action_overhead_ns, workload.cluster, workload.num_microbatches
     assert cluster is not None
@@ -198,8 +198,8 @@ def _with_sharding(workload: Workload, entries: Sequence[Mapping[str, Any]]) -> 
     two = replace(cluster, devices=problem.cluster.devices, links=(link,), switches=())
     replicated = make_replicated_plan(problem)
     assert replicated is not None
-    stage = fully_sharded(replicated).stages[0]
-    forward, backward = sharding_ns(batch_at_once(replace(problem, cluster=two)), stage, entries=entries)
+    plan = fully_sharded(plan_whole_batch(problem, replicated, memory_bytes=None) or replicated)
+    forward, backward = sharding_ns(batch_at_once(replace(problem, cluster=two)), plan, entries=entries)
     action = replace(action, sharded_forward_ns=forward, sharded_backward_ns=backward)
     return replace(workload, profile=replace(workload.profile, action_overhead_ns=(action,)))
 

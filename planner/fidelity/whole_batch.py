@@ -14,8 +14,7 @@ from typing import Any
 from planner.actions import parse_action
 from planner.fidelity.calibration import Ratios, scaled_layer, with_held
 from planner.fidelity.expected import expected
-from planner.layout.costs import CostModel
-from planner.plan import Plan, Stage
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.microbatch_sizes import profile_at
@@ -121,15 +120,18 @@ def fully_sharded(plan: Plan) -> Plan:
     return replace(plan, stages=(replace(plan.stages[0], shard="full"),))
 
 
-def sharding_ns(problem: Problem, stage: Stage, *, entries: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def sharding_ns(problem: Problem, plan: Plan, *, entries: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """What F and the backward of a fully sharded stage take beyond layers and messages, by the host's clock.
 
     `entries`: iterations of all processes, whose actions wait for messages. The lower quartile: others only ever add.
     """
-    taken, cost = defaultdict[str, list[int]](list), CostModel(problem).stage_cost(stage, 0)
+    taken = defaultdict[str, list[int]](list)
     for name, start, end in (action for entry in entries for action in entry["actions"]):
         taken[parse_action(name).kind].append(end - start)
-    beyond = {kind: round(low(samples)) - cost.duration_ns(kind) for kind, samples in taken.items()}
+    row = next(iter(simulate(problem, plan).actions.values()))
+    beyond: dict[str, int] = {
+        each.action.kind: round(low(taken[each.action.kind])) - (each.end_ns - each.start_ns) for each in row
+    }
     forward, *backward = (max(0, beyond.get(kind, 0)) for kind in "FIB")
     return forward, max(backward)
 

@@ -17,7 +17,6 @@ from planner.judge.costs import (
     is_linear,
     layer_times,
     measured_sizes,
-    sharded_overhead,
     stage_times,
     step_time,
     unit_size,
@@ -244,7 +243,7 @@ class Reading:
     def _fully_sharded_times(self, stage: Stage, share: Fraction) -> dict[str, int]:
         """What its actions take: every layer as long as on the slowest of its devices, for all wait for all."""
         types = sorted({self.devices[name].type for group in stage.replicas for name in group})
-        overheads = [sharded_overhead(self.profile, device_type) for device_type in types]
+        overheads = [action_overhead(self.profile, each, num_stages=1, is_sharded=True) for each in types]
         found = []
         for layer in self.layers_of(stage):
             own = [self._layer_times_on(layer, each, share=share, kind=kind_in(stage, layer)) for each in types]

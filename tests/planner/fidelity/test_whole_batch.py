@@ -111,12 +111,14 @@ def test_reductions_end_with_the_last_process():
 def test_a_full_shard_is_compared_with_its_layers_and_messages():
     """Tests that the lower quartile counts, and that what takes less than is said of it adds nothing."""
     problem, plan = make_case()
-    at_once, stage = batch_at_once(problem), fully_sharded(plan).stages[0]
-    cost = CostModel(at_once).stage_cost(stage, 0)
+    whole = plan_whole_batch(problem, plan, memory_bytes=None)
+    assert whole is not None
+    at_once, sharded = batch_at_once(problem), fully_sharded(whole)
+    cost = CostModel(at_once).stage_cost(sharded.stages[0], 0)
     assert cost.forward_ns > 2 * 8000  # gathers
     lengths = [(cost.forward_ns + more, cost.backward_ns - 9) for more in (40, 30, 900, 50, 35)]
     entries = [{"actions": [["0F0", 7, 7 + f], ["0B0", 7 + f, 7 + f + b]]} for f, b in lengths]
-    assert sharding_ns(at_once, stage, entries=entries) == (35, 0)
+    assert sharding_ns(at_once, sharded, entries=entries) == (35, 0)
 
 
 @pytest.mark.parametrize(("permille", "found"), [(1000, 1000), (1150, 1150), (700, 1000), (1500, 1200)])
