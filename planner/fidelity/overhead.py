@@ -191,13 +191,15 @@ def _find_reduction_ns(ranks: Sequence[Mapping[str, Any]], *, by_wall: bool, has
     """What putting gradients together adds to an iteration: from the end of the actions on, and beneath them.
 
     Buckets that are sent during the last backward take the processor from it, unless a core is idle. The thread's clock
-    does not count that. Nor does an average over processes count that all wait for the slowest.
+    does not count that. Nor does an average over processes count that all wait for the slowest. Replicas that exchange
+    statistics send no bucket early.
     """
     visible = reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks])
     suffix = "" if by_wall else "_thread"
     waiting = waiting_ns([[*rank[f"replicated{suffix}"], *rank[f"whole{suffix}"]] for rank in ranks])
     served = [each for rank in ranks for each in (*rank["replicated_served"], *rank["whole_served"])]
-    hidden = 0.0 if by_wall or has_idle_cores else expected(served)
+    exchanges = any(any(each) for each in ranks[0]["exchanges"].values())
+    hidden = 0.0 if by_wall or has_idle_cores or exchanges else expected(served)
     return None if visible is None else visible + round(waiting + hidden)
 
 

@@ -297,9 +297,13 @@ def test_a_reduction_takes_what_it_takes_from_the_actions_above_it(more: dict[st
             actions = [["0F0", 5, 25], ["0B0", 25, 5 + length]]
             times = {"taken_up_ns": [5], "begin_ns": 5, "reduced_ns": 205 + 90, "end_ns": 300}
             rank[name] = [{"actions": actions, "times": times}] * 2
-        rank["replicated_served"] = [40, 40]
+        rank |= {"replicated_served": [40, 40], "exchanges": {"a": [0, 0]}}
     where: dict[str, Any] = {"device_type": "gpu", "by_wall": False} | more
     assert find_overheads(problem, make_probe_plan(problem), ranks=ranks, **where).reduction_ns == expected
+    for rank in ranks:
+        rank["exchanges"] = {"a": [1, 1]}  # within actions, so nothing is sent early
+    without = expected - 40 * (not more)
+    assert find_overheads(problem, make_probe_plan(problem), ranks=ranks, **where).reduction_ns == without
 
 
 @pytest.mark.parametrize(("more", "expected"), [((500, 300), 500), ((-40, -1), 0), ((500, None), 0)])
