@@ -29,7 +29,7 @@ TIMEOUT_S = 120.0
 def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses") -> "tuple[Overheads | None, str]":
     """Overheads of the executor on this model, or None and why they could not be measured."""
     from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
-    from planner.fidelity.whole_batch import plan_whole_batch
+    from planner.fidelity.whole_batch import fully_sharded, plan_whole_batch
     from planner.progress import usable_cores
     from planner.simulation.simulate import simulate
 
@@ -51,8 +51,11 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
         entries, reason = ([], "") if made is None else _launch(made, about | {"replicas": name}, host=host)
         if reason and name == "replicated" and any(any(each) for each in ranks[0]["exchanges"].values()):
             return None, reason  # replicas wait for each other within actions, and nothing else says how long
-        nothing: dict[str, Any] = {name: [], f"{name}_thread": [], f"{name}_peak_bytes": None}
+        nothing: dict[str, Any] = {name: [], f"{name}_thread": [], f"{name}_served": [], f"{name}_peak_bytes": None}
         ranks = [rank | (entries[number] if entries else nothing) for number, rank in enumerate(ranks)]
+    at_once, sharded = replicated if workload.num_microbatches == 1 else whole, list[dict[str, Any]]()
+    if at_once is not None and link is not None:  # what cannot be sharded says nothing
+        sharded, _ = _launch(fully_sharded(at_once), about | {"replicas": "sharded"}, host=host)
     found = find_overheads(
         problem,
         plan,
@@ -61,7 +64,7 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
         by_wall=by_wall,
         has_idle_cores=usable_cores() > (2 if workload.cluster is None else len(workload.cluster.devices)),
     )
-    return found, ""
+    return replace(found, sharded=tuple(entry for rank in sharded for entry in rank["sharded"])), ""
 
 
 def _launch(plan: "Plan", about: Mapping[str, Any], *, host: "HostProcesses") -> tuple[list[dict[str, Any]], str]:
@@ -159,7 +162,7 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
     )
     if found.stages_iteration_ns:
         note += " Layers take together what the whole model took without messages; what stages add is stated apart."
-    return replace(
+    made = replace(
         workload,
         profile=replace(
             profile,
@@ -179,6 +182,26 @@ def with_overheads(workload: Workload, found: "Overheads") -> Workload:
             devices=tuple(_with_reserve(device, found.reserved_bytes) for device in cluster.devices),
         ),
     )
+    return _with_sharding(made, found.sharded) if found.sharded else made
+
+
+def _with_sharding(workload: Workload, entries: Sequence[Mapping[str, Any]]) -> Workload:
+    """The workload with what actions of a fully sharded stage took in these iterations beyond what it says of them."""
+    from planner.fidelity.overhead import DEVICES, make_probe, make_replicated_plan
+    from planner.fidelity.whole_batch import batch_at_once, fully_sharded, plan_whole_batch, sharding_ns
+
+    (action,), cluster, count = workload.profile.action_overhead_ns, workload.cluster, workload.num_microbatches
+    assert cluster is not None
+    assert count is not None
+    problem = make_probe(workload.profile, device_type=action.device_type, num_microbatches=count, link=None)
+    link = replace(cluster.links[0], a=DEVICES[0], b=DEVICES[1])
+    two = replace(cluster, devices=problem.cluster.devices, links=(link,), switches=())
+    replicated = make_replicated_plan(problem)
+    assert replicated is not None
+    plan = fully_sharded(plan_whole_batch(problem, replicated, memory_bytes=None) or replicated)
+    forward, backward = sharding_ns(batch_at_once(replace(problem, cluster=two)), plan, entries=entries)
+    action = replace(action, sharded_forward_ns=forward, sharded_backward_ns=backward)
+    return replace(workload, profile=replace(workload.profile, action_overhead_ns=(action,)))
 
 
 def _with_exchanges(layer: Layer, exchanges: Mapping[str, tuple[int, int]]) -> Layer:
@@ -190,13 +213,15 @@ def _with_times(link: Link, found: "Overheads") -> Link:
     """The link with the run's overhead of a message, and with what the two steps of its ring took.
 
     What other rings took by themselves, of other sizes or collectives, is scaled to that; who holds half as much needs
-    no more time.
+    no more time. Gathers and scatters stay where a run of their own says what they take more.
     """
-    link = replace(link, message_overhead_ns=found.message_ns)
+    link = swept = replace(link, message_overhead_ns=found.message_ns)
     if found.reduction_ns is None or found.reduced_bytes < 2:
         return link
     size, time = -(-found.reduced_bytes // 2), -(-found.reduction_ns // 2)
     link = link.with_slower_steps(Fraction(time, link.step_ns(size) or time))
+    if found.sharded:
+        link = replace(link, gather_times=swept.gather_times, scatter_times=swept.scatter_times)
     points = {point.bytes: point.time_ns for point in link.reduction_times} | {size: time}
     stated, least = list[MessageTime](), 0
     for num_bytes, time_ns in sorted(points.items()):

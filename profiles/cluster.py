@@ -296,6 +296,8 @@ class Cluster(StrictRecord):
     """Whether transfers overlap computation; otherwise a device that sends or receives cannot compute meanwhile."""
     collective_occupancy: Annotated[int, Whole("thousandths", most=1000)] = 0
     """Thousandths of a device that a gather or a reduction takes from what it computes beside it."""
+    sharding_occupancy: Annotated[int, Whole("thousandths", most=1000)] = 0
+    """The same of a fully sharded stage's messages, where that is more; 1000: it waits for each."""
     host_links: tuple[HostLink, ...] = ()
     """Connections to the memory of hosts, which devices name in `host_link`."""
     hosts: tuple[Host, ...] = ()

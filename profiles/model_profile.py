@@ -395,6 +395,10 @@ class ActionOverhead(StrictRecord):
     """Likewise to every W."""
     stages_backward_ns: Nanoseconds = 0
     """Likewise to every B, at most what I and W have together."""
+    sharded_forward_ns: Nanoseconds = 0
+    """Added to every F of a fully sharded stage: what torch does around its messages."""
+    sharded_backward_ns: Nanoseconds = 0
+    """Likewise to every I or B."""
 
     def __post_init__(self) -> None:
         owner = f"action overhead on {str(self.device_type)[:80]!r}"
@@ -407,10 +411,14 @@ class ActionOverhead(StrictRecord):
                     f"{sum(parts)}; one action costs no more than two: measure it again"
                 )
 
-    def of(self, kind: str, *, has_stages: bool) -> int:
-        """What is added to an action of kind F, I, W or B; `has_stages`: where a plan has several."""
+    def of(self, kind: str, *, has_stages: bool, is_sharded: bool = False) -> int:
+        """What is added to an action of kind F, I, W or B; `has_stages`: where a plan has several; `is_sharded`: of a
+        fully sharded stage.
+        """
         name = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}[kind]
         more: int = getattr(self, f"stages_{name}") if has_stages else 0
+        if is_sharded and kind != "W":
+            more += self.sharded_forward_ns if kind == "F" else self.sharded_backward_ns
         always: int = getattr(self, name)
         return always + more
 
@@ -553,13 +561,13 @@ class ModelProfile(StrictRecord):
         """The profile of a host that takes no time to ask."""
         return replace(self, layers=tuple(layer.without_host_times() for layer in self.layers))
 
-    def overhead_ns(self, device_type: str, kind: str, *, has_stages: bool) -> int:
+    def overhead_ns(self, device_type: str, kind: str, *, has_stages: bool, is_sharded: bool = False) -> int:
         """What an action of a kind costs beyond its layers on a device type; 0 where it was not measured.
 
         `has_stages`: in a plan of several stages; what it costs in a plan of one is the least that it costs in any.
         """
         known = (each for each in self.action_overhead_ns if each.device_type == device_type)
-        return next((each.of(kind, has_stages=has_stages) for each in known), 0)
+        return next((each.of(kind, has_stages=has_stages, is_sharded=is_sharded) for each in known), 0)
 
     def exchange_ns(self, device_type: str) -> int:
         """What one exchange between the replicas of a stage takes on a device type; 0 where it was not measured."""

@@ -304,6 +304,8 @@ def scaled_overheads(profile: ModelProfile, factor: int) -> tuple[ActionOverhead
             stages_input_grad_ns=factor * each.stages_input_grad_ns,
             stages_weight_grad_ns=factor * each.stages_weight_grad_ns,
             stages_backward_ns=factor * each.stages_backward_ns,
+            sharded_forward_ns=factor * each.sharded_forward_ns,
+            sharded_backward_ns=factor * each.sharded_backward_ns,
         )
         for each in profile.action_overhead_ns
     )

@@ -39,30 +39,36 @@ class _ProbeWork:
     """After `WARM_UP`."""
 
 
-WARM_UP, REPLICATED = 3, 8
-"""Iterations that do not count, and those of replicas that do."""
+WARM_UP, REPLICATED, SHARDED = 3, 8, 4
+"""Iterations that do not count, those of replicas that do, and those of replicas that share all state."""
 
 Entry = dict[str, Any]
 """Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
 
 
 class BothClocks(HostClock):
-    """The host's clock, which remembers what the calling thread had worked by then."""
+    """The host's clock, which remembers what the calling thread, and the others of the process, had worked by then."""
 
     def __init__(self) -> None:
         super().__init__()
         self._worked: dict[int, int] = {}
+        self._served: dict[int, int] = {}
 
     def mark(self) -> Any:
         """Remember this moment."""
-        return time.perf_counter_ns(), time.thread_time_ns()
+        return time.perf_counter_ns(), time.thread_time_ns(), _served_ns()
 
     def resolve(self, mark: Any) -> int:
-        """The wall clock at a mark; the processor time of the thread is kept beside it."""
-        passed, worked = mark
+        """The wall clock at a mark; the processor time of threads is kept beside it."""
+        passed, worked, served = mark
         moment = super().resolve(passed)
-        self._worked[moment] = worked
+        self._worked[moment], self._served[moment] = worked, served
         return moment
+
+    def served_in(self, entry: Entry) -> int:
+        """Processor time of the other threads during the last action of an iteration."""
+        _, start, end = entry["actions"][-1]
+        return self._served[end] - self._served[start]
 
     def by_thread(self, entry: Entry) -> Entry:
         """The same with what the thread had worked instead of moments."""
@@ -120,11 +126,13 @@ def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
 
 def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     """By both clocks: replicas may wait for each other within actions."""
-    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + REPLICATED)[WARM_UP:]]
+    count = SHARDED if execution.plan.stages[0].is_fully_sharded else REPLICATED
+    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + count)[WARM_UP:]]
     memory = execution.memory.read()
     return {
         work.replicas: entries,
         f"{work.replicas}_thread": [clock.by_thread(entry) for entry in entries],
+        f"{work.replicas}_served": [clock.served_in(entry) for entry in entries],
         f"{work.replicas}_peak_bytes": None if memory is None else memory.peak_bytes,
     }
 

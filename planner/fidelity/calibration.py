@@ -197,9 +197,14 @@ _STAGES_FIELDS = {kind: f"stages_{name}" for kind, name in _FIELDS.items()}
 
 
 def _by_stages(total: ActionOverhead, before: ActionOverhead | None, *, has_stages: bool) -> ActionOverhead:
-    """What actions of a run cost: a run of several stages tells what all plans pay and what those add together."""
-    more = {} if before is None else {name: getattr(before, name) for name in _STAGES_FIELDS.values()}
-    if before is None or not has_stages:
+    """What actions of a run cost: a run of several stages tells what all plans pay and what those add together. What
+    full shards add stays as it was.
+    """
+    if before is None:
+        return total
+    more = {name: getattr(before, name) for name in _STAGES_FIELDS.values()}
+    total = replace(total, **{name: getattr(before, name) for name in ("sharded_forward_ns", "sharded_backward_ns")})
+    if not has_stages:
         return replace(total, **more)
     return divided(total, before) if any(more.values()) else total
 

@@ -17,8 +17,10 @@ from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
     held_permille,
+    low,
     plan_whole_batch,
     reduction_ns,
+    waiting_ns,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -63,6 +65,9 @@ class Overheads:
     """What an iteration of the probe takes by these figures."""
     measured_ns: int
     """What it took by the wall's clock, the median: what is more is waiting that nothing here explains."""
+    sharded: tuple[Mapping[str, Any], ...] = ()
+    """Iterations of processes that share all state, each with its part of the whole batch; none: nothing was sharded.
+    """
 
 
 def make_probe(profile: ModelProfile, *, device_type: str, num_microbatches: int, link: Link | None) -> Problem:
@@ -174,12 +179,28 @@ def find_overheads(
         stages_iteration_ns=iteration_ns - always_ns,
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
-        reduction_ns=reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks]),
+        reduction_ns=_find_reduction_ns(ranks, by_wall=by_wall, has_idle_cores=has_idle_cores),
         reduced_bytes=_gradient_bytes(problem),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
         measured_ns=round(_middle([each.duration_ns for each in _iterations(plan, ranks)])),
     )
+
+
+def _find_reduction_ns(ranks: Sequence[Mapping[str, Any]], *, by_wall: bool, has_idle_cores: bool) -> int | None:
+    """What putting gradients together adds to an iteration: from the end of the actions on, and beneath them.
+
+    Buckets that are sent during the last backward take the processor from it, unless a core is idle. The thread's clock
+    does not count that. Nor does an average over processes count that all wait for the slowest. Replicas that exchange
+    statistics send no bucket early.
+    """
+    visible = reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks])
+    suffix = "" if by_wall else "_thread"
+    waiting = waiting_ns([[*rank[f"replicated{suffix}"], *rank[f"whole{suffix}"]] for rank in ranks])
+    served = [each for rank in ranks for each in (*rank["replicated_served"], *rank["whole_served"])]
+    exchanges = any(any(each) for each in ranks[0]["exchanges"].values())
+    hidden = 0.0 if by_wall or has_idle_cores or exchanges else expected(served)
+    return None if visible is None else visible + round(waiting + hidden)
 
 
 def _gradient_bytes(problem: Problem) -> int:
@@ -420,11 +441,6 @@ def _middle(samples: Sequence[int]) -> float:
     return statistics.median(samples) if samples else 0.0
 
 
-def _low(samples: Sequence[int]) -> float:
-    """The lower quartile."""
-    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else _middle(samples)
-
-
 def _find_exchange(problem: Problem, *, ranks: Sequence[Mapping[str, Any]]) -> int:
     """What one exchange adds to the actions of replicas: all that they take beyond their layers, by the wall.
 
@@ -463,4 +479,4 @@ def _find_message(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
     for channel, samples in comparison.lag_samples().items():
         route = problem.cluster.route(channel.sender, channel.receiver, num_bytes=channel.num_bytes)
         extra += [lag - route.duration_ns(channel.num_bytes) for lag in samples]
-    return max(0, round(_low(extra)))
+    return max(0, round(low(extra)))

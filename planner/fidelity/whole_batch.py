@@ -115,6 +115,32 @@ def _scaled_by_size(layer: Layer, device_type: str, *, ratios: Callable[[LayerCo
     return replace(layer, costs=tuple(costs))
 
 
+def fully_sharded(plan: Plan) -> Plan:
+    """The replicas of a plan of one stage, each with its part of all state."""
+    return replace(plan, stages=(replace(plan.stages[0], shard="full"),))
+
+
+def sharding_ns(problem: Problem, plan: Plan, *, entries: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """What F and the backward of a fully sharded stage take beyond layers and messages, by the host's clock.
+
+    `entries`: iterations of all processes, whose actions wait for messages. The lower quartile: others only ever add.
+    """
+    taken = defaultdict[str, list[int]](list)
+    for name, start, end in (action for entry in entries for action in entry["actions"]):
+        taken[parse_action(name).kind].append(end - start)
+    row = next(iter(simulate(problem, plan).actions.values()))
+    beyond: dict[str, int] = {
+        each.action.kind: round(low(taken[each.action.kind])) - (each.end_ns - each.start_ns) for each in row
+    }
+    forward, *backward = (max(0, beyond.get(kind, 0)) for kind in "FIB")
+    return forward, max(backward)
+
+
+def low(samples: Sequence[int]) -> float:
+    """The lower quartile."""
+    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else float(sum(samples))
+
+
 def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None:
     """From the last action of all until gradients are put together everywhere, the median; None: nothing was run.
 
@@ -125,6 +151,16 @@ def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None
         for entries in zip(*processes, strict=True)
     ]
     return max(0, round(statistics.median(ends))) if ends else None
+
+
+def waiting_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> float:
+    """How much longer the slowest process computes in an iteration than all do on average; 0: nothing was run.
+
+    `processes`: the iterations of each, by the clock that layers were timed by.
+    """
+    lengths = [[sum(end - start for _, start, end in entry["actions"]) for entry in entries]
+               for entries in zip(*processes, strict=True)]  # fmt: skip
+    return expected([round(max(each) - statistics.fmean(each)) for each in lengths])
 
 
 def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:

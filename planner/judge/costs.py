@@ -87,8 +87,13 @@ def _scaled(times: Times, factor: Fraction) -> Times:
     return Times(*(each * factor for each in times))
 
 
-def action_overhead(profile: ModelProfile, device_type: str, *, num_stages: int) -> dict[str, int]:
-    """What an action of each kind costs beyond its layers on a device type; 0 where it was not measured."""
+def action_overhead(
+    profile: ModelProfile, device_type: str, *, num_stages: int, is_sharded: bool = False
+) -> dict[str, int]:
+    """What an action of each kind costs beyond its layers on a device type; 0 where it was not measured.
+
+    `is_sharded`: of a fully sharded stage, whose F and backwards do more around their messages.
+    """
     for entry in profile.action_overhead_ns:
         if entry.device_type == device_type:
             columns = [entry.forward_ns, entry.input_grad_ns, entry.weight_grad_ns, entry.backward_ns]
@@ -97,6 +102,9 @@ def action_overhead(profile: ModelProfile, device_type: str, *, num_stages: int)
                 columns[1] += entry.stages_input_grad_ns
                 columns[2] += entry.stages_weight_grad_ns
                 columns[3] += entry.stages_backward_ns
+            if is_sharded:
+                more = entry.sharded_forward_ns, entry.sharded_backward_ns, 0, entry.sharded_backward_ns
+                columns = [own + added for own, added in zip(columns, more, strict=True)]
             return dict(zip(KINDS, columns, strict=True))
     return dict.fromkeys(KINDS, 0)
 

@@ -243,7 +243,7 @@ class Reading:
     def _fully_sharded_times(self, stage: Stage, share: Fraction) -> dict[str, int]:
         """What its actions take: every layer as long as on the slowest of its devices, for all wait for all."""
         types = sorted({self.devices[name].type for group in stage.replicas for name in group})
-        overheads = [self._overhead(device_type) for device_type in types]
+        overheads = [action_overhead(self.profile, each, num_stages=1, is_sharded=True) for each in types]
         found = []
         for layer in self.layers_of(stage):
             own = [self._layer_times_on(layer, each, share=share, kind=kind_in(stage, layer)) for each in types]
@@ -254,7 +254,8 @@ class Reading:
             )
             found.append(GatheredLayer({kind: max(each[kind] for each in own) for kind in KINDS}, *messages))
         overhead = {kind: max(each[kind] for each in overheads) for kind in KINDS}
-        return fully_sharded_times(found, overhead=overhead, occupancy=self.problem.cluster.collective_occupancy)
+        occupancies = self.problem.cluster.collective_occupancy, self.problem.cluster.sharding_occupancy
+        return fully_sharded_times(found, overhead=overhead, occupancy=max(occupancies))
 
     def _layer_times_on(self, layer: Layer, device_type: str, *, share: Fraction, kind: str) -> dict[str, int]:
         """Of one layer on a single device, without an overhead."""

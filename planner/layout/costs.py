@@ -427,15 +427,16 @@ class CostModel:
 
         A card begins once its host has asked for the first kernel, and then gathers.
         """
-        found, clocks = {}, []
+        found, clocks, cluster = {}, [], self.problem.cluster
+        occupancy = max(cluster.collective_occupancy, cluster.sharding_occupancy)
         for kind in KINDS:
             names = stage.layers if kind == "F" else stage.layers[::-1]
             rows = [self._layer_pass(stage, name, kind=kind, is_last=name == stage.layers[-1]) for name in names]
             overhead = max(
-                self.problem.profile.overhead_ns(self.group_type(each), kind, has_stages=False)
+                self.problem.profile.overhead_ns(self.group_type(each), kind, has_stages=False, is_sharded=True)
                 for each in stage.replicas
             )
-            found[kind] = pass_ns(rows, occupancy=self.problem.cluster.collective_occupancy) + overhead
+            found[kind] = pass_ns(rows, occupancy=occupancy) + overhead
             if cost.clocks:
                 work = self._require_work(names[0], device_type, width=1, replicas=len(stage.replicas))
                 first = work.first_asked(stage.recomputed.get(names[0], kind) if kind in "IB" else kind)

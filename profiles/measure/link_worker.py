@@ -108,6 +108,7 @@ class LinkSweep:
             contention=tuple(self._contention(*both, alone=alone) for both in self._plan(list(alone))),
             **self._collectives(),
             collective_occupancy=self._occupancy(),
+            sharding_occupancy=1000 if self.world > 1 and self.device.type == "cpu" else 0,
             provenance=f"{'NCCL' if self.device.type == 'cuda' else 'gloo'}, torch {torch.__version__}, Python "
             f"{platform.python_version()}, the least of {self.options.repetitions} repetitions each",
         )
@@ -245,15 +246,16 @@ class LinkSweep:
         distributed.all_reduce(self.buffers[0].view(torch.float32), group=group)
 
     def _all_gather(self, group: Any) -> None:
-        distributed.all_gather_into_tensor(*self._whole_and_part(group), group=group)
+        """As `fully_shard` does it: weights are copied out of what was gathered."""
+        whole, weights = (buffer.view(torch.float32) for buffer in self.buffers)
+        distributed.all_gather_into_tensor(whole, weights[: whole.numel() // group.size()], group=group)
+        weights.copy_(whole)
 
     def _reduce_scatter(self, group: Any) -> None:
-        whole, part = self._whole_and_part(group)
-        distributed.reduce_scatter_tensor(part, whole, group=group)
-
-    def _whole_and_part(self, group: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        whole, part = (buffer.view(torch.float32) for buffer in self.buffers)
-        return whole, part[: whole.numel() // group.size()]
+        """As `fully_shard` does it: gradients are copied to where they lie as they are sent."""
+        whole, gradients = (buffer.view(torch.float32) for buffer in self.buffers)
+        whole.copy_(gradients)
+        distributed.reduce_scatter_tensor(gradients[: whole.numel() // group.size()], whole, group=group)
 
     def _collectives(self) -> dict[str, tuple[CollectiveTime, ...]]:
         """By name, and by number of places and bytes."""

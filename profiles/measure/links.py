@@ -110,6 +110,8 @@ class LinkTables(StrictRecord):
     """The same of reduce-scatters."""
     collective_occupancy: int = 0
     """Thousandths of a place that an all-reduce over all takes from what it computes beside it."""
+    sharding_occupancy: int = 0
+    """Thousandths that a message of torch's `fully_shard` takes, which on a host waits for each."""
     provenance: str = ""
     """Backend, versions, repetitions."""
 
@@ -283,8 +285,13 @@ class _Inference:
             "scatter": self._step_times(tables.reduce_scatter, rounds=1),
         }
         links = (link.with_step_times(times) for link in self._ports() + self.links)
-        occupancy = self.tables.collective_occupancy
-        return Cluster(name=name, devices=devices, links=tuple(links), collective_occupancy=occupancy)
+        return Cluster(
+            name=name,
+            devices=devices,
+            links=tuple(links),
+            collective_occupancy=tables.collective_occupancy,
+            sharding_occupancy=tables.sharding_occupancy,
+        )
 
     def _step_times(self, timed: Sequence[CollectiveTime], *, rounds: int) -> tuple[MessageTime, ...]:
         """Steps of the ring over all places of the one host; of several hosts none says what each link takes."""

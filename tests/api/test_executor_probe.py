@@ -87,3 +87,24 @@ def test_rings_of_other_sizes_are_scaled_to_the_run():
     untouched = with_overheads(workload, replace(found, reduction_ns=None)).cluster
     assert untouched is not None
     assert untouched.links[0].reduction_times == times
+
+
+def test_what_full_shards_take_more_stands_beside_the_overheads():
+    """Tests that gathers stay as they were timed, and that what a sharded run took beyond them is added to F and B."""
+    workload, found = make_case()
+    assert workload.cluster is not None
+    times = (MessageTime(bytes=1, time_ns=100),)
+    links = tuple(replace(each, gather_times=times, scatter_times=times) for each in workload.cluster.links)
+    profile = replace(workload.profile, microbatch_size=2, scaling="linear")
+    workload = replace(workload, profile=profile, cluster=replace(workload.cluster, links=links))
+    entries = tuple({"actions": [["0F0", 0, 1000 + more], ["0B0", 2000, 4000 + more]]} for more in (0, 0, 0, 500))
+    assert found.action.sharded_forward_ns == 0
+    made = with_overheads(workload, replace(found, sharded=entries))
+    assert made.cluster is not None
+    assert made.cluster.links[0].gather_times == made.cluster.links[0].scatter_times == times
+    (action,) = made.profile.action_overhead_ns
+    assert replace(action, sharded_forward_ns=0, sharded_backward_ns=0) == ACTION
+    assert 0 < action.sharded_forward_ns < 1000
+    assert 0 < action.sharded_backward_ns < 2000
+    nothing = tuple({"actions": [["0F0", 0, 1], ["0B0", 1, 2]]} for _ in range(4))
+    assert with_overheads(workload, replace(found, sharded=nothing)).profile.action_overhead_ns == (ACTION,)

@@ -26,6 +26,7 @@ TWO: dict[str, Case] = {
     "loss scaled": drawn("0/1", cut=(2,), num_microbatches=2, model="scaled"),
     "tied across stages": drawn("0/1 0/1", num_microbatches=2, model="tied_experts"),
     "tied within a stage": drawn("0/1", cut=(2,), num_microbatches=2, model="tied_experts"),
+    "tied to one": drawn("0/1", cut=(2,), num_microbatches=2, model="tied_experts", backward="B"),
     "tied across processes": drawn("0 1", num_microbatches=2, model="tied_experts"),
     "sparse": drawn("0/1", cut=(2,), num_microbatches=2, model="sparse"),
     "sparse, one replica each": drawn("0 1", num_microbatches=2, model="sparse"),

@@ -45,15 +45,17 @@ class Update:
         """
         self.training, self.device, self.counted, self.pieces = training, device, list(counted), pieces
         self.wholes = wholes
-        self.parameters = [parameter for _, parameter in named]
+        self.parameters = list(dict.fromkeys(parameter for _, parameter in named))
         self.stepped = [self.stepped_for(parameter) for parameter in self.parameters]
         """Those that have the gradients when a step is taken."""
         held = (*self.parameters, *self.stepped, *wholes.values())
         self._held = tuple({id(parameter): parameter for parameter in held}.values())
         trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self.trained = [(name, self.stepped_for(parameter)) for name, parameter in trained]
-        shown = [(name, wholes.get(id(parameter), parameter)) for name, parameter in trained]
-        self.optimizers = make_optimizers(training, shown, stepped=[parameter for _, parameter in self.trained])
+        shown = dict[nn.Parameter, tuple[str, nn.Parameter]]()
+        for name, parameter in trained:  # a weight of several layers by its first name
+            shown.setdefault(self.stepped_for(parameter), (name, wholes.get(id(parameter), parameter)))
+        self.optimizers = make_optimizers(training, list(shown.values()), stepped=list(shown))
         self._steps = [OptimizerStep(each, is_accelerated=device.type == "cuda") for each in self.optimizers]
         self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
         self.num_updates = 0
@@ -186,13 +188,13 @@ class Update:
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """What the optimizers' groups are told about each parameter (rates, decay), by name."""
-        names = {id(parameter): name for name, parameter in self.trained}
-        return {
-            names[id(parameter)]: {key: value for key, value in group.items() if key != "params"}
+        told = {
+            id(parameter): {key: value for key, value in group.items() if key != "params"}
             for optimizer in self.optimizers
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
+        return {name: told[id(parameter)] for name, parameter in self.trained if id(parameter) in told}
 
     def apply_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Tell the groups what they were told; of a group's parameters the first speaks."""

@@ -132,7 +132,10 @@ class LocalModel:
             layers, sharded = self._make_sharded_layers(number)
         else:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
+        is_split = any(each.stage == number and each.kind in "IW" for row in self.layout.rows for each in row)
         planned, count = self.plan.stages[number], self.plan.problem.num_microbatches
+        if not (is_split or planned.is_sharded or self.layout.width(number) > 1):
+            _join_copies(layers, self.training.tied)
         module = StageModule(
             wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)
         )
@@ -142,7 +145,6 @@ class LocalModel:
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
         stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
-        is_split = any(each.stage == number and each.kind in "IW" for row in self.layout.rows for each in row)
         if is_split:
             defer_layers(module, stage.store, shape=shape)
         if sharded is not None:
@@ -265,10 +267,10 @@ class LocalModel:
             ranks = {rank for stage in holders.values() for rank in self.layout.owners[stage]}
             group = new_group(ranks)
             mine = [name for name, stage in holders.items() if self.rank in self.layout.owners[stage]]
-            if mine:
-                counted = [self._parameter(name) for name in mine if self.is_keeper(holders[name])]
+            copies = list(dict.fromkeys(map(self._parameter, mine)))
+            if len(copies) > 1 or (mine and len({*holders.values()}) > 1):
+                counted = list(dict.fromkeys(self._parameter(name) for name in mine if self.is_keeper(holders[name])))
                 source = self.layout.owners[holders[names[0]]][0]
-                copies = [self._parameter(name) for name in mine]
                 ties.append(Tie(copies, counted=counted, group=group, source=source))
         for tie in ties:
             tie.share_value()
@@ -277,6 +279,22 @@ class LocalModel:
     def _parameter(self, name: str) -> nn.Parameter:
         layer, _, path = name.partition(":")
         return self.layer(layer).get_parameter(path)
+
+
+def _join_copies(layers: Mapping[str, nn.Module], tied: Sequence[Sequence[str]]) -> None:
+    """Let the copies of a weight within a stage be one parameter, as in the model: one gradient to send, one step.
+
+    Copies of another shape or type stay copies.
+    """
+    for names in tied:
+        here = [(layers[name], path) for name, _, path in (each.partition(":") for each in names) if name in layers]
+        held = [layer.get_parameter(path) for layer, path in here]
+        for (layer, _), copy in zip(here[1:], held[1:], strict=True):
+            if (copy.shape, copy.dtype, copy.requires_grad) != (held[0].shape, held[0].dtype, held[0].requires_grad):
+                continue
+            for part in layer.modules():
+                for own in [own for own, each in part._parameters.items() if each is copy]:
+                    setattr(part, own, held[0])
 
 
 def _require_known(names: Sequence[str], stage_of: dict[str, int]) -> None:

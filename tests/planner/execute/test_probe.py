@@ -1,6 +1,9 @@
 """The clocks of the probe: both at the same moments."""
 
+import threading
 import time
+
+import pytest
 
 
 def test_waiting_is_no_work():
@@ -23,3 +26,28 @@ def test_waiting_is_no_work():
     for (_, start, end), (_, first, last) in zip(actions, worked["actions"], strict=True):
         assert end - start >= 20_000_000 > last - first >= 0
     assert worked["times"]["begin_ns"] <= worked["times"]["taken_up_ns"][0] <= worked["actions"][0][1]
+
+
+def test_what_other_threads_work_is_known():
+    """Tests that the processor time of threads beside the last action is told, and not that of the action itself."""
+    from planner.execute.probe import BothClocks
+    from planner.execute.record.action_log import ActionLog
+
+    def work(seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    served = []
+    log = ActionLog(clock := BothClocks())
+    for seconds in (0.0, 0.05):
+        log.note("0B0")
+        other = threading.Thread(target=work, args=(seconds,))
+        with log.computing():
+            work(0.02)
+            other.start()
+            other.join()
+        actions = [list(action) for action in log.end_iteration()]
+        served.append(clock.served_in({"actions": actions, "times": {}}))
+    assert served[0] < 15_000_000
+    assert served[1] == pytest.approx(50_000_000, abs=15_000_000)

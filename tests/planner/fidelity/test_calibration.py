@@ -53,8 +53,12 @@ def test_overheads_stand_in_the_profile():
     usual = predicted.predicted()
     late = {key: 12 if plan.schedule[key[0]][key[1]].kind == "F" else 0 for key in usual.overhead_ns}
     comparison = compare(problem, plan, run(predicted, replace(usual, overhead_ns=late)))
-    own = replace(problem.profile, probe=ProbeRun(predicted_ns=9, measured_ns=8))
+    (device_type,) = {device.type for device in problem.cluster.devices}
+    sharded = ActionOverhead(device_type=device_type, forward_ns=3, sharded_forward_ns=4, sharded_backward_ns=5)
+    own = replace(problem.profile, probe=ProbeRun(predicted_ns=9, measured_ns=8), action_overhead_ns=(sharded,))
     profile = calibrate_profile(own, comparison, source="a run")
+    (made,) = profile.action_overhead_ns
+    assert (made.forward_ns, made.sharded_forward_ns, made.sharded_backward_ns) == (12, 4, 5)
     assert profile.probe is None
     assert [profile.by_name[name].costs[0].forward_ns for name in ("l0", "l1")] == [4, 8]
     assert [profile.overhead_ns(problem.cluster.devices[0].type, kind, has_stages=True) for kind in "FIWB"] == [

@@ -69,9 +69,11 @@ def run(problem: Problem, plan: Plan, *, inside: int, between: int, message: int
                 "exchanges": {"a": [1, 1], "b": [1, 0], "c": [0, 0]},
                 "replicated": [],
                 "replicated_thread": [],
+                "replicated_served": [],
                 "replicated_peak_bytes": None,
                 "whole": [],
                 "whole_thread": [],
+                "whole_served": [],
                 "whole_peak_bytes": None,
                 "serving": [6 * 36] * 3,
                 "peak_bytes": played.peak_bytes[device] + (100 if device == DEVICES[0] else 70),
@@ -277,6 +279,31 @@ def test_a_stage_that_is_the_whole_model_tells_what_layers_take():
     assert found.iteration_ns == 1 + 5
     assert found.iteration_ns + found.stages_iteration_ns == before.iteration_ns
     assert found.predicted_ns == pytest.approx(before.predicted_ns, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [({}, 90 + 40 + 15), ({"has_idle_cores": True}, 90 + 15), ({"by_wall": True}, 90 + 25)]
+)
+def test_a_reduction_takes_what_it_takes_from_the_actions_above_it(more: dict[str, bool], expected: int):
+    """Tests that threads that serve the last backward count where no core is idle, and waits for the slower process.
+
+    By the thread's clock one process computes 30 ns longer than the other, by the wall's 50: the mean is 15 or 25 less.
+    """
+    problem, plan = make_case(3)
+    problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
+    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
+    for rank, (worked, passed) in zip(ranks, ((100, 150), (130, 200)), strict=True):
+        for name, length in (("replicated_thread", worked), ("replicated", passed)):
+            actions = [["0F0", 5, 25], ["0B0", 25, 5 + length]]
+            times = {"taken_up_ns": [5], "begin_ns": 5, "reduced_ns": 205 + 90, "end_ns": 300}
+            rank[name] = [{"actions": actions, "times": times}] * 2
+        rank |= {"replicated_served": [40, 40], "exchanges": {"a": [0, 0]}}
+    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False} | more
+    assert find_overheads(problem, make_probe_plan(problem), ranks=ranks, **where).reduction_ns == expected
+    for rank in ranks:
+        rank["exchanges"] = {"a": [1, 1]}  # within actions, so nothing is sent early
+    without = expected - 40 * (not more)
+    assert find_overheads(problem, make_probe_plan(problem), ranks=ranks, **where).reduction_ns == without
 
 
 @pytest.mark.parametrize(("more", "expected"), [((500, 300), 500), ((-40, -1), 0), ((500, None), 0)])

@@ -10,9 +10,11 @@ from planner.fidelity.overhead import DEVICES, make_probe, make_replicated_plan
 from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
+    fully_sharded,
     held_permille,
     plan_whole_batch,
     reduction_ns,
+    sharding_ns,
     with_whole_batch,
 )
 from planner.layout.costs import CostModel
@@ -104,6 +106,19 @@ def test_reductions_end_with_the_last_process():
     second = [{"actions": [["0B0", 0, 20]], "times": {"reduced_ns": end}} for end in (28, 33, 90)]
     assert reduction_ns([first, second]) == 13
     assert reduction_ns([[], []]) is None
+
+
+def test_a_full_shard_is_compared_with_its_layers_and_messages():
+    """Tests that the lower quartile counts, and that what takes less than is said of it adds nothing."""
+    problem, plan = make_case()
+    whole = plan_whole_batch(problem, plan, memory_bytes=None)
+    assert whole is not None
+    at_once, sharded = batch_at_once(problem), fully_sharded(whole)
+    cost = CostModel(at_once).stage_cost(sharded.stages[0], 0)
+    assert cost.forward_ns > 2 * 8000  # gathers
+    lengths = [(cost.forward_ns + more, cost.backward_ns - 9) for more in (40, 30, 900, 50, 35)]
+    entries = [{"actions": [["0F0", 7, 7 + f], ["0B0", 7 + f, 7 + f + b]]} for f, b in lengths]
+    assert sharding_ns(at_once, sharded, entries=entries) == (35, 0)
 
 
 @pytest.mark.parametrize(("permille", "found"), [(1000, 1000), (1150, 1150), (700, 1000), (1500, 1200)])

@@ -81,6 +81,36 @@ def test_a_plan_by_hand():
     judged(problem, plan, timeline=played)
 
 
+def test_a_host_waits_for_every_message():
+    """Tests that nothing runs beside messages where these take all of a device, whatever other collectives take.
+
+    F: two gathers of 4 and two layers of 2. B: the last layer's weights stay, so one gather and two reductions of 5.
+    """
+    problem, plan = by_hand()
+    for less in (0, 400):
+        cluster = replace(problem.cluster, collective_occupancy=less, sharding_occupancy=1000)
+        waiting = replace(problem, cluster=cluster)
+        slower = replace(plan, problem=waiting.reference())
+        played = simulate(waiting, slower)
+        assert played.makespan_ns == 2 * (2 * (4 + 2) + 2 * 4 + 4 + 2 * 5)
+        judged(waiting, slower, timeline=played)
+    other = replace(problem, cluster=replace(problem.cluster, collective_occupancy=1000, sharding_occupancy=400))
+    assert simulate(other, replace(plan, problem=other.reference())).makespan_ns == played.makespan_ns
+
+
+def test_what_a_full_shard_adds_is_added_to_its_plans_alone():
+    """Tests that each F of the plan by hand takes 2 longer and each B 5, and a replicated plan none of it."""
+    problem, plan = by_hand()
+    action = ActionOverhead(device_type="gpu", forward_ns=1, sharded_forward_ns=2, sharded_backward_ns=5)
+    slower = replace(problem, profile=replace(problem.profile, action_overhead_ns=(action,)))
+    played = simulate(slower, replace(plan, problem=slower.reference()))
+    assert played.makespan_ns == 2 * (10 + 1 + 2 + 14 + 5)
+    judged(slower, replace(plan, problem=slower.reference()), timeline=played)
+    (stage,) = plan.stages
+    times = [CostModel(each).stage_cost(replace(stage, shard="none"), 0).backward_ns for each in (problem, slower)]
+    assert times[0] == times[1]
+
+
 def random_problem(seed: int) -> Problem:
     """Two to four devices, of one or two types, in a third of the cases with host times, in others with overheads."""
     rng = Random(seed)
@@ -101,13 +131,15 @@ def random_problem(seed: int) -> Problem:
         recompute=True,
     )
     overheads = [ActionOverhead(device_type=each, forward_ns=rng.randint(0, 3), input_grad_ns=1, weight_grad_ns=1,
-                                backward_ns=rng.randint(0, 2), exchange_ns=rng.randint(0, 2))
+                                backward_ns=rng.randint(0, 2), exchange_ns=rng.randint(0, 2),
+                                sharded_forward_ns=3 * (each == "old"), sharded_backward_ns=5)
                  for each in ("gpu", "old")]  # fmt: skip
     profile = replace(problem.profile, action_overhead_ns=tuple(overheads)) if seed % 3 == 1 else problem.profile
     if seed % 3 == 2:
         profile = replace(profile, layers=tuple(_asked_for(rng, layer) for layer in profile.layers))
     devices = tuple(replace(each, type=rng.choice(["gpu", "old"])) for each in problem.cluster.devices)
     cluster = replace(problem.cluster, devices=devices, collective_occupancy=(0, 300, 1000)[seed // 3 % 3])
+    cluster = replace(cluster, sharding_occupancy=(0, 700)[seed % 2])
     return replace(problem, profile=profile, cluster=cluster)
 
 

@@ -26,6 +26,7 @@ def test_links_of_real_processes(tmp_path: Path):
     assert load_links(path) == tables
     cluster = infer_cluster(tables, name="here")
     assert [device.memory_bytes for device in cluster.devices] == [2**30] * 3
+    assert cluster.sharding_occupancy == 1000
     route = cluster.route(cluster.devices[0].name, cluster.devices[2].name, num_bytes=1 << 17)
     assert route.duration_ns(1 << 17) > 0
 
