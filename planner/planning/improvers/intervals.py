@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from planner.clock import HasTime, while_time
-from planner.planning.improvers.improver import Leader
+from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.search_state import SearchState
 from solver_models.local_search.multistart import JointSearch
 from solver_models.shared_state import as_if_sharding
@@ -34,7 +34,7 @@ _MAX_NODES = 200
 """Where rounds are counted: nodes of HiGHS's tree for every largest load that is tried."""
 
 
-class Intervals:
+class Intervals(Improver):
     """Cuts of the dynamic programme before the search; those of the integer programme after its first rounds.
 
     That programme can take seconds, in which the search gains more.
@@ -88,9 +88,6 @@ class Intervals:
             search.add([search.searcher.rate(*assign_devices(partition, best))], are_starts=True)
             self.leader.propose(self.name)
         yield
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def _add_dynamic(self, has_time: HasTime) -> None:
         from solver_models.partition import assign_devices, candidates, make_partition_instance
