@@ -6,7 +6,7 @@ rounds gives the same result everywhere. Threads, not processes: the kernels and
 lock, and so nothing is copied, compiled or imported twice.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,8 +33,6 @@ _TASKS_PER_ROUND = 2
 """Tasks of a round; the number of threads is another matter."""
 _POOL_SIZE = 8
 """Orders that are kept, at most one of each origin."""
-_REPETEND_TASK = 5
-"""The number of the task that looks for repetends."""
 _RANK_WEIGHT = 0.6
 """How likely each next order of the pool is to be started from, relative to the one before."""
 _SLOPES = (4, 8, 6, 2, 12, 5, 0)
@@ -210,14 +208,10 @@ class OrderSearch:
         self.pool = sorted(best.values(), key=_objective)[:_POOL_SIZE]
 
     def _task(self, number: int, begin: "_OrderRound") -> Order | None:
-        """An order from policies, a repetend, a window or tabu search: the task's number says which."""
+        """An order from policies, a window or tabu search: the task's number says which."""
         pool, work = begin.pool, begin.work
         seed = (self.seed * 1_000_003 + number) % 2**31
         round_number = sum(divmod(number, _TASKS_PER_ROUND))
-        if number == _REPETEND_TASK and self.schedule is not None:
-            periods = sorted(self._repetends(seed=seed), key=_objective)
-            if periods:
-                return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
         if number < 4 or not pool:
             return self._tuned(number, work=work, seed=seed)
         if number % 2 == 0 and self.schedule is not None and self.num_actions <= _MAX_ACTIONS:
@@ -241,20 +235,6 @@ class OrderSearch:
             objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths, origin=-1 - number
         )
         return self._improved(order, number, work=work // 2, seed=seed)
-
-    def _repetends(self, *, seed: int) -> Iterator[Order]:
-        """Device orders of periods that fit in memory; their origin is still to be given."""
-        # takes a second to import, and many problems never need it
-        from solver_models.schedule.repetend import find_repetends, repeat
-
-        assert self.schedule is not None
-        for pattern in find_repetends(self.schedule, seed=seed):
-            codes, lengths = self._room()
-            device_orders = repeat(self.schedule, pattern)
-            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
-            order = self._rate(codes, lengths, origin=0)
-            if order is not None:
-                yield order
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         device_orders, lengths = order.device_orders.copy(), order.lengths.copy()
