@@ -1,4 +1,4 @@
-"""The search: first candidates, intervals, and then improvers that take turns, round by round."""
+"""The search: first candidates, and then improvers that take turns, round by round."""
 
 import math
 import time
@@ -11,13 +11,13 @@ from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
-from planner.planning.improvers.intervals import Intervals
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
+from planner.planning.starts.interval_cuts import INTERVAL_CUTS, add_interval_cuts, may_cut
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate, Searcher
@@ -144,8 +144,11 @@ class SearchLoop:
     def _search_jointly(self) -> Iterator[None]:
         """Cuts and orders of other origins, and then rounds of joint search with the other improvers in between."""
         run, search = self.run, self.search
-        intervals = Intervals(run, search, leader=self.leader)
-        yield from intervals.begin()
+        if may_cut(run):
+            with run.step_of(INTERVAL_CUTS):
+                add_interval_cuts(run, search)
+                self.leader.propose(INTERVAL_CUTS)
+            yield
         if run.has_time_for_round(search.round_s) and run.params.has("sequential planner"):
             with run.step_of("sequential planner"):
                 self.sequential.begin()
@@ -161,7 +164,6 @@ class SearchLoop:
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
         others = (
-            intervals,
             self.overlaps,
             self.sequential,
             *self.decisions,
