@@ -707,7 +707,6 @@ def test_every_package_is_listed():
 
 # File names and class names that stand for one idea on several floors, with the idea.
 SAME_IDEA_FILES = {
-    "building_blocks.py": "schedules that repeat a building block: as a baseline, as a start of the search",
     "costs.py": "the core's reading of the contract and the judge's",
     "device_arrangement.py": "devices lined up by recursive cuts of the links",
     "device_groups.py": "which devices act as one",

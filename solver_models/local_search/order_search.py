@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solver_models.instance import DeviceOrder, Integers, ScheduleInstance, ShortIntegers
-from solver_models.local_search.building_blocks import find_blocks, make_block_orders
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.portable_tasks import PortableTask
@@ -21,12 +20,10 @@ from solver_models.local_search.search import Candidate, Searcher, decode, encod
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.moves.annealing import longest_order
 from solver_models.moves.lower_bounds import net_lower_bound
-from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, peak_excess, play
 
 MOST_ACTIONS = 16_000_000
 """Work up to which it doubles, where partition and mapping are given or come from the sequential planner."""
-_BLOCK_SEEDS = 4
-"""Orders that repeat a building block to begin with."""
 _EXTRAS = (0, 1)
 """Microbatches beyond the caps that fill the pipeline."""
 _TASKS_PER_ROUND = 2
@@ -125,29 +122,6 @@ class OrderSearch:
             encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
             self._offer(codes, lengths)
 
-    def add_blocks(self) -> None:
-        """Offer the best orders that repeat a building block, if the net is a V with two chunks per device."""
-        positions = v_positions(self.net)
-        if positions is None or not self.net.scalars[SPLIT]:
-            return
-        count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
-        for _, block in find_blocks(len(positions)):
-            named = make_block_orders(block, num_microbatches=count)
-            codes, lengths = self._room()
-            device_orders = {
-                self.searcher.first_member[positions[d]]: [
-                    a for a in device_order if a[0] != 2 or self._has_weight(a[1])
-                ]
-                for d, device_order in named.items()
-            }
-            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
-            order = self._rate(codes, lengths, origin=self.num_origins)
-            self.num_origins += 1
-            if order is not None:
-                found.append(order)
-        found.sort(key=lambda order: (order.objective, order.total))
-        self._keep(found[:_BLOCK_SEEDS])
-
     def add_filled(self) -> None:
         """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
         for extra in _EXTRAS:
@@ -174,9 +148,6 @@ class OrderSearch:
         tasks = [PortableTask(self, "_task", (number, start)) for number in numbers]
         self.window.start(tasks, take, expected_s=self.round_s)
         self.round += 1
-
-    def _has_weight(self, stage: int) -> bool:
-        return bool(self.net.has_weight[stage])
 
     def _room(self) -> tuple[ShortIntegers, Integers]:
         num_devices = len(self.net.devices)
@@ -275,17 +246,6 @@ class OrderSearch:
             first=self.searcher.first_member,
         )
         return self._rate(device_orders, lengths, origin=order.origin)
-
-
-def v_positions(net: Net) -> list[int] | None:
-    """The devices of stages 0, 1, 2 ..., if the others come back over the same devices; None if not."""
-    devices = net.replica_device.tolist()
-    half = len(devices) // 2
-    is_single = net.replica_stage.tolist() == list(range(len(devices)))
-    if not is_single or len(devices) % 2 or devices[half:] != devices[:half][::-1] or len(set(devices)) != half:
-        return None
-    first: list[int] = devices[:half]
-    return first
 
 
 def _objective(order: Order) -> tuple[int, int]:

@@ -131,7 +131,6 @@ def begin_order_search(
     )
     same = (plan for plan in plans if is_laid_out(plan, stages))
     order.add([one_by_one(schedule), *(make_orders(run.problem, plan) for plan in same)])
-    order.add_blocks()
     order.add_filled()
     return order
 
