@@ -172,12 +172,10 @@ def _orders(searcher: Searcher, candidate: Candidate) -> tuple[Net, ShortInteger
 
 
 def _cuts(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.partition import candidates, make_partition_instance, solve_partition
+    from solver_models.partition import candidates, make_partition_instance
 
     del candidate
-    partition = make_partition_instance(searcher.instance)
-    found = candidates(partition, limit=1, uneven=True)
-    solve_partition(partition, incumbent=found[0], time_limit_s=1.0, seed=0, should_stop=lambda: False)
+    candidates(make_partition_instance(searcher.instance), limit=1, uneven=True)
 
 
 def _large(searcher: Searcher, candidate: Candidate) -> None:

@@ -26,19 +26,3 @@ class ScheduleResult:
     """Per device, the incumbent's order."""
     solver: str
     """Name and version."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionResult:
-    """Outcome of a search for the partition and its mapping."""
-
-    status: Status
-    """Claim of the solver."""
-    objective: int | None
-    """Ticks of the incumbent: the largest load of a device, or of the link into it, per microbatch."""
-    bound: int | None
-    """Ticks that the solver claims no partition can beat."""
-    stages: tuple[tuple[int, int, int, int], ...] | None
-    """(first layer position, one past the last, class of devices, replicas) per stage, in order."""
-    solver: str
-    """Name and version."""

@@ -83,7 +83,7 @@ MANY_NAMES = {
     "solver_models/local_search/critical_path_search.py": 16,
     "solver_models/moves/annealing.py": 14,
     "solver_models/moves/neighbourhood.py": 18,
-    "solver_models/partition/interval_kernels.py": 13,
+    "solver_models/partition/interval_kernels.py": 12,
     "solver_models/precompile.py": 12,
     "solver_models/search_params.py": 14,
     "solver_models/simulation/evaluator.py": 32,
@@ -707,7 +707,6 @@ def test_every_package_is_listed():
 
 # File names and class names that stand for one idea on several floors, with the idea.
 SAME_IDEA_FILES = {
-    "building_blocks.py": "schedules that repeat a building block: as a baseline, as a start of the search",
     "costs.py": "the core's reading of the contract and the judge's",
     "device_arrangement.py": "devices lined up by recursive cuts of the links",
     "device_groups.py": "which devices act as one",

@@ -16,7 +16,6 @@ from solver_models.search_params import Count, ParamGroup, Ratio, Seconds, Solve
 PARTS = (
     "class pipelines",
     "dynamic programme",
-    "interval programme",
     "sequential planner",
     "order search",
     "overlapping groups",

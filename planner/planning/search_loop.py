@@ -1,4 +1,4 @@
-"""The search: first candidates, intervals, and then improvers that take turns, round by round."""
+"""The search: first candidates, and then improvers that take turns, round by round."""
 
 import math
 import time
@@ -9,18 +9,18 @@ from planner.clock import while_time
 from planner.planning.complete.complete_search import is_complete
 from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, SingleOrders
-from planner.planning.improvers.exact_improver import ExactImprover, FinalExactImprover
+from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
-from planner.planning.improvers.intervals import Intervals
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
+from planner.planning.starts.interval_cuts import INTERVAL_CUTS, add_interval_cuts, may_cut
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.order_search import OrderSearch
-from solver_models.local_search.search import Candidate
+from solver_models.local_search.search import Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.starts.first_candidates import make_seeds
 
@@ -38,13 +38,10 @@ _MAX_SEED_ACTIONS = 200_000_000
 """Actions that all balanced seeds of a large problem may be in all."""
 
 
-class _JointImprover:
-    """Rounds of the joint search: one task after the other improves partition, mapping and order."""
+class _Pace(Improver):
+    """A search in rounds, each followed by steps of the other parts that are due."""
 
-    name = "joint search"
-
-    def __init__(self, search: JointSearch, leader: Leader) -> None:
-        self.search, self.leader = search, leader
+    search: JointSearch | OrderSearch
 
     @property
     def rounds(self) -> int:
@@ -61,6 +58,16 @@ class _JointImprover:
         del rounds
         return True
 
+
+class _JointImprover(_Pace):
+    """Rounds of the joint search: one task after the other improves partition, mapping and order."""
+
+    name = "joint search"
+
+    def __init__(self, search: JointSearch, leader: Leader) -> None:
+        self.search: JointSearch = search
+        self.leader = leader
+
     def take_step(self) -> Iterator[None]:
         """The next round; before the first that polishes orders, what was found is taken in and kernels are awaited."""
         if self.rounds + 1 == self.search.annealing.first_polish_round:
@@ -70,46 +77,26 @@ class _JointImprover:
         self.search.run_round(lambda: self.leader.propose(self.name))
         yield
 
-    def close(self) -> None:
-        """There is nothing to note."""
 
-
-class _OrderImprover:
+class _OrderImprover(_Pace):
     """Rounds of order search on the one partition and mapping that is given."""
 
     name = "order search"
 
-    def __init__(self, run: SearchState, search: JointSearch, *, order: OrderSearch) -> None:
-        self.run, self.search, self.order = run, search, order
-
-    @property
-    def rounds(self) -> int:
-        """Rounds that were started."""
-        return self.order.round
-
-    @property
-    def round_s(self) -> float:
-        """Seconds that a task of the next round is expected to take."""
-        return self.order.round_s
-
-    def is_due(self, rounds: int) -> bool:
-        """Whether this part takes part in a round: it does in every one."""
-        del rounds
-        return True
+    def __init__(self, run: SearchState, searcher: Searcher, *, order: OrderSearch) -> None:
+        self.run, self.searcher = run, searcher
+        self.search: OrderSearch = order
 
     def take_step(self) -> Iterator[None]:
         """The next round."""
-        self.order.run_round(lambda: self.propose(self.name))
+        self.search.run_round(lambda: self.propose(self.name))
         yield
 
     def propose(self, source: str) -> None:
         """Propose the best order."""
-        best = self.order.best
+        best = self.search.best
         if best is not None:
-            self.run.propose(plan_of(self.run.problem, self.search.searcher, candidate=best), source=source)
-
-    def close(self) -> None:
-        """There is nothing to note."""
+            self.run.propose(plan_of(self.run.problem, self.searcher, candidate=best), source=source)
 
 
 class SearchLoop:
@@ -157,8 +144,11 @@ class SearchLoop:
     def _search_jointly(self) -> Iterator[None]:
         """Cuts and orders of other origins, and then rounds of joint search with the other improvers in between."""
         run, search = self.run, self.search
-        intervals = Intervals(run, search, leader=self.leader)
-        yield from intervals.begin()
+        if may_cut(run):
+            with run.step_of(INTERVAL_CUTS):
+                add_interval_cuts(run, search)
+                self.leader.propose(INTERVAL_CUTS)
+            yield
         if run.has_time_for_round(search.round_s) and run.params.has("sequential planner"):
             with run.step_of("sequential planner"):
                 self.sequential.begin()
@@ -174,7 +164,6 @@ class SearchLoop:
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
         others = (
-            intervals,
             self.overlaps,
             self.sequential,
             *self.decisions,
@@ -225,15 +214,16 @@ class SearchLoop:
             yield from self._take_decisions()
             return
         with self.run.step_of("order seeds"):
-            orders = _OrderImprover(self.run, self.search, order=self.sessions.order_search(seeds[0]))
+            order = self.sessions.order_search(seeds[0])
+            orders = _OrderImprover(self.run, self.search.searcher, order=order)
             orders.propose("order seeds")
         yield
-        if not orders.order.pool:
+        if not order.pool:
             yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
-        is_small, is_auto = orders.order.num_actions <= MAX_ACTIONS, self.run.limits.method == "auto"
-        given = (GivenOrder(self.run, orders.order),) if self._is_complete else ()
-        exact = (FinalExactImprover(self.exact),) if is_auto and is_small else ()
+        given = (GivenOrder(self.run, order),) if self._is_complete else ()
+        self.exact.is_final = order.num_actions <= MAX_ACTIONS and self.run.limits.method == "auto"
+        exact = (self.exact,) if self.exact.is_final else ()
         others = (*self.decisions, *given, *exact)
         yield from self._take_steps(orders, others)
 
@@ -279,12 +269,11 @@ class SearchLoop:
         """The exact search to its end: where nothing else can find a plan."""
         if not self.run.problem.options.decides_whole_stages or not self.run.params.has(self.exact.name):
             return
-        last = FinalExactImprover(self.exact)
         try:
-            with self.run.step_of(last.name):
-                yield from last.take_step()
+            with self.run.step_of(self.exact.name):
+                yield from self.exact.to_the_end()
         finally:
-            last.close()
+            self.exact.close()
 
     def _add_seeds(self) -> list[Candidate]:
         """Balanced cuts, the stages of the baselines, and their orders where there is time for it."""

@@ -104,13 +104,13 @@ class JointSearch:
         """What its tasks read; they are all that it does on another machine."""
         return {name: getattr(self, name) for name in _READ_BY_TASKS}
 
-    def add(self, candidates: Iterable[Candidate], *, are_starts: bool = False) -> None:
+    def add(self, candidates: Iterable[Candidate]) -> None:
         """Offer candidates to the pool; those that break a rule are dropped, the best of different shapes are kept.
 
-        Before the first round they are starts; later on only where that is said.
+        Before the first round they are starts.
         """
         allowed = self._allowed(candidates)
-        if are_starts or not self.round:
+        if not self.round:
             self.starts += allowed
         self.pool = self._best_shapes([*self.pool, *allowed])
 

@@ -6,14 +6,13 @@ rounds gives the same result everywhere. Threads, not processes: the kernels and
 lock, and so nothing is copied, compiled or imported twice.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from solver_models.instance import DeviceOrder, Integers, ScheduleInstance, ShortIntegers
-from solver_models.local_search.building_blocks import find_blocks, make_block_orders
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.portable_tasks import PortableTask
@@ -21,20 +20,16 @@ from solver_models.local_search.search import Candidate, Searcher, decode, encod
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.moves.annealing import longest_order
 from solver_models.moves.lower_bounds import net_lower_bound
-from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, peak_excess, play
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, peak_excess, play
 
 MOST_ACTIONS = 16_000_000
 """Work up to which it doubles, where partition and mapping are given or come from the sequential planner."""
-_BLOCK_SEEDS = 4
-"""Orders that repeat a building block to begin with."""
 _EXTRAS = (0, 1)
 """Microbatches beyond the caps that fill the pipeline."""
 _TASKS_PER_ROUND = 2
 """Tasks of a round; the number of threads is another matter."""
 _POOL_SIZE = 8
 """Orders that are kept, at most one of each origin."""
-_REPETEND_TASK = 5
-"""The number of the task that looks for repetends."""
 _RANK_WEIGHT = 0.6
 """How likely each next order of the pool is to be started from, relative to the one before."""
 _SLOPES = (4, 8, 6, 2, 12, 5, 0)
@@ -127,29 +122,6 @@ class OrderSearch:
             encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
             self._offer(codes, lengths)
 
-    def add_blocks(self) -> None:
-        """Offer the best orders that repeat a building block, if the net is a V with two chunks per device."""
-        positions = v_positions(self.net)
-        if positions is None or not self.net.scalars[SPLIT]:
-            return
-        count, found = int(self.net.scalars[MICROBATCHES]), list[Order]()
-        for _, block in find_blocks(len(positions)):
-            named = make_block_orders(block, num_microbatches=count)
-            codes, lengths = self._room()
-            device_orders = {
-                self.searcher.first_member[positions[d]]: [
-                    a for a in device_order if a[0] != 2 or self._has_weight(a[1])
-                ]
-                for d, device_order in named.items()
-            }
-            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
-            order = self._rate(codes, lengths, origin=self.num_origins)
-            self.num_origins += 1
-            if order is not None:
-                found.append(order)
-        found.sort(key=lambda order: (order.objective, order.total))
-        self._keep(found[:_BLOCK_SEEDS])
-
     def add_filled(self) -> None:
         """Offer the orders in which every device runs as many F as end before the first gradient can be back."""
         for extra in _EXTRAS:
@@ -176,9 +148,6 @@ class OrderSearch:
         tasks = [PortableTask(self, "_task", (number, start)) for number in numbers]
         self.window.start(tasks, take, expected_s=self.round_s)
         self.round += 1
-
-    def _has_weight(self, stage: int) -> bool:
-        return bool(self.net.has_weight[stage])
 
     def _room(self) -> tuple[ShortIntegers, Integers]:
         num_devices = len(self.net.devices)
@@ -210,14 +179,10 @@ class OrderSearch:
         self.pool = sorted(best.values(), key=_objective)[:_POOL_SIZE]
 
     def _task(self, number: int, begin: "_OrderRound") -> Order | None:
-        """An order from policies, a repetend, a window or tabu search: the task's number says which."""
+        """An order from policies, a window or tabu search: the task's number says which."""
         pool, work = begin.pool, begin.work
         seed = (self.seed * 1_000_003 + number) % 2**31
         round_number = sum(divmod(number, _TASKS_PER_ROUND))
-        if number == _REPETEND_TASK and self.schedule is not None:
-            periods = sorted(self._repetends(seed=seed), key=_objective)
-            if periods:
-                return self._improved(replace(periods[0], origin=-1 - number), number, work=work, seed=seed)
         if number < 4 or not pool:
             return self._tuned(number, work=work, seed=seed)
         if number % 2 == 0 and self.schedule is not None and self.num_actions <= _MAX_ACTIONS:
@@ -241,20 +206,6 @@ class OrderSearch:
             objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths, origin=-1 - number
         )
         return self._improved(order, number, work=work // 2, seed=seed)
-
-    def _repetends(self, *, seed: int) -> Iterator[Order]:
-        """Device orders of periods that fit in memory; their origin is still to be given."""
-        # takes a second to import, and many problems never need it
-        from solver_models.schedule.repetend import find_repetends, repeat
-
-        assert self.schedule is not None
-        for pattern in find_repetends(self.schedule, seed=seed):
-            codes, lengths = self._room()
-            device_orders = repeat(self.schedule, pattern)
-            encode(self.net, device_orders, device_orders=codes, lengths=lengths, first=self.searcher.first_member)
-            order = self._rate(codes, lengths, origin=0)
-            if order is not None:
-                yield order
 
     def _improved(self, order: Order, number: int, *, work: int, seed: int) -> Order:
         device_orders, lengths = order.device_orders.copy(), order.lengths.copy()
@@ -295,17 +246,6 @@ class OrderSearch:
             first=self.searcher.first_member,
         )
         return self._rate(device_orders, lengths, origin=order.origin)
-
-
-def v_positions(net: Net) -> list[int] | None:
-    """The devices of stages 0, 1, 2 ..., if the others come back over the same devices; None if not."""
-    devices = net.replica_device.tolist()
-    half = len(devices) // 2
-    is_single = net.replica_stage.tolist() == list(range(len(devices)))
-    if not is_single or len(devices) % 2 or devices[half:] != devices[:half][::-1] or len(set(devices)) != half:
-        return None
-    first: list[int] = devices[:half]
-    return first
 
 
 def _objective(order: Order) -> tuple[int, int]:

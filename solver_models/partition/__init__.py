@@ -1,8 +1,7 @@
-"""Intervals of layers to stages to devices: the integer programme, and the dynamic programmes that check it."""
+"""Intervals of layers to stages to devices, by dynamic programming."""
 
 from solver_models.partition.candidates import candidates
 from solver_models.partition.device_assignment import assign_devices
-from solver_models.partition.ilp import solve_partition
 from solver_models.partition.partition_instance import Interval, PartitionInstance, make_partition_instance
 
 __all__ = [
@@ -11,5 +10,4 @@ __all__ = [
     "assign_devices",
     "candidates",
     "make_partition_instance",
-    "solve_partition",
 ]

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.instance import Integers
-from solver_models.partition.interval_kernels import Tables, allowances, fits, load, reach, reach_in_order
+from solver_models.partition.interval_kernels import Tables, allowances, load, reach, reach_in_order
 from solver_models.partition.partition_instance import Interval, PartitionInstance
 
 Stages = tuple[Interval, ...]
@@ -65,17 +65,6 @@ class Partitioner:
     def largest_load(self, stages: Stages) -> int:
         """The load of the busiest stage."""
         return max(self.load(stage) for stage in stages)
-
-    def is_feasible(self, stages: Stages) -> bool:
-        """Whether all layers are covered in order, the devices suffice, and every stage fits in memory."""
-        used = np.zeros(len(self.instance.count), np.int64)
-        at = 0
-        for stage in stages:
-            used[stage.device_class] += stage.replicas
-            if stage.first != at or stage.replicas not in self._numbers or not fits(self.tables, *stage):
-                return False
-            at = stage.end
-        return at == self.instance.num_layers and bool((used <= self.instance.count).all())
 
     def lower_bound(self) -> int:
         """Ticks per microbatch that no partition's largest load is below: perfect balance, and the heaviest layer."""

@@ -218,26 +218,3 @@ def allowances(
                     least = i
         earliest = least
     return allowance, end
-
-
-@kernel
-def columns(t: Tables, limit: int, allowed: Integers) -> Integers:
-    """[N, 5] every stage with a load within `limit` that fits in memory: first, end, class, replicas, load."""
-    num_layers, num_classes = t.state.shape[0] - 1, t.devices.shape[0]
-    found = np.zeros((1024, 5), np.int64)
-    size = 0
-    for c in range(num_classes):
-        for r in range(1, min(allowed.shape[0] - 1, t.devices[c]) + 1):
-            for i in range(num_layers if allowed[r] else 0):
-                for j in range(i + 1, num_layers + 1):
-                    if _own_load(t, i, j, c, r) > limit:
-                        break
-                    ticks = load(t, i, j, c, r)
-                    if ticks > limit or not fits(t, i, j, c, r):
-                        continue
-                    if size == found.shape[0]:
-                        found = np.concatenate((found, np.zeros_like(found)))
-                    row = found[size]
-                    row[0], row[1], row[2], row[3], row[4] = i, j, c, r, ticks
-                    size += 1
-    return found[:size]

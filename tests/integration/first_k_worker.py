@@ -20,7 +20,8 @@ from threading import Event, Thread
 import torch
 from torch import distributed
 
-from planner.baselines.out_of_order.first_k import LayerTimes, backward_order, period_ns
+from planner.baselines.out_of_order.first_k import backward_order
+from tests.planner.baselines.out_of_order.first_k_periods import LayerTimes, period_ns
 
 LAYERS, WIDTH, BATCH = 12, 96, 64
 PACE_S = 0.008

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from solver_models.partition.dynamic import Partitioner, Stages
+from solver_models.partition.interval_kernels import fits
 from solver_models.partition.partition_instance import Interval, PartitionInstance
 
 
@@ -54,11 +55,23 @@ def every_partition(instance: PartitionInstance) -> Iterator[Stages]:
                 yield tuple(Interval(*layers, *seat) for layers, seat in zip(ends, chosen, strict=True))
 
 
+def is_feasible(partitioner: Partitioner, stages: Stages) -> bool:
+    """Whether all layers are covered in order, the devices suffice, and every stage fits in memory."""
+    instance, at = partitioner.instance, 0
+    used = np.zeros(len(instance.count), np.int64)
+    for stage in stages:
+        used[stage.device_class] += stage.replicas
+        if stage.first != at or not instance.allowed[stage.replicas] or not fits(partitioner.tables, *stage):
+            return False
+        at = stage.end
+    return at == instance.num_layers and bool((used <= instance.count).all())
+
+
 def least_load(instance: PartitionInstance) -> int | None:
     """The least largest load by enumeration; None if nothing fits."""
     own = Partitioner(instance)
     return min(
-        (own.largest_load(stages) for stages in every_partition(instance) if own.is_feasible(stages)), default=None
+        (own.largest_load(stages) for stages in every_partition(instance) if is_feasible(own, stages)), default=None
     )
 
 

@@ -135,17 +135,15 @@ def require_answerable(question: Question, limits: Limits) -> None:
         require_solver(limits.solver or DEFAULT_SOLVER)
 
 
-def ask(
-    problem: Problem, costs: CostModel, *, horizon: int | None = None, least: int = 0, is_coarse: bool = False
-) -> CompleteQuestion:
-    """The complete model of a problem, without plans that take longer than `horizon` or less than `least` nanoseconds.
+def ask(problem: Problem, costs: CostModel, *, horizon: int | None = None, is_coarse: bool = False) -> CompleteQuestion:
+    """The complete model of a problem, without plans that take longer than `horizon` nanoseconds.
 
     `is_coarse`: for solvers that compute with floating point. Raises ValueError where the model does not cover the
     problem, or would be too large.
     """
     horizon = longest(problem) if horizon is None else horizon
     instance = make_complete_instance(problem, costs, horizon=horizon)
-    return _write_down(problem, instance, least=least, is_coarse=is_coarse)
+    return _write_down(problem, instance, least=0, is_coarse=is_coarse)
 
 
 def _write_down(problem: Problem, instance: CompleteInstance, *, least: int, is_coarse: bool) -> CompleteQuestion:

@@ -12,7 +12,7 @@ from planner.bounds.shared_layers import shared_layers
 from planner.evidence.certificate import Bound, raise_bound
 from planner.plan import Stage
 from planner.planning.complete.complete_search import is_complete
-from planner.planning.improvers.improver import Leader
+from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.improvers.order_sessions import begin_order_search
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import rate
@@ -53,7 +53,7 @@ def packs_later(run: SearchState) -> bool:
     return raises_bound(run) and is_alone and has_time and not shared_layers(run.problem)
 
 
-class BoundImprover:
+class BoundImprover(Improver):
     """Steps of the packing bound, and order search on what it lets pass."""
 
     name = "packing bound"
@@ -104,9 +104,6 @@ class BoundImprover:
         if not is_first:
             self.used_s += time.monotonic() - begin
         yield
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def _raise_bound(self, *, until: float) -> None:
         run = self.run

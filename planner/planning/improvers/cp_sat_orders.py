@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from planner.evidence.certificate import schedule_bound
 from planner.lowering import make_orders, make_plan_from_orders, make_schedule_instance
 from planner.plan import Plan, Stage
+from planner.planning.improvers.improver import Improver
 from planner.planning.improvers.order_sessions import Key, key_of
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import candidate_of, stages_of
@@ -34,7 +35,7 @@ Take = Callable[[Plan | None, float], None]
 """Is handed what was found, and the seconds that it took."""
 
 
-class SingleOrders:
+class SingleOrders(Improver):
     """Gives each partition and mapping to CP-SAT once, the best first.
 
     Where a whole backward is shorter than its I and W, the best order of some stages runs whole ones for a part of the
@@ -71,9 +72,6 @@ class SingleOrders:
                 break
         yield
 
-    def close(self) -> None:
-        """There is nothing to note."""
-
     def _is_open(self, candidate: Candidate) -> bool:
         """Whether some order could be better than the incumbent; asked once per partition and mapping."""
         run, key = self.run, key_of(candidate)
@@ -97,7 +95,7 @@ class SingleOrders:
             self.search.take([candidate_of(self.run.problem, self.search.searcher, plan=plan)])
 
 
-class GivenOrder:
+class GivenOrder(Improver):
     """Gives the order of stages that are given to CP-SAT, again and again for twice as long.
 
     Where a transfer takes no time at all, F and I of neighbours mesh without a gap; a short one delays each of them a
@@ -132,9 +130,6 @@ class GivenOrder:
         del seconds
         if plan is not None:
             self.order.add([make_orders(self.run.problem, plan)])
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
 
 def order_by_cp_sat(

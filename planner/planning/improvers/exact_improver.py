@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from planner.plan import Plan
 from planner.planning.improvers.branch_and_check import ExactSearch
+from planner.planning.improvers.improver import Improver
 from planner.planning.search_state import COMPLETE, SearchState
 from solver_models.local_search.search import Searcher
 
@@ -16,7 +17,7 @@ _LISTING_SHARE = 1 / 3
 """Part of the search's time that further attempts to list all cases get."""
 
 
-class ExactImprover:
+class ExactImprover(Improver):
     """An exact search that can be left and taken up again.
 
     As long as the open cases can be listed it continues to its end; where they are too many, a step is over after a few
@@ -24,6 +25,8 @@ class ExactImprover:
     """
 
     name = "exact search"
+    is_final = False
+    """Whether it has one step, to its end: where only the order is open."""
 
     def __init__(self, run: SearchState, searcher: Searcher, *, listing_nodes: int = _LISTING_NODES) -> None:
         self.run, self.params, self.listing_nodes = run, run.params.exact, listing_nodes
@@ -53,7 +56,9 @@ class ExactImprover:
             self.run.solvers["ortools"] = self.exact.solver
 
     def is_due(self, rounds: int) -> bool:
-        """As soon as the other improvers had their first steps, until it is done."""
+        """As soon as the other improvers had their first steps, until it is done; the final one once."""
+        if self.is_final:
+            return rounds == self.params.after_rounds
         return rounds >= self.params.after_rounds and not self.is_done
 
     def to_the_end(self) -> Iterator[None]:
@@ -71,6 +76,9 @@ class ExactImprover:
 
     def take_step(self) -> Iterator[None]:
         """Some steps, or all that are left."""
+        if self.is_final:
+            yield from self.to_the_end()
+            return
         failed, self.num_steps = 0, self.num_steps + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
         while not self.is_done and failed < _LISTING_STEPS:
@@ -99,24 +107,3 @@ class ExactImprover:
         if self.run.limits.max_rounds is not None:
             return self.used_nodes + self.exact.next_nodes <= self.listing_nodes * self.num_steps
         return self.used_s + self.expected_s < _LISTING_SHARE * (time.monotonic() - begin)
-
-
-class FinalExactImprover:
-    """The exact search to its end, in one step: where nothing else can find a plan, or where only the order is open."""
-
-    name = ExactImprover.name
-
-    def __init__(self, exact: ExactImprover) -> None:
-        self.exact = exact
-
-    def is_due(self, rounds: int) -> bool:
-        """Once."""
-        return rounds == self.exact.params.after_rounds
-
-    def take_step(self) -> Iterator[None]:
-        """Close all open cases, or as many as time allows."""
-        yield from self.exact.to_the_end()
-
-    def close(self) -> None:
-        """Note what it claims, and which solver it asked."""
-        self.exact.close()

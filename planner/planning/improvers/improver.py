@@ -7,7 +7,6 @@ the same knowledge on any number of threads.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from planner.errors import PlanError
 from planner.plan import Plan, Stage
@@ -20,28 +19,28 @@ from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import Candidate
 
 
-class Improver(Protocol):
+class Improver(ABC):
     """A part of the search that has its step now and then."""
 
-    @property
-    def name(self) -> str:
-        """Who is said to have found its plans."""
+    name: str
+    """Who is said to have found its plans."""
 
+    @abstractmethod
     def is_due(self, rounds: int) -> bool:
         """Whether it has a step after so many rounds of the search were started."""
 
+    @abstractmethod
     def take_step(self) -> Iterator[None]:
         """One turn; it yields wherever the run may end."""
 
     def close(self) -> None:
-        """Note what it knows at the end."""
+        """Note what it knows at the end: nothing, but for those that say otherwise."""
+        return
 
 
-class DecisionImprover(ABC):
+class DecisionImprover(Improver):
     """The part of the search of a decision (`planner.decisions`), made by `make_improver(run, search)` of `move.py`."""
 
-    name: str
-    """As in `Improver`."""
     finds_alone = False
     """Whether it may find a plan where the joint search has none."""
     run: SearchState
@@ -56,10 +55,6 @@ class DecisionImprover(ABC):
     def is_open(self) -> bool:
         """Whether the options leave the decision open."""
 
-    @abstractmethod
-    def take_step(self) -> Iterator[None]:
-        """One turn; it yields wherever the run may end."""
-
     def is_due(self, rounds: int) -> bool:
         """In every round, where it is open."""
         del rounds
@@ -69,10 +64,6 @@ class DecisionImprover(ABC):
         """What comes before the first round; `given`: stages and devices, where both are decided."""
         del given
         yield from ()
-
-    def close(self) -> None:
-        """Note what it knows at the end: nothing."""
-        return
 
     def propose_best(self, plans: Iterable[Plan]) -> None:
         """Propose the best of some plans, if it is better than the incumbent."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.lowering import make_orders, make_schedule_instance
 from planner.plan import Plan
-from planner.planning.improvers.improver import Leader
+from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import is_laid_out, stages_of
 from solver_models.local_search.multistart import JointSearch
@@ -32,7 +32,7 @@ Key = tuple[bytes, tuple[tuple[int, ...], ...]]
 """A partition and a mapping: stage of every layer, and devices per stage."""
 
 
-class Sessions:
+class Sessions(Improver):
     """Order searches that are under way, and whose turn it is."""
 
     name = "order search"
@@ -46,9 +46,6 @@ class Sessions:
     def is_due(self, rounds: int) -> bool:
         """Once in a while, if there is time."""
         return rounds % _EVERY_ROUNDS == 0 and self.run.has_time_for_round(self.search.round_s)
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def note_vees(self, seeds: list[Candidate]) -> None:
         """Remember the two-chunk V with the least lower bounds: policies play them badly in little memory, device
@@ -134,7 +131,6 @@ def begin_order_search(
     )
     same = (plan for plan in plans if is_laid_out(plan, stages))
     order.add([one_by_one(schedule), *(make_orders(run.problem, plan) for plan in same)])
-    order.add_blocks()
     order.add_filled()
     return order
 

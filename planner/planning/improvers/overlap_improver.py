@@ -12,6 +12,7 @@ from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_plan_from_orders, make_schedule_instance
 from planner.plan import Stage
 from planner.planning.improvers.cp_sat_orders import start_orders
+from planner.planning.improvers.improver import Improver
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import stages_of
 from planner.planning.starts.overlapping_layouts import (
@@ -72,7 +73,7 @@ class _Layout:
         return 3 * self.instance.num_microbatches * len(self.instance.replicas)
 
 
-class OverlapImprover:
+class OverlapImprover(Improver):
     """Rounds on the best layouts whose groups overlap, one layout after the other."""
 
     name = "overlapping groups"
@@ -89,9 +90,6 @@ class OverlapImprover:
     def is_due(self, rounds: int) -> bool:
         """Once in a while, where another search sets the pace."""
         return bool(self.layouts) and rounds % _EVERY_ROUNDS == 0
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def begin(self) -> Iterator[None]:
         """Find layouts, and a first order of each; the best are kept."""

@@ -14,7 +14,7 @@ from planner.baselines.registry import make_baselines, play_baseline
 from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel
 from planner.plan import Plan, Stage
-from planner.planning.improvers.improver import Leader
+from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.improvers.order_sessions import begin_order_search
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import rate
@@ -35,7 +35,7 @@ _HOPELESS = 1.05
 """Ratio to the incumbent that ends it."""
 
 
-class SequentialImprover:
+class SequentialImprover(Improver):
     """The order search of the sequential planner's stages."""
 
     name = "order of sequential stages"
@@ -44,9 +44,6 @@ class SequentialImprover:
         self.run, self.search, self.leader = run, search, leader
         self.order: OrderSearch | None = None
         """None where the sequential planner has no stages, and once there is nothing to hope for."""
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def begin(self) -> None:
         """Offer the stages to the joint search, and begin with their order."""

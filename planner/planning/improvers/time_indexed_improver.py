@@ -12,6 +12,7 @@ from planner.bounds.order.cell_rows import CellRow
 from planner.bounds.order.priced_rows import raise_by_prices
 from planner.bounds.order.time_indexed_bound import MOST_TERMS, ReplicaPaths, TimeIndexed
 from planner.evidence.certificate import Bound
+from planner.planning.improvers.improver import Improver
 from planner.planning.search_state import COMPLETE, SearchState
 
 _LOOKS = ((100, False), (1_000, False), (100, True), (1_000, True))
@@ -24,7 +25,7 @@ _CLAIMED_COLUMNS = 1_500
 _MIN_S = 0.2
 
 
-class TimeIndexedImprover:
+class TimeIndexedImprover(Improver):
     """First the bound, once; then a claim for every incumbent, until one holds."""
 
     name = time_indexed_bound.KIND
@@ -44,9 +45,6 @@ class TimeIndexedImprover:
         if not self.is_open or self.is_busy or run.incumbent_ns is None or run.limits.max_rounds is not None:
             return False
         return not self.is_bounded or (self.is_closed() and self.asked != run.incumbent_ns and self._is_small())
-
-    def close(self) -> None:
-        """There is nothing to note."""
 
     def take_step(self) -> Iterator[None]:
         """Start one of the two, beside the search."""

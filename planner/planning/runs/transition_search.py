@@ -6,9 +6,9 @@ no order is below, and what moves. That begins with the plan to start from, the 
 moves least where all state is read anew, and what the joint search ended with.
 """
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from planner.clock import HasTime
 from planner.plan import Plan, Stage
@@ -150,11 +150,12 @@ class TransitionSearch:
         """Layouts by the least bound on their sums, until none is left below the best, or the time is over."""
         self.run.make_ready(*FIRST)
         searcher = Searcher(self.run.instance, params=self.run.params)
-        queue, seen = _Queue(), set[object]()
+        queue, seen = list[tuple[int, int, Layout]](), set[object]()
         for layout in self._first_layouts(searcher):
             self._admit(searcher, layout, queue=queue, seen=seen)
-        while (chosen := queue.pop()) is not None and has_time():
-            if queue.popped_ns >= self._limit_ns or len(seen) > _MOST_LAYOUTS:
+        while queue and has_time():
+            bound_ns, _, chosen = heappop(queue)
+            if bound_ns >= self._limit_ns or len(seen) > _MOST_LAYOUTS:
                 return
             self._improve(searcher, chosen)
             for other in neighbours(chosen, holders=range(len(self.run.instance.capacity))):
@@ -175,8 +176,12 @@ class TransitionSearch:
                 yield layout_of(rate(problem, searcher, stages=stages))
         yield from map(layout_of, self.starts)
 
-    def _admit(self, searcher: Searcher, layout: Layout, *, queue: "_Queue", seen: set[object]) -> None:
-        """Queue a layout that is allowed, fits, and could be cheaper than the best."""
+    def _admit(
+        self, searcher: Searcher, layout: Layout, *, queue: list[tuple[int, int, Layout]], seen: set[object]
+    ) -> None:
+        """Queue a layout that is allowed, fits, and could be cheaper than the best: the least bound first, of equals
+        the earliest.
+        """
         key, (stage_of, groups, modes) = key_of(layout), layout
         if key in seen:
             return
@@ -188,7 +193,7 @@ class TransitionSearch:
             return
         bound_ns = self.transition.total_ns(iteration_ns=lower_bound, moving_ns=self._moving_of(layout))
         if bound_ns < self._limit_ns:
-            queue.push(bound_ns, layout)
+            heappush(queue, (bound_ns, len(seen), layout))
 
     def _improve(self, searcher: Searcher, layout: Layout) -> None:
         """The best orders of a layout: those of a policy, polished, and where there are few actions the best of all."""
@@ -225,25 +230,3 @@ class TransitionSearch:
 
 def _lean(found: _Found) -> tuple[int, int]:
     return found.moving_ns, found.total_ns
-
-
-class _Queue:
-    """Layouts, the least bound first; of equals the earliest."""
-
-    def __init__(self) -> None:
-        self.popped_ns = 0
-        """The bound of the last one that was taken out."""
-        self._items: list[tuple[int, int, Layout]] = []
-        self._count = 0
-
-    def push(self, bound_ns: int, layout: Layout) -> None:
-        """Add a layout."""
-        self._count += 1
-        heapq.heappush(self._items, (bound_ns, self._count, layout))
-
-    def pop(self) -> Layout | None:
-        """Take the first out, if there is any."""
-        if not self._items:
-            return None
-        self.popped_ns, _, layout = heapq.heappop(self._items)
-        return layout

@@ -74,7 +74,7 @@ def test_names_and_values_are_checked(changes: dict[str, object], message: str):
 def test_a_plan_can_be_made_again():
     """Tests that the evidence states what was changed, and that this makes the same document, byte for byte."""
     problem = make_row()
-    params = replace(WITHOUT, anneal=AnnealParams(parts=1), without=("exact search", "interval programme"))
+    params = replace(WITHOUT, anneal=AnnealParams(parts=1), without=("exact search", "dynamic programme"))
     plan = make_plan(problem, limits=FEW, params=params)
     stated = evidence_of(plan).search_params
     assert stated == changed_params(params)

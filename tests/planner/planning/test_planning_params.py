@@ -18,7 +18,7 @@ FEW = Limits(time_limit_s=600, max_rounds=2)
 QUICK = MultistartParams(round_ticks=3_000, pool_size=2)
 """Rounds that end at once."""
 
-WITHOUT = SearchParams(multistart=QUICK, without=("interval programme",))
+WITHOUT = SearchParams(multistart=QUICK, without=("dynamic programme",))
 """No solver that takes long."""
 
 

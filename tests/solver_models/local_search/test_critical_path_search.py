@@ -7,7 +7,7 @@ import pytest
 
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
-from solver_models.local_search.order_search import OrderSearch, v_positions
+from solver_models.local_search.order_search import OrderSearch
 from solver_models.local_search.search import encode
 from solver_models.moves.annealing import longest_order
 from solver_models.simulation.evaluator import FAR, Policy, peak_excess, play
@@ -119,11 +119,3 @@ def test_rounds_are_deterministic():
     assert [order.objective for order in first.pool] == [order.objective for order in second.pool]
     assert all(np.array_equal(a.device_orders, b.device_orders) for a, b in zip(first.pool, second.pool, strict=True))
     assert first.pool
-
-
-def test_a_chain_is_no_v(case: Case):
-    """Tests that blocks are offered only where the second half of the stages comes back over the same devices."""
-    positions = v_positions(case.net)
-    devices = case.net.replica_device.tolist()
-    if positions is not None:
-        assert devices == [*positions, *reversed(positions)]

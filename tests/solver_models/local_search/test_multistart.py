@@ -42,15 +42,13 @@ def test_tasks_are_dealt_out(are_most_floors: bool):
     assert sum(is_floor for is_floor, _ in dealt) == (16 if are_most_floors else 6)
 
 
-def test_starts_may_come_late():
-    """Tests that what is offered after the first round is a start only where that is said."""
+def test_starts_come_first():
+    """Tests that what is offered after the first round is no start."""
     search = chain_search()
     early, (*_, late) = len(search.starts), search.pool
     search.round = 1
     search.add([late])
     assert len(search.starts) == early
-    search.add([late], are_starts=True)
-    assert search.starts[early:] == [late]
 
 
 def test_floor_tasks_give_polished_orders():

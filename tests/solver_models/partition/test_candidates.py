@@ -7,6 +7,7 @@ from solver_models.partition.candidates import candidates
 from solver_models.partition.closed_form import schedule_bound
 from solver_models.partition.dynamic import Partitioner
 from tests.solver_models.partitions import (
+    is_feasible,
     least_largest_load,
     make_instance,
 )
@@ -20,7 +21,7 @@ def test_candidates_are_different_and_fit(counts: tuple[int, ...], uneven: bool)
     found = candidates(instance, limit=30, uneven=uneven)
     bounds = [schedule_bound(own, stages) for stages in found]
     assert len(set(found)) == len(found) >= 3
-    assert all(own.is_feasible(stages) for stages in found)
+    assert all(is_feasible(own, stages) for stages in found)
     assert bounds == sorted(bounds)
     if uneven:
         least = own.largest_load(least_largest_load(own))

@@ -7,6 +7,7 @@ from solver_models.partition.dynamic import Partitioner
 from solver_models.partition.partition_instance import PartitionInstance
 from tests.solver_models.partitions import (
     every_partition,
+    is_feasible,
     least_largest_load,
     least_load,
     make_instance,
@@ -36,7 +37,7 @@ def test_least_largest_load_equals_enumeration(number: int):
     best = least_load(instance)
     assert (stages is None) == (best is None)
     if stages is not None:
-        assert Partitioner(instance).is_feasible(stages)
+        assert is_feasible(Partitioner(instance), stages)
         assert Partitioner(instance).largest_load(stages) == best >= Partitioner(instance).lower_bound()
 
 
@@ -46,7 +47,7 @@ def test_given_order_equals_enumeration(number: int):
     instance = cases()[number]
     own = Partitioner(instance)
     order = [(c, 1) for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
-    partitions = [s for s in every_partition(instance) if own.is_feasible(s)]
+    partitions = [s for s in every_partition(instance) if is_feasible(own, s)]
     seats = [(s, [(stage.device_class, stage.replicas) for stage in s]) for s in partitions]
     most = min((own.largest_load(s) for s, used in seats if is_part_of(used, order)), default=None)
     found = own.least_load_in_order(order)

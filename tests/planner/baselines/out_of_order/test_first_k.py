@@ -5,19 +5,13 @@ from random import Random
 import pytest
 
 from planner.baselines.applicability import DoesNotApplyError
-from planner.baselines.out_of_order.first_k import (
-    LayerTimes,
-    backward_order,
-    make_first_k_plan,
-    make_first_k_stages,
-    period_ns,
-    times_of,
-)
+from planner.baselines.out_of_order.first_k import backward_order, make_first_k_plan, make_first_k_stages
 from planner.layout.costs import CostModel
 from planner.planning import Limits
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from tests.planner.baselines.out_of_order.first_k_periods import LayerTimes, period_ns, times_of
 from tests.planner.builders import make_layer, make_link, make_problem
 from tests.planner.hasty import make_plan as plan_jointly
 from tests.strategies import AMPLE

@@ -16,6 +16,7 @@ from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.planning_params import PARTS
 from planner.planning.starts.class_pipelines import CLASS_PIPELINES
+from planner.planning.starts.interval_cuts import INTERVAL_CUTS
 
 
 def test_parts_are_checked():
@@ -26,5 +27,5 @@ def test_parts_are_checked():
         BoundImprover, SingleOrders, ExactImprover, GatherImprover, MicrobatchRecomputeImprover, OffloadImprover,
         Sessions, OverlapImprover, RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
-    others = {CLASS_PIPELINES, "dynamic programme", "interval programme", "sequential planner"}
+    others = {CLASS_PIPELINES, INTERVAL_CUTS, "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)
