@@ -47,6 +47,9 @@ _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 _MOST_ENTRIES = 10 * ENTRIES_PER_S
 """Of a programme that tells forms of stages apart, in a check; the search looks at a part of it."""
+_PARTS_OF_LEVELS = 3
+"""Levels of what stages leave are told apart as long as the pairs of stages are no more than such a part of the effort.
+"""
 _WANTED = 4
 """Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
@@ -309,22 +312,26 @@ def _pack(
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
+    start = best.value_ns - optimizer
+    boundaries = packing_search.fitting_boundaries(least, start, pairs=effort // _PARTS_OF_LEVELS)
     found = packing_search.raise_packing_bound(
-        Boundaries(least),
-        best.value_ns - optimizer,
+        boundaries,
+        start,
         make=make,
         effort=effort,
         has_time=has_time,
         reached=None if reached is None else reached - optimizer,
     )
-    return _packed(best, found, optimizer_ns=optimizer)
+    return _packed(best, found, boundaries)
 
 
-def _packed(best: Bound, found: packing_search.Packed, *, optimizer_ns: int) -> Bound:
+def _packed(best: Bound, found: packing_search.Packed, boundaries: Boundaries) -> Bound:
     """What was found, or the best so far if that is nothing new."""
     if not found.cases:
         return replace(best, timely=tuple(found.timely))
-    made = _bound("packing", found.value + optimizer_ns, cases=packing.write_cases(found.cases))
+    levels = {"levels": boundaries.levels} if boundaries.levels > 1 else {}
+    value = found.value + boundaries.least.optimizer_ns
+    made = _bound("packing", value, cases=packing.write_cases(found.cases), **levels)
     return replace(made, timely=tuple(found.timely))
 
 
@@ -349,6 +356,8 @@ def raise_bound(
     if least.problem.options.has_few_bounds or not packing.applies_to(least):
         return
     optimizer = least.optimizer_ns
+    start, first = max(best.value_ns - optimizer, 1), int(params.max_s * params.packing_per_s)
+    boundaries = packing_search.fitting_boundaries(least, start, pairs=first // packing_search.PAIRS_OF_ROOT)
 
     def limit() -> int | None:
         objective = reached()
@@ -358,15 +367,15 @@ def raise_bound(
         best = _pack(least, best, make=make_covering, effort=first_effort, has_time=has_time, reached=reached())
         yield best
     for found in packing_search.raise_further(
-        Boundaries(least),
-        max(best.value_ns - optimizer, 1),
+        boundaries,
+        start,
         make=make_covering,
         reached=limit,
         wanted=_WANTED,
         has_time=has_time,
         params=params,
     ):
-        best = _packed(best, found, optimizer_ns=optimizer)
+        best = _packed(best, found, boundaries)
         yield best
 
 
@@ -745,7 +754,7 @@ def _is_multiplier(pair: object) -> bool:
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the cases show that no plan has a makespan below it."""
     stated = _positive(certificate)
-    boundaries = Boundaries(least)
+    boundaries = packing.read_boundaries(least, certificate.get("levels", 1))
     cases = packing.read_cases(certificate["cases"], boundaries)
     deadline = stated - 1 - least.optimizer_ns
     try:
@@ -877,5 +886,5 @@ _EARLIER_KINDS = ("rounded",)
 _OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
 """What those of earlier releases had, where that was something else: their rules are no longer in force."""
 
-_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",)}
+_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",), "packing": ("levels",)}
 """What those of earlier releases have not."""

@@ -21,6 +21,7 @@ from planner.bounds.device_packing.packing_bound import (
     PackingCertificate,
     Prices,
     Split,
+    useful_levels,
 )
 from planner.bounds.device_packing.packing_effort import (
     MICROBATCHES,
@@ -30,7 +31,7 @@ from planner.bounds.device_packing.packing_effort import (
     most_effort,
 )
 from planner.bounds.device_packing.stage_assignments import MAX_STEPS
-from planner.bounds.minimum_costs import Integers
+from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
 
@@ -67,7 +68,7 @@ _PAIRS_PER_LOAD = 2
 _FAR_FROM_START = 64
 """Deadlines so many times that of the start are not tried where no plan is known."""
 
-_PAIRS_OF_ROOT = 8
+PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
 
@@ -140,7 +141,7 @@ class _Relaxation:
             for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
                 if stage >= 0:
                     for key in range(int(stages.start[stage]), int(stages.end[stage])):
-                        parts[key] = 1 / int(stages.replicas[stage])
+                        parts[key] = 1 / int(stages.used[stage])
                     parts[size] -= int(packing.busy[kind, stage]) / packing.unit
                     parts[size + 1] -= int(packing.charged[kind, stage]) / packing.unit
             self.covering.add(list(parts), list(parts.values()), cost=0.0)
@@ -150,12 +151,12 @@ class _Relaxation:
     def split(self, taken: Floats) -> Split | None:
         """The question that the fractional packing leaves most open."""
         stages, loads = self.packing.stages, self.packing.loads
-        size, most = self.packing.boundaries.size, self.packing.boundaries.replicas
+        size, most = self.packing.boundaries.size, self.packing.boundaries.most
         cut, held = numpy.zeros(size + 1), numpy.zeros((size, most + 1))
         for load, part in zip(self.columns[: len(taken)], taken.tolist(), strict=True):
             for stage in (int(loads.first[load]), int(loads.second[load])):
                 if part > 0 and stage >= 0:
-                    start, end, r = (int(column[stage]) for column in (stages.start, stages.end, stages.replicas))
+                    start, end, r = (int(column[stage]) for column in (stages.start, stages.end, stages.used))
                     cut[start] += part / r
                     held[start:end, r] += part / r
         open_cuts = [(min(cut[place], 1 - cut[place]) * 0.9, Split(place, 0)) for place in range(1, size)]
@@ -181,7 +182,7 @@ class _Relaxation:
             if touches.any() and (chosen & (stages.start < place) & (place < stages.end)).any():
                 return Split(place, 0)
         for key in range(size):
-            r = stages.replicas[chosen & (stages.start <= key) & (key < stages.end)]
+            r = stages.used[chosen & (stages.start <= key) & (key < stages.end)]
             if len(r) and r.min() < r.max():
                 return Split(key, int(r.min()))
         return None
@@ -325,6 +326,15 @@ class Refutation:
         return rounds, None if packing.is_empty else split
 
 
+def fitting_boundaries(least: Least, start: int, *, pairs: int) -> Boundaries:
+    """With as many levels of what stages leave as have so many pairs of stages at most, one at least."""
+    for levels in range(useful_levels(least), 1, -1):
+        found = Boundaries(least, levels=levels)
+        if OpenStages(found, start).count_pairs() * len(found.kinds) <= pairs:
+            return found
+    return Boundaries(least)
+
+
 class BoundSearch:
     """Looks for the largest T out of reach. The work is counted, not timed."""
 
@@ -396,7 +406,7 @@ def raise_packing_bound(
     pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
     if pairs > min(_PAIRS_PER_LOAD * effort, most_effort(boundaries)):
         return Packed(start, [], [])
-    is_small = _PAIRS_OF_ROOT * pairs <= effort
+    is_small = PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
     search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
@@ -435,7 +445,7 @@ def raise_further(
                 break
             middle = low + max((high - low) // 4, precise)
             pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
-            if _PAIRS_OF_ROOT * pairs > first:
+            if PAIRS_OF_ROOT * pairs > first:
                 passed.append(middle)
                 continue
             refutation = Refutation(boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time)
