@@ -47,9 +47,6 @@ _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 _MOST_ENTRIES = 10 * ENTRIES_PER_S
 """Of a programme that tells forms of stages apart, in a check; the search looks at a part of it."""
-_PARTS_OF_LEVELS = 3
-"""Levels of what stages leave are told apart as long as the pairs of stages are no more than such a part of the effort.
-"""
 _WANTED = 4
 """Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
@@ -312,17 +309,17 @@ def _pack(
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
-    start = best.value_ns - optimizer
-    boundaries = packing_search.fitting_boundaries(least, start, pairs=effort // _PARTS_OF_LEVELS)
-    found = packing_search.raise_packing_bound(
-        boundaries,
-        start,
-        make=make,
-        effort=effort,
-        has_time=has_time,
-        reached=None if reached is None else reached - optimizer,
-    )
-    return _packed(best, found, boundaries)
+    for boundaries in packing_search.fitting_boundaries(least, best.value_ns - optimizer, effort=effort):
+        found = packing_search.raise_packing_bound(
+            boundaries,
+            best.value_ns - optimizer,
+            make=make,
+            effort=effort,
+            has_time=has_time,
+            reached=None if reached is None else reached - optimizer,
+        )
+        best = _packed(best, found, boundaries)
+    return best
 
 
 def _packed(best: Bound, found: packing_search.Packed, boundaries: Boundaries) -> Bound:
@@ -357,7 +354,7 @@ def raise_bound(
         return
     optimizer = least.optimizer_ns
     start, first = max(best.value_ns - optimizer, 1), int(params.max_s * params.packing_per_s)
-    boundaries = packing_search.fitting_boundaries(least, start, pairs=first // packing_search.PAIRS_OF_ROOT)
+    boundaries = packing_search.fitting_boundaries(least, start, effort=first // 3)[-1]
 
     def limit() -> int | None:
         objective = reached()

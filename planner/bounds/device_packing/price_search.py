@@ -68,7 +68,12 @@ _PAIRS_PER_LOAD = 2
 _FAR_FROM_START = 64
 """Deadlines so many times that of the start are not tried where no plan is known."""
 
-PAIRS_OF_ROOT = 8
+_PARTS_OF_LEVELS, _PARTS_OF_PLAIN = 3, 64
+"""Levels are told apart where their pairs of stages are no more than such a part of the effort; there, none are told
+apart afterwards where the pairs without levels are no more than the second part.
+"""
+
+_PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
 
@@ -326,13 +331,21 @@ class Refutation:
         return rounds, None if packing.is_empty else split
 
 
-def fitting_boundaries(least: Least, start: int, *, pairs: int) -> Boundaries:
-    """With as many levels of what stages leave as have so many pairs of stages at most, one at least."""
+def fitting_boundaries(least: Least, start: int, *, effort: int) -> list[Boundaries]:
+    """With as many levels of what stages leave as the effort can list; then, where a little of it lists the pairs of
+    stages without levels, with none: cases do not tell levels apart, so that some close sooner.
+    """
+
+    def pairs(boundaries: Boundaries) -> int:
+        return OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
+
+    found, plain = [], Boundaries(least)
     for levels in range(useful_levels(least), 1, -1):
-        found = Boundaries(least, levels=levels)
-        if OpenStages(found, start).count_pairs() * len(found.kinds) <= pairs:
-            return found
-    return Boundaries(least)
+        found = [Boundaries(least, levels=levels)]
+        if _PARTS_OF_LEVELS * pairs(found[0]) <= effort:
+            break
+        found = []
+    return [*found, plain] if not found or _PARTS_OF_PLAIN * pairs(plain) <= effort else found
 
 
 class BoundSearch:
@@ -406,7 +419,7 @@ def raise_packing_bound(
     pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
     if pairs > min(_PAIRS_PER_LOAD * effort, most_effort(boundaries)):
         return Packed(start, [], [])
-    is_small = PAIRS_OF_ROOT * pairs <= effort
+    is_small = _PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
     search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
@@ -445,7 +458,7 @@ def raise_further(
                 break
             middle = low + max((high - low) // 4, precise)
             pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
-            if PAIRS_OF_ROOT * pairs > first:
+            if _PAIRS_OF_ROOT * pairs > first:
                 passed.append(middle)
                 continue
             refutation = Refutation(boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time)
