@@ -62,7 +62,7 @@ class Boundaries:
             replicas * width for replicas, width in shapes if width == 1 or replicas * width <= self.num_devices
         }
         """Numbers of devices that stages may take."""
-        self.most = max(self.replicas, *self.used)
+        self.most = max({self.replicas} | self.used)
         everything = least.time.total.sum() - sum(least.time.total[trunk.path[key]] for key in self.keys)
         self.beside = self.count * int(everything)
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)

@@ -36,6 +36,9 @@ Numbers = NDArray[numpy.int32]
 PAIRS_AT_ONCE = 1 << 14
 """About so many pairs of stages are looked at together."""
 
+_MOST_COUNTED = 1 << 24
+"""Pairs of stages that are counted one by one, at most."""
+
 FULL = 1 << 20
 """Parts of the largest device's memory, and of the time until the deadline."""
 
@@ -278,9 +281,10 @@ class OpenStages:
         self.turnaround_anywhere = numpy.maximum(self.turnaround_anywhere, numpy.minimum(anywhere, NEVER))
 
     def count_pairs(self) -> int:
-        """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""
+        """How many `pairs` there are: a little more where they are too many to look at each."""
         _, places = self._in_order()
-        return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+        most = int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+        return sum(len(k) for k, _ in self.pairs()) if 0 < most <= _MOST_COUNTED else most
 
     def count_loads(self) -> int:
         """Loads that are looked at where all are listed: open stages, alone and in pairs, on every kind of device."""
@@ -293,15 +297,21 @@ class OpenStages:
         return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
 
     def pairs(self) -> Iterator[tuple[Integers, Integers]]:
-        """All pairs of open stages of which the second begins where the first ends or later, some thousands at once."""
+        """Pairs of open stages of which the second begins where the first ends or later, some thousands at once.
+
+        Only those are among them whose work ends by the deadline on one device that has room for what stays of both.
+        """
         chosen, places = self._in_order()
         counts = len(chosen) - places
         groups = numpy.cumsum(counts) // PAIRS_AT_ONCE
         for group in range(int(groups[-1]) + 1 if len(chosen) else 0):
             which = numpy.flatnonzero((groups == group) & (counts > 0))
             if len(which):
+                k = numpy.repeat(chosen[which], counts[which])
                 j = numpy.concatenate([chosen[places[number] :] for number in which])
-                yield numpy.repeat(chosen[which], counts[which]), j
+                fits = self.work[k] + self.work[j] <= self.deadline
+                fits &= self.least_static[k] + self.least_static[j] <= self.memory
+                yield k[fits], j[fits]
 
 
 def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, ...]:

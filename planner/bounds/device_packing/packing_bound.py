@@ -166,8 +166,8 @@ class Packing:
         beyond = parts_down(numpy.clip(own.left - least, 0, b.memory), max(b.memory, 1))
         turnaround = numpy.minimum(own.turnaround, own.turnaround_anywhere)
         stay = numpy.minimum(own.forward + turnaround + own.returning, self.deadline)
-        share: Integers = beyond * parts_down(stay, self.deadline) // FULL
-        return b.count * share * self.unit // FULL
+        found: Integers = beyond * parts_down(stay, self.deadline) // FULL * self.unit // FULL * b.count
+        return found
 
     def _rates(self, prices: Prices) -> tuple[int, int]:
         """The prices of idle time, and of memory x time."""
