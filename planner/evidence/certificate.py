@@ -25,7 +25,8 @@ from planner.bounds.classes.device_classes import Classes, fits, propose
 from planner.bounds.device_packing import packing_bound as packing
 from planner.bounds.device_packing import packing_effort
 from planner.bounds.device_packing import price_search as packing_search
-from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.boundaries import Boundaries, read_boundaries
+from planner.bounds.device_packing.device_loads import fitting_boundaries
 from planner.bounds.device_packing.packing_effort import MuchToCheckError
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.host_room import with_host_room
@@ -309,7 +310,7 @@ def _pack(
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
-    for boundaries in packing_search.fitting_boundaries(least, best.value_ns - optimizer, effort=effort):
+    for boundaries in fitting_boundaries(least, best.value_ns - optimizer, effort=effort):
         found = packing_search.raise_packing_bound(
             boundaries,
             best.value_ns - optimizer,
@@ -318,11 +319,11 @@ def _pack(
             has_time=has_time,
             reached=None if reached is None else reached - optimizer,
         )
-        best = _packed(best, found, boundaries)
+        best = _packed(best, found, boundaries=boundaries)
     return best
 
 
-def _packed(best: Bound, found: packing_search.Packed, boundaries: Boundaries) -> Bound:
+def _packed(best: Bound, found: packing_search.Packed, *, boundaries: Boundaries) -> Bound:
     """What was found, or the best so far if that is nothing new."""
     if not found.cases:
         return replace(best, timely=tuple(found.timely))
@@ -354,7 +355,7 @@ def raise_bound(
         return
     optimizer = least.optimizer_ns
     start, first = max(best.value_ns - optimizer, 1), int(params.max_s * params.packing_per_s)
-    boundaries = packing_search.fitting_boundaries(least, start, effort=first // 3)[-1]
+    boundaries = fitting_boundaries(least, start, effort=first // 3)[-1]
 
     def limit() -> int | None:
         objective = reached()
@@ -372,7 +373,7 @@ def raise_bound(
         has_time=has_time,
         params=params,
     ):
-        best = _packed(best, found, boundaries)
+        best = _packed(best, found, boundaries=boundaries)
         yield best
 
 
@@ -751,7 +752,7 @@ def _is_multiplier(pair: object) -> bool:
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the cases show that no plan has a makespan below it."""
     stated = _positive(certificate)
-    boundaries = packing.read_boundaries(least, certificate.get("levels", 1))
+    boundaries = read_boundaries(least, certificate.get("levels", 1))
     cases = packing.read_cases(certificate["cases"], boundaries)
     deadline = stated - 1 - least.optimizer_ns
     try:

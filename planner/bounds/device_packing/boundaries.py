@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy
 
-from planner.bounds.device_packing.packed_forms import PackedForms
+from planner.bounds.device_packing.packed_forms import MAX_LEVELS, PackedForms, useful_levels
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums
 from planner.layout.costs import overlap
@@ -171,3 +171,13 @@ class Boundaries:
             return numpy.zeros(self.replicas + 1, dtype=numpy.int64)
         least: Integers = self.forward_hops[1 : self.size, 1:, :].min(axis=(0, 1))
         return least
+
+
+def read_boundaries(least: Least, levels: object) -> Boundaries:
+    """The boundaries with so many levels; ValueError if a certificate cannot have so many."""
+    if type(levels) is not int or not (levels == 1 or (1 < levels <= MAX_LEVELS and useful_levels(least) > 1)):
+        raise ValueError(
+            f"certificate: levels = {str(levels)[:60]!r} is none from 1 to {MAX_LEVELS} that this problem can have; "
+            "make the bound again"
+        )
+    return Boundaries(least, levels=levels)

@@ -25,8 +25,9 @@ import numpy
 from numpy.typing import NDArray
 
 from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.packed_forms import useful_levels
 from planner.bounds.heaviest_path import NEVER
-from planner.bounds.minimum_costs import Integers, LeastWork
+from planner.bounds.minimum_costs import Integers, Least, LeastWork
 
 Mask = NDArray[numpy.bool_]
 
@@ -35,6 +36,11 @@ Numbers = NDArray[numpy.int32]
 
 PAIRS_AT_ONCE = 1 << 14
 """About so many pairs of stages are looked at together."""
+
+_PARTS_OF_LEVELS, _PARTS_OF_PLAIN = 3, 64
+"""Levels are told apart where their pairs of stages are no more than such a part of the effort; there, none are told
+apart afterwards where the pairs without levels are no more than the second part.
+"""
 
 _MOST_COUNTED = 1 << 24
 """Pairs of stages that are counted one by one, at most."""
@@ -123,7 +129,7 @@ class OpenStages:
         """1 where what a replica takes is rounded down."""
         stash, kept, gradient = (sums[self.end] - sums[self.start] for sums in (b.stash, b.kept, b.gradient))
         state, held = self._sum(b.forms.state), self._sum(b.forms.held)
-        left, most, again = b.forms.leave(self.start, self.end, self.form)
+        left, most, again = b.forms.leave(self.start, self.end, form=self.form)
         self.fits_level: Mask = (held <= most) | (b.forms.num_levels == 1)
         self.left = numpy.maximum(held, left) // r
         """Bytes that F of a microbatch leaves, on average."""
@@ -326,3 +332,20 @@ def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, ...]:
             own, number = numpy.full(len(ends), start), len(ends)
             found.append((own, ends, numpy.full(number, replicas), numpy.full(number, form)))
     return tuple(numpy.concatenate(parts).astype(numpy.int64) for parts in zip(*found, strict=True))
+
+
+def fitting_boundaries(least: Least, start: int, *, effort: int) -> list[Boundaries]:
+    """With as many levels of what stages leave as the effort can list; then, where a little of it lists the pairs of
+    stages without levels, with none: cases do not tell levels apart, so that some close sooner.
+    """
+
+    def pairs(boundaries: Boundaries) -> int:
+        return OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
+
+    found, plain = [], Boundaries(least)
+    for levels in range(useful_levels(least), 1, -1):
+        found = [Boundaries(least, levels=levels)]
+        if _PARTS_OF_LEVELS * pairs(found[0]) <= effort:
+            break
+        found = []
+    return [*found, plain] if not found or _PARTS_OF_PLAIN * pairs(plain) <= effort else found

@@ -15,6 +15,9 @@ from planner.bounds.heaviest_path import NEVER
 from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums, recomputes_by_stage
 from planner.bounds.stage_forms import form_times, held_at, layer_choices
 
+LEVELS, MAX_LEVELS = 4, 8
+"""Ranges of the bytes that stages leave where layers or microbatches decide; and so many in a certificate, at most."""
+
 
 class PackedForms:
     """[form, boundary]: prefix sums over keys, each at the least that it costs in a stage of this form."""
@@ -57,7 +60,7 @@ class PackedForms:
         own = numpy.where(numpy.diff(self.lacking) > 0, NEVER, numpy.diff(table) * self.width[:, None])
         return prefix_sums(own.min(axis=0))
 
-    def leave(self, start: Integers, end: Integers, form: Integers) -> tuple[Integers, Integers, Integers]:
+    def leave(self, start: Integers, end: Integers, *, form: Integers) -> tuple[Integers, Integers, Integers]:
         """Of stages: the bytes that F leaves on a device, at least and at most, and what they recompute for that."""
         least, most, again = (numpy.zeros_like(start) for _ in range(3))
         for width, choices in self.choices.items():
@@ -68,3 +71,10 @@ class PackedForms:
             least[own], most[own] = whole * level // self.num_levels, numpy.where(is_last, NEVER, room)
             again[own] = numpy.where(is_last, 0, choices.on_average(first, last, room=room))
         return least, most, again
+
+
+def useful_levels(least: Least) -> int:
+    """In how many ranges the bytes that stages leave are told apart; 1 where neither layers nor microbatches decide."""
+    options = least.problem.options
+    decide = options.recompute and not recomputes_by_stage(options)
+    return LEVELS if decide and not options.offload else 1

@@ -27,7 +27,7 @@ from planner.bounds.device_packing.packing_effort import (
 from planner.bounds.device_packing.reduced_cost_paths import NO_COST, Priced, ReducedCostPaths, slack_mask
 from planner.bounds.device_packing.stage_assignments import MAX_STEPS, DeviceAssignment, DeviceAssignments
 from planner.bounds.device_packing.transfers_on_paths import PathTurnarounds
-from planner.bounds.minimum_costs import Integers, Least, prefix_sums, recomputes_by_stage
+from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.clock import HasTime, always, require_time
 from planner.plan import Stage
 
@@ -36,9 +36,6 @@ PRICE = 1 << 14
 
 MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 """Layers with time on the trunk, replicas, cases of a certificate and rounds of prices per case."""
-
-LEVELS, MAX_LEVELS = 4, 8
-"""Ranges of the bytes that stages leave where layers or microbatches decide; and so many in a certificate, at most."""
 
 MAX_ASSIGNMENTS = 1_600
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
@@ -272,23 +269,6 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Pa
         return all(answers)
 
     return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None
-
-
-def useful_levels(least: Least) -> int:
-    """In how many ranges the bytes that stages leave are told apart; 1 where neither layers nor microbatches decide."""
-    options = least.problem.options
-    decide = options.recompute and not recomputes_by_stage(options)
-    return LEVELS if decide and not options.offload else 1
-
-
-def read_boundaries(least: Least, levels: object) -> Boundaries:
-    """The boundaries with so many levels; ValueError if a certificate cannot have so many."""
-    if type(levels) is not int or not (levels == 1 or (1 < levels <= MAX_LEVELS and useful_levels(least) > 1)):
-        raise ValueError(
-            f"certificate: levels = {str(levels)[:60]!r} is none from 1 to {MAX_LEVELS} that this problem can have; "
-            "make the bound again"
-        )
-    return Boundaries(least, levels=levels)
 
 
 def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:

@@ -12,7 +12,7 @@ MAX_EFFORT = 1_500_000
 SMALL, SMALL_FACTOR = 256, 16
 """With so many keys x devices at most there may be so many times as many: there, many cases close a gap."""
 
-FORMS_SMALL = 4_096
+_FORMS_SMALL = 4_096
 """Where stages have several forms, there may be as many times as many as keys x devices are fewer than this, and
 `SMALL_FACTOR` times as many at most: a first case has more stages there, and needs few further ones.
 """
@@ -46,7 +46,7 @@ def most_effort(boundaries: Boundaries) -> int:
     if size <= SMALL:
         return MAX_EFFORT * SMALL_FACTOR
     has_forms = len(boundaries.forms.width) > 1
-    return MAX_EFFORT * (min(max(FORMS_SMALL // size, 1), SMALL_FACTOR) if has_forms else 1)
+    return MAX_EFFORT * (min(max(_FORMS_SMALL // size, 1), SMALL_FACTOR) if has_forms else 1)
 
 
 class CheckEffort:

@@ -21,7 +21,6 @@ from planner.bounds.device_packing.packing_bound import (
     PackingCertificate,
     Prices,
     Split,
-    useful_levels,
 )
 from planner.bounds.device_packing.packing_effort import (
     MICROBATCHES,
@@ -31,7 +30,7 @@ from planner.bounds.device_packing.packing_effort import (
     most_effort,
 )
 from planner.bounds.device_packing.stage_assignments import MAX_STEPS
-from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
 
@@ -67,11 +66,6 @@ _PAIRS_PER_LOAD = 2
 
 _FAR_FROM_START = 64
 """Deadlines so many times that of the start are not tried where no plan is known."""
-
-_PARTS_OF_LEVELS, _PARTS_OF_PLAIN = 3, 64
-"""Levels are told apart where their pairs of stages are no more than such a part of the effort; there, none are told
-apart afterwards where the pairs without levels are no more than the second part.
-"""
 
 _PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
@@ -329,23 +323,6 @@ class Refutation:
             if packing.stages.is_open.sum() > _PACKING_ENOUGH * before:
                 break
         return rounds, None if packing.is_empty else split
-
-
-def fitting_boundaries(least: Least, start: int, *, effort: int) -> list[Boundaries]:
-    """With as many levels of what stages leave as the effort can list; then, where a little of it lists the pairs of
-    stages without levels, with none: cases do not tell levels apart, so that some close sooner.
-    """
-
-    def pairs(boundaries: Boundaries) -> int:
-        return OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
-
-    found, plain = [], Boundaries(least)
-    for levels in range(useful_levels(least), 1, -1):
-        found = [Boundaries(least, levels=levels)]
-        if _PARTS_OF_LEVELS * pairs(found[0]) <= effort:
-            break
-        found = []
-    return [*found, plain] if not found or _PARTS_OF_PLAIN * pairs(plain) <= effort else found
 
 
 class BoundSearch:

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from planner.bounds.device_packing.boundaries import Boundaries
-from planner.bounds.device_packing.price_search import fitting_boundaries
+from planner.bounds.device_packing.device_loads import fitting_boundaries
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate
 from planner.layout.costs import CostModel
@@ -29,7 +29,7 @@ def test_what_levels_leave():
     """
     forms = Boundaries(least_of(two_equal_layers(memory=19), recompute_layers=True), levels=4).forms
     both = numpy.zeros(4, dtype=numpy.int64)
-    least, most, again = forms.leave(both, both + 2, numpy.arange(4))
+    least, most, again = forms.leave(both, both + 2, form=numpy.arange(4))
     assert (least.tolist(), most[:3].tolist()) == ([0, 5, 10, 15], [5, 10, 15])
     assert again.tolist() == [18, 12, 6, 0]
 
