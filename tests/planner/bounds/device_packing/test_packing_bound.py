@@ -15,14 +15,8 @@ from hypothesis import strategies as st
 
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_packing.boundaries import Boundaries
-from planner.bounds.device_packing.packing_bound import (
-    MAX_LEVELS,
-    PRICE,
-    PackingCertificate,
-    Split,
-    applies_to,
-    is_out_of_reach,
-)
+from planner.bounds.device_packing.packed_forms import MAX_LEVELS
+from planner.bounds.device_packing.packing_bound import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
 from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import Bound, check_certificate, make_bound, raise_bound, schedule_bound
