@@ -12,6 +12,7 @@ import numpy
 from planner.bounds.device_packing.packed_forms import MAX_LEVELS, PackedForms, useful_levels
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums
+from planner.bounds.stage_forms import form_times
 from planner.layout.costs import overlap
 
 _MAX_KINDS = 4
@@ -73,8 +74,12 @@ class Boundaries:
         found: dict[tuple[str, int], int] = {}
         for device in self.least.problem.cluster.devices:
             found[device.type, device.usable_bytes] = found.get((device.type, device.usable_bytes), 0) + 1
-        times = [self.least.time_on(name) for name in self.least.types]
-        work = {name: int(each.total.sum()) for name, each in zip(self.least.types, times, strict=True)}
+        every, width = range(len(self.least.layers)), self.least.widths[0]
+        times = {
+            name: form_times(self.least, every, width=width, recomputes=None, types=(name,))
+            for name in self.least.types
+        }
+        work = {name: int(each.total[-1]) for name, each in times.items()}
         order = sorted(found, key=lambda alike: (work[alike[0]], alike))
         size = -(-len(order) // _MAX_KINDS)
         groups = [order[first : first + size] for first in range(0, len(order), size)]

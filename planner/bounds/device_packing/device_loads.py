@@ -38,8 +38,8 @@ PAIRS_AT_ONCE = 1 << 14
 """About so many pairs of stages are looked at together."""
 
 _PARTS_OF_LEVELS, _PARTS_OF_PLAIN = 3, 64
-"""Levels are told apart where their pairs of stages are no more than such a part of the effort; there, none are told
-apart afterwards where the pairs without levels are no more than the second part.
+"""There are levels where their pairs of stages are no more than such a part of the effort; and afterwards none, where
+the pairs without levels are no more than the second part.
 """
 
 _MOST_COUNTED = 1 << 24

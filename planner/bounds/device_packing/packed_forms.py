@@ -74,7 +74,7 @@ class PackedForms:
 
 
 def useful_levels(least: Least) -> int:
-    """In how many ranges the bytes that stages leave are told apart; 1 where neither layers nor microbatches decide."""
+    """How many ranges of the bytes that stages leave are useful: 1 where neither layers nor microbatches decide."""
     options = least.problem.options
     decide = options.recompute and not recomputes_by_stage(options)
     return LEVELS if decide and not options.offload else 1
