@@ -143,20 +143,6 @@ class Least:
             rest=self._column(lambda work: work.backward_ns - self.returning(work)),
         )
 
-    def time_on(self, device_type: str) -> LeastWork:
-        """The same on groups of one type; a layer that was not measured there is taken to be as on the fastest."""
-
-        def column(figure: Callable[[LayerWork], int]) -> Integers:
-            rows = [[entry for entry in row if entry[0] == device_type] or row for row in self._table]
-            return numpy.array([min(figure(work) for _, _, work in row) for row in rows], dtype=numpy.int64)
-
-        return LeastWork(
-            forward=column(lambda work: work.forward_ns),
-            returning=column(self.returning),
-            backward=column(lambda work: work.backward_ns),
-            rest=column(lambda work: work.backward_ns - self.returning(work)),
-        )
-
     @cached_property
     def overhead(self) -> tuple[int, int]:
         """The least that an F, and an action that sends the gradient on, cost beyond their layers, on any type.
@@ -276,23 +262,6 @@ class Least:
             min(size for _, entry in self.entries(number) for size in self.held_sizes(entry))
             for number in range(len(self.layers))
         ]
-
-    @cached_property
-    def kept_bytes(self) -> list[int]:
-        """The same in a stage that does not recompute."""
-        return [
-            min(size for _, entry in self.entries(number) for size in self.held_sizes(entry, may_recompute=False))
-            for number in range(len(self.layers))
-        ]
-
-    def recomputation(self, device_types: Iterable[str]) -> Integers:
-        """Per layer: the least time of its full recomputation on these types, or on any if it was not measured there.
-
-        Summed over the replicas of a stage.
-        """
-        names = set(device_types)
-        rows = [[entry for entry in row if entry[0] in names] or row for row in self._table]
-        return numpy.array([min(work.recompute_ns for _, _, work in row) for row in rows], dtype=numpy.int64)
 
     @cached_property
     def stash_bytes(self) -> list[int]:

@@ -10,7 +10,7 @@ least choices of all layers. So they recompute at least these less the price of 
 fit is left less by so many layers, each of which takes the shortest recomputation at least.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy
 
 from planner.bounds.heaviest_path import Trunk
-from planner.bounds.minimum_costs import Integers, Least, prefix_sums, recomputes_by_stage
+from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums, recomputes_by_stage
 from planner.bounds.recompute_bound import recomputations
 from planner.layout.costs import LayerWork, checkpoint_bytes
 
@@ -60,7 +60,14 @@ class LayerChoices:
     def beyond(self, start: int, ends: slice, *, room: Integers) -> Integers:
         """What they recompute of a microbatch where F may leave so many bytes, in nanoseconds of all replicas."""
         number = -((self.stash[start] - self.stash[ends] + room) // self.most)
-        found: Integers = numpy.maximum(number, 0) * self.quickest
+        found: Integers = numpy.maximum(
+            numpy.maximum(number, 0) * self.quickest, self.on_average(start, ends, room=room)
+        )
+        return found
+
+    def on_average(self, start: int | Integers, ends: slice | Integers, *, room: Integers) -> Integers:
+        """The same of a microbatch on average, where F leaves so many bytes on average: prices add up."""
+        found = numpy.zeros_like(room)
         for each in self.priced:
             priced = each.least[ends] - each.least[start] - each.price * room
             numpy.maximum(found, priced // each.unit, out=found)
@@ -155,20 +162,24 @@ def _by_microbatch(trunk: Trunk, weights: dict[str, int], *, width: int) -> Iter
     yield recomputed
 
 
-def _by_layer(trunk: Trunk, form: StageForm) -> Iterator[StageForm]:
-    """Where each layer recomputes or not: forms of how many microbatches fit at once, each twice as many as before."""
-    choices = [_choices(trunk.least, layer, width=form.width) for layer in trunk.path]
+def layer_choices(least: Least, layers: Sequence[int], *, width: int) -> LayerChoices:
+    """What these layers may recompute at a width where each of them or each microbatch decides."""
+    choices = [_choices(least, layer, width=width) for layer in layers]
     pairs = {(time, own[0][1] - left) for own in choices for time, left in own if left < own[0][1]}
-    devices = trunk.least.problem.cluster.devices
-    at_once = trunk.least.problem.max_replicas * max(device.usable_bytes for device in devices)
+    at_once = least.problem.max_replicas * max(device.usable_bytes for device in least.problem.cluster.devices)
     stash = prefix_sums([own[0][1] if own else 0 for own in choices])
     most, ratios = max(1, at_once, int(stash[-1])), sorted({Fraction(*pair) for pair in pairs})
-    layers = LayerChoices(
+    return LayerChoices(
         stash=stash,
         quickest=min((time for time, _ in pairs), default=0),
         most=max((size for _, size in pairs), default=1),
         priced=tuple(_price_bytes(choices, ratio, most=most) for ratio in ratios[:: -(-len(ratios) // _PRICES) or 1]),
     )
+
+
+def _by_layer(trunk: Trunk, form: StageForm) -> Iterator[StageForm]:
+    """Where each layer recomputes or not: forms of how many microbatches fit at once, each twice as many as before."""
+    layers = layer_choices(trunk.least, trunk.path, width=form.width)
     fewest, count = 1, trunk.least.problem.num_microbatches
     while fewest <= count:
         last = 2 * fewest > count
@@ -181,24 +192,22 @@ def _form(trunk: Trunk, weights: dict[str, int], *, width: int, recomputes: bool
     least, cheapest = trunk.least, trunk.least.weighted_work(weights)
 
     def whole(work: LayerWork) -> int:
-        return work.backward_ns + (work.recompute_ns if recomputes else 0)
-
-    def returned(work: LayerWork) -> int:
-        return least.returning(work) + (work.recompute_ns if recomputes else 0)
+        return work.forward_ns + work.backward_ns + (work.recompute_ns if recomputes else 0)
 
     rows = [[entry for entry in least.choices(layer) if entry[1] == width] for layer in trunk.path]
-    spent = [[weights[name] * width * (work.forward_ns + whole(work)) for name, _, work in row] for row in rows]
+    spent = [[weights[name] * width * whole(work) for name, _, work in row] for row in rows]
     none = numpy.zeros_like(trunk.forward)
+    times = form_times(least, trunk.path, width=width, recomputes=recomputes)
     return StageForm(
         width=width,
         weight=width * min(weights.values()),
         repeated=none,
         repeated_excess=none,
         left=none,
-        forward=prefix_sums([min((work.forward_ns for _, _, work in row), default=0) for row in rows]),
-        returning=prefix_sums([min((returned(work) for _, _, work in row), default=0) for row in rows]),
-        backward=prefix_sums([min((whole(work) for _, _, work in row), default=0) for row in rows]),
-        held=prefix_sums([_held(least, layer, width=width, recomputes=recomputes) for layer in trunk.path]),
+        forward=times.forward,
+        returning=times.returning,
+        backward=times.backward,
+        held=prefix_sums([held_at(least, layer, width=width, recomputes=recomputes) for layer in trunk.path]),
         state=prefix_sums([least.states(layer).get(width, 0) for layer in trunk.path]),
         excess=prefix_sums(
             [max(0, min(row, default=0) - cheapest[layer]) for layer, row in zip(trunk.path, spent, strict=True)]
@@ -207,7 +216,33 @@ def _form(trunk: Trunk, weights: dict[str, int], *, width: int, recomputes: bool
     )
 
 
-def _held(least: Least, layer: int, *, width: int, recomputes: bool | None) -> int:
+def form_times(
+    least: Least, layers: Sequence[int], *, width: int, recomputes: bool | None, types: Container[str] = ()
+) -> LeastWork:
+    """Prefix sums of what layers take at a width, in nanoseconds of all replicas; 0 where they cannot have it.
+
+    `types`: of devices, for layers that were measured there; none: any.
+    """
+
+    def take(work: LayerWork) -> tuple[int, int, int, int]:
+        returning, backward = least.returning(work), work.backward_ns
+        again = work.recompute_ns if recomputes else 0
+        return work.forward_ns, returning + again, backward + again, backward - returning
+
+    columns = []
+    for layer in layers:
+        rows = [(name, take(work)) for name, own, work in least.choices(layer) if own == width]
+        chosen = [times for name, times in rows if name in types] or [times for _, times in rows] or [(0, 0, 0, 0)]
+        columns.append([min(column) for column in zip(*chosen, strict=True)])
+    forward, returning, backward, rest = map(prefix_sums, numpy.array(columns, dtype=numpy.int64).reshape(-1, 4).T)
+    return LeastWork(forward=forward, returning=returning, backward=backward, rest=rest)
+
+
+def held_at(least: Least, layer: int, *, width: int, recomputes: bool | None) -> int:
+    """Bytes that F leaves of a layer on a device at a width, at least; 0 where it cannot have it.
+
+    `recomputes`: whether its stage does; None where layers or microbatches decide.
+    """
     entry = dict(least.entries(layer)).get(width)
     return 0 if entry is None else min(least.held_sizes(entry, may_recompute=recomputes is not False))
 
@@ -220,7 +255,7 @@ def _choices(least: Least, layer: int, *, width: int) -> list[tuple[int, int]]:
         return []
     return [
         (min(0 if kind is None else work.recomputation_ns(kind) for work in works), checkpoint_bytes(entry, kind))
-        for kind in recomputations(entry, by_layer=True)
+        for kind in recomputations(entry, by_layer=least.problem.options.recompute_layers)
     ]
 
 

@@ -25,7 +25,8 @@ from planner.bounds.classes.device_classes import Classes, fits, propose
 from planner.bounds.device_packing import packing_bound as packing
 from planner.bounds.device_packing import packing_effort
 from planner.bounds.device_packing import price_search as packing_search
-from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.boundaries import Boundaries, read_boundaries
+from planner.bounds.device_packing.device_loads import fitting_boundaries
 from planner.bounds.device_packing.packing_effort import MuchToCheckError
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.host_room import with_host_room
@@ -309,22 +310,26 @@ def _pack(
     if not packing.applies_to(least):
         return best
     optimizer = least.optimizer_ns
-    found = packing_search.raise_packing_bound(
-        Boundaries(least),
-        best.value_ns - optimizer,
-        make=make,
-        effort=effort,
-        has_time=has_time,
-        reached=None if reached is None else reached - optimizer,
-    )
-    return _packed(best, found, optimizer_ns=optimizer)
+    for boundaries in fitting_boundaries(least, best.value_ns - optimizer, effort=effort):
+        found = packing_search.raise_packing_bound(
+            boundaries,
+            best.value_ns - optimizer,
+            make=make,
+            effort=effort,
+            has_time=has_time,
+            reached=None if reached is None else reached - optimizer,
+        )
+        best = _packed(best, found, boundaries=boundaries)
+    return best
 
 
-def _packed(best: Bound, found: packing_search.Packed, *, optimizer_ns: int) -> Bound:
+def _packed(best: Bound, found: packing_search.Packed, *, boundaries: Boundaries) -> Bound:
     """What was found, or the best so far if that is nothing new."""
     if not found.cases:
         return replace(best, timely=tuple(found.timely))
-    made = _bound("packing", found.value + optimizer_ns, cases=packing.write_cases(found.cases))
+    levels = {"levels": boundaries.levels} if boundaries.levels > 1 else {}
+    value = found.value + boundaries.least.optimizer_ns
+    made = _bound("packing", value, cases=packing.write_cases(found.cases), **levels)
     return replace(made, timely=tuple(found.timely))
 
 
@@ -349,6 +354,8 @@ def raise_bound(
     if least.problem.options.has_few_bounds or not packing.applies_to(least):
         return
     optimizer = least.optimizer_ns
+    start, first = max(best.value_ns - optimizer, 1), int(params.max_s * params.packing_per_s)
+    boundaries = fitting_boundaries(least, start, effort=first // 3)[-1]
 
     def limit() -> int | None:
         objective = reached()
@@ -358,15 +365,15 @@ def raise_bound(
         best = _pack(least, best, make=make_covering, effort=first_effort, has_time=has_time, reached=reached())
         yield best
     for found in packing_search.raise_further(
-        Boundaries(least),
-        max(best.value_ns - optimizer, 1),
+        boundaries,
+        start,
         make=make_covering,
         reached=limit,
         wanted=_WANTED,
         has_time=has_time,
         params=params,
     ):
-        best = _packed(best, found, optimizer_ns=optimizer)
+        best = _packed(best, found, boundaries=boundaries)
         yield best
 
 
@@ -745,7 +752,7 @@ def _is_multiplier(pair: object) -> bool:
 def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the cases show that no plan has a makespan below it."""
     stated = _positive(certificate)
-    boundaries = Boundaries(least)
+    boundaries = read_boundaries(least, certificate.get("levels", 1))
     cases = packing.read_cases(certificate["cases"], boundaries)
     deadline = stated - 1 - least.optimizer_ns
     try:
@@ -877,5 +884,5 @@ _EARLIER_KINDS = ("rounded",)
 _OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
 """What those of earlier releases had, where that was something else: their rules are no longer in force."""
 
-_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",)}
+_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",), "packing": ("levels",)}
 """What those of earlier releases have not."""

@@ -9,8 +9,8 @@ from planner.bounds.device_packing.packing_bound import Packing, Split
 from planner.bounds.device_packing.price_search import Refutation
 from planner.bounds.device_packing.stage_assignments import DeviceAssignments
 from planner.bounds.minimum_costs import Least
-from planner.layout.costs import CostModel
-from planner.plan import Plan
+from planner.layout.costs import CostModel, checkpoint_bytes
+from planner.plan import Plan, Stage
 from planner.problem import Problem
 from solver_models.covering import Covering
 
@@ -19,9 +19,9 @@ class LostError(AssertionError):
     """A rule denies a plan that exists."""
 
 
-def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
+def follow(problem: Problem, plan: Plan, *, value: int, depth: int, levels: int = 1) -> int:
     """Follow the plan through so many splits at most; the splits that it passed. Raises LostError if it is left out."""
-    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    boundaries = Boundaries(Least(problem, CostModel(problem)), levels=levels)
     deadline = value - boundaries.least.optimizer_ns
     keys = [boundaries.least.layers[boundaries.trunk.path[key]].name for key in boundaries.keys]
     held = [[keys.index(name) for name in keys if name in stage.layers] for stage in plan.stages]
@@ -43,6 +43,8 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int) -> int:
 def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]]) -> None:
     """The plan is among the seatings of the open stages, and the schedule bound does not deny it."""
     seatings, rows = DeviceAssignments(packing.stages, packing.loads), rows_of(packing)
+    if max(len(group) for stage in plan.stages for group in stage.replicas) > 1:
+        return
     free = dict(enumerate(seatings.kinds))
     names, seating = dict[str, int](), list[tuple[int, tuple[int, ...]]]()
     for stage, keys in sorted(zip(plan.stages, held, strict=True), key=lambda pair: pair[1]):
@@ -54,7 +56,7 @@ def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: lis
                 names[device] = next(number for number, other in free.items() if other == kind)
                 del free[names[device]]
         devices = tuple(names[device] for (device,) in stage.replicas)
-        seating.append((rows[keys[0], keys[-1] + 1, len(devices)], devices))
+        seating.append((rows[keys[0], keys[-1] + 1, len(devices), form_of(packing, stage)], devices))
     if packing.is_late(tuple(seating)):
         raise LostError(f"the schedule bound denies {seating}")
     found = seatings.find(most=10**6)
@@ -72,19 +74,42 @@ def kind_of(problem: Problem, packing: Packing, name: str) -> int:
 
 def is_first(split: Split, plan: Plan, *, held: list[list[int]]) -> bool:
     """Whether the plan is of the first case."""
-    if split.replicas:
+    if split.devices:
         return any(
-            split.place in keys and len(stage.replicas) <= split.replicas
+            split.place in keys and len(stage.replicas) * len(stage.replicas[0]) <= split.devices
             for stage, keys in zip(plan.stages, held, strict=True)
         )
     return any(keys and keys[0] == split.place for keys in held)
 
 
-def rows_of(packing: Packing) -> dict[tuple[int, int, int], int]:
-    """The row of every stage, by start, end and replicas."""
+def rows_of(packing: Packing) -> dict[tuple[int, int, int, int], int]:
+    """The row of every stage, by start, end, replicas and form."""
     stages = packing.stages
-    keys = zip(stages.start.tolist(), stages.end.tolist(), stages.replicas.tolist(), strict=True)
+    columns = (stages.start, stages.end, stages.replicas, stages.form)
+    keys = zip(*(column.tolist() for column in columns), strict=True)
     return {key: row for row, key in enumerate(keys)}
+
+
+def form_of(packing: Packing, stage: Stage) -> int:
+    """The form of a stage: its width, and whether it recomputes, or how many bytes its keys leave on average."""
+    boundaries, width = packing.boundaries, len(stage.replicas[0])
+    forms, least, levels = boundaries.forms, boundaries.least, boundaries.levels
+    whole = left = 0
+    for layer in (least.layers[number] for number in forms.layers):
+        if layer.name in stage.layers:
+            size, count = layer.bytes_at(width), boundaries.count
+            again = len(stage.recompute_microbatches) or count
+            kind = stage.recomputed.get(layer.name)
+            assert size is not None
+            whole += count * size.stash_bytes
+            left += again * checkpoint_bytes(size, kind) + (count - again) * size.stash_bytes
+    level = min(left * levels // max(whole, 1), levels - 1)
+    (found,) = (
+        number
+        for number, (own, kind) in enumerate(forms.kinds)
+        if own == width and forms.level[number] == level and kind in (None, bool(stage.recompute))
+    )
+    return found
 
 
 def require(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]], where: str) -> None:
@@ -94,10 +119,10 @@ def require(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[i
     for stage, keys in zip(plan.stages, held, strict=True):
         if not keys:
             continue
-        row = rows.get((keys[0], keys[-1] + 1, len(stage.replicas)))
+        row = rows.get((keys[0], keys[-1] + 1, len(stage.replicas), form_of(packing, stage)))
         if row is None or not stages.is_open[row]:
             raise LostError(f"{where}: the stage of keys {keys} on {len(stage.replicas)} replicas is closed")
-        for (device,) in stage.replicas:
+        for device in (device for group in stage.replicas for device in group):
             on.setdefault(device, []).append(row)
     known = set(zip(loads.kind.tolist(), loads.first.tolist(), loads.second.tolist(), strict=True))
     for device, own in on.items():

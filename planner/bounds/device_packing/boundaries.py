@@ -5,11 +5,14 @@ Only trunk layers that take time are distinguished (*keys*); index j counts the 
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy
 
+from planner.bounds.device_packing.packed_forms import MAX_LEVELS, PackedForms, useful_levels
 from planner.bounds.heaviest_path import Trunk
-from planner.bounds.minimum_costs import Integers, Least, prefix_sums, recomputes_by_stage
+from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums
+from planner.bounds.stage_forms import form_times
 from planner.layout.costs import overlap
 
 _MAX_KINDS = 4
@@ -26,21 +29,17 @@ class _AlikeDevices:
     """Number of alike devices."""
     memory: int
     """Usable bytes of one of them, at most."""
-    forward: Integers
-    """F of the keys before each boundary, at least."""
-    returning: Integers
-    """I, or B if that is shorter."""
-    rest: Integers
-    """What of the backward pass follows it."""
-    recomputation: Integers
-    """What a stage that recomputes adds to either."""
+    times: LeastWork
+    """[form, boundary]: what the keys before a boundary take at least in a stage of a form."""
 
 
 class Boundaries:
     """Prefix sums over the keys of a trunk, and the least times of transfers between them."""
 
-    def __init__(self, least: Least) -> None:
+    def __init__(self, least: Least, *, levels: int = 1) -> None:
+        """`levels`: of what stages recompute where layers or microbatches decide; any number is right."""
         trunk = self.trunk = Trunk(least)
+        self.levels = levels
         self.least = least
         self.count = least.problem.num_microbatches
         self.num_devices, self.replicas = least.num_devices, least.problem.max_replicas
@@ -49,24 +48,24 @@ class Boundaries:
         work = numpy.diff(trunk.forward + trunk.backward)
         self.keys = [int(number) for number in numpy.flatnonzero(work > 0)]
         self.size = len(self.keys)
-        self.forward, self.returning, self.backward, self.rest = (
-            prefix_sums(numpy.diff(sums)[self.keys])
-            for sums in (trunk.forward, trunk.returning, trunk.backward, trunk.rest)
+        self.forms = PackedForms(least, [trunk.path[key] for key in self.keys], levels=levels)
+        self.times = self.forms.times()
+        self.forward, self.returning, self.backward, self.held = (
+            self.forms.on_all_devices(table)
+            for table in (self.times.forward, self.times.returning, self.times.backward, self.forms.held)
         )
-        self.state, self.stash, self.held, self.kept, self.gradient = (
-            prefix_sums(numpy.diff(sums)[self.keys])
-            for sums in (trunk.state, trunk.stash, trunk.held, trunk.kept, trunk.gradient)
+        """Of a microbatch in the keys before each boundary, on all devices together, in any form."""
+        self.stash, self.kept, self.gradient = (
+            prefix_sums(numpy.diff(sums)[self.keys]) for sums in (trunk.stash, trunk.kept, trunk.gradient)
         )
-        self.stashed, self.recomputation = self.held, numpy.zeros_like(self.held)
-        self.recomputes = (0, 1) if recomputes_by_stage(least.problem.options) else (0,)
-        """What stages may do: keep all that they stash, or also recompute."""
-        if len(self.recomputes) > 1:
-            on_path = [trunk.path[key] for key in self.keys]
-            kept, anew = least.kept_bytes, least.recomputation(least.types)
-            self.stashed = prefix_sums([kept[layer] for layer in on_path])
-            self.recomputation = prefix_sums([int(anew[layer]) for layer in on_path])
-        everything = int(least.time.total.sum())
-        self.beside = self.count * (everything - int(self.forward[-1] + self.backward[-1]))
+        shapes = product(self.allowed, least.widths)
+        self.used = {
+            replicas * width for replicas, width in shapes if width == 1 or replicas * width <= self.num_devices
+        }
+        """Numbers of devices that stages may take."""
+        self.most = max({self.replicas} | self.used)
+        everything = least.time.total.sum() - sum(least.time.total[trunk.path[key]] for key in self.keys)
+        self.beside = self.count * int(everything)
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
 
     @cached_property
@@ -75,28 +74,23 @@ class Boundaries:
         found: dict[tuple[str, int], int] = {}
         for device in self.least.problem.cluster.devices:
             found[device.type, device.usable_bytes] = found.get((device.type, device.usable_bytes), 0) + 1
-        times = [self.least.time_on(name) for name in self.least.types]
-        work = {name: int(each.total.sum()) for name, each in zip(self.least.types, times, strict=True)}
+        every, width = range(len(self.least.layers)), self.least.widths[0]
+        times = {
+            name: form_times(self.least, every, width=width, recomputes=None, types=(name,))
+            for name in self.least.types
+        }
+        work = {name: int(each.total[-1]) for name, each in times.items()}
         order = sorted(found, key=lambda alike: (work[alike[0]], alike))
         size = -(-len(order) // _MAX_KINDS)
         groups = [order[first : first + size] for first in range(0, len(order), size)]
         return [self._kind(group, count=sum(found[alike] for alike in group)) for group in groups]
 
     def _kind(self, group: list[tuple[str, int]], *, count: int) -> _AlikeDevices:
-        times = [self.least.time_on(name) for name in dict(group)]
-
-        def sums(columns: list[Integers]) -> Integers:
-            least = numpy.min(columns, axis=0)
-            return prefix_sums([int(least[self.trunk.path[key]]) for key in self.keys])
-
         return _AlikeDevices(
             members=group,
             count=count,
             memory=max(memory for _, memory in group),
-            forward=sums([each.forward for each in times]),
-            returning=sums([each.returning for each in times]),
-            rest=sums([each.rest for each in times]),
-            recomputation=sums([self.least.recomputation(dict(group))]),
+            times=self.forms.times(dict(group)),
         )
 
     @cached_property
@@ -182,3 +176,13 @@ class Boundaries:
             return numpy.zeros(self.replicas + 1, dtype=numpy.int64)
         least: Integers = self.forward_hops[1 : self.size, 1:, :].min(axis=(0, 1))
         return least
+
+
+def read_boundaries(least: Least, levels: object) -> Boundaries:
+    """The boundaries with so many levels; ValueError if a certificate cannot have so many."""
+    if type(levels) is not int or not (levels == 1 or (1 < levels <= MAX_LEVELS and useful_levels(least) > 1)):
+        raise ValueError(
+            f"certificate: levels = {str(levels)[:60]!r} is none from 1 to {MAX_LEVELS} that this problem can have; "
+            "make the bound again"
+        )
+    return Boundaries(least, levels=levels)

@@ -25,8 +25,9 @@ import numpy
 from numpy.typing import NDArray
 
 from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.packed_forms import useful_levels
 from planner.bounds.heaviest_path import NEVER
-from planner.bounds.minimum_costs import Integers
+from planner.bounds.minimum_costs import Integers, Least, LeastWork
 
 Mask = NDArray[numpy.bool_]
 
@@ -35,6 +36,14 @@ Numbers = NDArray[numpy.int32]
 
 PAIRS_AT_ONCE = 1 << 14
 """About so many pairs of stages are looked at together."""
+
+_PARTS_OF_LEVELS, _PARTS_OF_PLAIN = 3, 64
+"""There are levels where their pairs of stages are no more than such a part of the effort; and afterwards none, where
+the pairs without levels are no more than the second part.
+"""
+
+_MOST_COUNTED = 1 << 24
+"""Pairs of stages that are counted one by one, at most."""
 
 FULL = 1 << 20
 """Parts of the largest device's memory, and of the time until the deadline."""
@@ -112,18 +121,28 @@ class OpenStages:
 
     def __init__(self, boundaries: Boundaries, deadline: int) -> None:
         self.boundaries, self.deadline = boundaries, deadline
-        self.start, self.end, self.replicas, self.recomputes = _intervals(boundaries, deadline)
-        r = self.replicas
+        self.start, self.end, self.replicas, self.form = _intervals(boundaries, deadline)
+        r, b = self.replicas, boundaries
+        self.used: Integers = r * b.forms.width[self.form]
+        """Devices."""
         self.rounded = (r > 1).astype(numpy.int64)
         """1 where what a replica takes is rounded down."""
-        b = boundaries
-        state, stash, least_held, all_held, kept, gradient = (
-            sums[self.end] - sums[self.start] for sums in (b.state, b.stash, b.held, b.stashed, b.kept, b.gradient)
-        )
-        held = numpy.where(self.recomputes > 0, least_held, all_held)
+        stash, kept, gradient = (sums[self.end] - sums[self.start] for sums in (b.stash, b.kept, b.gradient))
+        state, held = self._sum(b.forms.state), self._sum(b.forms.held)
+        left, most, again = b.forms.leave(self.start, self.end, form=self.form)
+        self.fits_level: Mask = (held <= most) | (b.forms.num_levels == 1)
+        self.left = numpy.maximum(held, left) // r
+        """Bytes that F of a microbatch leaves, on average."""
+        self.is_mixed = b.forms.num_levels > 1 and b.least.problem.options.recompute_microbatches
+        """Whether single microbatches may leave less than on average, and recompute more."""
+        if not self.is_mixed:
+            held = numpy.maximum(held, left)
+        self.again, self.repeated = (again * 0, b.count * again) if self.is_mixed else (again, again * 0)
+        """What each microbatch recomputes, and what all of them do where they differ."""
         self.memory = boundaries.memory
-        self._take(b.forward, b.returning, b.rest, b.backward, b.recomputation)
-        self.state, self.stash, self.held, self.kept = state, stash // r, held // r, numpy.minimum(kept, stash) // r
+        self._take(b.times)
+        self.state, self.held = state, held // r
+        self.stash, self.kept = numpy.maximum(stash, held) // r, numpy.minimum(kept, stash) // r
         self.entering, self.leaving = boundaries.buffers[0][self.start] // r, boundaries.buffers[1][self.end] // r
         self.static = state + self.entering + self.leaving
         self.least_static = self.static
@@ -140,21 +159,29 @@ class OpenStages:
         self.tail_anywhere = self.tail.copy()
         self.is_open: Mask = self._is_balanced()
 
-    def _take(self, *sums: Integers) -> None:
-        """The times of a replica, from prefix sums of F, I, rests, backward passes and recomputation over the keys."""
-        forward, returning, rest, backward, anew = (column[self.end] - column[self.start] for column in sums)
-        returning, backward = returning + self.recomputes * anew, backward + self.recomputes * anew
+    def _sum(self, table: Integers) -> Integers:
+        """Of the keys of every stage, in its form."""
+        found: Integers = table[self.form, self.end] - table[self.form, self.start]
+        return found
+
+    def _take(self, times: LeastWork) -> None:
+        """The times of a replica, from those of the keys."""
+        forward, returning, backward, rest = map(
+            self._sum, (times.forward, times.returning, times.backward, times.rest)
+        )
+        returning, backward = returning + self.again, backward + self.again
         count, r = self.boundaries.count, self.replicas
         self.forward, self.returning = forward // r, returning // r
-        self.all_forward, self.all_returning = count * forward // r, count * returning // r
-        self.all_backward, self.work = count * backward // r, count * (forward + backward) // r
+        self.all_forward, self.all_returning = count * forward // r, (count * returning + self.repeated) // r
+        self.all_backward = (count * backward + self.repeated) // r
+        self.work = (count * (forward + backward) + self.repeated) // r
         self.rest = rest // r
 
     def on(self, number: int) -> "OpenStages":
         """The same stages on a kind of device: only its own times and memory differ."""
         kind, stages = self.boundaries.kinds[number], copy(self)
         stages.memory = kind.memory
-        stages._take(kind.forward, kind.returning, kind.rest, kind.returning + kind.rest, kind.recomputation)
+        stages._take(kind.times)
         stages.tail = numpy.maximum(self.tail, stages.rest + self.synchronisation)
         return stages
 
@@ -171,7 +198,7 @@ class OpenStages:
         before = b.count * (b.forward[-1] + b.returning[-1] - b.returning[self.start]) // b.num_devices
         balanced: Mask = before + self.synchronisation <= self.deadline
         fits: Mask = self.least_static + self.stash <= b.memory
-        return balanced & fits
+        return balanced & fits & self.fits_level
 
     @cached_property
     def _by_start(self) -> list[Integers]:
@@ -260,9 +287,10 @@ class OpenStages:
         self.turnaround_anywhere = numpy.maximum(self.turnaround_anywhere, numpy.minimum(anywhere, NEVER))
 
     def count_pairs(self) -> int:
-        """Pairs of open stages of which one begins where the other ends, or later: each is looked at."""
+        """How many `pairs` there are: a little more where they are too many to look at each."""
         _, places = self._in_order()
-        return int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+        most = int((len(places) - places).sum()) if self.boundaries.chunks > 1 else 0
+        return sum(len(k) for k, _ in self.pairs()) if 0 < most <= _MOST_COUNTED else most
 
     def count_loads(self) -> int:
         """Loads that are looked at where all are listed: open stages, alone and in pairs, on every kind of device."""
@@ -275,25 +303,49 @@ class OpenStages:
         return chosen, numpy.searchsorted(self.start[chosen], self.end[chosen])
 
     def pairs(self) -> Iterator[tuple[Integers, Integers]]:
-        """All pairs of open stages of which the second begins where the first ends or later, some thousands at once."""
+        """Pairs of open stages of which the second begins where the first ends or later, some thousands at once.
+
+        Only those are among them whose work ends by the deadline on one device that has room for what stays of both.
+        """
         chosen, places = self._in_order()
         counts = len(chosen) - places
         groups = numpy.cumsum(counts) // PAIRS_AT_ONCE
         for group in range(int(groups[-1]) + 1 if len(chosen) else 0):
             which = numpy.flatnonzero((groups == group) & (counts > 0))
             if len(which):
+                k = numpy.repeat(chosen[which], counts[which])
                 j = numpy.concatenate([chosen[places[number] :] for number in which])
-                yield numpy.repeat(chosen[which], counts[which]), j
+                fits = self.work[k] + self.work[j] <= self.deadline
+                fits &= self.least_static[k] + self.least_static[j] <= self.memory
+                yield k[fits], j[fits]
 
 
 def _intervals(boundaries: Boundaries, deadline: int) -> tuple[Integers, ...]:
-    """Start, end, replicas, and 1 if they recompute, of all stages that are no longer than the deadline."""
+    """Start, end, replicas and form of all stages that are no longer than the deadline."""
     b, found = boundaries, []
-    for replicas, recomputes in itertools.product(b.allowed, b.recomputes):
-        done = b.forward + b.backward + recomputes * b.recomputation
-        for start in range(b.size):
+    for replicas, form in itertools.product(b.allowed, range(len(b.forms.width))):
+        done, lacking = b.times.forward[form] + b.times.backward[form], b.forms.lacking[form]
+        for start in range(b.size if replicas * b.forms.width[form] <= b.most else 0):
             ends = numpy.arange(start + 1, b.size + 1)
             ends = ends[b.count * (done[ends] - done[start]) // replicas <= deadline]
+            ends = ends[lacking[ends] == lacking[start]]
             own, number = numpy.full(len(ends), start), len(ends)
-            found.append((own, ends, numpy.full(number, replicas), numpy.full(number, recomputes)))
+            found.append((own, ends, numpy.full(number, replicas), numpy.full(number, form)))
     return tuple(numpy.concatenate(parts).astype(numpy.int64) for parts in zip(*found, strict=True))
+
+
+def fitting_boundaries(least: Least, start: int, *, effort: int) -> list[Boundaries]:
+    """With as many levels of what stages leave as the effort can list; then, where a little of it lists the pairs of
+    stages without levels, with none: cases do not tell levels apart, so that some close sooner.
+    """
+
+    def pairs(boundaries: Boundaries) -> int:
+        return OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
+
+    found, plain = [], Boundaries(least)
+    for levels in range(useful_levels(least), 1, -1):
+        found = [Boundaries(least, levels=levels)]
+        if _PARTS_OF_LEVELS * pairs(found[0]) <= effort:
+            break
+        found = []
+    return [*found, plain] if not found or _PARTS_OF_PLAIN * pairs(plain) <= effort else found

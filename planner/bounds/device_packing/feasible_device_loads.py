@@ -78,7 +78,7 @@ class _TimelyLoads:
             second_latest=latest,
             follows=numpy.zeros(len(chosen), dtype=numpy.bool_),
             kind=numpy.full(len(chosen), self.number, dtype=numpy.int32),
-            room=self._room(numpy.minimum(filled, free), since=own.head, until=own.tail)[chosen],
+            room=self._room(self._most(filled, free), since=own.head, until=own.tail)[chosen],
         )
         fits = (own.static + own.stash)[chosen] <= self.memory
         return loads.keep(fits & (own.head[chosen] <= latest))
@@ -142,9 +142,13 @@ class _TimelyLoads:
         # bytes of replicas are rounded down, by less than one per microbatch
         rounded = self.count * (own.rounded[k] + own.rounded[j])
         room = self._room(
-            numpy.minimum(filled + rounded, lifetime.free), since=numpy.minimum(own.head[k], head), until=tail
+            self._most(filled + rounded, lifetime.free), since=numpy.minimum(own.head[k], head), until=tail
         )
         return replace(loads, first_latest=first_latest, second_latest=second_latest, room=room).keep(kept)
+
+    def _most(self, filled: Integers, free: Integers) -> Integers:
+        """Bytes held at a time: where microbatches leave different amounts, others may fill what the least do not."""
+        return free if self.own.is_mixed else numpy.minimum(filled, free)
 
     def _room(self, filled: Integers, *, since: Integers, until: Integers) -> Numbers:
         """So many bytes from a head to what follows the last I, rounded up."""
@@ -173,7 +177,7 @@ class _TimelyLoads:
         here, anywhere = (stages.forward[j] + stages.returning[j] for stages in (own, self.anywhere))
         turnaround = numpy.where(follows, numpy.where(alone[j], here, anywhere) + behind, own.turnaround[k])
         b = self.own.boundaries
-        between = (b.forward[own.start[j]] - b.forward[own.end[k]]) // b.replicas
+        between = (b.forward[own.start[j]] - b.forward[own.end[k]]) // b.most
         near, far = own.returning[k] + own.tail[k], own.tail[j]
         return ActivationLifetime(
             count=self.count,

@@ -49,19 +49,19 @@ Prices = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two cases: a stage ends at boundary `place` or none (`replicas` 0); key `place` on so many replicas, or more."""
+    """Two cases: a stage ends at boundary `place` or none (`devices` 0); key `place` on so many devices, or more."""
 
     place: int
-    replicas: int
+    devices: int
 
     def allows(self, stages: OpenStages, *, first: bool) -> Mask:
         """The stages that the first or the second case allows."""
-        if not self.replicas:
+        if not self.devices:
             inside = (stages.start < self.place) & (self.place < stages.end)
             touches = (stages.start == self.place) | (stages.end == self.place)
             return ~inside if first else ~touches
         separate = (stages.end <= self.place) | (stages.start > self.place)
-        few = stages.replicas <= self.replicas
+        few = stages.used <= self.devices
         return separate | (few if first else ~few)
 
 
@@ -79,7 +79,7 @@ def applies_to(least: Least) -> bool:
     options = problem.options
     if options.objective != "makespan" or options.max_stages_per_device > 2:
         return False
-    if problem.max_replicas > MAX_REPLICAS or least.widths != (1,):
+    if problem.max_replicas > MAX_REPLICAS:
         return False
     boundaries = Boundaries(least)
     return 0 < boundaries.size <= MAX_KEYS and all(boundaries.trunk.returns)
@@ -105,11 +105,10 @@ class Packing:
         self.boundaries, self.deadline, self.has_time = boundaries, deadline, has_time
         self.effort = CheckEffort(boundaries) if effort is None else effort
         self.stages = OpenStages(boundaries, deadline) if stages is None else stages
-        self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1))
+        self.unit = 1024 * lcm(*range(1, boundaries.replicas + 1), *boundaries.used)
         kinds = range(len(boundaries.kinds))
         work = numpy.minimum([self.stages.on(kind).work for kind in kinds], deadline)
         self.busy = parts_down(work, deadline, parts=self.unit)
-        self.charged = self._charge()
         self.needed = boundaries.beside * self.unit // max(deadline, 1)
         self.loads = self._narrow(loads)
 
@@ -126,6 +125,7 @@ class Packing:
         self.effort.take(PER_CASE + PER_STAGE * len(self.stages.start))
         self.stages.tighten()
         self.stages.tighten()
+        self.charged = self._charge()
         self.effort.take(self.stages.count_loads() if loads is None else len(loads.first))
         if loads is None:
             return list_loads(self.stages, has_time=self.has_time)
@@ -141,18 +141,30 @@ class Packing:
         self.loads = self.loads.keep(numpy.zeros(len(self.loads.first), dtype=numpy.bool_))
 
     def _charge(self) -> Integers:
-        """[kind, stage]: memory x time of all keys up to the end of a stage during a replica's share of its F and I."""
+        """[kind, stage]: memory x time of all keys up to the end of a stage during a replica's share of its F and I, at
+        the least that F leaves; and what its own keys leave beyond that, while a microbatch stays.
+        """
         b, memory = self.boundaries, max(self.boundaries.memory, 1)
         shares = [min(held * FULL // memory, MOST_WAITING) for held in b.held.tolist()]
         waiting = numpy.array(shares, dtype=numpy.int64)[self.stages.end]
         found = []
         for kind in range(len(b.kinds)):
             own = self.stages.on(kind)
-            time = b.count * (own.forward + own.returning) // own.replicas
+            time = b.count * (own.forward + own.returning) // own.used
             parts = parts_down(numpy.minimum(time, self.deadline), self.deadline)
-            found.append(parts * waiting // FULL * self.unit // FULL)
+            found.append(parts * waiting // FULL * self.unit // FULL + self._beyond(own))
         charged: Integers = numpy.array(found)
         return charged
+
+    def _beyond(self, own: OpenStages) -> Integers:
+        """Memory x time of a replica's own keys beyond the least that F leaves of them."""
+        b = self.boundaries
+        least = -((b.held[own.start] - b.held[own.end]) // own.used)
+        beyond = parts_down(numpy.clip(own.left - least, 0, b.memory), max(b.memory, 1))
+        turnaround = numpy.minimum(own.turnaround, own.turnaround_anywhere)
+        stay = numpy.minimum(own.forward + turnaround + own.returning, self.deadline)
+        found: Integers = beyond * parts_down(stay, self.deadline) // FULL * self.unit // FULL * b.count
+        return found
 
     def _rates(self, prices: Prices) -> tuple[int, int]:
         """The prices of idle time, and of memory x time."""
@@ -165,7 +177,7 @@ class Packing:
         """
         sums, (idle, memory) = prefix_sums(prices[: self.boundaries.size]), self._rates(prices)
         stages, loads = self.stages, self.loads
-        profit = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.replicas) - idle * self.busy
+        profit = (sums[stages.end] - sums[stages.start]) * (self.unit // stages.used) - idle * self.busy
         profit -= memory * self.charged
         second = numpy.where(loads.second >= 0, profit[loads.kind, loads.second], 0)
         room = -(-loads.room.astype(numpy.int64) * self.unit // FULL)
@@ -264,7 +276,7 @@ def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:
     return [
         [
             [list(prices) for prices in case.prices],
-            [] if case.split is None else [case.split.place, case.split.replicas],
+            [] if case.split is None else [case.split.place, case.split.devices],
         ]
         for case in cases
     ]
@@ -289,7 +301,7 @@ def _read_case(plain: object, boundaries: Boundaries) -> PackingCertificate:
             f"certificate: the prices {str(rounds)[:60]!r} are not lists of {lengths[0]} or {lengths[1]} integers from "
             f"0 to {PRICE}; make the bound again"
         )
-    if split and not _is_numbers(split, [boundaries.size - 1, boundaries.replicas]):
+    if split and not _is_numbers(split, [boundaries.size - 1, boundaries.most]):
         raise ValueError(f"certificate: the split {str(split)[:60]!r} is none of this problem; make the bound again")
     return PackingCertificate(tuple(rounds), Split(*split) if split else None)
 

@@ -12,6 +12,11 @@ MAX_EFFORT = 1_500_000
 SMALL, SMALL_FACTOR = 256, 16
 """With so many keys x devices at most there may be so many times as many: there, many cases close a gap."""
 
+_FORMS_SMALL = 4_096
+"""Where stages have several forms, there may be as many times as many as keys x devices are fewer than this, and
+`SMALL_FACTOR` times as many at most: a first case has more stages there, and needs few further ones.
+"""
+
 PER_CASE = 4_000
 """Loads that narrowing a case counts for, or a round of prices, however small."""
 
@@ -37,8 +42,11 @@ class MuchToCheckError(InterruptedStepError):
 
 def most_effort(boundaries: Boundaries) -> int:
     """Loads that a check may look at here."""
-    is_small = boundaries.size * boundaries.num_devices <= SMALL
-    return MAX_EFFORT * (SMALL_FACTOR if is_small else 1)
+    size = boundaries.size * boundaries.num_devices
+    if size <= SMALL:
+        return MAX_EFFORT * SMALL_FACTOR
+    has_forms = len(boundaries.forms.width) > 1
+    return MAX_EFFORT * (min(max(_FORMS_SMALL // size, 1), SMALL_FACTOR) if has_forms else 1)
 
 
 class CheckEffort:

@@ -140,7 +140,7 @@ class _Relaxation:
             for stage in (int(packing.loads.first[load]), int(packing.loads.second[load])):
                 if stage >= 0:
                     for key in range(int(stages.start[stage]), int(stages.end[stage])):
-                        parts[key] = 1 / int(stages.replicas[stage])
+                        parts[key] = 1 / int(stages.used[stage])
                     parts[size] -= int(packing.busy[kind, stage]) / packing.unit
                     parts[size + 1] -= int(packing.charged[kind, stage]) / packing.unit
             self.covering.add(list(parts), list(parts.values()), cost=0.0)
@@ -150,12 +150,12 @@ class _Relaxation:
     def split(self, taken: Floats) -> Split | None:
         """The question that the fractional packing leaves most open."""
         stages, loads = self.packing.stages, self.packing.loads
-        size, most = self.packing.boundaries.size, self.packing.boundaries.replicas
+        size, most = self.packing.boundaries.size, self.packing.boundaries.most
         cut, held = numpy.zeros(size + 1), numpy.zeros((size, most + 1))
         for load, part in zip(self.columns[: len(taken)], taken.tolist(), strict=True):
             for stage in (int(loads.first[load]), int(loads.second[load])):
                 if part > 0 and stage >= 0:
-                    start, end, r = (int(column[stage]) for column in (stages.start, stages.end, stages.replicas))
+                    start, end, r = (int(column[stage]) for column in (stages.start, stages.end, stages.used))
                     cut[start] += part / r
                     held[start:end, r] += part / r
         open_cuts = [(min(cut[place], 1 - cut[place]) * 0.9, Split(place, 0)) for place in range(1, size)]
@@ -181,7 +181,7 @@ class _Relaxation:
             if touches.any() and (chosen & (stages.start < place) & (place < stages.end)).any():
                 return Split(place, 0)
         for key in range(size):
-            r = stages.replicas[chosen & (stages.start <= key) & (key < stages.end)]
+            r = stages.used[chosen & (stages.start <= key) & (key < stages.end)]
             if len(r) and r.min() < r.max():
                 return Split(key, int(r.min()))
         return None

@@ -70,7 +70,7 @@ class ReducedCostPaths:
     def __init__(self, stages: OpenStages, priced: Priced) -> None:
         self.stages, self.priced = stages, priced
         boundaries = self.boundaries = stages.boundaries
-        self.slots = min(boundaries.chunks * boundaries.num_devices, boundaries.size * boundaries.replicas)
+        self.slots = min(boundaries.chunks * boundaries.num_devices, boundaries.size * boundaries.most)
         self.pairs = priced.loads.second >= 0
         self.least, self.shares = share_reduced_cost(priced, num_stages=len(stages.start))
         most = 2 * int(stages.head[stages.is_open].max(initial=0)) + stages.deadline // 20 + 1
@@ -103,7 +103,7 @@ class ReducedCostPaths:
         found = numpy.full((size + 1, self.slots + 1), NO_COST)
         found[size] = 0
         for group in self.groups(backwards=True):
-            start, used = int(stages.start[group[0]]), int(stages.replicas[group[0]])
+            start, used = int(stages.start[group[0]]), int(stages.used[group[0]])
             place = found[start, : self.slots + 1 - used]
             own = numpy.minimum(self.least[group] * used, NO_COST)
             beyond = found[stages.end[group], used:] + own[:, None]
@@ -112,10 +112,11 @@ class ReducedCostPaths:
         return least
 
     def groups(self, *, backwards: bool = False) -> list[Integers]:
-        """Open stages that the slots can hold, by their start, those of one start and number of replicas together."""
-        stages = self.stages
-        chosen = numpy.flatnonzero(stages.is_open & (stages.replicas <= self.slots) & (self.least < NO_COST))
-        key = stages.start[chosen] * (self.boundaries.replicas + 1) + stages.replicas[chosen]
+        """Open stages that the slots can hold, by their start, those of one start, replicas and width together."""
+        stages, b = self.stages, self.boundaries
+        chosen = numpy.flatnonzero(stages.is_open & (stages.used <= self.slots) & (self.least < NO_COST))
+        key = (stages.start * (b.replicas + 1) + stages.replicas) * (b.most + 1) + stages.used
+        key = key[chosen]
         order = numpy.argsort(key, kind="stable")
         chosen, key = chosen[order], key[order]
         found = numpy.split(chosen, numpy.flatnonzero(numpy.diff(key)) + 1) if len(chosen) else []
@@ -150,12 +151,12 @@ class ReducedCostPaths:
 
     def _begin(self, stage: int) -> None:
         stages = self.stages
-        end, used = int(stages.end[stage]), int(stages.replicas[stage])
+        end, used, replicas = (int(column[stage]) for column in (stages.end, stages.used, stages.replicas))
         reduced_cost = int(self.costs[stage, 0]) * used
         if reduced_cost + self.ahead[end, used] > self.priced.slack:
             return
         self.heads[stage] = self.soonest[stage] = 0
-        place = self.reduced_cost[end, used, 0, used]
+        place = self.reduced_cost[end, replicas, 0, used]
         bucket = int(self.clock.last(stages.forward[stage]))
         place[bucket] = min(place[bucket], reduced_cost)
 
@@ -178,8 +179,8 @@ class ReducedCostPaths:
         F of a sample avoids no two transfers in a row.
         """
         stages, b = self.stages, self.boundaries
-        start, used = int(stages.start[group[0]]), int(stages.replicas[group[0]])
-        hop = int(b.forward_hops[start, path.last, used])
+        start, used, replicas = (int(column[group[0]]) for column in (stages.start, stages.used, stages.replicas))
+        hop = int(b.forward_hops[start, path.last, replicas])
         delay = hop if not path.stays else min(hop, int(b.least_hops[path.last])) if path.late else 0
         rows, columns = _box(before[: self.slots + 1 - used] < NO_COST)
         if not len(rows):
@@ -200,7 +201,7 @@ class ReducedCostPaths:
         self.heads[group] = numpy.minimum(self.heads[group], first + hop)
         self.soonest[group] = numpy.minimum(self.soonest[group], first + delay)
         shift = columns[0] + self.clock.numbers(delay + stages.forward[group])
-        table = self.reduced_cost[:, used, int(path.stays and not path.late), used + rows[0] : used + rows[-1] + 1]
+        table = self.reduced_cost[:, replicas, int(path.stays and not path.late), used + rows[0] : used + rows[-1] + 1]
         for end, moved, own in zip(ends.tolist(), shift.tolist(), reduced_cost, strict=True):
             merge(table[end], own, shift=moved)
 
@@ -267,5 +268,5 @@ def slack_mask(stages: OpenStages, priced: Priced) -> Mask:
     numpy.minimum.at(least, loads.first, reduced_cost)
     pairs = loads.second >= 0
     numpy.minimum.at(least, loads.second[pairs], reduced_cost[pairs])
-    within: Mask = (least < NO_COST) & (least * stages.replicas <= priced.slack)
+    within: Mask = (least < NO_COST) & (least * stages.used <= priced.slack)
     return within

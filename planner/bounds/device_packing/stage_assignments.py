@@ -54,7 +54,7 @@ class DeviceAssignments:
     def find(self, *, most: int, steps: int = MAX_STEPS) -> list[DeviceAssignment] | None:
         """All of them but for the names of devices; None if there are more, or too many paths to go through."""
         size, found = self.boundaries.size, list[DeviceAssignment]()
-        if self.boundaries.count > MAX_MICROBATCHES:
+        if self.boundaries.count > MAX_MICROBATCHES or self.boundaries.forms.width.max() > 1:
             return None
         starts: dict[int, list[int]] = {}
         for stage in self.stages.is_open.nonzero()[0].tolist():
@@ -114,7 +114,7 @@ class DeviceAssignments:
             Stage(
                 layers=tuple(layers[places[self.stages.start[stage]] : places[self.stages.end[stage]]]),
                 replicas=tuple((names[device],) for device in devices),
-                recompute=bool(self.stages.recomputes[stage]),
+                recompute=bool(b.forms.recomputes[self.stages.form[stage]]),
             )
             for stage, devices in assignment
         )

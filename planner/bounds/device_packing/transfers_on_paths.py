@@ -42,7 +42,7 @@ class PathTurnarounds:
         found = numpy.full((self.boundaries.size + 1, self.slots + 1), NO_COST)
         found[0] = 0
         for group in paths.groups():
-            start, used, ends = int(stages.start[group[0]]), int(stages.replicas[group[0]]), stages.end[group]
+            start, used, ends = int(stages.start[group[0]]), int(stages.used[group[0]]), stages.end[group]
             own = numpy.minimum(paths.least[group] * used, NO_COST)
             beyond = found[start, : self.slots + 1 - used][None, :] + own[:, None]
             found[ends, used:] = numpy.minimum(found[ends, used:], beyond)
@@ -56,7 +56,8 @@ class PathTurnarounds:
         The stages have one start and number of replicas.
         """
         stages, b = self.stages, self.boundaries
-        start, used, ends = int(stages.start[group[0]]), int(stages.replicas[group[0]]), stages.end[group]
+        start, used, replicas = (int(column[group[0]]) for column in (stages.start, stages.used, stages.replicas))
+        ends = stages.end[group]
         own = numpy.minimum(self.paths.least[group] * used, NO_COST)
         left = self.before[start, : self.slots + 1 - used][::-1]
         inside = stages.forward[group] + stages.returning[group]
@@ -67,7 +68,7 @@ class PathTurnarounds:
             alone[0, 0] = own[place]
             self._put(group[0], alone, shift=self.clock.numbers(inside[place : place + 1]), may_share=True)
         for behind in (*b.allowed, 0):
-            hops = b.returning_hops[ends, used, behind] if behind else numpy.zeros(len(group), dtype=numpy.int64)
+            hops = b.returning_hops[ends, replicas, behind] if behind else numpy.zeros(len(group), dtype=numpy.int64)
             reduced_cost = self.reduced_cost[ends, behind, : self.slots + 1 - used] + own[:, None, None]
             reduced_cost[reduced_cost + left[None, :, None] > self.slack] = NO_COST
             reduced_cost[ends == b.size] = NO_COST
@@ -85,8 +86,9 @@ class PathTurnarounds:
 
     def _put(self, stage: int, reduced_cost: Integers, *, shift: Integers, may_share: bool) -> None:
         """Paths that begin with such a stage: on other devices than the stage before, or on its device."""
-        start, used = int(self.stages.start[stage]), int(self.stages.replicas[stage])
-        for place in (used, 0) if may_share and self.boundaries.chunks > 1 else (used,):
+        stages = self.stages
+        start, used, replicas = (int(column[stage]) for column in (stages.start, stages.used, stages.replicas))
+        for place in (replicas, 0) if may_share and self.boundaries.chunks > 1 else (replicas,):
             target = self.reduced_cost[start, place, used:]
             for own, moved in zip(reduced_cost, shift.tolist(), strict=True):
                 merge(target, own, shift=moved)

@@ -1,6 +1,7 @@
 """Tests of planner/bounds/device_packing/boundaries.py."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from tests.long_runs import shortened
 from tests.planner.bounds.device_packing.test_packing_bound import heavy, unlike
 from tests.planner.bounds.test_stage_forms import random_forms, two_equal_layers
 from tests.planner.brute_force import brute_force
+from tests.planner.layer_kinds import with_kinds
 
 
 def test_five_kinds_of_devices_are_four_at_most():
@@ -47,6 +49,34 @@ def test_stages_that_recompute_are_loads_of_their_own(memory, optimum):
     )
     bound = make_bound(problem, CostModel(problem), make_covering=Covering)
     assert check_certificate(problem, bound.certificate) == bound.value_ns == optimum == brute_force(problem)
+
+
+@pytest.mark.parametrize(("seed", "optimum"), [("two12", 7), ("two23", 16), ("layers31", 39)])
+def test_widths_and_single_layers_that_recompute(seed, optimum):
+    """Tests that the bound is the optimum of chains where memory asks for wide stages, or recomputation of layers."""
+    rng = Random(seed)
+    problem = random_forms(rng)
+    if seed.startswith("two"):
+        recompute = rng.random() < 0.7
+        problem = replace(problem, options=replace(problem.options, max_stages_per_device=2, recompute=recompute))
+        assert Least(problem, CostModel(problem)).widths == (1, 2)
+    else:
+        problem = with_kinds(rng, problem)
+    bound = make_bound(problem, CostModel(problem), make_covering=Covering)
+    assert bound.kind == "packing"
+    assert check_certificate(problem, bound.certificate) == bound.value_ns == optimum == brute_force(problem)
+
+
+@pytest.mark.slow
+@settings(max_examples=shortened(15, whole=300), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_brute_force_is_not_below_it_where_stages_have_forms(rng):
+    """Tests that the best of all plans is not below the bound, with widths, and layers that recompute or do not."""
+    problem = with_kinds(rng, random_forms(rng))
+    best = brute_force(problem)
+    if best is not None:
+        bound = make_bound(problem, CostModel(problem), make_covering=Covering)
+        assert check_certificate(problem, bound.certificate) == bound.value_ns <= best
 
 
 @pytest.mark.slow

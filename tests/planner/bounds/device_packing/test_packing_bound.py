@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from planner.bounds.bound_params import BoundParams
 from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.packed_forms import MAX_LEVELS
 from planner.bounds.device_packing.packing_bound import PRICE, PackingCertificate, Split, applies_to, is_out_of_reach
 from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further
 from planner.bounds.minimum_costs import Least
@@ -28,8 +29,9 @@ from profiles.load import load_workload
 from solver_models.covering import Covering
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
-from tests.planner.evidence.test_certificate import make_chain, plans_of
+from tests.planner.evidence.test_certificate import make_chain, obeys, objective_of, plans_of, with_memory
 from tests.planner.hasty import make_plan
+from tests.planner.layer_kinds import random_mapped_plan, with_kinds
 from tests.planner.plan_in_packing import follow
 from tests.strategies import random_chain, random_problem, tiny_problem
 
@@ -39,10 +41,10 @@ def packed(problem: Problem) -> Bound:
     return make_bound(problem, CostModel(problem), make_covering=Covering)
 
 
-def timed(problem: Problem) -> Problem:
-    """The problem for the makespan, on single devices and with at most two stages on each."""
+def timed(problem: Problem, *, width: int = 1) -> Problem:
+    """The problem for the makespan, on devices or groups of this width, with at most two stages on each device."""
     most = min(problem.options.max_stages_per_device, 2)
-    options = replace(problem.options, objective="makespan", max_width=1, max_stages_per_device=most)
+    options = replace(problem.options, objective="makespan", max_width=width, max_stages_per_device=most)
     return replace(problem, options=options)
 
 
@@ -97,12 +99,38 @@ def test_no_price_of_memory_rules_out_a_plan(rng):
 @given(rng=st.randoms(use_true_random=False))
 def test_plans_survive_every_rule(rng):
     """Tests that no stage of a random plan and no load of its devices is left out, in the least memory that it fits."""
-    problem = timed(rng.choice([random_problem, starved])(rng))
+    problem = timed(rng.choice([random_problem, starved])(rng), width=2)
     if not applies_to(Least(problem, CostModel(problem))):
         return
     for tight, plan, value in plans_of(rng, problem, tries=2):
         if fits(tight, plan):
             follow(tight, plan, value=value, depth=4)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_plans_survive_where_stages_have_forms(rng):
+    """Tests that no stage of a random plan is left out where stages have widths, and layers or microbatches decide what
+    recomputes.
+    """
+    problem = with_kinds(rng, rng.choice([random_problem, starved])(rng))
+    most, by_microbatch = min(problem.options.max_stages_per_device, 2), rng.random() < 0.5
+    options = replace(
+        problem.options, objective="makespan", max_stages_per_device=most, recompute_microbatches=by_microbatch
+    )
+    problem, count = replace(problem, options=options), problem.num_microbatches
+    if not applies_to(Least(problem, CostModel(problem))):
+        return
+    for _ in range(2):
+        plan = random_mapped_plan(rng, problem)
+        chosen = tuple(sorted(rng.sample(range(count), rng.randint(1, count))))
+        if by_microbatch and len(chosen) < count:
+            stages = (replace(s, recompute_microbatches=chosen if s.recompute else ()) for s in plan.stages)
+            plan = replace(plan, stages=tuple(stages))
+        if obeys(problem, plan):
+            value, peak = objective_of(problem, plan)
+            tight = with_memory(problem, peak)
+            follow(tight, plan, value=value, depth=4, levels=rng.randint(2, MAX_LEVELS))
 
 
 @pytest.mark.parametrize("seed", range(5))
