@@ -76,7 +76,7 @@ def cut_model(
     if is_compiled(module):
         raise ValueError(f"{type(module).__name__} is compiled as a whole; give it uncompiled, or compile its layers")
     with refusing(module):
-        _require_weights_apart(module)
+        _require_separate_weights(module)
     with torch.enable_grad(), stand_ins_for_values(module) as originals, kept_state(module) as state:
         with refusing(module):
             require_dense_gradients(module)
@@ -280,7 +280,7 @@ def _find_tied(layers: Mapping[str, CutLayer]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in holders.values() if len(names) > 1)
 
 
-def _require_weights_apart(module: nn.Module) -> None:
+def _require_separate_weights(module: nn.Module) -> None:
     """ValueError for two parameters over one memory: stages would train each for itself."""
     owners: dict[tuple[int, int], str] = {}
     kept = []  # no other takes the address of a storage that is made when it is asked for
