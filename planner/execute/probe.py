@@ -102,30 +102,31 @@ def main(about: str) -> None:
 
 def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     _run(execution, first=0, count=WARM_UP)
+    held = execution.memory.peak_bytes  # before records of iterations take as much as a small model
     passed, serving = [], []
     for number in range(WARM_UP, WARM_UP + work.iterations):
         before = _served_ns()
         passed.append(_as_entry(execution.step(number)))
         serving.append(_served_ns() - before)
-    memory = execution.memory.read()
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
     return {
         "thread": [clock.by_thread(entry) for entry in passed],
         "wall": passed,
         "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
         "serving": serving,
-        "peak_bytes": None if memory is None else memory.peak_bytes,
+        "peak_bytes": held,
     }
 
 
 def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     """By both clocks: replicas may wait for each other within actions."""
-    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + REPLICATED)[WARM_UP:]]
-    memory = execution.memory.read()
+    _run(execution, first=0, count=WARM_UP)
+    held = execution.memory.peak_bytes
+    entries = [_as_entry(iteration) for iteration in _run(execution, first=WARM_UP, count=REPLICATED)]
     return {
         work.replicas: entries,
         f"{work.replicas}_thread": [clock.by_thread(entry) for entry in entries],
-        f"{work.replicas}_peak_bytes": None if memory is None else memory.peak_bytes,
+        f"{work.replicas}_peak_bytes": held,
     }
 
 

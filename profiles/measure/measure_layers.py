@@ -5,6 +5,7 @@ import json
 import logging
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -25,9 +26,9 @@ from profiles.measure.estimate import (
     origin_of,
 )
 from profiles.measure.materialise import cast, is_batch_norm, is_uneven_loss, make_layer, signature
-from profiles.measure.memory import LayerMemory, optimizer_bytes
+from profiles.measure.memory import LayerMemory, OperationMemory, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
-from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, Timing, summarise
+from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
 
 LEAST_ROUNDS = 3
@@ -98,6 +99,8 @@ class Findings:
     """How far measured times were from the line on which these lie, as a part of it."""
     batch_norm: str = ""
     """Class of a module that takes the statistics of a microbatch; empty: none is known."""
+    memory: str = ""
+    """Says of a layer that it gives something else after other microbatches, and why; empty: none was seen to."""
     uneven_loss: bool = False
     """Whether the loss of several samples is not the mean (or, where it adds up, the sum) of theirs."""
 
@@ -154,6 +157,7 @@ def survey_model(
         interpolated=interpolated,
         off_line=off,
         batch_norm=walk.batch_norm,
+        memory=walk.find_memory(),
         uneven_loss=walk.has_uneven_loss(),
     )
 
@@ -250,6 +254,11 @@ class _Walk:
         timings = [record.timings[phase] for record in records for phase in "FIW" if phase in record.timings]
         total = sum(each.at(self.survey.clock) for each in timings)
         return sum(each.spread * each.at(self.survey.clock) for each in timings) / max(1, total)
+
+    def find_memory(self) -> str:
+        """Says of the first layer that remembers microbatches where it does so; empty: none was seen to."""
+        found = ((name, each.memory) for (name, _, _), each in self.records.items() if each.memory)
+        return next((f"layer {name!r} remembers microbatches ({memory})" for name, memory in found), "")
 
     def has_uneven_loss(self) -> bool:
         """Whether the loss of the batch depends on how it is cut."""
@@ -472,13 +481,38 @@ class _Walk:
             phase: replace(timing, host_ns=clock.host_ns(phase))
             for phase, timing in self._timings(samples, width).items()
         }
-        sizes = layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer))
+        sizes = self._with_workspace(
+            layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer)), segment, is_last=loss is not None
+        )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         outputs = describe_tensors(layer_memory.results)
+        memory = segment.waiting.find_memory(*segment.fresh_inputs())
         return LayerRecord(
-            outputs=outputs, sizes=sizes, timings=timings, unsplit=layer_memory.unsplit
+            outputs=outputs, sizes=sizes, timings=timings, unsplit=layer_memory.unsplit, memory=memory
         ), layer_memory.results
+
+    def _with_workspace(self, sizes: LayerBytes, segment: Segment, *, is_last: bool) -> LayerBytes:
+        """With the memory inside of operations, and what of a workspace stays with fewer (or more) samples.
+
+        A layer that cannot take them, or has no samples, is said to have no such part.
+        """
+        workspace = OperationMemory(segment).workspace
+        own = len(segment.inputs[0]) if segment.inputs[0].dim() else 0
+        other = own // 2 if own > 1 else 2 * own
+        inputs = tuple(
+            take_samples(each, other) if each.dim() and len(each) == own else each for each in segment.inputs
+        )
+        loss = segment.loss
+        if is_last:
+            loss = partial(_call_loss, self.model.loss, target=take_samples(self._target, other))
+        part = Segment(segment.module, inputs, wants=segment.wants, waiting=segment.waiting, loss=loss)
+        fixed = 0
+        if other:
+            with suppress(RuntimeError, ValueError, IndexError):
+                there = OperationMemory(part).workspace
+                fixed = (other * workspace - own * there) // (other - own)
+        return replace(sizes, workspace=max(0, workspace), fixed_workspace=max(0, min(fixed, workspace)))
 
 
 _UNIT = DeviceSheet(name="unit", operations_per_s=1, achieved_percent=100, bandwidth_bytes_per_s=1)

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
-from planner.execute.model.layer_run import ChangingBuffers, LayerRun
-from planner.execute.model.recomputed_forward import run_recomputed
+from planner.execute.model.layer_run import ChangingBuffers, LayerRun, is_memory, seed_generators
+from planner.execute.model.recomputed_forward import run_recomputed, sums_of, tell_difference
 
 
 class LayerAlone(WeightGradStore):
@@ -22,6 +22,19 @@ class LayerAlone(WeightGradStore):
         return run_recomputed(
             LayerRun(self._module, changing=self._changing, exchange=None, store=self, seed=None), *inputs
         )
+
+    def find_memory(self, *inputs: torch.Tensor) -> str:
+        """What the layer keeps of a microbatch, and gives something else for after it; empty: nothing was seen."""
+
+        def seed() -> None:
+            seed_generators(0, inputs[0].device)
+
+        run = LayerRun(self._module, changing=ChangingBuffers(), exchange=None, store=self, seed=seed)
+        with torch.no_grad():
+            seed()
+            given = sums_of(run(*inputs))
+            names, again = run.call_again(*inputs, is_asked=is_memory)
+        return names[0] if names and tell_difference(given, again) else ""
 
 
 def make_deferring(module: nn.Module) -> LayerAlone:
