@@ -102,12 +102,13 @@ def main(about: str) -> None:
 
 def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     _run(execution, first=0, count=WARM_UP)
-    held = execution.memory.peak_bytes  # before records of iterations take as much as a small model
-    passed, serving = [], []
+    passed, serving, held = [], [], None
     for number in range(WARM_UP, WARM_UP + work.iterations):
         before = _served_ns()
         passed.append(_as_entry(execution.step(number)))
         serving.append(_served_ns() - before)
+        if len(passed) <= REPLICATED:
+            held = execution.memory.peak_bytes  # later records of iterations take as much as a small model
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
     return {
         "thread": [clock.by_thread(entry) for entry in passed],
@@ -120,13 +121,11 @@ def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
 
 def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     """By both clocks: replicas may wait for each other within actions."""
-    _run(execution, first=0, count=WARM_UP)
-    held = execution.memory.peak_bytes
-    entries = [_as_entry(iteration) for iteration in _run(execution, first=WARM_UP, count=REPLICATED)]
+    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + REPLICATED)[WARM_UP:]]
     return {
         work.replicas: entries,
         f"{work.replicas}_thread": [clock.by_thread(entry) for entry in entries],
-        f"{work.replicas}_peak_bytes": held,
+        f"{work.replicas}_peak_bytes": execution.memory.peak_bytes,
     }
 
 

@@ -212,6 +212,10 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
     return count_bytes(value for value in states if isinstance(value, torch.Tensor))
 
 
+_PAGES = 2**16
+"""Bytes that a host's pages, and what Python makes meanwhile, may count more than tensors have."""
+
+
 class OperationMemory(LayerMemory):
     """The same of a layer that has run before, with the memory that operations hold inside them: copies in the order
     of a kernel, sums of threads, unfolded pictures. What the device's allocator has at most tells of it.
@@ -225,4 +229,5 @@ class OperationMemory(LayerMemory):
         before, alive = begin_peak(self._device), self.live.mark()
         run()
         peak = read_peak(self._device)
-        return 0 if before is None or peak is None else max(0, peak - before - (self.live.peak - alive))
+        inside = 0 if before is None or peak is None else peak - before - (self.live.peak - alive)
+        return inside if inside > _PAGES else 0
