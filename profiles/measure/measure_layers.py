@@ -16,6 +16,7 @@ from profiles.doubled_sizes import bent_sizes, ends_and_middle
 from profiles.estimates.analytic import DeviceSheet
 from profiles.measure.background_load import add_samples
 from profiles.measure.clocks import Samples, make_clock
+from profiles.measure.cut_dependence import find_cut_dependence, other_samples
 from profiles.measure.devices import free_bytes
 from profiles.measure.estimate import (
     count_layer,
@@ -99,8 +100,8 @@ class Findings:
     """How far measured times were from the line on which these lie, as a part of it."""
     batch_norm: str = ""
     """Class of a module that takes the statistics of a microbatch; empty: none is known."""
-    memory: str = ""
-    """Says of a layer that it gives something else after other microbatches, and why; empty: none was seen to."""
+    cut_dependence: str = ""
+    """A layer whose results depend on how a batch is cut, and why; empty: none was seen, batch norms aside."""
     uneven_loss: bool = False
     """Whether the loss of several samples is not the mean (or, where it adds up, the sum) of theirs."""
 
@@ -157,7 +158,7 @@ def survey_model(
         interpolated=interpolated,
         off_line=off,
         batch_norm=walk.batch_norm,
-        memory=walk.find_memory(),
+        cut_dependence=walk.find_cut_dependence(),
         uneven_loss=walk.has_uneven_loss(),
     )
 
@@ -255,10 +256,10 @@ class _Walk:
         total = sum(each.at(self.survey.clock) for each in timings)
         return sum(each.spread * each.at(self.survey.clock) for each in timings) / max(1, total)
 
-    def find_memory(self) -> str:
-        """Says of the first layer that remembers microbatches where it does so; empty: none was seen to."""
-        found = ((name, each.memory) for (name, _, _), each in self.records.items() if each.memory)
-        return next((f"layer {name!r} remembers microbatches ({memory})" for name, memory in found), "")
+    def find_cut_dependence(self) -> str:
+        """Of the first layer that has any; empty: none was seen to."""
+        found = ((name, each.cut_dependence) for (name, _, _), each in self.records.items())
+        return next((f"layer {name!r} {reason}" for name, reason in found if reason), "")
 
     def has_uneven_loss(self) -> bool:
         """Whether the loss of the batch depends on how it is cut."""
@@ -487,9 +488,12 @@ class _Walk:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         outputs = describe_tensors(layer_memory.results)
-        memory = segment.waiting.find_memory(*segment.fresh_inputs())
         return LayerRecord(
-            outputs=outputs, sizes=sizes, timings=timings, unsplit=layer_memory.unsplit, memory=memory
+            outputs=outputs,
+            sizes=sizes,
+            timings=timings,
+            unsplit=layer_memory.unsplit,
+            cut_dependence=find_cut_dependence(segment),
         ), layer_memory.results
 
     def _with_workspace(self, sizes: LayerBytes, segment: Segment, *, is_last: bool) -> LayerBytes:
@@ -497,21 +501,15 @@ class _Walk:
 
         A layer that cannot take them, or has no samples, is said to have no such part.
         """
-        workspace = OperationMemory(segment).workspace
-        own = len(segment.inputs[0]) if segment.inputs[0].dim() else 0
-        other = own // 2 if own > 1 else 2 * own
-        inputs = tuple(
-            take_samples(each, other) if each.dim() and len(each) == own else each for each in segment.inputs
-        )
+        workspace, fixed = OperationMemory(segment).workspace, 0
+        own, other, inputs = other_samples(segment.inputs)
         loss = segment.loss
         if is_last:
             loss = partial(_call_loss, self.model.loss, target=take_samples(self._target, other))
         part = Segment(segment.module, inputs, wants=segment.wants, waiting=segment.waiting, loss=loss)
-        fixed = 0
-        if other:
-            with suppress(RuntimeError, ValueError, IndexError):
-                there = OperationMemory(part).workspace
-                fixed = (other * workspace - own * there) // (other - own)
+        with suppress(RuntimeError, ValueError, IndexError):
+            there = OperationMemory(part).workspace
+            fixed = (other * workspace - own * there) // (other - own)
         return replace(sizes, workspace=max(0, workspace), fixed_workspace=max(0, min(fixed, workspace)))
 
 

@@ -109,8 +109,8 @@ class LayerRecord(StrictRecord):
     """Empty if measured; otherwise why the times are only estimated from operations and bytes."""
     unsplit: str = ""
     """Class of the module that keeps weight gradients from being put off; empty if some can be."""
-    memory: str = ""
-    """What it keeps of a microbatch that changes what it gives of the next; empty: nothing was seen."""
+    cut_dependence: str = ""
+    """Why what it gives of a sample depends on how a batch is cut; empty: nothing was seen, or it is a batch norm."""
     attention: str = ""
     """Of an estimate: `flash` where torch's own attention stores no scores, `unfused` where it does; empty: unknown."""
 

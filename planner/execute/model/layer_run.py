@@ -1,7 +1,7 @@
 """One layer on one microbatch: its random numbers, its statistics, and the same once more when it is recomputed."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -14,6 +14,10 @@ from planner.execute.model.cut.held_state import HeldState
 from planner.execute.model.cut.module_state import separate_generators
 from planner.execute.model.cut.outside_state import NOTHING, OutsideVariable, find_outside
 from planner.execute.model.deferred import WeightGradStore
+from planner.execute.training import as_tuple
+
+_ROUNDING = 1e-5
+"""Of a result's largest number, if its type has so many digits: accelerators add in any order."""
 
 
 class Moment(NamedTuple):
@@ -91,26 +95,40 @@ class LayerRun:
         with ReplicaBatchNorms(self.exchange, self.memory):
             yield
 
-    def call_again(self, *arguments: torch.Tensor, is_asked: Callable[["StatePlace"], bool]) -> tuple[list[str], Any]:
-        """What its forward changed, of the places that are asked for, and what it gives once it has seen another
-        microbatch, if any changed: all else is to it as it was.
+    def find_memory(self, *arguments: torch.Tensor, is_asked: Callable[["StatePlace"], bool]) -> tuple[str, str]:
+        """What its forward changed first, of the places that are asked for, and by how much its result differs once it
+        has seen another microbatch: all else is to it as it was. Both are empty where nothing changed, or differs.
         """
         own = {place: each for place, each in self.changing.copies(self.layer).items() if is_asked(place)}
-        before, result = self.before, None
-        if own:
-            with torch.no_grad():
-                with suppress(RuntimeError, ValueError, IndexError), self._as_before({**before, **own}):
-                    self.layer(*map(_other_samples, arguments))  # some remember no more than the largest
-                    own = {place: HeldState(place.held) for place in own}
-                with self._as_before({**before, **own}):
-                    result = self.layer(*arguments)
-        return [place.text for place in own], result
+        if not own:
+            return "", ""
+        with torch.no_grad():
+            with self._as_before(self.before):
+                given = as_tuple(self.layer(*arguments))
+            with suppress(RuntimeError, ValueError, IndexError), self._as_before({**self.before, **own}):
+                self.layer(*other_samples(arguments))  # some remember no more than the largest
+                own = {place: HeldState(place.held) for place in own}
+            with self._as_before({**self.before, **own}):
+                again = as_tuple(self.layer(*arguments))
+        text = next(filter(None, map(_tell_difference, given, again)), "")
+        return (next(place.text for place in own), text) if text else ("", "")
 
 
-def _other_samples(tensor: torch.Tensor) -> torch.Tensor:
+def _tell_difference(one: torch.Tensor, other: torch.Tensor) -> str:
+    """By how much a result differs from another beyond rounding; or nothing, as where its form differs."""
+    if one.shape != other.shape or not one.numel() or torch.equal(one, other):
+        return ""
+    if not (one.is_floating_point() or one.is_complex()):
+        return "other whole numbers"
+    largest, off = (float(each.nan_to_num().abs().max()) for each in (one, one - other))
+    is_near = off <= largest * max(_ROUNDING, 4 * torch.finfo(one.dtype).eps)
+    return "" if is_near else f"results that differ by {off:.3g} (the largest is {largest:.3g})"
+
+
+def other_samples(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """A microbatch that might have come: the samples in another order, and larger."""
-    other = tensor.flip(0) if tensor.dim() else tensor
-    return other * 1.5 if tensor.is_floating_point() or tensor.is_complex() else other
+    others = [tensor.flip(0) if tensor.dim() else tensor for tensor in tensors]
+    return [other * 1.5 if other.is_floating_point() or other.is_complex() else other for other in others]
 
 
 class ChangingBuffers:

@@ -20,7 +20,7 @@ from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
 from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, StatePlace, seed_generators
 from planner.execute.model.random_layers import may_draw
-from planner.execute.model.recomputed_forward import run_recomputed, sums_of, tell_difference
+from planner.execute.model.recomputed_forward import run_recomputed
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
@@ -178,18 +178,16 @@ class StageModule(nn.Module):
         else:
             result = run(*arguments)
         if trial is not None and versions == [tensor._version for tensor in arguments]:
-            _require_no_memory(run, arguments, name=name, result=result, trial=trial)
+            _require_no_memory(run, arguments, name=name, trial=trial)
         return result
 
 
-def _require_no_memory(
-    run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, result: Any, trial: MemoryTrial
-) -> None:
+def _require_no_memory(run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, trial: MemoryTrial) -> None:
     """Raise ExecutionError if what a layer keeps of a microbatch changes what it gives of the next."""
-    names, again = run.call_again(*arguments, is_asked=trial.is_asked)
-    if names and (text := tell_difference(sums_of(result), again)):
+    place, text = run.find_memory(*arguments, is_asked=trial.is_asked)
+    if place:
         raise ExecutionError(
-            f"layer {name!r} gives {text} once it has seen a microbatch, which {names[0]} keeps, but {trial.reason}"
+            f"layer {name!r} gives {text} once it has seen a microbatch, which {place} keeps, but {trial.reason}"
         )
 
 
