@@ -18,9 +18,9 @@ def begin_peak(device: torch.device) -> int | None:
         torch.cuda.reset_peak_memory_stats(device)
         return int(torch.cuda.memory_allocated(device))
     try:
-        give_back()
+        _give_back()
         CLEAR.write_text("5", encoding="ascii")  # see proc(5)
-        return kibibytes("VmRSS") - kibibytes("RssFile")
+        return _kibibytes("VmRSS") - _kibibytes("RssFile")
     except OSError:
         return None
 
@@ -30,20 +30,20 @@ def read_peak(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     try:
-        return kibibytes("VmHWM") - kibibytes("RssFile")
+        return _kibibytes("VmHWM") - _kibibytes("RssFile")
     except OSError:
         return None
 
 
-def kibibytes(name: str) -> int:
-    """A line of the process's status, in bytes; raises OSError where there is none."""
+def _kibibytes(name: str) -> int:
+    """A line of the process's status, in bytes."""
     for line in _STATUS.read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise OSError(f"{_STATUS} has no {name}")
 
 
-def give_back() -> None:
+def _give_back() -> None:
     """Free pages go back to the host, so that what is counted is held."""
     library: Any = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):

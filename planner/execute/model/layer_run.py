@@ -252,5 +252,6 @@ def _places(layer: nn.Module) -> list[StatePlace]:
 
 
 def _is_average(place: StatePlace) -> bool:
-    is_averaged = isinstance(place, OwnPlace) and place.is_buffer and type(place.owner) in _AVERAGING
-    return is_averaged and place.owner.training
+    if not (isinstance(place, OwnPlace) and place.is_buffer):
+        return False
+    return type(place.owner) in _AVERAGING and place.owner.training

@@ -1,11 +1,15 @@
 """How much memory a process of a run really took, beside what the plan says (docs/reference/comparison.md)."""
 
+import ctypes
 import gc
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from planner.execute.record.executed_timeline import MemoryUsed
-from profiles.measure.device_peak import begin_peak, give_back, kibibytes, read_peak
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class MemoryMeter:
@@ -16,33 +20,49 @@ class MemoryMeter:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        if device.type != "cuda":
-            _rehearse()
-        gc.collect()  # what an earlier run left would be given back within this one
-        self._before = begin_peak(device)
+        self._files = 0
+        """Bytes of files (code, mostly) that lay in the process's pages at the begin."""
+        self._before = self._begin()
 
     @property
     def peak_bytes(self) -> int | None:
         """The most that was taken since; None: unknown."""
-        peak = read_peak(self.device)
-        return None if peak is None or self._before is None else peak - self._before
+        if self._before is None:
+            return None
+        if self.device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self.device)) - self._before
+        return _kibibytes("VmHWM") - self._before - max(0, _kibibytes("RssFile") - self._files)
 
     def read(self) -> MemoryUsed | None:
         """What was taken since; to be called when no iteration is under way."""
-        peak, before = self.peak_bytes, self._before
-        if peak is None or before is None:
+        peak = self.peak_bytes
+        if self._before is None or peak is None:
             return None
         if self.device.type == "cuda":
             return MemoryUsed(
                 "cuda allocator",
                 peak_bytes=peak,
-                rest_bytes=int(torch.cuda.memory_allocated(self.device)) - before,
+                rest_bytes=int(torch.cuda.memory_allocated(self.device)) - self._before,
                 reserved_bytes=int(torch.cuda.max_memory_reserved(self.device)),
             )
-        gc.collect()
-        give_back()
-        rest = kibibytes("VmRSS") - kibibytes("RssFile") - before
+        before = self._before + max(0, _kibibytes("RssFile") - self._files)
+        _give_back()
+        rest = _kibibytes("VmRSS") - before
         return MemoryUsed("resident set", peak_bytes=peak, rest_bytes=rest, reserved_bytes=None)
+
+    def _begin(self) -> int | None:
+        if self.device.type == "cuda":
+            gc.collect()  # what an earlier run left would be given back within this one
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return int(torch.cuda.memory_allocated(self.device))
+        try:
+            _rehearse()
+            _give_back()
+            CLEAR.write_text("5", encoding="ascii")  # the peak is from now on; see proc(5)
+            self._files = _kibibytes("RssFile")
+            return _kibibytes("VmRSS")
+        except OSError:
+            return None
 
 
 def _rehearse() -> None:
@@ -52,3 +72,19 @@ def _rehearse() -> None:
     hidden = torch.nn.functional.gelu(torch.ones(2, 8) @ weight)
     torch.autograd.backward(torch.nn.functional.layer_norm(hidden, (8,)).square().sum())
     optimizer.step()
+
+
+def _kibibytes(name: str) -> int:
+    """A line of the process's status, in bytes."""
+    for line in STATUS.read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{STATUS} has no {name}")
+
+
+def _give_back() -> None:
+    """Free pages go back to the host, so that what is counted is held."""
+    gc.collect()
+    library: Any = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

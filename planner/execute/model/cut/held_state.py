@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size})
+ATOMS: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
+)
 """Types whose values never change, and are compared by equality."""
 NOT_USERS = sys.stdlib_module_names | {"torch", "numpy", "planner"}
 """Packages of objects whose attributes are none of a model's state: locks, loggers, process groups."""

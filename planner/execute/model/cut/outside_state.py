@@ -17,7 +17,7 @@ NOTHING = object()
 """In the place of a value where there is none."""
 _FIXED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, property, classmethod, staticmethod)
 """What is no state by itself."""
-_STILL = (*_FIXED, *ATOMS, nn.Module)
+_STILL: tuple[type, ...] = (*_FIXED, *ATOMS, nn.Module)
 """What changes only where a name is given another value."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 

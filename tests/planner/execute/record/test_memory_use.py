@@ -7,8 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from planner.execute.record.memory_use import MemoryMeter  # noqa: E402 torch may be missing
-from profiles.measure.device_peak import CLEAR  # noqa: E402
+from planner.execute.record.memory_use import CLEAR, MemoryMeter  # noqa: E402 torch may be missing
 
 MIB = 2**20
 
@@ -56,5 +55,5 @@ def test_the_models_numbers_stay_what_they_are():
 
 def test_a_host_that_does_not_tell_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path):
     """Tests that nothing is said where the kernel does not begin its count anew."""
-    monkeypatch.setattr("profiles.measure.device_peak.CLEAR", tmp_path / "missing" / "clear_refs")
+    monkeypatch.setattr("planner.execute.record.memory_use.CLEAR", tmp_path / "missing" / "clear_refs")
     assert MemoryMeter(torch.device("cpu")).read() is None
