@@ -16,7 +16,6 @@ from profiles.doubled_sizes import bent_sizes, ends_and_middle
 from profiles.estimates.analytic import DeviceSheet
 from profiles.measure.background_load import add_samples
 from profiles.measure.clocks import Samples, make_clock
-from profiles.measure.cut_dependence import find_cut_dependence, other_samples
 from profiles.measure.devices import free_bytes
 from profiles.measure.estimate import (
     count_layer,
@@ -26,7 +25,15 @@ from profiles.measure.estimate import (
     measure_sheet,
     origin_of,
 )
-from profiles.measure.materialise import cast, is_batch_norm, is_uneven_loss, make_layer, signature
+from profiles.measure.materialise import (
+    cast,
+    find_cut_dependence,
+    is_batch_norm,
+    is_uneven_loss,
+    make_layer,
+    other_samples,
+    signature,
+)
 from profiles.measure.memory import LayerMemory, OperationMemory, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
 from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise

@@ -3,9 +3,11 @@
 The same code runs on real and on fake tensors, and both give the same figures.
 """
 
+import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from profiles.estimates.sustained_rates import Phase
-from profiles.measure.device_peak import begin_peak, read_peak
 from profiles.measure.model import Tensors
 from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
+
+CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -226,8 +229,47 @@ class OperationMemory(LayerMemory):
         super().__init__(segment, watch=self._watch_device)
 
     def _watch_device(self, _: Phase, run: Callable[[], None]) -> int:
-        before, alive = begin_peak(self._device), self.live.mark()
+        before, alive = _begin_peak(self._device), self.live.mark()
         run()
-        peak = read_peak(self._device)
+        peak = _read_peak(self._device)
         inside = 0 if before is None or peak is None else peak - before - (self.live.peak - alive)
         return inside if inside > _PAGES else 0
+
+
+def _begin_peak(device: torch.device) -> int | None:
+    """Bytes that are held now, from when on the peak counts; None on a host that does not tell.
+
+    Pages of files are left out there: they can be dropped.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return int(torch.cuda.memory_allocated(device))
+    try:
+        _give_back()
+        CLEAR_REFS.write_text("5", encoding="ascii")  # see proc(5)
+        return _kibibytes("VmRSS") - _kibibytes("RssFile")
+    except OSError:
+        return None
+
+
+def _read_peak(device: torch.device) -> int | None:
+    """The most bytes since; None on a host that does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        return _kibibytes("VmHWM") - _kibibytes("RssFile")
+    except OSError:
+        return None
+
+
+def _kibibytes(name: str) -> int:
+    """A line of the process's status, in bytes."""
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def _give_back() -> None:
+    """Free pages go back to the host, so that what is counted is held."""
+    library: Any = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

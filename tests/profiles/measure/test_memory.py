@@ -6,8 +6,7 @@ from torch import nn, optim
 
 from planner.execute.model.layer_alone import make_deferring
 from planner.execute.parallel.partial_steps import PARTS, OptimizerStep
-from profiles.measure.device_peak import CLEAR
-from profiles.measure.memory import LayerMemory, LiveBytes, OperationMemory
+from profiles.measure.memory import CLEAR_REFS, LayerMemory, LiveBytes, OperationMemory
 from profiles.measure.segment import Segment
 from tests.planner.execute.parallel.test_partial_steps import make_pair, make_weights
 
@@ -29,7 +28,7 @@ def test_a_part_takes_a_part_of_the_memory():
     assert peaks[1] < 2 * total / PARTS
 
 
-@pytest.mark.skipif(not CLEAR.exists(), reason="the host has no /proc/self/clear_refs")
+@pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the host has no /proc/self/clear_refs")
 def test_memory_inside_of_operations_counts():
     """Tests that what an operation takes and gives back is workspace, where no tensor tells of it."""
     size = 32 * 2**20
