@@ -152,7 +152,7 @@ def _function_of(value: Any) -> types.FunctionType | None:
 
 
 def _defaults(function: types.FunctionType) -> list[Any]:
-    """Those that may change."""
+    """Default values of its arguments that may change, by position and then by name."""
     every = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return [each for each in every if not isinstance(each, _STILL)]
 
