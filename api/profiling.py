@@ -493,6 +493,9 @@ def _assemble(
         options = {"uneven_replication": False}  # what planner.execute can run on torch 2.13 without its own messages
     if wanted.no_split:
         options["split_backward"] = False
+    if findings.cut_dependence and loaded.kind == "training":
+        options["max_replicas"] = 1
+        profile = replace(profile, provenance=f"{profile.provenance} No replicas: {findings.cut_dependence}.")
     return Workload(profile=profile, cluster=cluster, num_microbatches=num_microbatches, options=options)
 
 
@@ -514,12 +517,15 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
     if findings.uneven_loss:
         notes.append(f"{_PINNED} {batch}, no replicas: {_UNEVEN}.")
         options = {**options, "max_replicas": 1}
+    elif findings.cut_dependence:
+        notes.append(f"{_PINNED} {batch}: {findings.cut_dependence}; -m N pins another cut.")
     elif findings.batch_norm:
         notes.append(
             f"{_PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; -m N pins another cut."
         )
     profile = replace(profile, provenance=" ".join([profile.provenance, *notes]))
-    chosen = (batch,) if findings.uneven_loss or findings.batch_norm else tuple(sorted(sizes))
+    is_pinned = findings.uneven_loss or findings.cut_dependence or findings.batch_norm
+    chosen = (batch,) if is_pinned else tuple(sorted(sizes))
     whole = replace(workload, profile=profile, options=options)
     return whole.with_batch(batch, None if list(chosen) == measured else chosen)
 

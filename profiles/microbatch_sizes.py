@@ -47,7 +47,8 @@ def profile_at(profile: ModelProfile, size: int) -> ModelProfile:
     """The same measurements for microbatches of `size` samples.
 
     Costs keep the sizes they were measured at. Bytes that grow with the samples do so in proportion, rounded up;
-    workspace grows likewise, but is never less than stated. Raises ValueError if the profile's own size is unknown.
+    workspace grows likewise, but for its fixed part, and is never less than stated. Raises ValueError if the profile's
+    own size is unknown.
     """
     own = profile.microbatch_size
     if own is None:
@@ -116,13 +117,14 @@ def _costs_at(costs: Iterable[LayerCost], own: int) -> tuple[LayerCost, ...]:
 
 
 def _bytes_at(held: Held, factor: Fraction) -> Held:
+    growing = held.workspace_bytes - held.fixed_workspace_bytes
     return replace(
         held,
         stash_bytes=ceil(factor * held.stash_bytes),
         weight_stash_bytes=ceil(factor * held.weight_stash_bytes),
         checkpoint_bytes=ceil(factor * held.checkpoint_bytes),
         recompute_kinds=checkpoints_scaled(held.recompute_kinds, lambda size: ceil(factor * size)),
-        workspace_bytes=max(held.workspace_bytes, ceil(factor * held.workspace_bytes)),
+        workspace_bytes=held.fixed_workspace_bytes + max(growing, ceil(factor * growing)),
     )
 
 

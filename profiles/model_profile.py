@@ -159,6 +159,8 @@ class WidthBytes(StrictRecord):
     """The same for other kinds of recomputation, those of the layer."""
     workspace_bytes: Bytes = 0
     """Held only while an action runs."""
+    fixed_workspace_bytes: Bytes = 0
+    """The part of the workspace that does not grow with the samples."""
     parameter_bytes: Bytes | None = None
     """Weights on each device, which replicas synchronise; None: the layer's own, in equal parts."""
     gradient_bytes: Bytes | None = None
@@ -201,6 +203,8 @@ class Layer(StrictRecord):
     """The same for other kinds of recomputation, of each of which every cost states the time."""
     workspace_bytes: Bytes = 0
     """Held only while an action of the layer runs."""
+    fixed_workspace_bytes: Bytes = 0
+    """The part of the workspace that does not grow with the samples: gradients of weights on their way, say."""
     frozen: bool = False
     """The weights are not trained: no W and no gradient to synchronise."""
     splittable: bool = True
@@ -323,7 +327,7 @@ class Layer(StrictRecord):
         times = ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns", "optimizer_ns")
         sizes = (
             "gradient_bytes", "optimizer_bytes", "state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes",
-            "workspace_bytes",
+            "workspace_bytes", "fixed_workspace_bytes",
         )  # fmt: skip
         return replace(
             self,

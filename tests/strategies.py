@@ -150,7 +150,10 @@ def drawn_from(layers: Sequence[Layer]) -> str:
 
 def without_kinds(drawn: object) -> str:
     """Layers or costs as text, without kinds of recomputation and host times, of which those drawn here have none."""
-    return repr(drawn).replace(", recompute_kinds=()", "").replace(", host=()", "")
+    text = repr(drawn)
+    for later in (", recompute_kinds=()", ", host=()", ", fixed_workspace_bytes=0"):
+        text = text.replace(later, "")
+    return text
 
 
 def random_bucket(layers: Sequence[Layer]) -> int:

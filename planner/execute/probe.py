@@ -108,19 +108,20 @@ def main(about: str) -> None:
 
 def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     _run(execution, first=0, count=WARM_UP)
-    passed, serving = [], []
+    passed, serving, held = [], [], None
     for number in range(WARM_UP, WARM_UP + work.iterations):
         before = _served_ns()
         passed.append(_as_entry(execution.step(number)))
         serving.append(_served_ns() - before)
-    memory = execution.memory.read()
+        if len(passed) <= REPLICATED:
+            held = execution.memory.peak_bytes  # later records of iterations take as much as a small model
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
     return {
         "thread": [clock.by_thread(entry) for entry in passed],
         "wall": passed,
         "exchanges": {name: [found.forward_exchanges, found.backward_exchanges] for name, found in traits.items()},
         "serving": serving,
-        "peak_bytes": None if memory is None else memory.peak_bytes,
+        "peak_bytes": held,
     }
 
 
@@ -128,12 +129,11 @@ def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
     """By both clocks: replicas may wait for each other within actions."""
     count = SHARDED if execution.plan.stages[0].is_fully_sharded else REPLICATED
     entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + count)[WARM_UP:]]
-    memory = execution.memory.read()
     return {
         work.replicas: entries,
         f"{work.replicas}_thread": [clock.by_thread(entry) for entry in entries],
         f"{work.replicas}_served": [clock.served_in(entry) for entry in entries],
-        f"{work.replicas}_peak_bytes": None if memory is None else memory.peak_bytes,
+        f"{work.replicas}_peak_bytes": execution.memory.peak_bytes,
     }
 
 

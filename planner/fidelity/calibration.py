@@ -326,7 +326,10 @@ def _moved(link: Link, extra: Iterable[int]) -> Link:
 
 
 def with_held(layer: Layer, permille: int) -> Layer:
-    """The layer with that much of its stash and workspace, rounded up; what recomputation leaves is no more."""
+    """The layer with that much of its stash, and of workspace that grows with it, rounded up; what recomputation leaves
+    is no more.
+    """
+    always = layer.fixed_workspace_bytes
     stash = math.ceil(layer.stash_bytes * permille / 1000)
     kinds = tuple(
         RecomputeBytes(kind=each.kind, checkpoint_bytes=min(stash, each.checkpoint_bytes))
@@ -335,7 +338,7 @@ def with_held(layer: Layer, permille: int) -> Layer:
     return replace(
         layer,
         stash_bytes=stash,
-        workspace_bytes=math.ceil(layer.workspace_bytes * permille / 1000),
+        workspace_bytes=always + math.ceil((layer.workspace_bytes - always) * permille / 1000),
         weight_stash_bytes=min(stash, math.ceil(layer.weight_stash_bytes * permille / 1000)),
         checkpoint_bytes=min(stash, layer.checkpoint_bytes),
         recompute_kinds=kinds,

@@ -119,6 +119,7 @@ def _bytes(layer: Layer, width: int, *, part: tuple[int, int]) -> WidthBytes:
         weight_stash_bytes=layer.weight_stash_bytes,
         checkpoint_bytes=layer.checkpoint_bytes,
         workspace_bytes=layer.workspace_bytes,
+        fixed_workspace_bytes=layer.fixed_workspace_bytes,
         parameter_bytes=weights,
         gradient_bytes=gradient,
         optimizer_bytes=optimizer,

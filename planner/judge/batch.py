@@ -103,7 +103,8 @@ def _layer(layer: Layer, factor: Fraction, *, own: int) -> Layer:
 
 
 def _held(entry: Held, factor: Fraction) -> Held:
-    """What grows with the samples, in proportion; less workspace was not measured."""
+    """What grows with the samples, in proportion; less workspace was not measured, and a part of it is always there."""
+    always = entry.fixed_workspace_bytes
     return replace(
         entry,
         stash_bytes=round_up(factor * entry.stash_bytes),
@@ -112,7 +113,7 @@ def _held(entry: Held, factor: Fraction) -> Held:
         recompute_kinds=tuple(
             replace(kind, checkpoint_bytes=round_up(factor * kind.checkpoint_bytes)) for kind in entry.recompute_kinds
         ),
-        workspace_bytes=round_up(max(factor, Fraction(1)) * entry.workspace_bytes),
+        workspace_bytes=always + round_up(max(factor, Fraction(1)) * (entry.workspace_bytes - always)),
     )
 
 

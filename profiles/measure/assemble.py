@@ -117,6 +117,7 @@ def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: MeasurementS
         weight_stash_bytes=sizes.weight_saved if sizes.trained else 0,
         checkpoint_bytes=min(stash, sizes.inputs),
         workspace_bytes=sizes.workspace,
+        fixed_workspace_bytes=sizes.fixed_workspace,
         frozen=sizes.parameters > 0 and not sizes.trained,
         splittable=not main.unsplit,
         unsplit_module=main.unsplit,
@@ -137,6 +138,7 @@ def _wider(sizes: LayerBytes, *, width: int) -> WidthBytes:
         weight_stash_bytes=_ceil(sizes.weight_saved if sizes.trained else 0, width),
         checkpoint_bytes=_ceil(min(stash, sizes.inputs), width),
         workspace_bytes=_ceil(sizes.workspace, width),
+        fixed_workspace_bytes=sizes.fixed_workspace // width,
         parameter_bytes=_ceil(sizes.trained or sizes.parameters, width),
         optimizer_bytes=optimizer,
     )

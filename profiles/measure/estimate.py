@@ -116,8 +116,9 @@ class _Counting(LayerMemory):
         self.work = work
         super().__init__(segment, watch=self._count)
 
-    def _count(self, phase: Phase, run: Callable[[], None]) -> None:
+    def _count(self, phase: Phase, run: Callable[[], None]) -> int:
         self.work.watch(phase, run, live=self.live)
+        return 0
 
 
 def count_layer(

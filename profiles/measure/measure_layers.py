@@ -5,6 +5,7 @@ import json
 import logging
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -24,10 +25,18 @@ from profiles.measure.estimate import (
     measure_sheet,
     origin_of,
 )
-from profiles.measure.materialise import cast, is_batch_norm, is_uneven_loss, make_layer, signature
-from profiles.measure.memory import LayerMemory, optimizer_bytes
+from profiles.measure.materialise import (
+    cast,
+    find_cut_dependence,
+    is_batch_norm,
+    is_uneven_loss,
+    make_layer,
+    other_samples,
+    signature,
+)
+from profiles.measure.memory import LayerMemory, OperationMemory, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
-from profiles.measure.record import Clock, Journal, LayerRecord, TensorSpec, Timing, summarise
+from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
 
 LEAST_ROUNDS = 3
@@ -98,6 +107,8 @@ class Findings:
     """How far measured times were from the line on which these lie, as a part of it."""
     batch_norm: str = ""
     """Class of a module that takes the statistics of a microbatch; empty: none is known."""
+    cut_dependence: str = ""
+    """A layer whose results depend on how a batch is cut, and why; empty: none was seen, batch norms aside."""
     uneven_loss: bool = False
     """Whether the loss of several samples is not the mean (or, where it adds up, the sum) of theirs."""
 
@@ -154,6 +165,7 @@ def survey_model(
         interpolated=interpolated,
         off_line=off,
         batch_norm=walk.batch_norm,
+        cut_dependence=walk.find_cut_dependence(),
         uneven_loss=walk.has_uneven_loss(),
     )
 
@@ -250,6 +262,11 @@ class _Walk:
         timings = [record.timings[phase] for record in records for phase in "FIW" if phase in record.timings]
         total = sum(each.at(self.survey.clock) for each in timings)
         return sum(each.spread * each.at(self.survey.clock) for each in timings) / max(1, total)
+
+    def find_cut_dependence(self) -> str:
+        """Of the first layer that has any; empty: none was seen to."""
+        found = ((name, each.cut_dependence) for (name, _, _), each in self.records.items())
+        return next((f"layer {name!r} {reason}" for name, reason in found if reason), "")
 
     def has_uneven_loss(self) -> bool:
         """Whether the loss of the batch depends on how it is cut."""
@@ -472,13 +489,35 @@ class _Walk:
             phase: replace(timing, host_ns=clock.host_ns(phase))
             for phase, timing in self._timings(samples, width).items()
         }
-        sizes = layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer))
+        sizes = self._with_workspace(
+            layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer)), segment, is_last=loss is not None
+        )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         outputs = describe_tensors(layer_memory.results)
         return LayerRecord(
-            outputs=outputs, sizes=sizes, timings=timings, unsplit=layer_memory.unsplit
+            outputs=outputs,
+            sizes=sizes,
+            timings=timings,
+            unsplit=layer_memory.unsplit,
+            cut_dependence=find_cut_dependence(segment),
         ), layer_memory.results
+
+    def _with_workspace(self, sizes: LayerBytes, segment: Segment, *, is_last: bool) -> LayerBytes:
+        """With the memory inside of operations, and what of a workspace stays with fewer (or more) samples.
+
+        A layer that cannot take them, or has no samples, is said to have no such part.
+        """
+        workspace, fixed = OperationMemory(segment).workspace, 0
+        own, other, inputs = other_samples(segment.inputs)
+        loss = segment.loss
+        if is_last:
+            loss = partial(_call_loss, self.model.loss, target=take_samples(self._target, other))
+        part = Segment(segment.module, inputs, wants=segment.wants, waiting=segment.waiting, loss=loss)
+        with suppress(RuntimeError, ValueError, IndexError):
+            there = OperationMemory(part).workspace
+            fixed = (other * workspace - own * there) // (other - own)
+        return replace(sizes, workspace=max(0, workspace), fixed_workspace=max(0, min(fixed, workspace)))
 
 
 _UNIT = DeviceSheet(name="unit", operations_per_s=1, achieved_percent=100, bandwidth_bytes_per_s=1)

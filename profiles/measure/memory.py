@@ -3,9 +3,11 @@
 The same code runs on real and on fake tensors, and both give the same figures.
 """
 
+import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from profiles.estimates.sustained_rates import Phase
 from profiles.measure.model import Tensors
 from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
+
+CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -96,14 +100,20 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(storages.values())
 
 
-Watch = Callable[[Phase, Callable[[], None]], None]
-"""Runs a phase (F, I or W) and notes something about it."""
+Watch = Callable[[Phase, Callable[[], None]], int]
+"""Runs a phase (F, I or W); gives the bytes that it held inside of operations, beside the tensors that they make."""
+
+
+def _run_only(_: Phase, run: Callable[[], None]) -> int:
+    run()
+    return 0
 
 
 class LayerMemory:
     """One F, I and W of a segment, and what was alive meanwhile."""
 
     def __init__(self, segment: Segment, *, watch: Watch | None = None) -> None:
+        """`watch`: runs the phases; None: they run, and nothing inside of operations counts."""
         self.segment = segment
         self.live, self.saved = LiveBytes(), SavedBytes(segment.module)
         self.stash = self.weight_stash = self.workspace = 0
@@ -111,7 +121,7 @@ class LayerMemory:
         """The outputs, detached, each with the requires_grad that it had."""
         self.unsplit = ""
         """Class of the module with the most weights, if I computed the gradients of all and left W nothing."""
-        self._watch = watch or (lambda _, run: run())
+        self._watch = watch or _run_only
         self._inputs: Tensors = ()
         self._outputs: Tensors = ()
         self._gradients: list[torch.Tensor] | None = None
@@ -128,11 +138,11 @@ class LayerMemory:
             self._base = self.live.mark()
             self.segment.waiting.is_noting = True
             with self.saved.watching():
-                self._watch("F", self._call)
+                inside = self._watch("F", self._call)
         self.stash = self.saved.total()
         self._base += self.saved.total(without=self._inputs)
         self.saved.forget()
-        self.workspace = self.live.peak - self._base
+        self.workspace = self.live.peak - self._base + inside
         self.results = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in self._outputs)
         return any(result.requires_grad for result in self.results)
 
@@ -148,16 +158,16 @@ class LayerMemory:
             before = self._versions()
             waiting.is_deferring = True
             self.live.mark()
-            self._watch("I", self._differentiate)
+            inside = self._watch("I", self._differentiate)
             waiting.is_deferring = False
-            self.workspace = max(self.workspace, self.live.peak - self._base)
+            self.workspace = max(self.workspace, self.live.peak - self._base + inside)
             if before and all(now != then for now, then in zip(self._versions(), before, strict=True)):
                 self.unsplit = self._largest()
             later = waiting.take()
             self._inputs = ()
             self.weight_stash = self.live.mark()
-            self._watch("W", later)
-            self.workspace = max(self.workspace, self.live.peak - self.weight_stash)
+            inside = self._watch("W", later)
+            self.workspace = max(self.workspace, self.live.peak - self.weight_stash + inside)
 
     def _versions(self) -> list[int]:
         """How often each gradient was added to."""
@@ -203,3 +213,63 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
         return 0
     states = (value for state in optimizer.state.values() for value in state.values())
     return count_bytes(value for value in states if isinstance(value, torch.Tensor))
+
+
+_PAGES = 2**16
+"""Bytes that a host's pages, and what Python makes meanwhile, may count more than tensors have."""
+
+
+class OperationMemory(LayerMemory):
+    """The same of a layer that has run before, with the memory that operations hold inside them: copies in the order
+    of a kernel, sums of threads, unfolded pictures. What the device's allocator has at most tells of it.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self._device = segment.inputs[0].device
+        super().__init__(segment, watch=self._watch_device)
+
+    def _watch_device(self, _: Phase, run: Callable[[], None]) -> int:
+        before, alive = _begin_peak(self._device), self.live.mark()
+        run()
+        peak = _read_peak(self._device)
+        inside = 0 if before is None or peak is None else peak - before - (self.live.peak - alive)
+        return inside if inside > _PAGES else 0
+
+
+def _begin_peak(device: torch.device) -> int | None:
+    """Bytes that are held now, from when on the peak counts; None on a host that does not tell.
+
+    Pages of files are left out there: they can be dropped.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return int(torch.cuda.memory_allocated(device))
+    try:
+        _give_back()
+        CLEAR_REFS.write_text("5", encoding="ascii")  # see proc(5)
+        return _kibibytes("VmRSS") - _kibibytes("RssFile")
+    except OSError:
+        return None
+
+
+def _read_peak(device: torch.device) -> int | None:
+    """The most bytes since; None on a host that does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        return _kibibytes("VmHWM") - _kibibytes("RssFile")
+    except OSError:
+        return None
+
+
+def _kibibytes(name: str) -> int:
+    """A line of the process's status, in bytes."""
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def _give_back() -> None:
+    """Free pages go back to the host, so that what is counted is held."""
+    library: Any = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

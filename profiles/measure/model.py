@@ -55,6 +55,10 @@ class Waiting(Protocol):
         """The module's outputs of a forward that runs again in its backward."""
         ...
 
+    def find_memory(self, *inputs: torch.Tensor) -> str:
+        """What the module keeps of a microbatch that changes what it gives of the next; empty: nothing."""
+        ...
+
 
 Defer = Callable[[nn.Module], Waiting]
 """Changes a module so that its weight gradients can wait. The executor's own way is given by the caller: what is timed

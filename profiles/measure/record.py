@@ -91,6 +91,8 @@ class LayerBytes(StrictRecord):
     """Bytes of the layer's inputs, per microbatch."""
     workspace: int
     """The most that any action holds beside the above."""
+    fixed_workspace: int = 0
+    """The part of it that does not grow with the samples."""
     optimizer: int | None = None
     """What of `state` is the optimizer's; None: a journal that does not know."""
 
@@ -107,7 +109,8 @@ class LayerRecord(StrictRecord):
     """Empty if measured; otherwise why the times are only estimated from operations and bytes."""
     unsplit: str = ""
     """Class of the module that keeps weight gradients from being put off; empty if some can be."""
-
+    cut_dependence: str = ""
+    """Why what it gives of a sample depends on how a batch is cut; empty: nothing was seen, or it is a batch norm."""
     attention: str = ""
     """Of an estimate: `flash` where torch's own attention stores no scores, `unfused` where it does; empty: unknown."""
 

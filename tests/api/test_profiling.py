@@ -2,13 +2,21 @@
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from api.failures import InputError
-from api.profiling import WIDE, ProfileRequest, ProfilingReporter, _measure_again_where_wide, _require_sane
+from api.profiling import (
+    WIDE,
+    ProfileRequest,
+    ProfilingReporter,
+    _leave_sizes_open,
+    _measure_again_where_wide,
+    _require_sane,
+)
 from profiles.measure.record import Journal
 from profiles.model_profile import ProbeRun
 from profiles.workload import Workload
@@ -76,3 +84,22 @@ def test_numbers_of_attempts_that_make_no_sense(attempts: int):
     """Tests that they are refused with the value and the remedy."""
     with pytest.raises(InputError, match=f"--attempts {attempts} is out of range; give 1 to 100"):
         _require_sane(ProfileRequest(model="gpt", attempts=attempts))
+
+
+@pytest.mark.parametrize(
+    ("found", "sizes", "note"),
+    [
+        ({}, None, ""),
+        ({"batch_norm": "BatchNorm2d"}, (8,), "Pinned to one microbatch of 8: BatchNorm2d takes statistics"),
+        ({"cut_dependence": "layer 'a' remembers microbatches"}, (8,), "of 8: layer 'a' remembers microbatches; -m N"),
+    ],
+)
+def test_a_batch_stays_whole_where_its_cut_matters(found: dict[str, str], sizes: tuple[int, ...] | None, note: str):
+    """Tests that the sizes are open unless a layer's results depend on them, and that the profile says why not."""
+    given = {"batch_norm": "", "cut_dependence": "", "uneven_loss": False, "interpolated": (), "off_line": 0.0} | found
+    findings: Any = SimpleNamespace(survey=SimpleNamespace(microbatch_sizes=(4, 2, 8)), **given)
+    problem = make_problem([make_layer("a")], [make_link("a b")])
+    workload = Workload(profile=replace(problem.profile, microbatch_size=4), num_microbatches=2)
+    opened = _leave_sizes_open(workload, findings, sizes=(8, 4, 2))
+    assert (opened.global_batch_size, opened.microbatch_sizes) == (8, sizes)
+    assert note in (opened.profile.provenance or "")

@@ -24,6 +24,13 @@ def test_bytes_grow_with_the_samples():
     assert profile_at(profile, 4) is profile
 
 
+def test_a_part_of_the_workspace_does_not_grow():
+    """Tests that what a layer holds for its weights while it runs is the same for any number of samples."""
+    layer = make_layer("x", {None: 9}, workspace_bytes=9, fixed_workspace_bytes=5)
+    profile = make_batch([layer, make_layer("y", STEPS)]).profile
+    assert [profile_at(profile, size).by_name["x"].workspace_bytes for size in (1, 4, 6, 12)] == [9, 9, 11, 17]
+
+
 def test_measured_sizes_of_an_unknown_size():
     """Tests that a profile of unknown size has no sizes, and cannot be had at one."""
     profile = make_batch(two_layers()).profile

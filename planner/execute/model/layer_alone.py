@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
-from planner.execute.model.layer_run import ChangingBuffers, LayerRun
+from planner.execute.model.layer_run import ChangingBuffers, LayerRun, is_memory, other_samples, seed_generators
 from planner.execute.model.recomputed_forward import run_recomputed
 
 
@@ -22,6 +22,18 @@ class LayerAlone(WeightGradStore):
         return run_recomputed(
             LayerRun(self._module, changing=self._changing, exchange=None, store=self, seed=None), *inputs
         )
+
+    def find_memory(self, *inputs: torch.Tensor) -> str:
+        """What the layer keeps of a microbatch, and gives something else for after it; empty: nothing was seen."""
+
+        def seed() -> None:
+            seed_generators(0, inputs[0].device)
+
+        run = LayerRun(self._module, changing=ChangingBuffers(), exchange=None, store=self, seed=seed)
+        with torch.no_grad():
+            seed()
+            run(*other_samples(inputs))
+        return run.find_memory(*inputs, is_asked=is_memory)[0]
 
 
 def make_deferring(module: nn.Module) -> LayerAlone:

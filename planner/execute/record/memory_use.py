@@ -24,22 +24,31 @@ class MemoryMeter:
         """Bytes of files (code, mostly) that lay in the process's pages at the begin."""
         self._before = self._begin()
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most that was taken since; None: unknown."""
+        if self._before is None:
+            return None
+        if self.device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self.device)) - self._before
+        return _kibibytes("VmHWM") - self._before - max(0, _kibibytes("RssFile") - self._files)
+
     def read(self) -> MemoryUsed | None:
         """What was taken since; to be called when no iteration is under way."""
-        if self._before is None:
+        peak = self.peak_bytes
+        if self._before is None or peak is None:
             return None
         if self.device.type == "cuda":
             return MemoryUsed(
                 "cuda allocator",
-                peak_bytes=int(torch.cuda.max_memory_allocated(self.device)) - self._before,
+                peak_bytes=peak,
                 rest_bytes=int(torch.cuda.memory_allocated(self.device)) - self._before,
                 reserved_bytes=int(torch.cuda.max_memory_reserved(self.device)),
             )
         before = self._before + max(0, _kibibytes("RssFile") - self._files)
-        peak = _kibibytes("VmHWM")
         _give_back()
-        rest = _kibibytes("VmRSS")
-        return MemoryUsed("resident set", peak_bytes=peak - before, rest_bytes=rest - before, reserved_bytes=None)
+        rest = _kibibytes("VmRSS") - before
+        return MemoryUsed("resident set", peak_bytes=peak, rest_bytes=rest, reserved_bytes=None)
 
     def _begin(self) -> int | None:
         if self.device.type == "cuda":

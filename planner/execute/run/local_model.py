@@ -1,6 +1,8 @@
 """The part of a model that is on this process: stages, layers and parameters by name, ties, and what is reduced."""
 
+import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -9,6 +11,8 @@ from torch import distributed, nn
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, split_batch
 from planner.execute.model.batch_norms import exchange_in
+from planner.execute.model.cut.outside_state import OutsideVariable
+from planner.execute.model.layer_run import is_memory
 from planner.execute.model.random_layers import takes_none
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveLayers
@@ -23,10 +27,13 @@ from planner.execute.run.width_check import GroupTrial, stand_ins
 from planner.execute.stage.plan_stage import defer_layers
 from planner.execute.stage.routed_runtime import RoutedStage
 from planner.execute.stage.split_stage import SplitStage
-from planner.execute.stage.stage_module import StageModule, make_layer, unflatten
+from planner.execute.stage.stage_module import MemoryTrial, StageModule, make_layer, unflatten
 from planner.execute.table.routes import make_routes
 from planner.execute.table.wiring import BATCH
 from planner.execute.training import Batch, Tensors, as_tuple
+
+_KEEP_NOTHING = "keep nothing from one to the next"
+_ONE_REPLICA = "plan without replicas (pipeplan plan --max-replicas 1)"
 
 
 class LocalModel:
@@ -140,7 +147,7 @@ class LocalModel:
             wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)
         )
         module.is_loss_known = takes_none(self.training.loss)
-        module.is_trying = self.layout.num_replicas_of(number) > 1
+        module.trial = self._find_trial(number)
         options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
@@ -150,6 +157,25 @@ class LocalModel:
         if sharded is not None:
             stage.putting_off, stage.store.after = sharded.putting_off, sharded.reduce
         return stage
+
+    def _find_trial(self, number: int) -> MemoryTrial | None:
+        """What layers of a stage may not remember: the plan runs microbatches in another order, other replicas see
+        others, or other processes have variables of their own.
+        """
+        row = [each.microbatch for each in self.layout.rows[self.rank] if (each.stage, each.kind) == (number, "F")]
+        for first, second in itertools.pairwise(row):
+            if first > second:
+                text = f"the plan runs microbatch {first} before {second}; {_KEEP_NOTHING}, or plan another order"
+                return MemoryTrial(is_memory, text)
+        if self.layout.num_replicas_of(number) > 1:
+            text = f"each replica sees others; {_KEEP_NOTHING}, or {_ONE_REPLICA}"
+            return MemoryTrial(partial(is_memory, has_buffers=False), text)
+        elsewhere = set(range(self.layout.num_stages)).difference(self.layout.stages_of(self.rank))
+        shared = set[OutsideVariable]().union(*(self.preparation.outside[other] for other in elsewhere))
+        if shared.isdisjoint(self.preparation.outside[number]):
+            return None
+        text = "layers on other processes use one of their own; keep it in a buffer or attribute of one layer"
+        return MemoryTrial(shared.__contains__, text)
 
     def _options(self, number: int) -> dict[str, Any]:
         return {

@@ -10,6 +10,7 @@ from torch import nn
 from planner.execute.data.batch_share import split_batch
 from planner.execute.data.dealt_rows import rebalance
 from planner.execute.model.cut.hooks import describe_gradient_hook
+from planner.execute.model.cut.outside_state import OutsideVariable, find_outside
 from planner.execute.model.listed_microbatches import are_listed, list_microbatches
 from planner.execute.model.user_code import calling
 from planner.execute.run.full_shard_check import find_fully_sharded
@@ -38,6 +39,8 @@ class Preparation:
     """Per stage, of its first replica."""
     rows: tuple[tuple[Cell, ...], ...]
     """Per rank what it does, messages included."""
+    outside: tuple[frozenset[OutsideVariable], ...]
+    """Per stage what its layers reach outside of them."""
     synchronised: frozenset[int] = frozenset()
     """Stages whose replicas take the statistics of batch norms together."""
     fully_sharded: frozenset[int] = frozenset()
@@ -94,6 +97,7 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
         edges=edges,
         shapes=shapes,
         rows=_lower(layout, edges, joint=synchronised, alike=fully),
+        outside=tuple(frozenset(v for each in own.values() for v in find_outside(each)) for own in tracer.layers),
         synchronised=synchronised,
         fully_sharded=fully,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},

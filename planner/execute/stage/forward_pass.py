@@ -8,6 +8,7 @@ import torch
 from torch import distributed, nn
 
 from planner.execute.stage.routed_runtime import Mail, RoutedStage
+from planner.execute.stage.sending import as_stored
 from planner.execute.table.routes import SampleExchange
 from planner.execute.training import Tensors, as_tuple
 
@@ -58,7 +59,7 @@ class ForwardPass:
         if route.source == route.target:
             self.stages[route.consumer].inbox[route, "F", microbatch] = Mail(tensors, [])
             return []
-        return [distributed.isend(tensor, dst=route.target) for tensor in tensors]
+        return [distributed.isend(as_stored(tensor), dst=route.target) for tensor in tensors]
 
 
 @contextmanager

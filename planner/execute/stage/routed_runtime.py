@@ -17,7 +17,7 @@ from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.plan_stage import Gradients, PlanStage
 from planner.execute.stage.sample_parts import join_shares, share_of
-from planner.execute.stage.sending import Sending
+from planner.execute.stage.sending import Sending, as_stored
 from planner.execute.stage.stage_module import StageShape, unflatten
 from planner.execute.table.message_queues import Queues, find_directions
 from planner.execute.table.routes import Cell, SampleExchange
@@ -265,7 +265,7 @@ class RoutedRuntime:
     def send_to(self, rank: int, tensors: Sequence[torch.Tensor]) -> None:
         """Begin to send dense tensors."""
         queue = self.queues.get((self.rank, rank))
-        works = [distributed.isend(tensor, dst=rank, group=queue) for tensor in tensors]
+        works = [distributed.isend(as_stored(tensor), dst=rank, group=queue) for tensor in tensors]
         self.sending.add(works, num_bytes=sum(tensor.nbytes for tensor in tensors))
 
     def receive_from(self, rank: int, buffers: list[torch.Tensor]) -> Mail:

@@ -6,6 +6,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+import torch
+
 WAKING_BYTES = 1 << 20
 """What sends of the host's memory hold before a thread wakes to wait for them.
 
@@ -74,3 +76,8 @@ def _wait_for(works: deque[Any], errors: list[BaseException]) -> None:
         except RuntimeError as error:
             errors.append(error)
         del work
+
+
+def as_stored(tensor: torch.Tensor) -> torch.Tensor:
+    """The same with its values in memory, which is what is sent: conjugates and negatives are only marked as such."""
+    return tensor.resolve_conj().resolve_neg()

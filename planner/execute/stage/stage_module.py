@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -18,14 +18,23 @@ from planner.errors import ExecutionError
 from planner.execute.model.batch_norms import Exchange, TraitFinder, Traits
 from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
-from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, seed_generators
+from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, StatePlace, seed_generators
 from planner.execute.model.random_layers import may_draw
-from planner.execute.model.recomputed_forward import run_recomputed, sums_of, tell_difference
+from planner.execute.model.recomputed_forward import run_recomputed
 from planner.execute.model.user_code import calling
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
 
 Item = TypeVar("Item")
+
+
+class MemoryTrial(NamedTuple):
+    """What layers may not give other results for once they have seen a microbatch."""
+
+    is_asked: Callable[[StatePlace], bool]
+    """Whether something kept in a place is not what one process would keep there."""
+    reason: str
+    """Why, and what to do."""
 
 
 class StageModule(nn.Module):
@@ -67,8 +76,8 @@ class StageModule(nn.Module):
         self._rows = tuple((name, layers[name]) for name in wiring.layers)
         self._drawing: frozenset[str] | None = None
         """Layers that are given random numbers of their own: those that may take some, and the last, for the loss."""
-        self.is_trying = False
-        """Whether layers are to be seen not to remember microbatches: other replicas see others."""
+        self.trial: MemoryTrial | None = None
+        """What layers are to be seen not to remember of microbatches, in the next one; None: they may."""
         self.is_loss_known = False
         """Whether the loss is known to take none."""
         self._row_calls: tuple[tuple[str, nn.Module, nn.Module | None], ...] = ()
@@ -97,7 +106,7 @@ class StageModule(nn.Module):
             return self._run(arrived)
 
     def _run(self, arrived: Tensors) -> torch.Tensor | Tensors:
-        is_trying = self.is_trying and torch.is_grad_enabled() and not arrived[0].is_meta
+        is_trying = self.trial is not None and torch.is_grad_enabled() and not arrived[0].is_meta
         if self._is_row and not arrived[0].is_meta and not is_trying:
             if self._drawing is None:
                 self._settle()
@@ -107,7 +116,7 @@ class StageModule(nn.Module):
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
             values[name] = tuple(map(dense, as_tuple(self._call(name, layer, arguments=arguments))))
         if is_trying:
-            self.is_trying = False
+            self.trial = None
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(tensor.contiguous() for name in self.wiring.leaves for tensor in values[name])
         return leaving[0] if len(leaving) == 1 else leaving
@@ -157,8 +166,8 @@ class StageModule(nn.Module):
             seed = partial(seed_generators, self._seeds[1][name], arguments[0].device)  # type: ignore[index]
             seed()
         is_recomputed = name in self.recompute and self.microbatch not in self.kept and torch.is_grad_enabled()
-        is_tried = self.is_trying and torch.is_grad_enabled()
-        if not is_recomputed and self.exchange is None and not is_tried:
+        trial = self.trial if torch.is_grad_enabled() else None
+        if not is_recomputed and self.exchange is None and trial is None:
             result = layer(*arguments)
             return result
         changing, versions = self._changing[name], [tensor._version for tensor in arguments]
@@ -168,19 +177,17 @@ class StageModule(nn.Module):
             result = run_recomputed(run, *arguments, name=f"layer {name!r}", is_compared=is_first)
         else:
             result = run(*arguments)
-        if is_tried and versions == [tensor._version for tensor in arguments]:
-            _require_no_memory(run, arguments, name=name, result=result)
+        if trial is not None and versions == [tensor._version for tensor in arguments]:
+            _require_no_memory(run, arguments, name=name, trial=trial)
         return result
 
 
-def _require_no_memory(run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, result: Any) -> None:
+def _require_no_memory(run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, trial: MemoryTrial) -> None:
     """Raise ExecutionError if what a layer keeps of a microbatch changes what it gives of the next."""
-    names, again = run.call_again(*arguments)
-    if names and (text := tell_difference(sums_of(result), again)):
+    place, text = run.find_memory(*arguments, is_asked=trial.is_asked)
+    if place:
         raise ExecutionError(
-            f"layer {name!r} gives {text} once it has seen a microbatch, which its attribute {names[0]!r} keeps, but "
-            "each replica sees others; keep nothing from one to the next, or plan without replicas (pipeplan plan "
-            "--max-replicas 1)"
+            f"layer {name!r} gives {text} once it has seen a microbatch, which {place} keeps, but {trial.reason}"
         )
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -457,6 +458,45 @@ class Teacher(Stack):
         with torch.no_grad():
             self.slow.weight.mul_(0.9).add_(self.inp.weight, alpha=0.1)
         return super().forward(x) + self.slow(x).mean()
+
+
+SEEN = {"calls": 0}
+"""Likewise, of all blocks."""
+
+
+class GloballyCountingBlock(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        SEEN["calls"] += 1
+        return super().forward(x) / SEEN["calls"]
+
+
+class GloballyCounting(Stack):
+    def __init__(self) -> None:
+        super().__init__(GloballyCountingBlock)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What blocks hand on."""
+
+    x: torch.Tensor
+    beside: tuple[torch.Tensor, int]
+
+
+class PassingBlock(Block):
+    def forward(self, given: Passed) -> Passed:
+        return Passed(super().forward(given.x), (given.beside[0] + given.x, given.beside[1] + 1))
+
+
+class Dataclasses(Stack):
+    def __init__(self) -> None:
+        super().__init__(PassingBlock)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = Passed(self.inp(x), (torch.zeros_like(x), 0))
+        for block in self.blocks:
+            given = block(given)
+        return self.head(given.x + given.beside[0] / given.beside[1])
 
 
 class Counting(Stack):

@@ -18,3 +18,18 @@ def test_kinds_grow_with_the_samples():
         for size in (1, 3, 24):
             read = [layer.recompute_kinds for layer in _at(profile, size).layers]
             assert read == [layer.recompute_kinds for layer in profile_at(profile, size).layers]
+
+
+def test_workspaces_grow_but_for_a_part():
+    """Tests that core and judge read the same workspace at another size of microbatches."""
+    rng = Random(6)
+    for _ in range(20):
+        problem = random_problem(rng)
+        layers = tuple(
+            replace(layer, workspace_bytes=layer.workspace_bytes + 7, fixed_workspace_bytes=rng.randint(0, 7))
+            for layer in problem.profile.layers
+        )
+        profile = replace(problem.profile, layers=layers, microbatch_size=problem.profile.microbatch_size or 4)
+        for size in (1, 3, 24):
+            read = [layer.workspace_bytes for layer in _at(profile, size).layers]
+            assert read == [layer.workspace_bytes for layer in profile_at(profile, size).layers]

@@ -155,7 +155,11 @@ def _record_all(
     places = [place for place, tensor in enumerate(tensors_of(output)) if id(tensor) in used]
     if not places:
         raise ValueError("the loss uses no output of the model")
-    return merge(recordings, base=base), places
+    try:
+        return merge(recordings, base=base), places
+    except ValueError as error:
+        causes = state.find_changed()
+        raise ValueError(f"{error}{describe_causes(module, causes) if causes else ''}") from error
 
 
 def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks, places: list[int]) -> CutModel:
@@ -325,7 +329,7 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
     for place in places:
         one, other = given[place], found[numbers[place]]
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
-            causes = describe_causes(module, cut.acting)
+            causes = describe_causes(module, [*state.find_changed(), *cut.acting])
             raise ValueError(f"its layers in sequence give another result{causes}")
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size})
+ATOMS: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
+)
 """Types whose values never change, and are compared by equality."""
-_NOT_USERS = sys.stdlib_module_names | {"torch", "numpy", "planner"}
+NOT_USERS = sys.stdlib_module_names | {"torch", "numpy", "planner"}
 """Packages of objects whose attributes are none of a model's state: locks, loggers, process groups."""
 
 
@@ -45,7 +47,7 @@ class HeldState:
             elif (contents := _read(held)) is not None:
                 self._contents[key] = held, contents
                 items = contents.values() if isinstance(contents, dict) else contents
-                pending += [item for item in items if type(item) not in _ATOMS]
+                pending += [item for item in items if type(item) not in ATOMS]
 
     def restore(self) -> None:
         """Every holder has its items again, and tensors of which there are copies their elements."""
@@ -64,6 +66,10 @@ class HeldState:
         self._put_back(again)
         return _exchange(self.value, again)
 
+    def has(self, then: Any, now: Any) -> bool:
+        """Whether something that it led to, or an object of no state, is now what another object is."""
+        return self._are_like(then, now, seen=set())
+
     def is_like(self, now: Any) -> bool:
         """Whether a value is what this one was then; objects of which nothing is known are only like themselves."""
         return self._are_like(self.value, now, seen=set())
@@ -74,7 +80,7 @@ class HeldState:
             is_kind = isinstance(now, torch.Tensor) and (copy.dtype, copy.device) == (now.dtype, now.device)
             return is_kind and torch.equal(copy, now)
         if id(then) not in self._contents:
-            return then is now or (type(then) is type(now) and type(then) in _ATOMS and bool(then == now))
+            return then is now or (type(then) is type(now) and type(then) in ATOMS and bool(then == now))
         if type(then) is not type(now) or id(then) in seen:
             return type(then) is type(now)
         seen.add(id(then))
@@ -145,5 +151,5 @@ def _find_accessors(held: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]
 
 def _is_users(held: Any) -> bool:
     home = type(held).__module__.partition(".")[0]
-    is_open = isinstance(held, SimpleNamespace) or (home not in _NOT_USERS and not isinstance(held, type))
+    is_open = isinstance(held, SimpleNamespace) or (home not in NOT_USERS and not isinstance(held, type))
     return is_open and hasattr(held, "__dict__")

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from planner.execute.model.cut.held_state import HeldState
+from planner.execute.model.cut.outside_state import find_outside
 
 
 class ModuleState:
@@ -15,10 +16,11 @@ class ModuleState:
 
     def __init__(self, module: nn.Module, *, has_weights: bool = False) -> None:
         """`has_weights`: keep the values of trained parameters, and their gradients, too."""
-        self._attributes = [(vars(part), dict(vars(part))) for part in module.modules()]
+        self._attributes = [(path, vars(part), dict(vars(part))) for path, part in module.named_modules()]
         self._held = HeldState([[vars(part) for part in module.modules()], separate_generators()])
         weights = module.parameters() if has_weights else ()
         self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
+        self._outside = [(each, HeldState(each.held)) for each in find_outside(module)]
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -29,15 +31,16 @@ class ModuleState:
             parameter.grad = grad
 
     def find_changed(self) -> list[str]:
-        """Plain attributes that are not what they were, for messages."""
-        return [
-            f"attribute {name!r}, which changes from call to call"
-            for holder, items in self._attributes
+        """Variables outside of the model, and its plain attributes, that are not what they were, for messages."""
+        outside = [f"{each.text}, which changes" for each, held in self._outside if not held.is_like(each.held)]
+        own = [
+            f"attribute {name!r} of module {path or 'itself'!r}, which changes"
+            for path, holder, items in self._attributes
             for name, value in holder.items()
-            if not name.startswith("_")
-            and isinstance(value, int | float | str)
-            and not (name in items and items[name] == value)
+            if not (name.startswith("_") or isinstance(value, torch.Tensor | nn.Module))
+            and not (name in items and self._held.has(items[name], value))
         ]
+        return [f"{each} from call to call: keep it in a buffer of one block" for each in (*outside, *own)]
 
 
 def separate_generators() -> list[Any]:

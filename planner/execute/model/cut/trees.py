@@ -1,8 +1,9 @@
 """What a recorded call is given: tensors as references, numbers that grow with the samples, and all else as it is."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -59,15 +60,31 @@ class OwnMode:
 
 
 def change_leaves(tree: Any, change: Change) -> Any:
-    """The same tree with every leaf changed; slices, and whatever torch's trees know, are gone through."""
+    """The same tree with every leaf changed; slices, dataclasses, and whatever torch's trees know, are gone through."""
     if isinstance(tree, slice):
         return slice(*(change_leaves(part, change) for part in (tree.start, tree.stop, tree.step)))
     if type(tree) is torch.Size:
         return tuple(change_leaves(part, change) for part in tree)
     leaves, spec = _pytree.tree_flatten(tree)
     if len(leaves) == 1 and leaves[0] is tree:
-        return change(tree)
+        return change(tree) if (parts := _parts_of(tree)) is None else _with_parts(tree, change_leaves(parts, change))
     return _pytree.tree_unflatten([change_leaves(leaf, change) for leaf in leaves], spec)
+
+
+def _parts_of(tree: Any) -> dict[str, Any] | None:
+    """The fields of a dataclass that are all it has, and of which some hold tensors; None for everything else."""
+    if isinstance(tree, type | Ref | ScaledLength | OwnDevice | OwnMode) or not is_dataclass(tree):
+        return None
+    parts = {field.name: getattr(tree, field.name) for field in fields(tree)}
+    holds_tensors = any(isinstance(leaf, torch.Tensor | Ref) for leaf in leaves_of(parts))
+    return parts if holds_tensors and set(getattr(tree, "__dict__", ())) <= set(parts) else None
+
+
+def _with_parts(tree: Any, parts: dict[str, Any]) -> Any:
+    made = copy.copy(tree)
+    for name, value in parts.items():
+        object.__setattr__(made, name, value)  # a frozen one has none of its own
+    return made
 
 
 def leaves_of(tree: Any) -> Iterator[Any]:

@@ -61,7 +61,7 @@ def require_same_training(
         except _NoKernelError:
             return False
         except _DifferenceError as error:
-            causes = [*cut.acting, *state.find_changed()]
+            causes = [*state.find_changed(), *cut.acting]
             state.restore()
             if not _repeats(module, samples[0], loss=loss, state=state):
                 raise ValueError(

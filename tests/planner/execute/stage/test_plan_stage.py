@@ -4,6 +4,8 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,8 @@ CASES = {
         num_microbatches=2,
     ),
 }
+if find_spec("torch") is not None and version("torch").startswith("2.12."):
+    del CASES["stages without weights"]  # torch's own stage refuses it there: it expects a gradient to send
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ import weakref
 from threading import Event
 
 import pytest
+import torch
 
-from planner.execute.stage.sending import WAKING_BYTES, Sending
+from planner.execute.stage.sending import WAKING_BYTES, Sending, as_stored
 
 
 class Work:
@@ -64,3 +65,16 @@ def test_small_sends_wake_nobody():
     assert not any(work.waited.is_set() for work in works)
     sending.finish()
     assert all(work.waited.is_set() for work in works)
+
+
+def test_what_is_sent_has_its_values_in_memory():
+    """Tests that conjugates and negatives, which are only marked, are written out, and all else is left alone."""
+    given = torch.tensor([1 + 2j])
+    for marked in (given.conj(), given.conj().imag):
+        assert marked.is_conj() or marked.is_neg()
+        assert marked.is_contiguous()
+        sent = as_stored(marked)
+        assert not sent.is_conj()
+        assert not sent.is_neg()
+        assert torch.equal(sent, marked)
+    assert as_stored(given) is given

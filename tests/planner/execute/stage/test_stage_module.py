@@ -1,21 +1,26 @@
 """Which microbatches a stage recomputes."""
 
+import queue
+
 import pytest
 import torch
 
 from planner.errors import ExecutionError
-from planner.execute.model.layer_run import Moment
-from planner.execute.stage.stage_module import StageModule
+from planner.execute.model.layer_run import Moment, is_memory
+from planner.execute.stage.stage_module import MemoryTrial, StageModule
 from planner.execute.table.wiring import BATCH, StageWiring
 
-CALLS: list[int] = []
+CALLS: "queue.SimpleQueue[int]" = queue.SimpleQueue()
+
+
+TRIAL = MemoryTrial(is_memory, "each replica sees others; plan without replicas (pipeplan plan --max-replicas 1)")
 
 
 class Counted(torch.nn.Linear):
-    """Notes its forwards: outside, since what it has is put back after a recomputation."""
+    """Notes its forwards where nobody looks, since what it has and reaches is put back after a recomputation."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        CALLS.append(len(x))
+        CALLS.put(len(x))
         return super().forward(x)
 
 
@@ -42,9 +47,9 @@ def test_kept_microbatches_are_run_once():
     stage = StageModule(WIRING, {"l": layer}, counts={BATCH: 1}, recompute=["l"], kept=[1])
     counts, gradients = [], []
     for microbatch in range(3):
-        stage.microbatch, before = microbatch, len(CALLS)
+        stage.microbatch, before = microbatch, CALLS.qsize()
         stage(torch.ones(1, 2)).sum().backward()
-        counts.append(len(CALLS) - before)
+        counts.append(CALLS.qsize() - before)
         gradients.append(layer.weight.grad.clone())
         layer.weight.grad = None
     assert counts == [2, 1, 2]
@@ -60,13 +65,13 @@ def test_replicas_that_remember_are_refused(recompute: list[str]):
     for is_random in (False, True):
         layer = Remembering(2, 2, is_used=False, is_random=is_random)
         stage = StageModule(WIRING, {"l": layer}, counts={BATCH: 1}, recompute=recompute)
-        stage.is_trying, stage.moment = True, moment
+        stage.trial, stage.moment = TRIAL, moment
         given = stage(torch.ones(1, 2))
         assert torch.equal(layer.last, given)
-        assert not stage.is_trying
+        assert stage.trial is None
     stage = StageModule(WIRING, {"l": Remembering(2, 2, is_used=True)}, counts={BATCH: 1}, recompute=recompute)
     stage(torch.ones(1, 2)).sum().backward()
-    stage.is_trying = True
+    stage.trial = TRIAL
     with torch.no_grad():
         stage(torch.ones(1, 2))
     with pytest.raises(ExecutionError, match=r"layer 'l' gives .* attribute 'last' keeps, .* \(pipeplan plan --max"):

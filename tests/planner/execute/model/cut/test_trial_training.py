@@ -162,6 +162,7 @@ EXACT = (
     models.Drawing,
     models.Unused,
     models.WeightOfParent,
+    models.Dataclasses,
 )
 
 
@@ -197,7 +198,8 @@ REFUSED = {
     models.NormedTwice: "a checkpoint, whose function runs again in the backward",
     models.Packed: "hooks on saved tensors",
     models.Teacher: "'slow.weight'",
-    models.Counting: "attribute 'calls', which changes from call to call",
+    models.Counting: "attribute 'calls' of module 'itself', which changes from call to call",
+    models.GloballyCounting: "global variable 'SEEN' (acting_models.py, line ",
     models.Functional: "blocks.0 is called with another tensor for its weight 'norm.weight'",
     models.Assigned: "'blocks.0.norm.weight' and 'blocks.1.norm.weight' are two parameters over one memory",
     models.SparseTable: "words is an Embedding with sparse=True",
