@@ -173,7 +173,7 @@ def _key(solution: Solution) -> int:
 
 
 @kernel
-def evaluate_once(
+def _evaluate_once(
     layers: Layers, solution: Solution, threshold: int, by_span: bool, by_lower_bound: bool, known: Integers
 ) -> Objective:
     """As `evaluate`, unless `known` [slots, 5] has what that said of the same solution, or says that it is too much."""
@@ -206,7 +206,7 @@ def anneal(
         new = neighbour(layers, rules, solution)
         if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
             continue
-        found = evaluate_once(layers, new, threshold_of(objective, allowance), by_span, by_lower_bound, known)
+        found = _evaluate_once(layers, new, threshold_of(objective, allowance), by_span, by_lower_bound, known)
         if is_taken(found, objective, allowance):
             solution, objective = new, found
             if is_better(objective, best_objective):

@@ -11,8 +11,8 @@ from solver_models.moves.annealing import (
     DEADLOCKS,
     FITS,
     Objective,
+    _evaluate_once,
     evaluate,
-    evaluate_once,
     is_better,
     is_taken,
     overflow,
@@ -63,7 +63,7 @@ def test_what_is_remembered_is_what_would_be_said_anew(rng: Random):
         solution = rng.choice(solutions)
         whole = evaluate(layers, solution, FAR, False, False)
         threshold = rng.choice((FAR, whole.amount + rng.randint(-3, 3)))
-        found = evaluate_once(layers, solution, threshold, False, False, known)
+        found = _evaluate_once(layers, solution, threshold, False, False, known)
         if found.fit == FITS and found.amount >= threshold:
             assert whole.fit != FITS or whole.amount >= threshold
         else:
