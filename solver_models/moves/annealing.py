@@ -14,6 +14,14 @@ from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, 
 from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Layers, Net, Policy, assemble, play
 
+_SLOTS = 1 << 14
+"""Solutions whose worth an anneal remembers: its steps often come back to the same ones."""
+_KEY, _FIT, _AMOUNT, _TOTAL, _THRESHOLD = range(5)
+"""What it remembers of each: a number that tells solutions apart, the fields of `Objective`, and the ticks from which
+on the amount may be an underestimate."""
+_FACTORS, _PRIMES = (1_103_515_245, 1_664_525), (2_147_483_647, 2_147_483_629)
+"""Of the halves of that number, such that products stay within 64 bits."""
+
 FITS, DEADLOCKS, OVERFLOWS, UNRATED = range(4)
 """Whether a solution fits into memory, from good to bad: it does; its policy deadlocks for want of memory; one
 microbatch of one stage is too much for a device; it breaks a rule, or nobody has looked."""
@@ -154,6 +162,32 @@ def is_better(found: Objective, best: Objective) -> bool:
 
 
 @kernel
+def _key(solution: Solution) -> int:
+    """A number of 62 bits that tells solutions apart."""
+    first, second = int64(1), int64(1)
+    for part in (solution.stage_of, solution.start, solution.devices, solution.modes, solution.policy_params):
+        for x in range(part.shape[0]):
+            first = (first * _FACTORS[0] + part[x] + 1) % _PRIMES[0]
+            second = (second * _FACTORS[1] + part[x] + 1) % _PRIMES[1]
+    return first << 31 | second
+
+
+@kernel
+def _evaluate_once(
+    layers: Layers, solution: Solution, threshold: int, by_span: bool, by_lower_bound: bool, known: Integers
+) -> Objective:
+    """As `evaluate`, unless `known` [slots, 5] has what that said of the same solution, or says that it is too much."""
+    key = _key(solution)
+    row = known[key % known.shape[0]]
+    is_exact = row[_FIT] != FITS or row[_AMOUNT] < row[_THRESHOLD]
+    if row[_KEY] != key or not (is_exact or threshold <= row[_THRESHOLD]):
+        found = evaluate(layers, solution, threshold, by_span, by_lower_bound)
+        row[_KEY], row[_FIT], row[_AMOUNT], row[_TOTAL] = key, found.fit, found.amount, found.total
+        row[_THRESHOLD] = threshold
+    return Objective(row[_FIT], row[_AMOUNT], row[_TOTAL])
+
+
+@kernel
 def anneal(
     layers: Layers,
     rules: Integers,
@@ -166,13 +200,13 @@ def anneal(
     """Simulated annealing; returns the best solution and its worth."""
     np.random.seed(cooling.seed)
     objective = evaluate(layers, solution, FAR, by_span, by_lower_bound)
-    best, best_objective = solution, objective
+    best, best_objective, known = solution, objective, np.full((_SLOTS, 5), -1)
     for step in range(cooling.steps):
         allowance = draw_allowance(objective, temperature(cooling, step))
         new = neighbour(layers, rules, solution)
         if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
             continue
-        found = evaluate(layers, new, threshold_of(objective, allowance), by_span, by_lower_bound)
+        found = _evaluate_once(layers, new, threshold_of(objective, allowance), by_span, by_lower_bound, known)
         if is_taken(found, objective, allowance):
             solution, objective = new, found
             if is_better(objective, best_objective):

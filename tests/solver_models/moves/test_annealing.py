@@ -3,9 +3,21 @@
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 from hypothesis import given
 
-from solver_models.moves.annealing import DEADLOCKS, FITS, Objective, is_better, is_taken, overflow
+from solver_models.local_search.search import solution_of
+from solver_models.moves.annealing import (
+    DEADLOCKS,
+    FITS,
+    Objective,
+    _evaluate_once,
+    evaluate,
+    is_better,
+    is_taken,
+    overflow,
+)
+from solver_models.simulation.evaluator import FAR
 from tests.solver_models.local_search.test_search import assert_sound, randoms
 from tests.solver_models.nets import (
     random_case,
@@ -39,3 +51,20 @@ def test_policies_write_valid_words(rng: Random):
             assert_sound(case, candidate)
         else:
             assert candidate.fit == DEADLOCKS or overflow(case.net) > 0
+
+
+@given(randoms)
+def test_what_is_remembered_is_what_would_be_said_anew(rng: Random):
+    """Tests that a solution met again is worth the same up to the threshold, and more than it where that was shown."""
+    case = random_case(rng, is_tight=True)
+    layers, known = case.searcher.layers, np.full((2, 5), -1)
+    solutions = [solution_of(case.candidate(policy_params=random_policy_params(rng))) for _ in range(3)]
+    for _ in range(12):
+        solution = rng.choice(solutions)
+        whole = evaluate(layers, solution, FAR, False, False)
+        threshold = rng.choice((FAR, whole.amount + rng.randint(-3, 3)))
+        found = _evaluate_once(layers, solution, threshold, False, False, known)
+        if found.fit == FITS and found.amount >= threshold:
+            assert whole.fit != FITS or whole.amount >= threshold
+        else:
+            assert found == whole
