@@ -14,7 +14,7 @@ from planner.actions import Action, Kind
 from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.partitions import Partition, even_layers, smallest_largest_stage
 from planner.layout.costs import CostModel
-from planner.layout.stage_replicas import lay_out_stages, memory_steps
+from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from solver_models.device_rows import column
@@ -142,15 +142,14 @@ class AssignmentTable:
     def tables(self) -> _StageTables:
         """What the actions of the stages take, hold and send."""
         at = [lay_out_stages(self.own, costs=self.costs.at(size)) for size in self.problem.sizes]
-        costs = [[each.cost for each in laid_out.replicas] for laid_out in at]
         groups = list(dict.fromkeys(stage.replicas[0] for stage in self.own))
         transfers = [sent[:3] for sent in at[-1].transfers]
         ticks = [{sent[:3]: sent.ticks for sent in laid_out.transfers} for laid_out in at]
         return _StageTables(
             position=column([groups.index(stage.replicas[0]) for stage in self.own]),
-            has_weight=[cost.has_weight_grad for cost in costs[0]],
-            ticks=column([[cost.durations_ns for cost in row] for row in costs]),
-            steps=column([[[memory_steps(cost, kind) for kind in KINDS] for cost in row] for row in costs]),
+            has_weight=[each.cost.has_weight_grad for each in at[0].replicas],
+            ticks=numpy.stack([laid_out.durations_ns[:, 0] for laid_out in at]),
+            steps=numpy.stack([laid_out.memory_steps[:, 0] for laid_out in at]),
             transfers=transfers,
             delay=column([[*(row.get(sent, 0) for sent in transfers), 0] for row in ticks]),
             budget=column([self._room(group) for group in groups]),
