@@ -293,8 +293,6 @@ class Reading:
             sharers = len(group) * (len(stage.replicas) if is_sharded(stage) else 1)
             for device in group:
                 taken[device] += step_time(layers, device_type=device_type, sharers=sharers)
-        if self.problem.cluster.collective_occupancy:
-            taken = {device: time + self._lost_ns(device) for device, time in taken.items()}
         for stage, size in zip(self.plan.stages, self.sizes, strict=True):
             if is_sharded(stage) and not is_gathered(stage) and not is_fully_sharded(stage):
                 own = {device for group in stage.replicas for device in group}
@@ -303,11 +301,11 @@ class Reading:
         several = self.profile.stages_optimizer_ns if len(self.plan.stages) > 1 else 0
         return self.profile.optimizer_ns + several + max(taken.values())
 
-    def _lost_ns(self, device: str) -> int:
-        """What actions of a device lose to reductions beside them: all those of its stages but the first."""
-        occupancy = self.problem.cluster.collective_occupancy
+    def lost_ns(self, device: str, ended: Integers) -> int:
+        """What a device's actions lose to reductions of stages that have `ended` [S] before the last of its stages."""
         own = [n for n, stage in enumerate(self.plan.stages) if any(device in group for group in stage.replicas)]
-        return sum(-(-self.rings[number].duration_ns * occupancy // 1000) for number in own[1:])
+        early = [n for n in own if ended[n] < max(ended[own])]
+        return sum(-(-self.rings[n].duration_ns * self.problem.cluster.collective_occupancy // 1000) for n in early)
 
     def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
         """How long the replicas of a sharding stage take to gather its weights once."""
