@@ -302,10 +302,11 @@ class Reading:
         return self.profile.optimizer_ns + several + max(taken.values())
 
     def lost_ns(self, device: str, ended: Integers) -> int:
-        """What a device's actions lose to reductions of stages that have `ended` [S] before the last of its stages."""
+        """What a device's actions lose to its reductions, but to the longest of stages that have `ended` [S] last."""
         own = [n for n, stage in enumerate(self.plan.stages) if any(device in group for group in stage.replicas)]
-        early = [n for n in own if ended[n] < max(ended[own])]
-        return sum(-(-self.rings[n].duration_ns * self.problem.cluster.collective_occupancy // 1000) for n in early)
+        own.sort(key=lambda n: (ended[n], self.rings[n].duration_ns))
+        occupancy = self.problem.cluster.collective_occupancy
+        return sum(-(-self.rings[number].duration_ns * occupancy // 1000) for number in own[:-1])
 
     def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
         """How long the replicas of a sharding stage take to gather its weights once."""

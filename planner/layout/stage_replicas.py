@@ -95,7 +95,7 @@ class LaidOut:
     def lost_ns(self, ends_ns: Sequence[int]) -> int:
         """Most that a device's actions lose to its reductions, by when each stage's last action ends.
 
-        A stage whose end is the last of the device's is reduced when nothing is left to compute.
+        One of its stages is reduced when nothing is left to compute: of those that end last the one that takes longest.
         """
         if not self.collective_occupancy:
             return 0
@@ -103,8 +103,7 @@ class LaidOut:
         for device, stage in self.by_place:
             held.setdefault(device, set()).add(stage)
         lost = [-(-duration * self.collective_occupancy // 1000) for duration in self.synchronisation_ns]
-        latest = {device: max(ends_ns[stage] for stage in own) for device, own in held.items()}
-        return max(sum(lost[s] for s in own if ends_ns[s] < latest[device]) for device, own in held.items())
+        return max(sum(lost[s] for s in own) - max((ends_ns[s], lost[s]) for s in own)[1] for own in held.values())
 
     @cached_property
     def costs(self) -> list[list[StageCost]]:

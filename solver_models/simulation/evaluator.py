@@ -1198,17 +1198,17 @@ def _fuse_where_whole(policy: Policy, can_split: int) -> Policy:
 
 @kernel
 def lost_ticks(net: Net, stage_end: Integers) -> int:
-    """Most that a device's actions lose to reductions: of all its stages but those that end last of them."""
+    """Most that a device's actions lose to reductions: of all its stages but the longest of those that end last."""
     most = int64(0)
     for d in range(net.devices.shape[0] if net.scalars[OCCUPANCY] > 0 else 0):
-        own = net.replica_stage[net.device_replicas[net.device_start[d] : net.device_start[d + 1]]]
-        lost, latest = int64(0), int64(0)
-        for s in own:
-            latest = max(latest, stage_end[s])
-        for s in own:
-            if stage_end[s] < latest:
-                lost += ceil_div(net.synchronisation[s] * net.scalars[OCCUPANCY], 1000)
-        most = max(most, lost)
+        lost, latest, spared = int64(0), int64(-1), int64(0)
+        for n in net.device_replicas[net.device_start[d] : net.device_start[d + 1]]:
+            s = net.replica_stage[n]
+            taken = ceil_div(net.synchronisation[s] * net.scalars[OCCUPANCY], 1000)
+            if stage_end[s] > latest or (stage_end[s] == latest and taken > spared):
+                latest, spared = stage_end[s], taken
+            lost += taken
+        most = max(most, lost - spared)
     return most
 
 
