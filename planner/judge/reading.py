@@ -301,6 +301,13 @@ class Reading:
         several = self.profile.stages_optimizer_ns if len(self.plan.stages) > 1 else 0
         return self.profile.optimizer_ns + several + max(taken.values())
 
+    @cached_property
+    def slowed_devices(self) -> set[str]:
+        """Devices that lose time to reductions."""
+        if not self.problem.cluster.collective_occupancy:
+            return set()
+        return {name for stage in self.plan.stages for group in stage.replicas for name in group}
+
     def lost_ns(self, device: str, ended: Integers) -> int:
         """What a device's actions lose to its reductions, but to the longest of stages that have `ended` [S] last."""
         own = [n for n, stage in enumerate(self.plan.stages) if any(device in group for group in stage.replicas)]

@@ -275,9 +275,8 @@ class _Check:
         ends = [int(self.end.max(initial=0)), *(timed.end_ns for timed in self.timeline.synchronisations)]
         if any(stage.weight_grad_replicas for stage in self.reading.plan.stages):
             ends += [sent.end_ns for sent in self.timeline.transfers if sent.microbatch == self.count]
-        used = {name for stage in self.reading.plan.stages for group in stage.replicas for name in group}
-        lost = max(self.reading.lost_ns(device, self.stage_end) for device in used)
-        return max(ends) + lost + self.reading.closing_ns
+        lost = (self.reading.lost_ns(device, self.stage_end) for device in self.reading.slowed_devices)
+        return max(ends) + max(lost, default=0) + self.reading.closing_ns
 
     def span_ns(self) -> int:
         """Longest time from the start of the first to the end of the last action of a device."""
