@@ -91,7 +91,7 @@ def read_timings(sources: Sequence[str], plan: Plan) -> Observations:
     if not files:
         raise InputError(f"{', '.join(sources)}: contains no timings; run with --trace FOLDER")
     with reading():
-        return read_observations(((str(file), file.read_bytes()) for file in files), plan)
+        return read_observations(files, plan)
 
 
 def _by_number(path: Path) -> tuple[str, int]:
