@@ -1,13 +1,13 @@
 """What a run of a plan took: the documents that the executor writes per rank, read and set on one axis of time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.actions import Action, parse_action
+from planner.actions import Action, Kind, parse_action
 from planner.plan import Plan
-from planner.simulation.timeline import TimedAction
+from planner.simulation.timeline import TimedAction, TimedTransfer
 from profiles.importers.own_trace import OwnTrace, read_own_trace
 
 
@@ -136,6 +136,20 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
 
 def _is_run_as(wanted: Action, ran: Action) -> bool:
     return wanted.kind == "I" and ran == wanted._replace(kind="B")
+
+
+Ran = tuple[str, Action]
+"""A device, and what it ran."""
+
+
+def ends_of(sent: TimedTransfer, ran: Container[Ran]) -> tuple[Ran, Ran]:
+    """Who made what is sent and who uses it, in an action of whichever kind the plan has there."""
+    kinds: tuple[Kind, ...] = ("F",) if sent.direction == "forward" else ("I", "B")
+    made, used = (
+        next(each for kind in kinds if (each := (device, Action(kind, stage, sent.microbatch))) in ran)
+        for device, stage in ((sent.sender, sent.from_stage), (sent.receiver, sent.to_stage))
+    )
+    return made, used
 
 
 def typical(iterations: Sequence[ExecutedIteration]) -> ExecutedIteration:
