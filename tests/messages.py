@@ -46,9 +46,6 @@ INNER = {
 
 PARTS = (
     "{text} lasts from",  # profiles/importers/own_trace.py: which event of a broken trace
-    "a time is not an integer",
-    "actions and times do not match",
-    "no device or no iterations",
     "its end is missing",
     "it is cut off or too large",
     "no whole numbers",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.failures import InputError
 from api.formatting import render_bytes
 from api.inputs import play, reading
 from planner.evidence.certificate import make_bound
@@ -15,6 +14,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.diagnosis import Culprit, Diagnosis, Suspect, diagnose, find_limit_ns
 from planner.replanning.observations import Observations, read_observations
+from profiles.importers.trace_files import find_traces
 
 if TYPE_CHECKING:
     from api.running.replanning import Replanned
@@ -80,24 +80,17 @@ def _deviation(factor: float) -> float:
 
 
 def read_timings(sources: Sequence[str], plan: Plan) -> Observations:
-    """Of files, and of all `rank*.json` in folders (or all other JSON there, if there are none)."""
-    files: list[Path] = []
-    for source in sources:
-        path = Path(source)
-        if path.is_dir():
-            files += sorted(path.glob("rank*.json"), key=_by_number) or sorted(path.glob("*.json"), key=_by_number)
-        else:
-            files.append(path)
-    if not files:
-        raise InputError(f"{', '.join(sources)}: contains no timings; run with --trace FOLDER")
+    """Of files, and of the documents in folders, as `import trace` finds them there."""
     with reading():
-        return read_observations(((str(file), file.read_bytes()) for file in files), plan)
+        files = [file for source in sources for file in sorted(find_traces([Path(source)]), key=_by_number)]
+        return read_observations(files, plan)
 
 
 def _by_number(path: Path) -> tuple[str, int]:
     """`rank10.json` after `rank9.json`."""
-    digits = "".join(letter for letter in path.stem if letter.isdigit())
-    return path.stem.rstrip("0123456789"), int(digits or 0)
+    stem = path.name.partition(".")[0]
+    digits = "".join(letter for letter in stem if letter.isdigit())
+    return stem.rstrip("0123456789"), int(digits or 0)
 
 
 def look_at(

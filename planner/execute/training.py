@@ -146,9 +146,7 @@ class Training:
         """
         conversion = conversion_of(module)
         path = None if weights is None else Path(weights)
-        parts = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
-        names = ("layers", "inputs", "tied", "aliases", "batch", "loss", "not_compared")
-        made = {name: getattr(parts, name) for name in names}
+        made = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
         return cls(**made, optimizer=optimizer, conversion=conversion, **more)
 
 

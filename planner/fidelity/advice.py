@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from planner.dealing import Annealing, Durations, balance_durations, bound_dealings
-from planner.fidelity.balance_advice import as_step, order_1f1b, rebalance, transfer_of
+from planner.dealing import Annealing, balance_durations, bound_dealings
+from planner.fidelity.balance_advice import as_step, durations_of, order_1f1b, rebalance, transfer_of
 from planner.fidelity.chunk_advice import advise_chunks
 from planner.fidelity.partition_advice import recut
 from planner.fidelity.placement_advice import NOTABLE, device_factors, place_anew
@@ -163,27 +163,6 @@ def _slow_links(steps: Sequence[RunStep], step: RunStep, *, before: int) -> Iter
                 yield Slow(what=name, factor=typical / peers, effect_ns=effect)
 
 
-def microbatches_of(step: RunStep) -> dict[int, list[Durations]]:
-    """By pipeline, in the order in which its first stage runs them; halves of a backward are added."""
-    devices = step.of_stages()
-    stages = sorted({stage for _, stage in devices})
-    times: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for (pipeline, stage, kind, number), action in step.keyed():
-        times[pipeline, stage, number][kind != "F"] += action.duration_ns
-    found: dict[int, list[Durations]] = {}
-    for pipeline in sorted({pipeline for pipeline, _ in step.actions}):
-        first = step.actions[devices[pipeline, stages[0]]]
-        found[pipeline] = [
-            Durations(
-                forward_ns=tuple(times[pipeline, stage, one.microbatch][0] for stage in stages),
-                backward_ns=tuple(times[pipeline, stage, one.microbatch][1] for stage in stages),
-            )
-            for one in first
-            if one.kind == "F" and one.stage == stages[0]
-        ]
-    return found
-
-
 def _remedies(
     steps: Sequence[RunStep], step: RunStep, *, blocks_per_stage: int, annealing: Annealing | None
 ) -> Iterator[Remedy]:
@@ -191,15 +170,15 @@ def _remedies(
         yield from advise_chunks(steps, step, blocks_per_stage=blocks_per_stage)
         return
     transfer_ns = transfer_of(step)
-    assignments = microbatches_of(step)
-    each = [balance_durations(assignment, 1, transfer_ns=transfer_ns) for assignment in assignments.values()]
+    assignments = [tuple(each.values()) for each in durations_of(step).values()]
+    each = [balance_durations(assignment, 1, transfer_ns=transfer_ns) for assignment in assignments]
     yield Remedy(
         what="another order within every pipeline (1F1B)",
         makespan_ns=min(replay_ns(step), max(one.largest_ns for one in each)),
-        lower_bound_ns=max(bound_dealings(assignment, 1) for assignment in assignments.values()),
+        lower_bound_ns=max(bound_dealings(assignment, 1) for assignment in assignments),
     )
     anew, _ = rebalance(step)
-    everything = [one for assignment in assignments.values() for one in assignment]
+    everything = [one for assignment in assignments for one in assignment]
     yield Remedy(
         what="whole microbatches rebalanced (1F1B)",
         makespan_ns=replay_ns(anew),
@@ -236,8 +215,8 @@ def cut_anew(step: RunStep, *, blocks_per_stage: int, annealing: Annealing | Non
 
     Every number has its bound; they are dealt in that order until the next bound reaches the best.
     """
-    assignments = microbatches_of(step)
-    microbatches = [one for assignment in assignments.values() for one in assignment]
+    assignments = durations_of(step)
+    microbatches = [one for assignment in assignments.values() for one in assignment.values()]
     num_stages, transfer_ns = len(microbatches[0].forward_ns), transfer_of(step)
     if num_stages < 2:
         return None
@@ -264,7 +243,7 @@ def make_block_workload(steps: Sequence[RunStep], *, blocks_per_stage: int, name
 
     The assumption about layers that a trace does not show; the provenance states it.
     """
-    assignments = [assignment for step in steps for assignment in microbatches_of(step).values()]
+    assignments = [tuple(each.values()) for step in steps for each in durations_of(step).values()]
     count = len(assignments[0][0].forward_ns)
     means = [
         [

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from planner.actions import KIND_NAMES, Action, Kind
-from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow
+from planner.actions import KIND_NAMES, Kind
+from planner.fidelity.executed_run import ExecutedIteration, ExecutedRow, ends_of
 from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import lay_out
 from planner.plan import Plan
@@ -319,13 +319,8 @@ class Comparison:
             channel = TransferPart(
                 planned.sender, planned.receiver, planned.from_stage, planned.to_stage, planned.num_bytes
             )
-            kinds: tuple[Kind, ...] = ("F",) if planned.direction == "forward" else ("I", "B")
-            begin = _either(
-                found, channel.sender, stage=channel.from_stage, kinds=kinds, microbatch=planned.microbatch
-            ).end_ns
-            use = _either(
-                found, channel.receiver, stage=channel.to_stage, kinds=kinds, microbatch=planned.microbatch
-            ).start_ns
+            made, used = ends_of(planned, found)
+            begin, use = found[made].end_ns, found[used].start_ns
             lag = self.lags.get(channel, planned.end_ns - planned.ready_ns)
             end = max(begin, min(use, begin + lag))
             drawn.append(planned._replace(ready_ns=begin, start_ns=begin, end_ns=end))
@@ -345,19 +340,6 @@ def _overhead(row: ExecutedRow, place: int, *, there: int) -> int:
 
 def _length(timed: TimedAction) -> int:
     return timed.end_ns - timed.start_ns
-
-
-def _either(
-    found: Mapping[tuple[str, Action], TimedAction],
-    device: str,
-    *,
-    stage: int,
-    kinds: tuple[Kind, ...],
-    microbatch: int,
-) -> TimedAction:
-    """The action on `device` of whichever kind the plan has there."""
-    keys = ((device, Action(kind, stage, microbatch)) for kind in kinds)
-    return next(found[key] for key in keys if key in found)
 
 
 def _moved(points: Sequence[MemoryPoint], device_order: Sequence[TimedAction]) -> tuple[MemoryPoint, ...]:

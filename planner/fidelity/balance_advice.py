@@ -1,6 +1,7 @@
 """A production step whose microbatches are dealt anew: the same actions with their own durations, under 1F1B."""
 
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -18,20 +19,30 @@ def rebalance(step: RunStep) -> tuple[RunStep, Dealing]:
     pipelines = sorted({pipeline for pipeline, _ in step.actions})
     if len(step.actions) != len(stages) * len(pipelines):
         raise ValueError(f"step {step.number}: pipelines have different stages; give a trace of all ranks")
-    found: dict[tuple[int, int], dict[tuple[int, str], int]] = {}
-    for (pipeline, stage), row in step.actions.items():
-        for action in row:
-            found.setdefault((pipeline, action.microbatch), {})[stage, action.kind] = action.duration_ns
-    microbatches = [
-        Durations(
-            forward_ns=tuple(found[key][stage, "F"] for stage in stages),
-            backward_ns=tuple(found[key][stage, "B"] for stage in stages),
-        )
-        for key in sorted(found)
-    ]
+    microbatches = [each[number] for each in durations_of(step).values() for number in sorted(each)]
     transfer_ns = transfer_of(step)
     dealing = balance_durations(microbatches, len(pipelines), transfer_ns=transfer_ns)
     return as_step(step, dealing, microbatches=microbatches, transfer_ns=transfer_ns), dealing
+
+
+def durations_of(step: RunStep) -> dict[int, dict[int, Durations]]:
+    """By pipeline and microbatch, in the order in which its first stage runs them; halves of a backward are added."""
+    devices = step.of_stages()
+    stages = sorted({stage for _, stage in devices})
+    times: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for (pipeline, stage, kind, number), action in step.keyed():
+        times[pipeline, stage, number][kind != "F"] += action.duration_ns
+    return {
+        pipeline: {
+            one.microbatch: Durations(
+                forward_ns=tuple(times[pipeline, stage, one.microbatch][0] for stage in stages),
+                backward_ns=tuple(times[pipeline, stage, one.microbatch][1] for stage in stages),
+            )
+            for one in step.actions[devices[pipeline, stages[0]]]
+            if one.kind == "F" and one.stage == stages[0]
+        }
+        for pipeline in sorted({pipeline for pipeline, _ in step.actions})
+    }
 
 
 def transfer_of(step: RunStep) -> int:
@@ -60,23 +71,14 @@ def as_step(step: RunStep, dealing: Dealing, *, microbatches: Sequence[Durations
 
 def order_1f1b(step: RunStep) -> RunStep:
     """A step of one pipeline and plain stages in 1F1B, its microbatches in the best order found; transfers as above."""
-    microbatches: dict[int, dict[tuple[int, str], RunAction]] = {}
-    for _, action in step.keyed():
-        microbatches.setdefault(action.microbatch, {})[action.stage, action.kind] = action
-    replicas, transfer_ns = sorted(step.actions), transfer_of(step)
-    ran = [microbatches[number] for number in sorted(microbatches)]
-    times = [
-        Durations(
-            forward_ns=tuple(each[stage, "F"].duration_ns for _, stage in replicas),
-            backward_ns=tuple(each[stage, "B"].duration_ns for _, stage in replicas),
-        )
-        for each in ran
-    ]
-    (order,) = balance_durations(times, 1, transfer_ns=transfer_ns).pipelines
+    replicas, actions, transfer_ns = sorted(step.actions), dict(step.keyed()), transfer_of(step)
+    (times,) = durations_of(step).values()
+    numbers = sorted(times)
+    (order,) = balance_durations([times[number] for number in numbers], 1, transfer_ns=transfer_ns).pipelines
     rows: dict[ReplicaKey, list[RunAction]] = {replica: [] for replica in replicas}
     transfers: dict[Key, int] = {}
     for place, count, is_forward in pipeline_actions(len(replicas), len(order)):
         kind: Literal["F", "B"] = "F" if is_forward else "B"
-        rows[replicas[place]].append(ran[order[count]][replicas[place][1], kind])
+        rows[replicas[place]].append(actions[*replicas[place], kind, numbers[order[count]]])
         transfers[*replicas[place], kind, count] = transfer_ns
     return replace(step, actions={replica: tuple(row) for replica, row in rows.items()}, transfers_ns=transfers)

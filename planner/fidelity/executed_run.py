@@ -1,14 +1,14 @@
 """What a run of a plan took: the documents that the executor writes per rank, read and set on one axis of time."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.actions import Action, parse_action
+from planner.actions import Action, Kind, parse_action
 from planner.plan import Plan
-from planner.simulation.timeline import TimedAction
+from planner.simulation.timeline import TimedAction, TimedTransfer
+from profiles.importers.own_trace import OwnTrace, read_own_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +45,22 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
 
     Raises ValueError that names the document if one is missing, broken, or that of another plan.
     """
-    documents = {path: _read(path) for path in sorted(folder.glob("rank*.json"))}
-    if not documents:
+    traces = {path: _read(path) for path in sorted(folder.glob("rank*.json"))}
+    if not traces:
         raise ValueError(f"{folder}: contains no rank0.json; give the folder that the executor's --trace wrote")
-    by_device = {str(document["device"]): (path, document) for path, document in documents.items()}
+    by_device = {trace.device: (path, trace) for path, trace in traces.items()}
     if missing := sorted(set(plan.devices) - set(by_device)):
         raise ValueError(f"{folder}: no document is of device {missing[0]!r} of the plan; compare the plan that ran")
-    counts = {len(document["iterations"]) for _, document in by_device.values()}
-    if len(counts) != 1 or 0 in counts:
+    counts = {len(trace.rows) for _, trace in by_device.values()}
+    if len(counts) != 1:
         raise ValueError(f"{folder}: the ranks' numbers of iterations are {sorted(counts)}; run the plan again")
     return tuple(
         make_iteration(
             number,
             plan=plan,
             rows={
-                device: _entries(document, number, path=path)
-                for device, (path, document) in by_device.items()
+                device: entries_of(trace, number, path=path)
+                for device, (path, trace) in by_device.items()
                 if device in plan.schedule
             },
         )
@@ -68,29 +68,24 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if not {"device", "iterations"} <= set(document):
-            raise ValueError("no device or no iterations")
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: is not what the executor's --trace writes ({error}); run the plan again") from None
-    if len(document.get("times", ())) != len(document["iterations"]):
+def _read(path: Path) -> OwnTrace:
+    trace = read_own_trace(path)
+    if trace is None or not trace.device:
+        raise ValueError(f"{path}: is not what the executor's --trace writes; run the plan again")
+    if len(trace.times) != len(trace.rows):
         raise ValueError(f"{path}: does not state when actions began; run the plan again with this version")
-    return dict(document)
+    return trace
 
 
-def _entries(document: Mapping[str, Any], number: int, *, path: Path) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    spans, times = document["iterations"][number], document["times"][number]
-    try:
-        if len(spans) != len(times["taken_up_ns"]) or not all(len(span) == 3 for span in spans):
-            raise ValueError("actions and times do not match")
-        numbers = [*times["taken_up_ns"], times["begin_ns"], times["reduced_ns"], times["end_ns"]]
-        if not all(isinstance(value, int) for value in (*numbers, *(time for span in spans for time in span[1:]))):
-            raise ValueError("a time is not an integer")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: iteration {number} cannot be read ({error}); run the plan again") from None
-    return spans, times
+def entries_of(trace: OwnTrace, number: int, *, path: Path) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What `make_iteration` takes of a rank; ValueError where it does not tell when each action was taken up."""
+    actions, taken_up = trace.rows.as_written(number), trace.taken_up[number]
+    if len(taken_up) != len(actions):
+        raise ValueError(
+            f"{path}: iteration {number} states {len(taken_up)} times of {len(actions)} actions; run the plan again"
+        )
+    spans = [(f"{stage}{kind}{microbatch}", start, end) for start, end, kind, stage, microbatch in actions]
+    return spans, {"taken_up_ns": taken_up} | trace.times[number]._asdict()
 
 
 def make_iteration(
@@ -141,6 +136,20 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
 
 def _is_run_as(wanted: Action, ran: Action) -> bool:
     return wanted.kind == "I" and ran == wanted._replace(kind="B")
+
+
+Ran = tuple[str, Action]
+"""A device, and what it ran."""
+
+
+def ends_of(sent: TimedTransfer, ran: Container[Ran]) -> tuple[Ran, Ran]:
+    """Who made what is sent and who uses it, in an action of whichever kind the plan has there."""
+    kinds: tuple[Kind, ...] = ("F",) if sent.direction == "forward" else ("I", "B")
+    made, used = (
+        next(each for kind in kinds if (each := (device, Action(kind, stage, sent.microbatch))) in ran)
+        for device, stage in ((sent.sender, sent.from_stage), (sent.receiver, sent.to_stage))
+    )
+    return made, used
 
 
 def typical(iterations: Sequence[ExecutedIteration]) -> ExecutedIteration:

@@ -17,6 +17,7 @@ from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
     held_permille,
+    lengths_by_kind,
     low,
     plan_whole_batch,
     reduction_ns,
@@ -282,10 +283,7 @@ def _find_direct(
         return None
     (stage,), profile = plan.stages, replace(problem.profile, action_overhead_ns=())
     planned = CostModel(replace(problem, profile=profile)).stage_cost(stage, 0)
-    taken = defaultdict[str, list[int]](list)
-    for name, start, end in (action for entry in entries for action in entry["actions"]):
-        taken[parse_action(name).kind].append(end - start)
-    usual = {kind: round(expected(samples)) for kind, samples in taken.items()}
+    usual = {kind: round(expected(samples)) for kind, samples in lengths_by_kind(entries).items()}
     ratios = {kind: (min(ns, planned.duration_ns(kind)), planned.duration_ns(kind)) for kind, ns in usual.items()}
     if "I" in ratios or not all(whole for _, whole in ratios.values()):  # nothing to train, or nothing measured
         return None
@@ -448,10 +446,7 @@ def _find_exchange(problem: Problem, *, ranks: Sequence[Mapping[str, Any]]) -> i
     """
     plan = make_replicated_plan(problem)
     counts = {kind: sum(each) for kind, each in _exchange_counts(ranks).items()}
-    taken = defaultdict[str, list[int]](list)
-    for entry in (entry for rank in ranks for entry in rank["replicated"]):
-        for name, start, end in entry["actions"]:
-            taken[name.rstrip("0123456789")[-1]].append(end - start)
+    taken = lengths_by_kind(entry for rank in ranks for entry in rank["replicated"])
     total = sum(counts[kind] for kind in taken)
     if plan is None or not total:
         return 0

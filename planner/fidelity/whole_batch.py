@@ -7,7 +7,7 @@ saves as its output and the next as its input is one tensor, but counts with bot
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,12 +87,9 @@ def with_whole_batch(
     own, count = problem.profile.microbatch_size, len(run.plan.stages[0].replicas)
     assert own is not None
     small, large = own / parts, own * problem.num_microbatches / count
-    taken = defaultdict[str, list[int]](list)
-    for name, start, end in (action for entry in run.entries for action in entry["actions"]):
-        taken[parse_action(name).kind].append(end - start)
     found = {
         kind: (expected(samples) - beyond.get(kind, 0)) / planned[kind]
-        for kind, samples in taken.items()
+        for kind, samples in lengths_by_kind(run.entries).items()
         if planned.get(kind)
     }
     layers = problem.profile.layers
@@ -125,15 +122,21 @@ def sharding_ns(problem: Problem, plan: Plan, *, entries: Sequence[Mapping[str, 
 
     `entries`: iterations of all processes, whose actions wait for messages. The lower quartile: others only ever add.
     """
-    taken = defaultdict[str, list[int]](list)
-    for name, start, end in (action for entry in entries for action in entry["actions"]):
-        taken[parse_action(name).kind].append(end - start)
+    taken = lengths_by_kind(entries)
     row = next(iter(simulate(problem, plan).actions.values()))
     beyond: dict[str, int] = {
         each.action.kind: round(low(taken[each.action.kind])) - (each.end_ns - each.start_ns) for each in row
     }
     forward, *backward = (max(0, beyond.get(kind, 0)) for kind in "FIB")
     return forward, max(backward)
+
+
+def lengths_by_kind(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """How long the actions of iterations took."""
+    taken = defaultdict[str, list[int]](list)
+    for name, start, end in (action for entry in entries for action in entry["actions"]):
+        taken[parse_action(name).kind].append(end - start)
+    return taken
 
 
 def low(samples: Sequence[int]) -> float:

@@ -6,13 +6,13 @@ transfer before it on a link ended; where that was not seen either, the transfer
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.actions import Action
-from planner.fidelity.executed_run import ExecutedIteration
+from planner.fidelity.executed_run import ExecutedIteration, ends_of
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
@@ -134,46 +134,28 @@ class _Seen:
                 self.start[device, timed.action], self.end[device, timed.action] = timed.start_ns, timed.end_ns
                 self.free[device, timed.action] = max(taken_up, last)
                 last = timed.end_ns
+        ends = ((sent, *ends_of(sent, self.start)) for sent in timeline.transfers if sent.end_ns > sent.start_ns)
         self.transfers = sorted(
-            (
-                (self.end[sent.sender, self._made(sent)], number, sent)
-                for number, sent in enumerate(timeline.transfers)
-                if sent.end_ns > sent.start_ns
-            ),
-            key=lambda entry: entry[:2],
+            ((self.end[made], sent, used) for sent, made, used in ends),
+            key=lambda entry: entry[0],
         )
         self.least: dict[_Channel, float] = {}
-        self.links = {self._channel(sent): frozenset(link // 2 for link in sent.links) for _, _, sent in self.transfers}
+        self.links = {self._channel(sent): frozenset(link // 2 for link in sent.links) for _, sent, _ in self.transfers}
 
     def _channel(self, sent: TimedTransfer) -> _Channel:
         return _Channel(sent.sender, sent.receiver, sent.num_bytes)
 
-    def _made(self, sent: TimedTransfer) -> Action:
-        kinds = "F" if sent.direction == "forward" else "IB"
-        return self._find(sent.sender, sent.from_stage, microbatch=sent.microbatch, kinds=kinds)
-
-    def _used(self, sent: TimedTransfer) -> Action:
-        kinds = "F" if sent.direction == "forward" else "IB"
-        return self._find(sent.receiver, sent.to_stage, microbatch=sent.microbatch, kinds=kinds)
-
-    def _find(self, device: str, stage: int, *, microbatch: int, kinds: str) -> Action:
-        actions = (Action(kind, stage, microbatch) for kind in kinds)  # type: ignore[arg-type]
-        return next(action for action in actions if (device, action) in self.start)
-
     def durations(self) -> list[tuple[tuple[_Channel, ...], tuple[float, ...]]]:
         """Per action that waited: the ways that may have arrived last, and how long each would have taken then."""
-        for ready, _, sent in self.transfers:
-            lag = self.start[sent.receiver, self._used(sent)] - ready
+        for ready, sent, used in self.transfers:
+            lag = self.start[used] - ready
             self.least[self._channel(sent)] = min(lag, self.least.get(self._channel(sent), lag))
         latest: dict[int, int] = {}
         known: dict[int, int | None] = {}
         inputs: dict[tuple[str, Action], list[tuple[TimedTransfer, int | None]]] = defaultdict(list)
-        expected: dict[tuple[str, Action], int] = defaultdict(int)
-        for _, _, sent in self.transfers:
-            expected[sent.receiver, self._used(sent)] += 1
+        expected = Counter(used for _, _, used in self.transfers)
         found = []
-        for ready, _, sent in self.transfers:
-            key = sent.receiver, self._used(sent)
+        for ready, sent, key in self.transfers:
             use = self.start[key]
             begin = self._begin(sent.links, ready, latest=latest, known=known)
             inputs[key].append((sent, begin))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import networkx
 import numpy
 
 Pair = tuple[str, int]
@@ -170,20 +171,10 @@ def _common(ratios: Mapping[Pair, Ratio]) -> tuple[float, int]:
     return (middle if is_common else 1.0), count
 
 
-def _components(pairs: Iterable[Pair]) -> list[tuple[Pair, ...]]:
+def _components(pairs: Collection[Pair]) -> list[tuple[Pair, ...]]:
     """Pairs that share a device or a stage, directly or through others."""
-    left, found = list(pairs), []
-    while left:
-        group, nodes = [left.pop(0)], set[Node]()
-        is_growing = True
-        while is_growing:
-            nodes = {node for pair in group for node in pair}
-            joined = [pair for pair in left if set(pair) & nodes]
-            group += joined
-            left = [pair for pair in left if pair not in joined]
-            is_growing = bool(joined)
-        found.append(tuple(sorted(group)))
-    return found
+    graph = networkx.Graph(list(pairs))
+    return [tuple(sorted(pair for pair in pairs if pair[0] in nodes)) for nodes in networkx.connected_components(graph)]
 
 
 def _explain(pairs: tuple[Pair, ...], ratios: Mapping[Pair, Ratio]) -> Component:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from planner.problem import Problem
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
+from profiles.microbatch_sizes import profile_at
+from profiles.model_profile import LayerCost, ModelProfile
 
 
 def with_faster_device(problem: Problem, name: str) -> Problem:
@@ -50,61 +51,27 @@ def _fresh(name: str, taken: Iterable[str]) -> str:
 
 
 def with_halved_microbatches(problem: Problem) -> Problem | None:
-    """Twice as many microbatches of half the size.
-
-    Times as at that size, halved and rounded up where they scale; bytes halved. None where the halves are no whole
-    samples, or were not measured.
-    """
+    """Twice as many microbatches of half the size; None where the halves are no whole samples, or were not measured."""
     profile = problem.profile
-    is_measured = any(cost.microbatch_size is not None for layer in profile.layers for cost in layer.costs)
     if not profile.is_whole(Fraction(1, 2)):
         return None
-    halved = replace(
-        profile,
-        microbatch_size=None if profile.microbatch_size is None else profile.microbatch_size // 2,
-        layers=tuple(
-            _halve_layer(layer, profile, is_measured=is_measured or not profile.scales_linearly)
-            for layer in profile.layers
-        ),
-        edges=tuple(_halve_edge(edge) for edge in profile.edges),
-    )
+    size = profile.microbatch_size
+    halved = _halve_unknown(profile) if size is None else profile_at(profile, size // 2)
     try:
         return replace(problem, profile=halved, num_microbatches=2 * problem.num_microbatches)
     except ValueError:
         return None
 
 
+def _halve_unknown(profile: ModelProfile) -> ModelProfile:
+    """Half of every microbatch, whose samples nobody counted: times and bytes halved, rounded up."""
+    halved = profile_at(replace(profile, microbatch_size=2), 1)
+    layers = tuple(
+        replace(half, costs=tuple(_scale(cost, _half) for cost in layer.costs))
+        for layer, half in zip(profile.layers, halved.layers, strict=True)
+    )
+    return replace(profile, layers=layers, edges=halved.edges)
+
+
 def _half(number: int) -> int:
     return -(-number // 2)
-
-
-def _halve_layer(layer: Layer, profile: ModelProfile, *, is_measured: bool) -> Layer:
-    def at_size(cost: LayerCost) -> LayerCost:
-        if is_measured and profile.microbatch_size is not None:
-            return replace(cost, microbatch_size=cost.microbatch_size or profile.microbatch_size)
-        return _scale(cost, _half)
-
-    return replace(
-        layer,
-        costs=tuple(map(at_size, layer.costs)),
-        stash_bytes=_half(layer.stash_bytes),
-        weight_stash_bytes=_half(layer.weight_stash_bytes),
-        checkpoint_bytes=_half(layer.checkpoint_bytes),
-        recompute_kinds=checkpoints_scaled(layer.recompute_kinds, _half),
-        wider=tuple(map(_halve_width, layer.wider)),
-    )
-
-
-def _halve_width(entry: WidthBytes) -> WidthBytes:
-    return replace(
-        entry,
-        stash_bytes=_half(entry.stash_bytes),
-        weight_stash_bytes=_half(entry.weight_stash_bytes),
-        checkpoint_bytes=_half(entry.checkpoint_bytes),
-        recompute_kinds=checkpoints_scaled(entry.recompute_kinds, _half),
-    )
-
-
-def _halve_edge(edge: Edge) -> Edge:
-    gradient = edge.gradient_bytes
-    return replace(edge, bytes=_half(edge.bytes), gradient_bytes=None if gradient is None else _half(gradient))

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, Any, NamedTuple, overload
 
 from profiles.importers.profiler_events import ACTION_NAME
 from profiles.importers.rank_clocks import Entry
@@ -28,7 +28,7 @@ class _ActionColumns(Sequence[list[Entry]]):
 
     def append(self, entries: Sequence[Entry]) -> None:
         """One iteration more."""
-        for start, end, kind, stage, microbatch in sorted(entries):
+        for start, end, kind, stage, microbatch in entries:
             for column, value in zip(
                 self._columns, (start, end, stage, microbatch * 4 + _KINDS.index(kind)), strict=True
             ):
@@ -47,13 +47,25 @@ class _ActionColumns(Sequence[list[Entry]]):
     def __getitem__(self, number: int | slice) -> list[Entry] | Sequence[list[Entry]]:
         if isinstance(number, slice):
             return [self[each] for each in range(len(self))[number]]
-        place = range(len(self))[number]
-        rows = (column[self._ends[place] : self._ends[place + 1]] for column in self._columns)
+        return sorted(self.as_written(range(len(self))[number]))
+
+    def as_written(self, number: int) -> list[Entry]:
+        """An iteration's actions in the document's order."""
+        rows = (column[self._ends[number] : self._ends[number + 1]] for column in self._columns)
         return [(start, end, _KINDS[code % 4], stage, code // 4) for start, end, stage, code in zip(*rows, strict=True)]
 
 
+class OwnTimes(NamedTuple):
+    """What lies around the actions of an iteration, in nanoseconds of the rank's clock."""
+
+    begin_ns: int
+    reduced_ns: int
+    """When gradients were put together."""
+    end_ns: int
+
+
 @dataclass(slots=True, kw_only=True)
-class _OwnTrace:
+class OwnTrace:
     """One rank."""
 
     rank: int | None = None
@@ -64,9 +76,11 @@ class _OwnTrace:
     """Per iteration its actions."""
     taken_up: "list[array[int]]" = field(default_factory=list)
     """Per iteration when each action was taken up; from then until its start the device waited. Empty: not told."""
+    times: list[OwnTimes] = field(default_factory=list)
+    """Per iteration; fewer where they are not told of all."""
 
 
-def read_own_trace(path: Path) -> _OwnTrace | None:
+def read_own_trace(path: Path) -> OwnTrace | None:
     """The document that our executor wrote; None if the file is another's; ValueError if it is cut off or broken."""
     try:
         with path.open("rb") as file:
@@ -83,13 +97,15 @@ def read_own_trace(path: Path) -> _OwnTrace | None:
     return trace
 
 
-def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> _OwnTrace:
-    trace = _OwnTrace()
+def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
+    trace = OwnTrace()
     for name, value in members:
         if name == "iterations":
             trace.rows.append(_entries(value, path=path))
         elif name == "times" and isinstance(value, dict):
             trace.taken_up.append(_whole_numbers(value.get("taken_up_ns")))
+            if len(around := _whole_numbers([value.get(name) for name in OwnTimes._fields])):
+                trace.times.append(OwnTimes(*around))
         elif name == "device":
             trace.device = str(value or "")
         elif name == "rank" and isinstance(value, int):
@@ -98,6 +114,7 @@ def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> _OwnTrace:
 
 
 def _whole_numbers(values: Any) -> "array[int]":
+    """Empty where one of them is none."""
     is_told = isinstance(values, list) and all(isinstance(value, int) for value in values)
     return array("q", values if is_told else [])
 

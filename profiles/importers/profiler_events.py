@@ -55,6 +55,17 @@ class ProfiledRank:
     unmarked: UnmarkedRank | None = None
     """Where no event is marked: the actions that are told all the same."""
 
+    @property
+    def rows(self) -> list[list[Entry]]:
+        """The actions by iteration: an action's n-th event is of iteration n."""
+        rows, seen = list[list[Entry]](), Counter[tuple[str, int, int]]()
+        for entry in self.actions:
+            if seen[entry[2:]] == len(rows):
+                rows.append([])
+            rows[seen[entry[2:]]].append(entry)
+            seen[entry[2:]] += 1
+        return rows
+
 
 class MarkedActions:
     """What a trace's events tell of actions that are marked, and of messages; times on the GPU where it has both."""

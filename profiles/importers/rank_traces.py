@@ -1,6 +1,6 @@
 """The traces of a job's ranks, one document for each, on one clock: torch's profiler's, Chakra's or our executor's."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -218,17 +218,10 @@ def _read_rank(path: Path) -> tuple[str, _RankTrace]:
 
 
 def _profiled_rows(rank: ProfiledRank, *, path: Path) -> list[list[Entry]]:
-    """An action's n-th event is of iteration n; ValueError where not all actions ran as often."""
-    rows: list[list[Entry]] = []
-    seen: dict[tuple[str, int, int], int] = defaultdict(int)
-    for entry in rank.actions:
-        key = entry[2:]
-        if seen[key] == len(rows):
-            rows.append([])
-        rows[seen[key]].append(entry)
-        seen[key] += 1
-    if seen and min(seen.values()) != len(rows):
-        kind, stage, number = rare = min(seen, key=lambda key: seen[key])
-        told = f"{stage}{kind}{number} ran {seen[rare]} times, others {len(rows)}"
+    """By iteration; ValueError where not all actions ran as often."""
+    rows, ran = rank.rows, Counter(entry[2:] for entry in rank.actions)
+    if ran and min(ran.values()) != len(rows):
+        kind, stage, number = rare = min(ran, key=lambda key: ran[key])
+        told = f"{stage}{kind}{number} ran {ran[rare]} times, others {len(rows)}"
         raise ValueError(f"{path}: {told}; give a trace of whole iterations")
     return rows

@@ -7,13 +7,14 @@ Sizes share one copy of the weights, as those of a run do.
 
 import json
 import os
-import select
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from typing import IO, Any, Self
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, Self
 
 import torch
 
@@ -50,7 +51,7 @@ class BusyProcesses:
     def __init__(self, work: BusyWork, *, count: int, host: HostProcesses) -> None:
         self._work, self._count, self._host = work, count, host
         self._stack = ExitStack()
-        self._started: list[tuple[IO[str], IO[str]]] = []
+        self._started: list[Connection] = []
 
     def __enter__(self) -> Self:
         return self
@@ -68,51 +69,49 @@ class BusyProcesses:
             ranks = [{"LOCAL_RANK": str(k), "LOCAL_WORLD_SIZE": str(self._count)} for k in range(self._count)]
             about = json.dumps(asdict(work))
             self._started = [_start(about, environment=each, host=self._host, stack=self._stack) for each in ranks]
-        for order in (json.dumps({str(size): count for size, count in rounds.items()}), "go"):
-            for orders, _ in self._started:
-                with suppress(BrokenPipeError):  # who broke off is heard of below
-                    orders.write(order + "\n")
-                    orders.flush()
-            answers = [_hear(said, model=work.model) for _, said in self._started]
-        return _pool([json.loads(answer) for answer in answers])
+        answers: list[dict[int, dict[str, Samples]]] = []
+        for order in (dict(rounds), "go"):
+            for process in self._started:
+                with suppress(ConnectionError):  # who broke off is heard of below
+                    process.send(order)
+            answers = [_hear(process, model=work.model) for process in self._started]
+        return _pool(answers)
 
 
-def _start(
-    about: str, *, environment: Mapping[str, str], host: HostProcesses, stack: ExitStack
-) -> tuple[IO[str], IO[str]]:
-    """A process: where it takes orders, and where it answers; the stack ends it."""
-    orders, go = os.pipe()
-    said, answers = os.pipe()
-    own = stack.enter_context(os.fdopen(go, "w")), stack.enter_context(os.fdopen(said))
-    with open(orders), open(answers, "w"):
-        stack.callback(host.start(WORKER, about, environment=environment, files=(orders, answers, 2)).kill)
+def _start(about: str, *, environment: Mapping[str, str], host: HostProcesses, stack: ExitStack) -> Connection:
+    """A process, which takes orders where its standard input is; the stack ends it."""
+    own, theirs = Pipe()
+    stack.enter_context(own)
+    with theirs:
+        process = host.start(WORKER, about, environment=environment, files=(theirs.fileno(), 2, 2))
+    stack.callback(process.kill)
     return own
 
 
-def _hear(said: IO[str], *, model: str) -> str:
-    line = said.readline()
-    if not line:
-        raise ValueError(f"a process that timed {model!r} beside others failed (see above); try --alone")
-    return line
+def _hear(process: Connection, *, model: str) -> Any:
+    try:
+        return process.recv()
+    except (ConnectionError, EOFError):
+        raise ValueError(f"a process that timed {model!r} beside others failed (see above); try --alone") from None
 
 
-def _pool(answers: Sequence[dict[str, dict[str, Any]]]) -> dict[int, dict[str, Samples]]:
+def _pool(answers: Sequence[dict[int, dict[str, Samples]]]) -> dict[int, dict[str, Samples]]:
     pooled: dict[int, dict[str, Samples]] = {}
     for answer in answers:
         for size, layers in answer.items():
             for name, samples in layers.items():
-                add_samples(pooled.setdefault(int(size), {}).setdefault(name, {}), samples)
+                add_samples(pooled.setdefault(size, {}).setdefault(name, {}), samples)
     return pooled
 
 
-def add_samples(total: Samples, more: Mapping[str, Sequence[Sequence[int | None]]]) -> None:
+def add_samples(total: Samples, more: Samples) -> None:
     """Put the samples of every phase behind those that are there."""
     for phase, taken in more.items():
-        total.setdefault(phase, []).extend((int(wall or 0), thread) for wall, thread in taken)
+        total.setdefault(phase, []).extend(taken)
 
 
 def main(about: str) -> None:
-    """One process: per order ready, go, the samples as a line; on until killed, or until nobody is there any more."""
+    """One process: per order ready, go, the samples; on until killed, or until nobody is there any more."""
     work = BusyWork(**json.loads(about))
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):  # has its cores by now; accelerate would look for a launch
         os.environ.pop(name, None)
@@ -125,24 +124,26 @@ def main(about: str) -> None:
     defer = _find(work.defer)
     modules: Modules = {}
     runs: dict[int, RepeatedRuns] = {}
-    parent = os.getppid()
-    while (line := _next_order(runs, parent=parent)) is not None:
-        rounds = {int(size): count for size, count in json.loads(line).items()}
-        for size in [size for size in rounds if size not in runs]:
-            runs[size] = RepeatedRuns(model, size=size, defer=defer, modules=modules, **where)
-            _go_through(runs, {size: 1}, recomputes=False)  # to warm up
-        _say("ready")
-        sys.stdin.readline()
-        _say(json.dumps(_go_through(runs, rounds, recomputes=work.recomputes)))
+    with Connection(sys.stdin.fileno()) as orders, suppress(ConnectionError, EOFError):
+        while True:
+            rounds = _next_order(orders, runs)
+            for size in [size for size in rounds if size not in runs]:
+                runs[size] = RepeatedRuns(model, size=size, defer=defer, modules=modules, **where)
+                _go_through(runs, {size: 1}, recomputes=False)  # to warm up
+            orders.send("ready")
+            orders.recv()
+            orders.send(_go_through(runs, rounds, recomputes=work.recomputes))
 
 
-def _next_order(runs: Mapping[int, RepeatedRuns], *, parent: int) -> str | None:
-    """The next line, None at the end; until it comes, the first size is run on and on, as a neighbour's load."""
-    while runs and not select.select([sys.stdin], [], [], 0)[0]:
-        if os.getppid() != parent:
-            return None
+def _next_order(orders: Connection, runs: Mapping[int, RepeatedRuns]) -> dict[int, int]:
+    """The next rounds; until they come, the first size is run on and on, as a neighbour's load.
+
+    Raises EOFError when nobody is there any more.
+    """
+    while runs and not orders.poll():
         _go_through(runs, {next(iter(runs)): 1}, recomputes=False)
-    return sys.stdin.readline() or None
+    rounds: dict[int, int] = orders.recv()
+    return rounds
 
 
 def _find(name: str) -> Any:
@@ -161,11 +162,6 @@ def _go_through(
             for name, samples in runs[size].repeat(1, recomputes=recomputes).items():
                 add_samples(found[size].setdefault(name, {}), samples)
     return found
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ nothing, so that a fork is what a fresh process is after its imports.
 
 import gc
 import importlib
-import json
 import os
 import runpy
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,8 +28,6 @@ _THREADS = {"OMP_NUM_THREADS": "1"}
 """What torchrun sets where it is not set."""
 NAME = "profiles.measure.host_processes"
 """Of this module, as a program."""
-LENGTH = struct.Struct("!I")
-"""What goes before every order and every answer."""
 PAUSE_S = 0.02
 """Between two looks whether a process has ended."""
 
@@ -65,7 +63,7 @@ class HostProcesses:
         """
         self._imported = (*IMPORTED, *also)
         self._prepare = prepare
-        self._connection: socket.socket | None = None
+        self._connection: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -105,15 +103,16 @@ class HostProcesses:
     def ask(self, order: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
         """The answer to an order; raises ValueError if nobody is there to give one."""
         connection = self._connect()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            _send(connection, order, files=files)
-            if heard := _receive(connection):
-                return heard[0]
+        with suppress(ConnectionError, EOFError):
+            connection.send((order, len(files)))
+            for file in files:
+                send_handle(connection, file, None)
+            return connection.recv()
         raise ValueError("the process that starts the measuring processes has ended (see above)")
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection, theirs = socket.socketpair()
+            self._connection, theirs = Pipe()
             paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
             with theirs:
                 self._process = subprocess.Popen(
@@ -125,39 +124,23 @@ class HostProcesses:
         return self._connection
 
 
-def _send(connection: socket.socket, message: Any, *, files: Sequence[int] = ()) -> None:
-    text = json.dumps(message).encode()
-    socket.send_fds(connection, [LENGTH.pack(len(text))], files)
-    connection.sendall(text)
-
-
-def _receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
-    """A message and the files that came with it; None at the end."""
-    length, files, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
-    if not length:
-        return None
-    with connection.makefile("rb", buffering=0) as stream:
-        text = b""
-        while len(text) < LENGTH.unpack(length)[0]:
-            text += stream.read(LENGTH.unpack(length)[0] - len(text))
-    return json.loads(text), files
-
-
-def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def _serve(connection: Connection) -> tuple[dict[str, Any], list[int]] | None:
     """Carry out orders until nobody gives any; in a fork, the order of what to become, and its files."""
     codes: dict[int, int] = {}
-    while heard := _receive(connection):
-        order, files = heard
-        if "module" not in order:
-            _send(connection, _poll(order["poll"], codes))
-            continue
-        pid = os.fork()
-        if not pid:
-            connection.close()
-            return order, files
-        for file in files:
-            os.close(file)
-        _send(connection, pid)
+    with suppress(EOFError):
+        while True:
+            order, count = connection.recv()
+            files = [recv_handle(connection) for _ in range(count)]
+            if "module" not in order:
+                connection.send(_poll(order["poll"], codes))
+                continue
+            pid = os.fork()
+            if not pid:
+                connection.close()
+                return order, files
+            for file in files:
+                os.close(file)
+            connection.send(pid)
     return None
 
 
@@ -195,7 +178,7 @@ def become(program: str, *, order: Mapping[str, Any], files: Sequence[int], prep
 def main(number: str, prepare: str, *modules: str) -> None:
     """Import, and start what is asked for; what is imported never becomes garbage: no fork looks through it."""
     mine: tuple[dict[str, Any], list[int]] | None = None
-    with suppress(KeyboardInterrupt), socket.socket(fileno=int(number)) as connection:
+    with suppress(KeyboardInterrupt), Connection(int(number)) as connection:
         for module in modules:
             importlib.import_module(module)
         gc.freeze()

@@ -137,7 +137,7 @@ class Journal:
     def put(self, key: str, record: LayerRecord) -> None:
         """Keep a record."""
         self.known[key] = record
-        self._append({"key": key, "record": to_tree(record)})
+        self._append({"key": key, "record": to_plain(record)})
 
     def put_table(self, key: str, table: Any) -> None:
         """Keep any other measurement that JSON can hold."""
@@ -186,10 +186,3 @@ def _read_line(journal: Journal, line: str, *, where: str) -> None:
         raise ValueError(
             f"{where}: was not written by pipeplan profile ({reason}); remove the file to measure again"
         ) from None
-
-
-def to_tree(record: LayerRecord) -> Any:
-    """What JSON can hold; `validate(LayerRecord, tree, ...)` is the way back."""
-    plain = to_plain(record)
-    plain["timings"] = {phase: to_plain(timing) for phase, timing in record.timings.items()}
-    return plain

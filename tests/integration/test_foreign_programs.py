@@ -140,7 +140,7 @@ def test_torchs_profiler_is_read(tmp_path: Path):
     run_script(code, tmp_path / "profiled.py")
     problem = make_chain("ww", num_devices=1, num_microbatches=2)
     plan = make_plan(problem, "d0: 0F0 0F1 0B0 0B1", stages="0,1@d0")
-    seen = read_observations([("trace.json", (tmp_path / "trace.json").read_bytes())], plan)
+    seen = read_observations([tmp_path / "trace.json"], plan)
     found = {cell: [span for row in rows for span in row] for cell, rows in seen.durations_ns.items()}
     assert {cell: len(spans) for cell, spans in found.items()} == {("d0", 0, "B"): 1, ("d0", 0, "F"): 2}
     assert all(20e6 <= span < 2e9 for spans in found.values() for span in spans)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from planner.actions import Action
 from planner.execute.table.layout import Layout
-from planner.execute.table.route_check import check_routed_rows
 from planner.execute.table.routes import Cell, lower
 from planner.execute.table.watch import describe_needs
 from planner.execute.table.wiring import StageEdge
@@ -92,10 +91,6 @@ class BalancedRows:
         return BalancedRow(cells, describe_needs(named, self.edges, rank=self.rank))
 
     def _lower(self, count: int) -> tuple[Cell, ...]:
-        """With messages and the reduction; checked as the rows of a plan are."""
+        """With messages and the reduction."""
         layout = replace(self._pipeline, num_microbatches=count)
-        layout = replace(layout, rows=_rows_of(layout))
-        rows = lower(layout, self.edges)
-        if faults := check_routed_rows(rows, layout, edges=self.edges):
-            raise ValueError(f"1F1B over {count} microbatches cannot run: {'; '.join(faults[:3])}; report this plan")
-        return tuple(rows[self.rank])
+        return tuple(lower(replace(layout, rows=_rows_of(layout)), self.edges)[self.rank])

@@ -6,13 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from planner.actions import KIND_NAMES
 
-
-class _ExecutedAction(NamedTuple):
-    """One action of one process, in nanoseconds since the first action of the iteration on any process."""
-
-    name: str
-    start_ns: int
-    end_ns: int
+_Executed = tuple[str, int, int]
+"""One action of one process: its name, start and end, in nanoseconds of its host's wall clock."""
 
 
 class IterationTimes(NamedTuple):
@@ -45,7 +40,7 @@ def render_rank(
     rank: int,
     device: str,
     *,
-    iterations: Sequence[Sequence[tuple[str, int, int]]],
+    iterations: Sequence[Sequence[_Executed]],
     times: Sequence[IterationTimes] = (),
     memory: MemoryUsed | None = None,
 ) -> str:
@@ -61,38 +56,32 @@ def render_rank(
     return json.dumps(document) + "\n"
 
 
-def merge(iteration: Mapping[str, Sequence[tuple[str, int, int]]]) -> dict[str, tuple[_ExecutedAction, ...]]:
-    """One iteration of all devices on one axis of time; hosts' clocks are taken as they are."""
-    origin = min((start for row in iteration.values() for _, start, _ in row), default=0)
-    return {
-        device: tuple(_ExecutedAction(name, start - origin, end - origin) for name, start, end in row)
-        for device, row in iteration.items()
-    }
-
-
-def render_executed_trace(iterations: Sequence[Mapping[str, Sequence[tuple[str, int, int]]]]) -> str:
-    """All iterations one after the other, each from its own first action; times in microseconds."""
+def render_executed_trace(iterations: Sequence[Mapping[str, Sequence[_Executed]]]) -> str:
+    """All iterations one after the other, each from its own first action on any device; times in microseconds, hosts'
+    clocks as they are.
+    """
     events: list[dict[str, Any]] = []
     offset = 0
     for number, iteration in enumerate(iterations):
-        merged = merge(iteration)
-        for process, (device, row) in enumerate(merged.items(), start=1):
+        origin = min((start for row in iteration.values() for _, start, _ in row), default=0) - offset
+        for process, (device, row) in enumerate(iteration.items(), start=1):
             if number == 0:
                 events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": device}})
-            events += [_event(action, process=process, offset=offset, iteration=number) for action in row]
-        offset += max((action.end_ns for row in merged.values() for action in row), default=0)
+            events += [_event(action, process=process, origin=origin, iteration=number) for action in row]
+        offset = max((end for row in iteration.values() for _, _, end in row), default=0) - origin
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return f'{{"displayTimeUnit":"ms",\n"traceEvents":[\n{lines}\n]}}\n'
 
 
-def _event(action: _ExecutedAction, *, process: int, offset: int, iteration: int) -> dict[str, Any]:
-    kind = action.name.rstrip("0123456789")[-1:]
+def _event(action: _Executed, *, process: int, origin: int, iteration: int) -> dict[str, Any]:
+    name, start, end = action
+    kind = name.rstrip("0123456789")[-1:]
     return {
         "ph": "X",
-        "name": action.name,
+        "name": name,
         "cat": KIND_NAMES.get(kind, "other"),
-        "ts": (offset + action.start_ns) / 1000,
-        "dur": (action.end_ns - action.start_ns) / 1000,
+        "ts": (start - origin) / 1000,
+        "dur": (end - start) / 1000,
         "pid": process,
         "tid": 1,
         "args": {"iteration": iteration},

@@ -12,6 +12,7 @@ from planner.execute.run.nvidia_smi import (
     CONNECTION_QUESTION,
     QUESTION,
     UUID_QUESTION,
+    AcceleratorRow,
     names_accelerators,
     nvlink_lanes,
     parse_accelerators,
@@ -41,20 +42,12 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator:
-    """One accelerator: its name, memory and driver."""
-
-    name: str
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Devices and memory of this host."""
 
     memory_bytes: int
     """Of the host itself."""
-    accelerators: tuple[Accelerator, ...] = ()
+    accelerators: tuple[AcceleratorRow, ...] = ()
     """In the order in which a process sees them."""
     direct: frozenset[tuple[int, int]] | None = None
     """Pairs of accelerators (lower index first) with a link of their own; None where that is not known."""
@@ -137,17 +130,17 @@ def _differences(device: Expected, *, world: World, found: Found) -> list[str]:
             f"missing device: {device.device} is {where}, which shows {len(found.accelerators)}; make it visible, or "
             "plan again without it"
         ]
-    has = found.accelerators[device.index]
-    sentences = []
+    has, sentences = found.accelerators[device.index], []
+    has_bytes = has.memory_bytes or found.memory_bytes
     if _is_measured(device) and has.name != device.type:
         sentences.append(
             f"other device: {device.device} is a {device.type!r} in the plan, but {where} is a {has.name!r}; "
             "profile it and plan again"
         )
-    if device.need_bytes > has.memory_bytes:
+    if device.need_bytes > has_bytes:
         sentences.append(
             f"other memory: the plan holds {device.need_bytes:,} bytes on {device.device}, but {where} has "
-            f"{has.memory_bytes:,}; plan for the memory that is there"
+            f"{has_bytes:,}; plan for the memory that is there"
         )
     return sentences
 
@@ -181,10 +174,7 @@ def look_around(environment: Mapping[str, str]) -> Found:
     direct = nvlink_lanes(parse_connections(_ask(*CONNECTION_QUESTION)))
     return Found(
         memory_bytes=memory_bytes,
-        accelerators=tuple(
-            Accelerator(name=rows[number].name, memory_bytes=rows[number].memory_bytes or memory_bytes)
-            for number in kept
-        ),
+        accelerators=tuple(rows[number] for number in kept),
         direct=frozenset(
             (a, b) for a, first in enumerate(kept) for b, second in enumerate(kept)
             if a < b and (min(first, second), max(first, second)) in direct

@@ -18,7 +18,7 @@ from planner.execute.run.width_check import require_widths
 from planner.execute.stage.sample_parts import mark_whole
 from planner.execute.stage.stage_module import StageShape, StageTracer
 from planner.execute.table.layout import Layout, make_layout
-from planner.execute.table.route_check import check_routed_rows
+from planner.execute.table.own_actions import find_wrong_actions
 from planner.execute.table.routes import Cell, lower
 from planner.execute.table.wiring import StageEdge, StageWiring, find_edges, make_wirings
 from planner.execute.training import Batch, Microbatches, Tensors, Training, as_tuple
@@ -248,7 +248,7 @@ def _lower(
         rows = lower(layout, edges, joint=joint, alike=alike)
     except ValueError as error:
         raise ValueError(f"the plan's schedule cannot run: {error}") from None
-    if faults := check_routed_rows(rows, layout, edges=edges):
+    if faults := find_wrong_actions(layout):
         raise ValueError(f"the plan's schedule cannot run: {'; '.join(faults[:3])}; plan again")
     return tuple(map(tuple, rows))
 

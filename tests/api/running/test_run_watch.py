@@ -1,5 +1,6 @@
 """What a running plan is worth now: tests of api/running/run_watch.py."""
 
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.cli import main
+from api.running.run_watch import read_timings
 from planner.document import render_plan
 from planner.verify import verify
 from profiles.workload import Workload, dump_workload
@@ -100,6 +102,20 @@ def test_a_plan_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     """Tests that with neither traces, a loss nor a file for a new plan, the command says what is missing."""
     assert main(["watch", str(tmp_path / "plan.json")]) == 2
     assert "add the folder of a --trace, or --lost NAME -o FILE" in capsys.readouterr().err
+
+
+def test_compressed_traces_of_a_folder_are_found(tmp_path: Path):
+    """Tests that traces in a folder are found as torch's profiler compresses them."""
+    problem = make_chain("wwww", num_devices=2, num_microbatches=4)
+    plan = make_drawn(problem, "d0: 0F0 0I0 0W0\nd1: 1F0 1I0 1W0", stages="0,1@d0 2,3@d1")
+    for stage in (0, 1):
+        actions = [(f"PP:{stage}F0", 0, 9), (f"PP:{stage}I0", 9, 12)]
+        events = [{"ph": "X", "name": name, "ts": start, "dur": end - start} for name, start, end in actions]
+        text = json.dumps({"traceEvents": events})
+        (tmp_path / f"worker{stage}.pt.trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    seen = read_timings([str(tmp_path)], plan)
+    assert seen.durations_ns["d1", 1, "I"] == ((3_000,),)
+    assert not seen.missing_devices
 
 
 def test_a_slowed_process_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.dealing import Durations
-from planner.fidelity.advice import advise, make_block_workload, microbatches_of, recut
+from planner.fidelity.advice import advise, make_block_workload, recut
+from planner.fidelity.balance_advice import durations_of
 from tests.planner.test_dealing import make_step
 
 
@@ -40,5 +41,5 @@ def test_blocks_have_the_means_of_the_trace():
     forward = [layer.costs[0].forward_ns for layer in workload.profile.layers]
     assert forward == [400] * 6 + [200]
     assert workload.num_microbatches == 4
-    assert microbatches_of(step)[0] == [one] * 4
+    assert list(durations_of(step)[0].values()) == [one] * 4
     assert "assuming that each of its 3 stages is 2 equal blocks" in workload.profile.provenance

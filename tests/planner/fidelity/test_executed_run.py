@@ -23,6 +23,5 @@ def test_a_dealt_run_by_command(tmp_path: Path):
         ValueError, match=r"ran 0F\d where the plan says 0\w\d .* without rebalancing in every iteration"
     ):
         read_run(tmp_path / "t", plan)
-    documents = ((path.name, path.read_bytes()) for path in sorted((tmp_path / "t").glob("rank*.json")))
     with pytest.raises(ValueError, match="without rebalancing in every iteration"):
-        read_observations(documents, plan)
+        read_observations(sorted((tmp_path / "t").glob("rank*.json")), plan)

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from planner.actions import Action, Kind
 from planner.plan import Plan, Stage
@@ -181,6 +183,15 @@ def traces(
     ]
 
 
+def read_documents(documents: Sequence[tuple[str, str]], plan: Plan) -> Observations:
+    """What documents say that are given by name and text."""
+    with TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name, _ in documents]
+        for path, (_, text) in zip(files, documents, strict=True):
+            path.write_text(text)
+        return read_observations(files, plan)
+
+
 def observe(problem: Problem, plan: Plan) -> Observations:
     """Those of a run on `problem`."""
-    return read_observations(traces(problem, plan), plan)
+    return read_documents(traces(problem, plan), plan)

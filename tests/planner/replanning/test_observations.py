@@ -1,7 +1,9 @@
 """Measured times, what they mean for a plan, and what is left of one when devices are lost."""
 
+import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from planner.simulation.simulate import simulate
 from planner.what_if.device_loss import without_devices
 from profiles.cluster import Link
 from tests.planner.export.chains import make_chain, make_plan
+from tests.planner.replanning.slowed_runs import read_documents
 
 DRAWING = """
 d0: 0F0 0F1 0I0 0W0 0I1 0W1
@@ -46,10 +49,10 @@ def test_the_executors_timings_are_read():
     """Tests that the first iteration is left out where there are more; an iteration counts by its mean."""
     _, plan = example()
     rows = [[["0F0", 0, 900], ["0I0", 900, 999]], [["0F0", 0, 10], ["0F1", 10, 40]], [["0F0", 0, 20]]]
-    found = read_observations([rank("d0", *rows)], plan)
+    found = read_documents([rank("d0", *rows)], plan)
     assert found.durations_ns == {("d0", 0, "F"): ((10, 30), (20,))}
     assert found.typical_ns(("d0", 0, "F")) == 20
-    single = read_observations([rank("d0", rows[0])], plan)
+    single = read_documents([rank("d0", rows[0])], plan)
     assert single.durations_ns == {("d0", 0, "F"): ((900,),), ("d0", 0, "I"): ((99,),)}
 
 
@@ -64,8 +67,16 @@ def test_profiler_traces_are_read():
         {"ph": "X", "name": "1F1", "ts": 1, "dur": 4},
     ]
     for text in (json.dumps({"traceEvents": events}), json.dumps(events)):
-        found = read_observations([("trace.json", text)], plan).durations_ns
+        found = read_documents([("trace.json", text)], plan).durations_ns
         assert found == {("d1", 1, "I"): ((2250,),), ("d1", 1, "F"): ((4000,),)}
+
+
+def test_compressed_traces_are_read(tmp_path: Path):
+    """Tests that a profiler's trace as it is often kept, compressed, says what it says otherwise."""
+    _, plan = example()
+    text = json.dumps({"traceEvents": [{"ph": "X", "name": "PP:1I0", "ts": 1.5, "dur": 2.25}]})
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    assert read_observations([tmp_path / "trace.json.gz"], plan) == read_documents([("trace.json", text)], plan)
 
 
 MERGED = json.dumps([{"ph": "X", "name": f"PP:{pid - 7}F0", "ts": 1, "dur": 2, "pid": pid} for pid in (7, 8)])
@@ -74,26 +85,27 @@ MERGED = json.dumps([{"ph": "X", "name": f"PP:{pid - 7}F0", "ts": 1, "dur": 2, "
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "t.json: not JSON"),
-        ('{"plan": 1}', "t.json: neither the executor's timings"),
-        ('{"iterations": [[["0F0"]]]}', "t.json: neither the executor's timings"),
-        ('{"traceEvents": [{"ph": "X", "name": "0F0"}]}', "t.json: neither the executor's timings"),
-        ('{"traceEvents": []}', "contain no measured action"),
-        ("3", "t.json: neither"),
+        ("{", "t.json: has no traceEvents"),
+        ('{"plan": 1}', "t.json: has no traceEvents"),
+        ('{"iterations": [[["0F0"]]]}', "t.json: is not what the executor's --trace writes"),
+        ('{"iterations": [[["0F0", 1, 2]]]', "t.json: is cut off or broken"),
+        ('{"traceEvents": [{"ph": "X", "name": "0F0"}]}', "t.json: action 0F0 has no times"),
+        ('{"traceEvents": []}', "t.json: holds no events, but no marked action"),
+        ("3", "t.json: has no traceEvents"),
         (MERGED, "t.json: has actions of processes 7 and 8; give a file per rank"),
     ],
 )
 def test_other_documents_are_refused(text: str, message: str):
     """Tests that what is no measurement is refused with its name and the remedy."""
     with pytest.raises(ValueError, match=message):
-        read_observations([("t.json", text)], example()[1])
+        read_documents([("t.json", text)], example()[1])
 
 
 def test_stages_of_another_plan_are_refused():
     """Tests that a stage that the plan does not have is no measurement of it."""
     _, plan = example()
     with pytest.raises(ValueError, match="stage 5 was measured, but the plan has 2"):
-        read_observations([rank("d0", [["5F0", 0, 1]])], plan)
+        read_documents([rank("d0", [["5F0", 0, 1]])], plan)
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=6, max_size=6))

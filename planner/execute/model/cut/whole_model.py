@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,26 +42,6 @@ a list of these, a microbatch each, whose lengths may differ."""
 Loss = Callable[..., torch.Tensor]
 
 _TWO = [torch.Tensor, torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ModelParts:
-    """What a training is made of, under the names that it has there."""
-
-    layers: Mapping[str, Callable[[], nn.Module]]
-    """Per layer, the function that builds its module."""
-    inputs: Mapping[str, tuple[str, ...]]
-    """Per layer, the names of its producers; `""` is the batch."""
-    tied: tuple[tuple[str, ...], ...]
-    """Weights that several have."""
-    aliases: Mapping[str, str]
-    """Names in the model's state dictionary that no layer has, to the `layer:path` of the same weight."""
-    batch: "BatchReader"
-    """The tensors of an iteration."""
-    loss: Loss
-    """Of what the last layer gives."""
-    not_compared: tuple[str, ...]
-    """Modules that were not trained beside the model as it is."""
 
 
 class BatchReader:
@@ -178,10 +157,11 @@ def make_parts(
     loss: Loss | None,
     weights: Path | None,
     conversion: WeightConversion | None = None,
-) -> _ModelParts:
-    """Cut the model on samples of the first batch; raises ValueError that says why it cannot be cut.
+) -> dict[str, Any]:
+    """Fields of a `Training` by their names, from the model cut on samples of the first batch.
 
-    `weights`: files with the values that its layers start with; `conversion`: between its names and theirs.
+    Raises ValueError that says why it cannot be cut. `weights`: files with the values that its layers start with;
+    `conversion`: between its names and theirs.
     """
     with refusing(module):
         _require_followable(module)
@@ -215,15 +195,15 @@ def make_parts(
             return cut_model(reduced, arguments, uses=uses, lengths=lengths)
 
         not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
-    return _ModelParts(
-        layers={name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
-        inputs=cut.inputs,
-        tied=cut.tied,
-        aliases=_find_aliases(module, cut),
-        batch=reader,
-        loss=_loss_of_last(loss, cut),
-        not_compared=not_compared,
-    )
+    return {
+        "layers": {name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
+        "inputs": cut.inputs,
+        "tied": cut.tied,
+        "aliases": _find_aliases(module, cut),
+        "batch": reader,
+        "loss": _loss_of_last(loss, cut),
+        "not_compared": not_compared,
+    }
 
 
 def _loss_of_last(loss: Loss | None, cut: CutModel) -> Loss:

@@ -4,14 +4,13 @@ import pytest
 
 from planner.execute.run import host_check
 from planner.execute.run.host_check import (
-    Accelerator,
     Expected,
     Found,
     World,
     expect_world,
     find_world_differences,
 )
-from planner.execute.run.nvidia_smi import QUESTION
+from planner.execute.run.nvidia_smi import QUESTION, AcceleratorRow
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -22,7 +21,7 @@ def world(*, kind: str = H100, direct: frozenset[tuple[int, int]] = frozenset())
 
 
 def found(*, count: int = 2, name: str = H100, memory: int = 80, direct: frozenset[tuple[int, int]] | None = None):
-    accelerators = tuple(Accelerator(name=name, memory_bytes=memory) for _ in range(count))
+    accelerators = tuple(AcceleratorRow(index=index, name=name, memory_bytes=memory) for index in range(count))
     return Found(memory_bytes=1000, accelerators=accelerators, direct=direct)
 
 
@@ -104,5 +103,8 @@ def test_unified_memory_is_compared_with_the_hosts(monkeypatch):
     """Tests that a GPU without memory of its own has all of the host's."""
     monkeypatch.setattr(host_check, "_ask", lambda *question: "0, NVIDIA GB10, [N/A]" if question == QUESTION else "")
     monkeypatch.setattr(host_check.shutil, "which", lambda name: name)
+    monkeypatch.setattr(host_check, "host_memory_bytes", lambda: 100)
     seen = host_check.look_around({})
-    assert seen.accelerators[0].memory_bytes == seen.memory_bytes
+    for need_bytes, count in [(100, 0), (101, 1)]:
+        device = Expected(device="g0", index=0, type="NVIDIA GB10", need_bytes=need_bytes)
+        assert len(find_world_differences(World(host="a", devices=(device,)), seen)) == count

@@ -131,6 +131,6 @@ def test_a_planned_split_placement_runs_by_command(tmp_path: Path):
     assert mine == [pytest.approx(losses, rel=1e-12) for losses in whole[:2]]
     (third,) = train(alone, tmp_path, "on", "--load", tmp_path / "point")
     assert third == pytest.approx(whole[2], rel=1e-12)
-    seen = read_observations([(path.name, path.read_bytes()) for path in sorted(traces.glob("rank*.json"))], plan)
+    seen = read_observations(sorted(traces.glob("rank*.json")), plan)
     wanted = {(device, action.stage, action.kind) for device, word in plan.schedule.items() for action in word}
     assert set(seen.durations_ns) == wanted

@@ -1,4 +1,4 @@
-"""Tests of planner/execute/table/route_check.py."""
+"""Tests of the second reading of rows: it finds each fault that it is to find in those of `lower`."""
 
 import pytest
 

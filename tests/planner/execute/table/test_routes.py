@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from planner.actions import Action, parse_action
 from planner.execute.data.dealt_rows import BalancedRows, make_1f1b, rebalance
 from planner.execute.table.layout import Layout, make_layout
-from planner.execute.table.route_check import check_routed_rows
 from planner.execute.table.routes import Cell, Row, SampleRange, lower, make_routes
 from planner.execute.table.watch import describe_needs
 from planner.execute.table.wiring import StageEdge
 from tests.planner.execute.orders import make_random_plan
 from tests.planner.execute.split_orders import make_split_plan
 from tests.planner.execute.spoiling import spoiled
+from tests.planner.execute.table.route_check import check_routed_rows
 
 
 def edges_of(text: str) -> tuple[StageEdge, ...]:

@@ -1,7 +1,7 @@
-"""Checks rows with messages between any two stages and any two of their replicas, before anything runs.
+"""A second reading of rows with messages between any two stages and any two of their replicas, to hold `lower` against.
 
 It takes the figures of the layout and which stages talk to each other, and finds out by itself which replicas do: it
-shares no code with what made the rows. No torch here.
+shares no code with what made the rows.
 """
 
 import math
