@@ -240,7 +240,7 @@ class SqlStore:
             if before is None or not _is_held(before, job):
                 raise LeaseLostError(job.id)
             update = _without_worse(update, before)
-            _write(cursor, job.id, update)
+            _write(cursor, job.id, told=update)
             if update.plan is not None:
                 _keep_plan(cursor, job.id, text=update.plan)
             hash_row(cursor, job.id)
@@ -676,7 +676,7 @@ def _without_worse(update: ProgressUpdate, before: Job) -> ProgressUpdate:
     return update
 
 
-def _write(cursor: Cursor, job_id: str, told: ProgressUpdate | Outcome) -> None:
+def _write(cursor: Cursor, job_id: str, *, told: ProgressUpdate | Outcome) -> None:
     """Columns of the names of its fields, but for the plan, which has a table; what is None stays as it is."""
     values = {name: value for name, value in shared_fields(told, Job).items() if value is not None}
     values |= {name: json.dumps(value) for name, value in values.items() if isinstance(value, dict)}
@@ -718,7 +718,7 @@ def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> N
     last = shared_fields(outcome, ProgressUpdate) | {"phase": "end", "source": outcome.source or ""}
     for kind, data in _story(before, ProgressUpdate(**last)):
         tell_event(cursor, job_id, kind=kind, now=now, data=data)
-    _write(cursor, job_id, outcome)
+    _write(cursor, job_id, told=outcome)
     cursor.execute(
         "UPDATE jobs SET finished_at = ?, worker = NULL, lease_until = NULL, phase = NULL WHERE id = ?", (now, job_id)
     )
