@@ -147,18 +147,10 @@ def require_labels(project: str, tags: tuple[str, ...]) -> None:
 
 
 def _question(question: Question) -> dict[str, Any]:
-    if isinstance(question, Problem):
-        count: dict[str, Any] = {"num_microbatches": question.num_microbatches}
-        if question.microbatches is not None:
-            count["microbatches"] = question.microbatches
-    else:
-        count = {"global_batch_size": question.global_batch_size, "microbatch_sizes": question.microbatch_sizes}
-    return {
-        "profile": question.profile_sha256,
-        "cluster": question.cluster_sha256,
-        **count,
-        "options": to_plain(question.options),
-    }
+    """All that its document states, of profile and cluster their hashes."""
+    workload = workload_of_question(question)
+    stated = {each.name: getattr(workload, each.name) for each in fields(workload)}
+    return stated | {"profile": question.profile_sha256, "cluster": question.cluster_sha256}
 
 
 @cache

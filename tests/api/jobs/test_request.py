@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from api.jobs.request import PlanRequest
+from api.jobs.request import PlanRequest, read_request
 from api.jobs.workers.solver_handle import Child, ProcessLimits
+from planner.batch_problem import question_of_workload
+from planner.problem import Options
 from planner.progress import Limits
+from profiles.documents.validation import validate
+from profiles.load import load_workload
 from tests.api.jobs.workers.test_pool import large_problem
 
 
@@ -55,3 +59,16 @@ def test_seconds_of_patience_end_a_search_anywhere():
     limits = Limits(max_rounds=3, patience_s=5.0)
     assert PlanRequest(problem=large_problem(), limits=replace(limits, patience_s=None)).is_deterministic
     assert not PlanRequest(problem=large_problem(), limits=limits).is_deterministic
+
+
+def test_every_part_of_a_question_is_part_of_the_key():
+    """Tests that questions which differ in anything that their documents state have answers of their own."""
+    workload = load_workload("demo:gpt2-two-processes")
+    size = workload.profile.microbatch_size or 1
+    asked = [workload.cut_into(4), workload.cut_into(8), replace(workload.cut_into(8), options={"recompute": True})]
+    asked += [workload.with_batch(8 * size, None), workload.with_batch(8 * size, (size,))]
+    asked += [workload.with_list((size,) * 8)]
+    questions = [question_of_workload(each, validate(Options, dict(each.options), source="test")) for each in asked]
+    keys = {PlanRequest(problem=each, limits=Limits()).problem_key for each in questions}
+    assert len(keys) == len(asked)
+    assert read_request(PlanRequest(problem=questions[3], limits=Limits()).render()).problem_key in keys
