@@ -16,19 +16,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, TypedDict, cast
 from urllib.parse import quote, urlsplit
 
+from api.jobs.job import State
+from api.jobs.plan_forms import Form
+from api.jobs.request_fields import SolutionStatus
 from planner.batch_problem import Question, workload_of_question
 from planner.document import parse_plan, plan_to_plain
-from planner.plan import Plan
+from planner.plan import Plan, ProvedBy
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.documents.canonical_json import to_plain
 from profiles.workload import workload_to_plain
-
-What = Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
-"""What `Client.play` makes of a plan."""
 
 _MAX_ANSWER_BYTES = 512 * 2**20
 
@@ -44,9 +44,9 @@ class JobDocument(TypedDict):
 
     id: str
     name: str
-    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    solution_status: Literal["optimal", "feasible", "infeasible", "unknown"]
-    proved_by: Literal["certificate", "complete search"] | None
+    state: State
+    solution_status: SolutionStatus
+    proved_by: ProvedBy | None
     solver_bound_ns: int | None
     stopped_by: str | None
     phase: str | None
@@ -186,7 +186,7 @@ class Client:
         verdict: dict[str, Any] = self._json("POST", "/v1/verifications", body=body)
         return verdict
 
-    def play(self, plan: Plan, problem: Problem | None = None, *, what: What, other: Plan | None = None) -> str:
+    def play(self, plan: Plan, problem: Problem | None = None, *, what: Form, other: Plan | None = None) -> str:
         """What becomes of any plan: JSON, a picture, a trace, a table."""
         body = _checked(plan, problem) | {"what": what}
         if other is not None:

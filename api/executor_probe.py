@@ -221,7 +221,7 @@ def _with_times(link: Link, found: "Overheads") -> Link:
     size, time = -(-found.reduced_bytes // 2), -(-found.reduction_ns // 2)
     link = link.with_slower_steps(Fraction(time, link.step_ns(size) or time))
     if found.sharded:
-        link = replace(link, gather_times=swept.gather_times, scatter_times=swept.scatter_times)
+        link = replace(swept, reduction_times=link.reduction_times)
     points = {point.bytes: point.time_ns for point in link.reduction_times} | {size: time}
     stated, least = list[MessageTime](), 0
     for num_bytes, time_ns in sorted(points.items()):

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -222,25 +222,11 @@ def _first_violation(problem: Problem, plan: Plan) -> str:
     return violations[0].message.rstrip(".") if violations else ""
 
 
-_OPTION_SWITCHES = (
-    "objective",
-    "max_stages_per_device",
-    "max_replicas",
-    "receive_buffers",
-    "synchronisation",
-)
-"""Switches of the command line that are options of the problem under the same name, beside those of decisions."""
-
-
-_ABILITIES = ("split_backward", "uneven_replication", "skip_edges", "idle_devices")
-"""Options that a switch `--no-...` of the command line turns off."""
-
-
 def parse_changes(switches: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were asked for on the command line."""
-    changes = {name: switches[name] for name in _OPTION_SWITCHES if switches[name] is not None}
-    changes |= {name: False for name in _ABILITIES if switches[f"no_{name}"]}
-    changes |= {name: switches[name] for name in choices.switches() if switches[name] not in (None, False)}
+    """The options that were asked for on the command line: switches have their names, or `no_` before them."""
+    asked = {name: value for name, value in switches.items() if value is not None and value is not False}
+    named = {name.removeprefix("no_"): value if name[:3] != "no_" else False for name, value in asked.items()}
+    changes = {field.name: named[field.name] for field in fields(Options) if field.name in named}
     changes |= choices.implied(changes)
     if switches["no_replication"]:
         changes["max_replicas"] = 1

@@ -8,9 +8,10 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from api.client import Client, JobDocument, ServerError, ServerEvent, What
+from api.client import Client, JobDocument, ServerError, ServerEvent
 from api.failures import as_input_errors
 from api.interrupts import Interrupts
+from api.jobs.plan_forms import Form
 from api.planning_run import Effort
 from api.progress import Reporter, RunSummary
 from api.reporting.screen_table import make_table
@@ -81,7 +82,7 @@ def _failure_of(job: JobDocument) -> Exception:
     return ServerError(0, error) if kind is None else kind(error["detail"])
 
 
-def play_remotely(url: str, plan: Plan, *, problem: Problem, what: What, other: Plan | None = None) -> str:
+def play_remotely(url: str, plan: Plan, *, problem: Problem, what: Form, other: Plan | None = None) -> str:
     """What the service makes of a plan."""
     return connect(url).play(plan, problem, what=what, other=other)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
-from typing import Annotated, Literal
+from typing import Annotated
 
 from planner import decisions
+from planner.option_values import Objective, OrderChoice, ShardChoice, Synchronisation
 from planner.plan import ProblemReference, Shard, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
@@ -27,20 +28,6 @@ from profiles.model_profile import Layer, LayerCost, ModelProfile
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is planned: microbatches x devices x 3 actions (or x stages, if a partition is given)."""
-
-Objective = Literal["makespan", "span", "cost"]
-"""`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times
-the prices of the devices used."""
-
-ShardChoice = Literal["never", "together", "allow", "always"]
-"""Whether replicas shard the optimizer's state: nowhere; in every replicated stage or in none; in any; in all."""
-
-_OrderChoice = Literal["any", "looped"]
-"""`any`: stages and orders as the rules allow; `looped`: rank p of P holds stages p, P + p, 2 P + p ..., and runs 1F1B,
-interleaved where these are several: what Megatron-LM and DeepSpeed run."""
-
-Synchronisation = Literal["after", "bucketed"]
-"""`after`: a stage synchronises once its last W has ended, beside the transfers; `bucketed`: it queues on the links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +81,7 @@ class Options(StrictRecord):
     """Devices may stay without a stage."""
     receive_buffers: Annotated[int, Whole("buffers", most=2**20)] = 2
     """Receive buffers per edge that enters a stage from another device; 0 ignores them."""
-    order: _OrderChoice = "any"
+    order: OrderChoice = "any"
     """Which stages and orders there are: any, or those of programs that run stages in a loop (1F1B, interleaved or
     not)."""
     keep_workspace: bool = False

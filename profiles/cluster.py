@@ -171,7 +171,7 @@ class Link(StrictRecord):
     @property
     def has_step_times(self) -> bool:
         """Whether it states what a step of any ring takes."""
-        return bool(self.reduction_times or self.gather_times or self.scatter_times)
+        return any(self.step_times.values())
 
     @property
     def step_times(self) -> dict[Collective, tuple[MessageTime, ...]]:

@@ -6,7 +6,7 @@ Every time is an integer number of nanoseconds, every size an integer number of 
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -171,7 +171,7 @@ class WidthBytes(StrictRecord):
     def __post_init__(self) -> None:
         owner = f"bytes at width {self.width}"
         require_fields(owner, self)
-        _require_parts_of_stash(owner, self)
+        _require_parts(owner, self)
         _require_parts_of_state(owner, self)
 
 
@@ -221,7 +221,7 @@ class Layer(StrictRecord):
     def __post_init__(self) -> None:
         owner = f"layer {str(self.name)[:MAX_NAME_LENGTH]!r}"
         require_fields(owner, self)
-        _require_parts_of_stash(owner, self)
+        _require_parts(owner, self)
         _require_parts_of_state(owner, self)
         require_distinct(
             f"{owner}: cost of", (f"{c.device_type} width {c.width} size {c.microbatch_size}" for c in self.costs)
@@ -324,25 +324,25 @@ class Layer(StrictRecord):
     def as_one_device(self, cost: LayerCost, *, device_type: str | None = None) -> "Layer":
         """The layer with one of its costs alone, as if the group of devices that it is for were one."""
         held = self.bytes_at(cost.width) or self
-        times = ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns", "optimizer_ns")
-        sizes = (
-            "gradient_bytes", "optimizer_bytes", "state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes",
-            "workspace_bytes", "fixed_workspace_bytes",
-        )  # fmt: skip
-        return replace(
-            self,
-            costs=(
-                LayerCost(
-                    device_type=device_type or cost.device_type,
-                    host=tuple(each for each in cost.host if each.action in (*"FIWB", FULL)),
-                    **{name: getattr(cost, name) for name in times},
-                ),
-            ),
-            wider=(),
+        alone = replace(
+            cost,
+            device_type=device_type or cost.device_type,
+            width=1,
+            microbatch_size=None,
+            backward_ns=None,
             recompute_kinds=(),
-            parameter_bytes=held.parameter_bytes or 0,
-            **{name: getattr(held, name) for name in sizes},
+            host=tuple(each for each in cost.host if each.action in (*"FIWB", FULL)),
         )
+        sizes = {each.name: getattr(held, each.name) for each in fields(WidthBytes) if each.name != "width"}
+        sizes |= {"recompute_kinds": (), "parameter_bytes": held.parameter_bytes or 0}
+        return replace(self, costs=(alone,), wider=(), **sizes)
+
+    def unsynchronised(self) -> "Layer":
+        """The layer with nothing that replicas synchronise."""
+        if not self.is_trainable:
+            return self
+        stated = (each if each.gradient_bytes is None else replace(each, gradient_bytes=0) for each in self.wider)
+        return replace(self, gradient_bytes=0, wider=tuple(stated))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -702,21 +702,18 @@ class ModelProfile(StrictRecord):
         return {(e.producer, e.consumer) for e in self.edges} == set(itertools.pairwise(order))
 
 
-def _require_parts_of_stash(owner: str, sizes: Layer | WidthBytes) -> None:
+def _require_parts(owner: str, sizes: Layer | WidthBytes) -> None:
+    """What belongs to the stash, or to the workspace, is no larger."""
     require_distinct(f"{owner}: recomputation", (entry.kind for entry in sizes.recompute_kinds))
-    parts = {field: getattr(sizes, field) for field in ("weight_stash_bytes", "checkpoint_bytes")}
-    parts |= {f"checkpoint_bytes of {entry.kind!r}": entry.checkpoint_bytes for entry in sizes.recompute_kinds}
-    for field, size in parts.items():
-        if size > sizes.stash_bytes:
+    parts = [("weight_stash_bytes", sizes.weight_stash_bytes), ("checkpoint_bytes", sizes.checkpoint_bytes)]
+    parts += [(f"checkpoint_bytes of {entry.kind!r}", entry.checkpoint_bytes) for entry in sizes.recompute_kinds]
+    wholes = [(*part, "stash_bytes", sizes.stash_bytes) for part in parts]
+    wholes += [("fixed_workspace_bytes", sizes.fixed_workspace_bytes, "workspace_bytes", sizes.workspace_bytes)]
+    for field, size, whole, most in wholes:
+        if size > most:
             raise ValueError(
-                f"{owner}: {field} = {size} exceeds stash_bytes = {sizes.stash_bytes}; "
-                "it is a part of the stash: lower it or raise stash_bytes"
+                f"{owner}: {field} = {size} exceeds {whole} = {most}; it is a part of it: lower it or raise {whole}"
             )
-
-
-def checkpoints_scaled(entries: Iterable[RecomputeBytes], change: Callable[[int], int]) -> tuple[RecomputeBytes, ...]:
-    """What other kinds of recomputation leave, each changed."""
-    return tuple(replace(entry, checkpoint_bytes=change(entry.checkpoint_bytes)) for entry in entries)
 
 
 def _require_parts_of_state(owner: str, sizes: Layer | WidthBytes) -> None:

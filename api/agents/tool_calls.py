@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from api.jobs.plan_forms import Export
 from planner.progress import Limits
 
 _STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
@@ -46,7 +47,7 @@ class JobCall:
 class DocumentCall(JobCall):
     """What is made of a finished plan."""
 
-    form: Literal["plan", "report", "torch", "trace"] = "plan"
+    form: Literal["plan", "report", Export] = "plan"
     """`plan`: the document for `pipeplan launch` and `verify`; `report`: stages, devices, memory, baselines; `torch`: a
     table for torch's pipelining; `trace`: a Chrome trace."""
 

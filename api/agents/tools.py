@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
@@ -13,6 +13,7 @@ from api.agents.service_calls import Hear, ServiceCalls
 from api.agents.tool_calls import DocumentCall, ExplainCall, JobCall, NoArguments, PlanCall, VerifyCall
 from api.agents.tool_problem import ToolProblem
 from api.auditing.audit_request import AuditRequest
+from api.jobs.plan_forms import Export
 from api.service.handlers.playback import WhatIf
 from api.service.http.problem_json import complaints_of
 from api.service.openapi import make_document
@@ -109,7 +110,7 @@ async def _plan_status(session: Session, asked: JobCall) -> dict[str, Any]:
 
 
 async def _get_document(session: Session, asked: DocumentCall) -> dict[str, Any]:
-    part = {"torch": "export/torch"}.get(asked.form, asked.form)
+    part = f"export/{asked.form}" if asked.form in get_args(Export) else asked.form
     return {"form": asked.form, "document": await session.ask("GET", f"{_address(asked.plan_id)}/{part}")}
 
 

@@ -34,6 +34,7 @@ from profiles.estimates.composed_profile import (
 )
 from profiles.estimates.networks import RING_SHARE
 from profiles.estimates.operations import Rates
+from profiles.estimates.run_settings import settings_of
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.model_profile import Edge, Layer, ModelProfile
 
@@ -119,19 +120,7 @@ def _estimated(run: RunConfiguration, sheet: GpuSheet) -> tuple[ModelProfile, tu
     rates = _rates(sheet)
     profile, figures = compose(
         CompositionQuestion(
-            shape=run.shape,
-            rates=[rates],
-            sequence=run.sequence,
-            sizes=(run.micro_batch,),
-            degrees=(run.tensor,),
-            dtype=run.dtype,
-            context=run.context,
-            hides_exchanges=run.hides_exchanges,
-            sequence_parallel=run.sequence_parallel,
-            experts=run.experts,
-            sends_once=run.sends_once,
-            hides_tokens=run.hides_tokens,
-            fused_attention=run.fused_attention,
+            shape=run.shape, rates=[rates], sizes=(run.micro_batch,), degrees=(run.tensor,), **settings_of(run)
         )
     )
     costs = _StateCosts(run, sheet)

@@ -1,7 +1,7 @@
 """`pipeplan plan`."""
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -59,7 +59,7 @@ _Islands = Annotated[int | None, typer.Option("--islands", hidden=True)]
 class _SearchLimits(NamedTuple):
     """When to stop."""
 
-    time_limit: arg.TimeLimit = 60.0
+    time_limit_s: arg.TimeLimit = 60.0
     gap: arg.Gap = None
     seed: arg.Seed = 0
     max_rounds: arg.MaxRounds = None
@@ -99,7 +99,7 @@ class _OtherOptions(NamedTuple):
 
 _PlanHelp = folded(
     *("workload", "cluster", "num_microbatches", "global_batch", "output", "html", "json", "quiet"),
-    *("time_limit", "gap", "seed", "max_rounds", "decide_all", "recompute", "target"),
+    *("time_limit_s", "gap", "seed", "max_rounds", "decide_all", "recompute", "target"),
 )
 
 
@@ -130,7 +130,7 @@ def plan_command(
     from planner.batch_problem import problem_for
 
     require_writable(files.output, files.html, files.trace)
-    require_limits(time_limit_s=limits.time_limit, gap=limits.gap, seed=limits.seed, threads=limits.threads)
+    require_limits(time_limit_s=limits.time_limit_s, gap=limits.gap, seed=limits.seed, threads=limits.threads)
     require_method(limits.method, limits.solver)
     question = _question(source, decisions, asked=asked)
     _require_served(limits, files, server=rest.server, target=rest.target)
@@ -200,17 +200,9 @@ def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":
     from api.planning_run import Effort
     from planner.progress import Limits
 
+    given = {name: value for name, value in limits._asdict().items() if value is not None}
     return Effort(
-        limits=Limits(
-            time_limit_s=limits.time_limit,
-            gap=limits.gap or 0.0,
-            seed=limits.seed,
-            max_rounds=limits.max_rounds,
-            patience=limits.patience,
-            threads=limits.threads,
-            method=limits.method,  # type: ignore[arg-type]
-            solver=limits.solver,
-        ),
+        limits=Limits(**{field.name: given[field.name] for field in fields(Limits) if field.name in given}),
         wants_gap=limits.gap is not None,
         workers=limits.workers,
         params=_search_params(limits.search_param) if limits.search_param else None,

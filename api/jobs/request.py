@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -37,6 +37,8 @@ BODIES = Ceiling(values=500_000, containers=100_000)
 _ROUNDS = given("limits", given("max_rounds", {"type": "integer"}))
 _SIZES = given("microbatch_sizes", {"type": "array"})
 _SOLVERS = ("ortools", "highspy", "pulp", "numba", "numpy")
+_HOW_SOON = ("time_limit_s", "threads")
+"""Limits that do not say which plan so many rounds find."""
 
 
 class TooLargeError(ValueError):
@@ -113,7 +115,7 @@ class PlanRequest:
     @property
     def is_deterministic(self) -> bool:
         """Whether rounds, not seconds, end the search."""
-        return self.limits.max_rounds is not None
+        return self.limits.max_rounds is not None and self.limits.patience_s is None
 
     def render(self) -> str:
         """Canonical JSON; `read_request` is its inverse."""
@@ -129,7 +131,7 @@ class PlanRequest:
     @property
     def request_key(self) -> str:
         """The question, how it is searched, and the versions."""
-        limits = {"gap": self.limits.gap, "seed": self.limits.seed, "max_rounds": self.limits.max_rounds}
+        limits = {name: value for name, value in asdict(self.limits).items() if name not in _HOW_SOON}
         return _digest({"problem": _question(self.problem), "limits": limits, "versions": _versions()})
 
 
@@ -145,18 +147,10 @@ def require_labels(project: str, tags: tuple[str, ...]) -> None:
 
 
 def _question(question: Question) -> dict[str, Any]:
-    if isinstance(question, Problem):
-        count: dict[str, Any] = {"num_microbatches": question.num_microbatches}
-        if question.microbatches is not None:
-            count["microbatches"] = question.microbatches
-    else:
-        count = {"global_batch_size": question.global_batch_size, "microbatch_sizes": question.microbatch_sizes}
-    return {
-        "profile": question.profile_sha256,
-        "cluster": question.cluster_sha256,
-        **count,
-        "options": to_plain(question.options),
-    }
+    """All that its document states, of profile and cluster their hashes."""
+    workload = workload_of_question(question)
+    stated = {each.name: getattr(workload, each.name) for each in fields(workload)}
+    return stated | {"profile": question.profile_sha256, "cluster": question.cluster_sha256}
 
 
 @cache

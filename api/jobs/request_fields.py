@@ -1,7 +1,7 @@
 """Fields that requests, rows and answers share: their types, and what the OpenAPI document says of them."""
 
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from api.jobs.job import LABEL, MAX_PRIORITY, MAX_TAGS
 from planner.plan import PLAN_FORMAT
@@ -29,6 +29,10 @@ Project = Annotated[str, Stated(pattern=f"^({LABEL.pattern})?$")]
 Tags = Annotated[tuple[Annotated[str, Stated(pattern=f"^{LABEL.pattern}$")], ...], Stated(maxItems=MAX_TAGS)]
 Priority = Annotated[int, Stated(minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)]
 PlanId = Annotated[str, Stated(pattern="^[0-9a-f]{32}$")]
+
+SolutionStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
+EventKind = Literal["queued", "started", "incumbent", "bound", "log", "done"]
+"""What an entry of a job's story tells."""
 
 
 def shared_fields(source: object, target: type) -> dict[str, Any]:

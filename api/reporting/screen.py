@@ -36,8 +36,9 @@ from planner.actions import Action
 from planner.evidence.certificate import make_bound
 from planner.execute.model.not_compared import NOT_COMPARED
 from planner.layout.costs import CostModel
+from planner.option_values import Objective
 from planner.plan import BaselineResult, Evidence, Plan, RentalResult, SizeResult
-from planner.problem import Objective, Problem
+from planner.problem import Problem
 from planner.simulation.host_waits import find_host_waits
 from profiles.unlikely_figures import unlikely_parts
 

@@ -40,10 +40,11 @@ from api.running.notices import notify_service
 from api.running.patch_files import read_patches
 from api.running.replanning import Replanned, describe_cost
 from planner.launch.job_commands import LaunchRequest, Submitted, node_states_command, read_down_nodes
-from planner.launch.kubernetes import CLUSTER_PATH, RECIPE_PATH, Kind, PodNeeds, plan_path, render_kubernetes
+from planner.launch.kubernetes import CLUSTER_PATH, RECIPE_PATH, PodNeeds, plan_path, render_kubernetes
 from planner.launch.launch_job import Command, LaunchSubmission
 from planner.launch.slurm import render_slurm
 from planner.launch.torchrun import render_torchrun
+from planner.option_values import Controller
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.migration import Recipe, render_recipe
@@ -232,7 +233,7 @@ def _render_pods(launch: Launch, request: LaunchRequest, *, avoided: Sequence[st
     with reading():
         return render_kubernetes(
             job,
-            kind=cast(Kind, request.controller),
+            kind=cast(Controller, request.controller),
             needs=needs,
             plan_text=launch.plan_text,
             beside={RECIPE_PATH: recipe, CLUSTER_PATH: launch.cluster_text or ""},

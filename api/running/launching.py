@@ -19,12 +19,13 @@ from planner.document import plan_sha256, render_plan
 from planner.execute.record.rank_record import start_ticks
 from planner.launch.cluster_facts import read_cluster_facts
 from planner.launch.job_commands import LaunchRequest, Submitted, cancel_command, logs_command, status_command
-from planner.launch.kubernetes import Kind, PodNeeds, plan_path, render_kubernetes
+from planner.launch.kubernetes import PodNeeds, plan_path, render_kubernetes
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, make_job_name
 from planner.launch.rank_mapping import place_ranks
 from planner.launch.ray_train import CLUSTER_PATH, PLAN_PATH, RayNeeds, describe_ray_job, find_ray_number, render_ray
 from planner.launch.skypilot import SkyNeeds, describe_sky_job, render_sky, sky_plan_path
 from planner.launch.slurm import describe_slurm_job, find_job_id
+from planner.option_values import Controller
 from planner.plan import Plan
 from profiles.documents.whole_file import write_whole
 
@@ -171,7 +172,7 @@ def as_started_here(submission: LaunchSubmission) -> tuple[Command, ...]:
 
 
 def render_pods(
-    launch: Launch, *, kind: Kind, needs: PodNeeds, is_fetched: bool, patches: Sequence[str] = ()
+    launch: Launch, *, kind: Controller, needs: PodNeeds, is_fetched: bool, patches: Sequence[str] = ()
 ) -> tuple[Launch, LaunchSubmission]:
     """The Kubernetes job, and the launch with the plan where the pods find it."""
     if launch.cluster_text is not None:

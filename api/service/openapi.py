@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, get_args
 
@@ -10,14 +11,14 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 
 from api.auditing.audit_request import AuditRequest
-from api.jobs.job import LABEL, State
+from api.jobs.plan_forms import Export, Form, media_of
 from api.jobs.request import Submission
 from api.service.handlers import answers
 from api.service.handlers.notice_handlers import Notice, Told
 from api.service.handlers.picture_handlers import RangeOrder, Ranges
 from api.service.handlers.plan_handlers import Filing
 from api.service.handlers.playback import Audit, Playback, Verification, WhatIf
-from api.service.handlers.searching import AFTER
+from api.service.handlers.searching import PARAMETERS
 from api.service.handlers.webhook_handlers import MadeWebhook, NewWebhook, WebhookList
 from api.service.http.problem_json import Complaint, ProblemDetails, ServiceError
 from api.service.routes import ROUTERS
@@ -25,7 +26,6 @@ from planner.documents.schema import definitions
 from planner.release import RELEASE
 from profiles.documents.class_schema import definitions_of
 from profiles.documents.schema_rules import NO_NUL
-from profiles.field_rules import MAX_NAME_LENGTH
 
 Schema = dict[str, Any]
 
@@ -92,6 +92,14 @@ def _text(media_type: str, description: str) -> Schema:
     return {"description": description, "content": {media_type: {"schema": schema}}}
 
 
+def _media(forms: Iterable[str]) -> Schema:
+    """What any of these forms of a plan is sent as."""
+    content: Schema = {}
+    for form in forms:
+        content |= _text(media_of(form), "")["content"]
+    return content
+
+
 def _problems(*statuses: int) -> Schema:
     return {str(status): {"$ref": "#/components/responses/Problem"} for status in statuses}
 
@@ -121,7 +129,7 @@ _ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 _IN_PATHS: Schema = {
     "plan_id": _ID,
     "webhook_id": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-    "form": {"enum": ["torch", "trace"]},
+    "form": {"enum": sorted(get_args(Export))},
     "name": {"type": "string"},
 }
 _PREFER = _header(
@@ -171,25 +179,6 @@ def _links() -> Schema:
     }
 
 
-def _search_parameters() -> list[Schema]:
-    """What narrows a list of plans."""
-    label = {"type": "string", "pattern": f"^{LABEL.pattern}$"}
-    day = {"type": "string", "pattern": r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$"}
-    schemas: dict[str, Schema] = {
-        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
-        "project": label,
-        "tag": label,
-        "name": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[ -~]+$"},
-        "model": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": "^[ -~]+$"},
-        "sha256": {"type": "string", "pattern": "^[0-9a-f]{6,64}$"},
-        "state": {"enum": list(get_args(State))},
-        "since": day,
-        "until": day,
-        "after": {"type": "string", "pattern": f"^{AFTER.pattern}$"},
-    }
-    return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
-
-
 def _plan_operations() -> Schema:
     done = _json(_ref("Job"), "Done, or known already", Location="The plan", X_Cache="HIT or MISS")
     going = _json(_ref("Job"), "Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS")
@@ -202,7 +191,7 @@ def _plan_operations() -> Schema:
             "The caller's latest plans",
             _json(_ref("Jobs"), "Latest first"),
             problems=(422,),
-            parameters=_search_parameters(),
+            parameters=[_query(name, schema) for name, (schema, _) in PARAMETERS.items()],
         ),
         "submit_plan": _operation(
             "Submit a question",
@@ -246,7 +235,7 @@ def _query(name: str, schema: Schema, **more: Any) -> Schema:
 
 
 def _artefact_operations() -> Schema:
-    export = {"text/csv": {"schema": {"type": "string"}}, "application/json": {"schema": {}}}
+    export = _media(sorted(get_args(Export)))
     number: Schema = {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}
     media = "application/json"
     return {
@@ -284,9 +273,7 @@ def _artefact_operations() -> Schema:
 
 def _instant_operations() -> Schema:
     """What is answered at once, and not stored; but for a question with a change."""
-    plain: Schema = {"application/json": {"schema": {}}} | {
-        media: {"schema": {"type": "string"}} for media in ("text/html", "text/csv")
-    }
+    plain = _media(get_args(Form))
     trace = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {
         "look_at_trace": _operation(

@@ -48,7 +48,7 @@ def remaining_problem(problem: Problem) -> Problem:
     return Problem(
         profile=replace(
             profile,
-            layers=tuple(map(_without_gradient, profile.layers)) if problem.max_replicas > 1 else profile.layers,
+            layers=tuple(map(Layer.unsynchronised, profile.layers)) if problem.max_replicas > 1 else profile.layers,
             edges=tuple(
                 replace(edge, bytes=0, gradient_bytes=None if edge.has_gradient else 0) for edge in profile.edges
             ),
@@ -99,11 +99,3 @@ def _holds_its_weights(layer: Layer) -> bool:
     """Whether weights, and the optimizer's state, are parts of what is resident, as where gradients are stated."""
     entries: tuple[Layer | WidthBytes, ...] = (layer, *layer.wider)
     return all((e.parameter_bytes or 0) + (e.optimizer_bytes or 0) <= e.state_bytes for e in entries)
-
-
-def _without_gradient(layer: Layer) -> Layer:
-    """With nothing to synchronise."""
-    if not layer.is_trainable:
-        return layer
-    wider = tuple(entry if entry.gradient_bytes is None else replace(entry, gradient_bytes=0) for entry in layer.wider)
-    return replace(layer, gradient_bytes=0, wider=wider)

@@ -1,9 +1,10 @@
 """Replicas of a stage that hold a part each of the optimizer's state (ZeRO-1)."""
 
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args
 
 from planner.decisions.decision import Decision, Switch
+from planner.option_values import ShardChoice
 
 
 def _can_shard(profile: Any) -> str:
@@ -21,7 +22,7 @@ DECISION = Decision(
     switch=Switch(
         help="Replicas shard the optimizer's state (ZeRO-1): never; together (all or none); allow (any stage); always.",
         metavar="WHERE",
-        values=("never", "together", "allow", "always"),
+        values=get_args(ShardChoice),
         says={
             "allow": "replicas may divide the optimizer's state",
             "together": "all replicas divide the optimizer's state, or none",

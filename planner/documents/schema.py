@@ -2,17 +2,16 @@
 
 import json
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from planner.actions import ACTION_TEXT
 from planner.documents.plan_values import ALLOWED_VALUES, DEGREES, PARAMETER_NAME, TIMINGS, range_of
+from planner.option_values import DocumentKind
 from planner.plan import PLAN_FORMAT, Plan
 from planner.problem import Options
 from profiles.documents.class_schema import DRAFT, definitions_of, references
 from profiles.field_rules import MAX_NAME_LENGTH, JsonSchema
 from profiles.workload import CLUSTER_FORMAT, PROFILE_FORMAT, WORKLOAD_FORMAT, Workload
-
-DocumentKind = Literal["workload", "profile", "cluster", "plan"]
 
 KINDS: tuple[DocumentKind, ...] = get_args(DocumentKind)
 

@@ -16,6 +16,7 @@ from planner.export.looped_pipelines import as_looped, require_some_loop
 from planner.export.model_parts import Cut, require_contiguous
 from planner.export.samples import require_known_shares
 from planner.export.torch_table import render_torch_table
+from planner.option_values import TargetName
 from planner.plan import Plan
 from planner.problem import Options, Problem
 
@@ -24,7 +25,7 @@ from planner.problem import Options, Problem
 class Target:
     """One program."""
 
-    name: str
+    name: TargetName
     """Value of `--target`."""
     runs: str
     """What it can run, for people."""
@@ -110,7 +111,7 @@ _RECOMPUTED = frozenset({"recompute", "recompute_in_turn"})
 _LOOPED = {"split_backward": False, "uneven_replication": False, "skip_edges": False, "shard_optimizer": "together"}
 _TORCH = {"max_replicas": 1, "uneven_replication": False, "skip_edges": False}
 
-TARGETS = {
+TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         Target(

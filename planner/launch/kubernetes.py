@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch.device_resources import resource_of
@@ -20,9 +20,7 @@ from planner.launch.kueue import MAX_POD_SETS, QUEUE_LABEL, KueueQueue, indexed_
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
 from planner.launch.torchrun import agent_command, agent_options
-
-Kind = Literal["jobset", "trainjob", "volcano"]
-"""Controller that runs the job."""
+from planner.option_values import Controller
 
 _PLAN_FOLDER = "/etc/pipeplan"
 """Mount path of the ConfigMap."""
@@ -67,7 +65,7 @@ class PodNeeds:
 def render_kubernetes(
     job: LaunchJob,
     *,
-    kind: Kind,
+    kind: Controller,
     needs: PodNeeds,
     plan_text: str | None,
     folder: str,
@@ -101,7 +99,7 @@ def render_kubernetes(
     )
 
 
-def _require_name(name: str, *, kind: Kind, num_hosts: int, is_queued: bool) -> None:
+def _require_name(name: str, *, kind: Controller, num_hosts: int, is_queued: bool) -> None:
     """Raise ValueError for a name that makes the controller's webhook refuse the names of pods or of the service."""
     last = num_hosts - 1
     longest = {

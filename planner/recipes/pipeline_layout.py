@@ -3,20 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy
 
 from planner.bounds.loop.loop_order import FORWARD as IS_FORWARD
 from planner.bounds.loop.loop_order import order_of
 from planner.export.targets import MOST_CHUNKS
+from planner.option_values import LayoutTarget
 from planner.recipes.cost_basis import COUNTED, CostBasis, ModelConfig, read_model
 from planner.recipes.cut_search import MOST_PLAYED, CutQuestion, FoundCut, search_cuts
 from planner.recipes.layer_chain import UNIT, LayerChain, make_chain
 from planner.recipes.layout_texts import TEXTS, LayoutValue, megatron_lists, stage_letters
 from planner.recipes.least_time import as_problem, find_least_time, hardest_mix
-
-LayoutTarget = Literal["megatron", "megatron-hybrid", "torchtitan", "deepspeed"]
 
 MOST_RANKS, MOST_LAYERS = 64, 512
 """Largest pipeline and model for which a layout is made."""

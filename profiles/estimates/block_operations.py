@@ -12,37 +12,20 @@ from typing import Literal
 
 from profiles.estimates.model_shapes import ExpertShape, ModelShape, RecurrentShape
 from profiles.estimates.operations import CausalAttention, Dtype, Exchange, ExpertProducts, Movement, Operation, Product
+from profiles.estimates.run_settings import RunSettings
 
 BF16 = 2
 """Bytes of a value in activations, messages and weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(RunSettings):
     """How a model is run: what is the same for all its layers."""
 
     samples: int
     """Sequences of a microbatch."""
-    sequence: int
-    """Tokens of one."""
     degree: int = 1
     """Devices that share every layer."""
-    context: int = 1
-    """Devices that share every sequence. Keys and values go round among them while attention runs."""
-    dtype: Dtype = "bf16"
-    """Of matrix products in blocks; the head is bf16."""
-    hides_exchanges: bool = False
-    """Whether gathers and scatters run chunk by chunk beside the products that need them."""
-    sequence_parallel: bool = True
-    """Whether devices that share layers each do a part of the tokens between products; otherwise each does all."""
-    experts: int | None = None
-    """Devices that share the experts of a layer; None: those that share the layer."""
-    sends_once: bool = False
-    """Whether a token goes to a node once, however many of its experts are there."""
-    hides_tokens: bool = False
-    """Whether tokens travel to experts and back while another microbatch computes."""
-    fused_attention: bool = True
-    """Whether attention is one kernel; otherwise all scores are written, and weighted in products of their own."""
 
     @property
     def expert_devices(self) -> int:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from profiles.assumptions import Assumptions, Precision
 from profiles.degrees import Degrees
@@ -25,7 +25,8 @@ from profiles.estimates.block_operations import (
 )
 from profiles.estimates.block_weights import block_weights, weight_products
 from profiles.estimates.model_shapes import SUBLAYERS, ModelShape
-from profiles.estimates.operations import Dtype, Movement, PricedOperation, Rates, Source
+from profiles.estimates.operations import Movement, PricedOperation, Rates, Source
+from profiles.estimates.run_settings import RunSettings, settings_of
 from profiles.estimates.sustained_rates import Phase, sustained
 from profiles.field_rules import MAX_NAME_LENGTH
 from profiles.model_profile import Edge, Layer, LayerCost, Measurement, ModelProfile, WidthBytes
@@ -63,34 +64,16 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompositionQuestion:
-    """What is to be put together."""
+class CompositionQuestion(RunSettings):
+    """What is to be put together; cost and bytes are those of one of the devices that share a sequence."""
 
     shape: ModelShape
     rates: Sequence[Rates]
     """One per device type."""
-    sequence: int
-    """Tokens of a sample."""
     sizes: Sequence[int] = (1,)
     """Samples of a microbatch, the profile's own first."""
     degrees: Sequence[int | Degrees] = (1,)
     """Devices that share a layer: a tensor-parallel degree, or degrees by name."""
-    dtype: Dtype = "bf16"
-    """Of products in blocks."""
-    context: int = 1
-    """Devices that share a sequence; their cost and bytes are those of one."""
-    hides_exchanges: bool = False
-    """Whether gathers and scatters are hidden beside products, as Megatron's `--tp-comm-overlap` does."""
-    sequence_parallel: bool = True
-    """Whether devices that share layers each do a part of the tokens between products."""
-    experts: int | None = None
-    """Devices that share the experts of a layer; None: those that share the layer."""
-    sends_once: bool = False
-    """Whether a token goes to a node once, however many of its experts are there."""
-    hides_tokens: bool = False
-    """Whether tokens travel to experts and back while another microbatch computes."""
-    fused_attention: bool = True
-    """Whether attention is one kernel that keeps no scores."""
 
     def __post_init__(self) -> None:
         for degree in self.degrees:
@@ -117,19 +100,11 @@ class CompositionQuestion:
 
     def run(self, degree: int | Degrees, size: int) -> Run:
         """How devices that share so run a microbatch of so many samples."""
-        return Run(
-            samples=size // degree.data if isinstance(degree, Degrees) else size,
-            sequence=self.sequence,
-            degree=degree.tensor if isinstance(degree, Degrees) else degree,
-            context=degree.context if isinstance(degree, Degrees) else self.context,
-            dtype=self.dtype,
-            hides_exchanges=self.hides_exchanges,
-            sequence_parallel=self.sequence_parallel,
-            experts=degree.expert if isinstance(degree, Degrees) else self.experts,
-            sends_once=self.sends_once,
-            hides_tokens=self.hides_tokens,
-            fused_attention=self.fused_attention,
-        )
+        settings = settings_of(self)
+        if not isinstance(degree, Degrees):
+            return Run(**settings, samples=size, degree=degree)
+        settings |= {"context": degree.context, "experts": degree.expert}
+        return Run(**settings, samples=size // degree.data, degree=degree.tensor)
 
 
 def compose(question: CompositionQuestion) -> tuple[ModelProfile, tuple[Figure, ...]]:
@@ -431,7 +406,7 @@ class _Bytes:
 def shares(figures: Sequence[Figure]) -> dict[Source, float]:
     """Which part of all time rests on rows, on what lies between them, and on assumptions."""
     total = sum(figure.priced.ns for figure in figures) or 1.0
-    sources: tuple[Source, ...] = ("row", "interpolated", "assumed")
+    sources: tuple[Source, ...] = get_args(Source)
     return {
         source: sum(figure.priced.ns for figure in figures if figure.priced.source == source) / total
         for source in sources

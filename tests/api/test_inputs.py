@@ -5,10 +5,20 @@ from dataclasses import replace
 
 import pytest
 
+from api.inputs import parse_changes
 from planner.document import parse_plan
 from profiles.workload import Workload, dump_workload
 from tests.api.test_cli import ROUND
 from tests.api.worlds import Shell, make_workload
+
+
+def test_switches_are_options_by_their_names():
+    """Tests that every option may have a switch of its name, that 0 is a value, and that what nobody gave stays."""
+    unused = {"deadline": None, "no_replication": False, "pin": None, "decide_all": True, "recompute": False}
+    assert parse_changes(unused) == {}
+    given = {"keep_workspace": True, "max_replicas": 3, "receive_buffers": 0, "no_skip_edges": True}
+    expected = {"max_replicas": 3, "skip_edges": False, "receive_buffers": 0, "keep_workspace": True}
+    assert parse_changes(unused | given) == expected
 
 
 def test_profile_and_cluster_apart(shell: Shell):

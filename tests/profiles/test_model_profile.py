@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -33,6 +33,24 @@ def test_a_group_as_one_device():
     assert one.costs == (replace(layer.costs[1], width=1, device_type="pair", backward_ns=None),)
     assert (one.state_bytes, one.parameter_bytes, one.workspace_bytes, one.wider) == (1, 3, 7, ())
     assert layer.as_one_device(layer.costs[0]).costs[0].device_type == "A100"
+
+
+def test_a_group_as_one_device_keeps_every_size():
+    """Tests that whatever a width states of its bytes is the layer's then, so that no field is forgotten."""
+    sizes = {each.name: number for number, each in enumerate(fields(WidthBytes), 1) if each.name.endswith("_bytes")}
+    sizes |= {"state_bytes": 100, "stash_bytes": 90, "workspace_bytes": 80}
+    layer = make_layer(costs=(make_cost(), make_cost(width=2)), wider=(make_wider(**sizes),))
+    one = layer.as_one_device(layer.costs[1])
+    assert {name: getattr(one, name) for name in sizes} == sizes
+
+
+def test_nothing_to_synchronise():
+    """Tests that no width of a layer, and no frozen one, has a gradient left that replicas synchronise."""
+    wide = make_wider(state_bytes=9, parameter_bytes=3, gradient_bytes=2)
+    layer = make_layer(state_bytes=20, wider=(wide, make_wider(width=4))).unsynchronised()
+    assert [layer.synchronised_bytes_at(width) for width in (1, 2, 4)] == [0, 0, None]
+    frozen = make_layer(frozen=True, costs=(make_cost(weight_grad_ns=0),))
+    assert frozen.unsynchronised() == frozen
 
 
 def test_a_stage_trains_if_a_layer_does():
@@ -127,6 +145,11 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
         "weight stash beyond stash",
         lambda: make_layer(stash_bytes=3, weight_stash_bytes=4),
         ["layer 'conv'", "weight_stash_bytes = 4 exceeds stash_bytes = 3", "lower it"],
+    ),
+    (
+        "fixed workspace beyond workspace",
+        lambda: make_layer(workspace_bytes=3, fixed_workspace_bytes=4),
+        ["layer 'conv'", "fixed_workspace_bytes = 4 exceeds workspace_bytes = 3", "raise workspace_bytes"],
     ),
     (
         "checkpoint beyond stash",

@@ -1,8 +1,9 @@
 """What the commands accept: every argument and option that is more than a word, with its help text."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from api.cli.options.declare import argument, option
+from planner import option_values
 
 WHAT = "What may be decided"
 """The heading of options that ask for decisions."""
@@ -79,9 +80,7 @@ Top = Annotated[
         max=20,
     ),
 ]
-SchemaKind = Annotated[
-    Literal["workload", "profile", "cluster", "plan"], argument("DOCUMENT", "workload, profile, cluster or plan.")
-]
+SchemaKind = Annotated[option_values.DocumentKind, argument("DOCUMENT", "workload, profile, cluster or plan.")]
 Template = Literal["workload", "cluster"]
 TemplateKind = Annotated[Template, argument("DOCUMENT", "workload or cluster.")]
 TemplateLayers = Annotated[int, option("--layers N", "Layers of the model.", min=1, max=10_000)]
@@ -182,7 +181,7 @@ Server = Annotated[
 
 
 Objective = Annotated[
-    Literal["makespan", "span", "cost"] | None,
+    option_values.Objective | None,
     option(
         "--objective WHAT",
         "makespan: end of the iteration; span: longest busy stretch of a device; cost: makespan times the prices of "
@@ -221,7 +220,7 @@ ReceiveBuffers = Annotated[
     option("--receive-buffers N", "Tensors that may wait at each input of a stage; 0 counts none.", panel=WHAT),
 ]
 Synchronisation = Annotated[
-    Literal["after", "bucketed"] | None,
+    option_values.Synchronisation | None,
     option(
         "--synchronisation HOW",
         "Reduce gradients of replicas beside other transfers (after), or in one queue with them (bucketed).",
@@ -230,11 +229,10 @@ Synchronisation = Annotated[
 ]
 Pins = Annotated[list[str] | None, option("--pin LAYER=DEVICE", "Put a layer on this device; repeatable.", panel=WHAT)]
 TargetName = Annotated[
-    Literal["executor", "torch", "torchtitan", "megatron", "deepspeed", "deepspeed-dualpipev"] | None,
+    option_values.TargetName | None,
     option(
         "--target PROGRAM",
-        "Plan only what it can run: executor (torchrun), torch, torchtitan, megatron, deepspeed, deepspeed-dualpipev "
-        "(see `pipeplan targets`).",
+        f"Plan only what it can run: {', '.join(get_args(option_values.TargetName))} (see `pipeplan targets`).",
         panel=WHAT,
     ),
 ]

@@ -1,16 +1,16 @@
 """What `pipeplan layout` accepts, with its help texts."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from api.cli.options.declare import argument, count, option
+from planner.option_values import LayoutTarget
 
 _MODEL, _PIPELINE = "Model", "Pipeline"
 
 
 LayoutModel = Annotated[str, argument("MODEL", "A known model (llama3-70b, deepseek-v3 ...) or its config.json.")]
 LayoutTargets = Annotated[
-    Literal["megatron", "megatron-hybrid", "torchtitan", "deepspeed"],
-    option("--target NAME", "megatron, megatron-hybrid, torchtitan or deepspeed.", panel=_PIPELINE),
+    LayoutTarget, option("--target NAME", f"One of {', '.join(get_args(LayoutTarget))}.", panel=_PIPELINE)
 ]
 LayoutRanks = Annotated[int, count("--pp", "Pipeline-parallel degree.", panel=_PIPELINE)]
 LayoutChunks = Annotated[

@@ -1,8 +1,9 @@
 """Options of jobs on Kubernetes."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from api.cli.options.declare import option
+from planner import option_values
 
 Image = Annotated[str, option("--image IMAGE", "Container image with torch and pipeplan.")]
 Patches = Annotated[
@@ -10,9 +11,7 @@ Patches = Annotated[
     option("--patch FILE", "YAML or JSON that is merged over what is written (docs/how-to/launch.md); repeatable."),
 ]
 Namespace = Annotated[str, option("--namespace NAME", "Where the job is created.")]
-Controller = Annotated[
-    Literal["jobset", "trainjob", "volcano"], option("--controller", "What runs the job in the cluster.")
-]
+Controller = Annotated[option_values.Controller, option("--controller", "What runs the job in the cluster.")]
 Queue = Annotated[
     str | None, option("--kueue QUEUE", "Kueue's LocalQueue; it chooses nodes, whole NVLink domains alike.")
 ]

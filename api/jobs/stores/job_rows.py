@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, get_args, get_type_hints
 
 from api.jobs.job import DamagedError, Event, Job, State
+from api.jobs.request_fields import EventKind
 from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256, sha256_of
 from api.jobs.stores.transactions import Cursor, Row
 
@@ -26,8 +27,6 @@ that earlier releases wrote state a hash without it."""
 
 COLUMNS = ", ".join([*(field.name for field in fields(Job)), "row_sha256"])
 """What is read of a job."""
-
-_EVENT_KINDS = ("queued", "started", "incumbent", "bound", "log", "done")
 
 FLAGS = {"is_deterministic", "is_pinned", "is_stopped"}
 """Columns that stand as 0 and 1."""
@@ -106,7 +105,7 @@ def naming(what: str) -> Iterator[None]:
 def event_of_row(job_id: str, row: Row) -> Event:
     """An event of a job's story; raises DamagedError for one that was not written like that."""
     seq, kind, at, data = row
-    is_known = isinstance(seq, int) and kind in _EVENT_KINDS
+    is_known = isinstance(seq, int) and kind in get_args(EventKind)
     if not is_known or not isinstance(at, float) or not isfinite(at) or not is_object(data):
         raise DamagedError(f"event {seq} of the plan {job_id}")
     return Event(seq=seq, kind=kind, at=at, data=data)

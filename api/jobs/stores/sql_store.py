@@ -25,6 +25,7 @@ from api.jobs.job import (
     Search,
     State,
 )
+from api.jobs.request_fields import shared_fields
 from api.jobs.stores.batch_size import Portion
 from api.jobs.stores.hashes import sha256_of
 from api.jobs.stores.job_rows import (
@@ -239,12 +240,7 @@ class SqlStore:
             if before is None or not _is_held(before, job):
                 raise LeaseLostError(job.id)
             update = _without_worse(update, before)
-            cursor.execute(
-                "UPDATE jobs SET phase = ?, incumbent_ns = COALESCE(?, incumbent_ns), "
-                "lower_bound_ns = COALESCE(?, lower_bound_ns), gap = COALESCE(?, gap), source = ?, "
-                "version = version + 1 WHERE id = ?",
-                (update.phase, update.incumbent_ns, update.lower_bound_ns, update.gap, update.source, job.id),
-            )
+            _write(cursor, job.id, told=update)
             if update.plan is not None:
                 _keep_plan(cursor, job.id, text=update.plan)
             hash_row(cursor, job.id)
@@ -680,6 +676,14 @@ def _without_worse(update: ProgressUpdate, before: Job) -> ProgressUpdate:
     return update
 
 
+def _write(cursor: Cursor, job_id: str, *, told: ProgressUpdate | Outcome) -> None:
+    """Columns of the names of its fields, but for the plan, which has a table; what is None stays as it is."""
+    values = {name: value for name, value in shared_fields(told, Job).items() if value is not None}
+    values |= {name: json.dumps(value) for name, value in values.items() if isinstance(value, dict)}
+    columns = "".join(f"{name} = ?, " for name in values)
+    cursor.execute(f"UPDATE jobs SET {columns}version = version + 1 WHERE id = ?", (*values.values(), job_id))
+
+
 def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
     cursor.execute(
         "INSERT INTO plans (job_id, text) VALUES (?, ?) ON CONFLICT (job_id) DO UPDATE SET text = excluded.text",
@@ -711,33 +715,12 @@ def _keep_incumbent(cursor: Cursor, job_id: str, *, text: str) -> None:
 def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
     before = find_job(cursor, job_id)
     assert before is not None
-    last = ProgressUpdate(
-        phase="end",
-        incumbent_ns=outcome.incumbent_ns,
-        lower_bound_ns=outcome.lower_bound_ns,
-        gap=outcome.gap,
-        source=outcome.source or "",
-    )
-    for kind, data in _story(before, last):
+    last = shared_fields(outcome, ProgressUpdate) | {"phase": "end", "source": outcome.source or ""}
+    for kind, data in _story(before, ProgressUpdate(**last)):
         tell_event(cursor, job_id, kind=kind, now=now, data=data)
+    _write(cursor, job_id, told=outcome)
     cursor.execute(
-        "UPDATE jobs SET state = ?, stopped_by = ?, solution_status = ?, error = ?, finished_at = ?, "
-        "incumbent_ns = COALESCE(?, incumbent_ns), lower_bound_ns = COALESCE(?, lower_bound_ns), "
-        "gap = COALESCE(?, gap), source = COALESCE(?, source), solver_bound_ns = ?, worker = NULL, "
-        "lease_until = NULL, phase = NULL, version = version + 1 WHERE id = ?",
-        (
-            outcome.state,
-            outcome.stopped_by,
-            outcome.solution_status,
-            None if outcome.error is None else json.dumps(outcome.error),
-            now,
-            outcome.incumbent_ns,
-            outcome.lower_bound_ns,
-            outcome.gap,
-            outcome.source,
-            outcome.solver_bound_ns,
-            job_id,
-        ),
+        "UPDATE jobs SET finished_at = ?, worker = NULL, lease_until = NULL, phase = NULL WHERE id = ?", (now, job_id)
     )
     if outcome.plan is not None:
         _keep_plan(cursor, job_id, text=outcome.plan)

@@ -1,10 +1,11 @@
 """What the service says of plans, as classes of which the OpenAPI document is made."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from api.jobs.job import State
-from api.jobs.request_fields import PlanId, Priority
+from api.jobs.request_fields import EventKind, PlanId, Priority, SolutionStatus
+from planner.plan import ProvedBy
 from profiles.documents.schema_rules import Stated
 from profiles.documents.strict_record import StrictRecord
 
@@ -38,8 +39,8 @@ class Job(StrictRecord):
     name: str
     """Of the profile."""
     state: State
-    solution_status: Literal["optimal", "feasible", "infeasible", "unknown"]
-    proved_by: Literal["certificate", "complete search"] | None
+    solution_status: SolutionStatus
+    proved_by: ProvedBy | None
     solver_bound_ns: _Count | None
     stopped_by: str | None
     phase: str | None
@@ -82,7 +83,7 @@ class StoryEvent:
     """An event; its id goes into Last-Event-ID to continue after it."""
 
     id: Annotated[str, Stated(pattern="^[0-9]+$")]
-    event: Literal["queued", "started", "incumbent", "bound", "log", "done"]
+    event: EventKind
     data: str
     """A JSON object."""
 

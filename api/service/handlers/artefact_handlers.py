@@ -1,15 +1,16 @@
 """What is made of a finished plan: the document itself, pictures, traces, reports, other programs' forms."""
 
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
+from api.jobs.plan_forms import Export, media_of
 from api.service.access import Reader, Viewer, find, plan_text, read_other, require_plan, service_of, workload_of
 from api.service.auth import Caller
 from api.service.core import Service
-from api.service.handlers.responses import EXPORTS, IMMUTABLE, MEDIA, is_known, not_modified
+from api.service.handlers.responses import IMMUTABLE, is_known, not_modified
 from api.service.http.problem_json import Complaint, ServiceError, not_found
 from planner.release import RELEASE
 
@@ -23,7 +24,7 @@ BESIDE = {"view": "against", "difference": "to"}
 async def export_plan(request: Request, caller: Reader) -> Response:
     """The plan for another program."""
     form = request.path_params["form"]
-    if form not in EXPORTS:
+    if form not in get_args(Export):
         raise not_found()
     return await _fetch(request, caller, what=form)
 
@@ -76,7 +77,7 @@ async def _fetch(request: Request, caller: Caller, *, what: str) -> Response:
     text = await service.gallery.get(job.id, name, make=lambda: _draw(service, job, what=what, other=other))
     if what == "view":
         headers["Content-Security-Policy"] = "sandbox allow-scripts; frame-ancestors 'self'"
-    return Response(text.encode(), headers=headers, media_type=MEDIA[what])
+    return Response(text.encode(), headers=headers, media_type=media_of(what))
 
 
 async def _draw(service: Service, job: Job, *, what: str, other: Job | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
@@ -13,11 +13,12 @@ from fastapi.responses import Response
 
 from api.jobs.job_metrics import CONTENT_TYPE
 from api.jobs.moments import moment
+from api.jobs.plan_forms import Export
 from api.jobs.request import BODIES
 from api.jobs.workers.pool import Pool
 from api.service.access import Reader, Serving, admitted
 from api.service.core import Service
-from api.service.handlers.responses import EXPORTS, answer, is_known, not_modified, render_json
+from api.service.handlers.responses import answer, is_known, not_modified, render_json
 from api.service.http.problem_json import not_found
 from api.service.keys import SCOPES
 from api.service.metrics import Measured, render_gauges
@@ -132,7 +133,7 @@ def describe(service: Service) -> dict[str, Any]:
             "inspection_s": settings.inspection_s,
             "retention_s": settings.retention_s,
         },
-        "exports": sorted(EXPORTS),
+        "exports": sorted(get_args(Export)),
         "scopes": list(SCOPES),
         "num_workers": settings.num_workers if settings.database_url is None else None,
         "engine": "sqlite" if settings.database_url is None else "postgres",

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from api.auditing.audit_request import read_audit_request
 from api.jobs.job import Job
+from api.jobs.plan_forms import Form, media_of
 from api.jobs.request import (
     SOURCE,
     PlanRequest,
@@ -24,7 +25,7 @@ from api.service.access import Serving, Writer, service_of
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
-from api.service.handlers.responses import MEDIA, answer
+from api.service.handlers.responses import answer
 from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body, while_connected
 from planner.batch_problem import problem_for, workload_of_question
@@ -57,7 +58,7 @@ class Playback(StrictRecord):
 
     plan: PlanTree
     """A plan document, as PlanDocument says; what it states is judged."""
-    what: Literal["simulation", "explanation", "report", "view", "trace", "torch", "picture"]
+    what: Form
     """What to make of it; a picture is what the page draws, as JSON."""
     workload: WorkloadTree | None = None
     """The workload that it answers; left out: the one that it brings along."""
@@ -107,7 +108,7 @@ async def play_plan(request: Request, caller: Writer) -> Response:
 
     asked, made = await _inspect(request, caller, kind=Playback, more=more)
     headers = {"Content-Security-Policy": "sandbox allow-scripts"} if asked.what == "view" else {}
-    return Response(made["text"].encode(), media_type=MEDIA[asked.what], headers=headers)
+    return Response(made["text"].encode(), media_type=media_of(asked.what), headers=headers)
 
 
 @router.post("/audits")

@@ -3,31 +3,20 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, get_args
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.jobs.moments import moment
+from api.jobs.plan_forms import Export
 from api.jobs.request_fields import shared_fields
 from api.jobs.workers.runner import error_of
 from api.service.handlers import answers
+from planner.plan import ProvedBy
 
 _ARTEFACTS = ("plan", "trace", "view", "report")
-MEDIA = {
-    "view": "text/html",
-    "trace": "application/json",
-    "report": "application/json",
-    "difference": "application/json",
-    "torch": "text/csv",
-    "simulation": "application/json",
-    "explanation": "application/json",
-    "picture": "application/json",
-}
-"""Media types of what can be made of a plan."""
-
-EXPORTS = {"torch": "text/csv", "trace": "application/json"}
 _LEFT_OUT = ("start_from", "what_if", "doubts")
 """What a job says only where it is known."""
 IMMUTABLE = "private, max-age=31536000, immutable"
@@ -67,7 +56,7 @@ def _what_if(job: Job) -> dict[str, Any] | None:
     return {"base": job.base_id, **told, "moved_ns": moved}
 
 
-def proof_of(job: Job) -> Literal["certificate", "complete search"] | None:
+def proof_of(job: Job) -> ProvedBy | None:
     """How the plan of a job is known to be optimal, if it is."""
     if job.solution_status != "optimal":
         return None
@@ -79,7 +68,7 @@ def _links(job: Job) -> dict[str, str]:
     links = {"self": here, "events": f"{here}/events", "stop": f"{here}:stop"}
     if job.state == "succeeded":
         links |= {name: f"{here}/{name}" for name in _ARTEFACTS}
-        links |= {f"export_{name}": f"{here}/export/{name}" for name in EXPORTS}
+        links |= {f"export_{name}": f"{here}/export/{name}" for name in get_args(Export)}
     return links
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from planner.documents.schema import KINDS, DocumentKind, document_schema
+from planner.documents.schema import KINDS, document_schema
+from planner.option_values import DocumentKind
 from planner.plan import Plan
 from planner.problem import Options, Problem
 from profiles.documents.canonical_json import to_plain

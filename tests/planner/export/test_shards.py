@@ -5,7 +5,8 @@ from typing import get_args
 
 from planner.export.shards import is_sharded
 from planner.export.targets import TARGETS, restrict, restrict_problem
-from planner.problem import Options, ShardChoice
+from planner.option_values import ShardChoice
+from planner.problem import Options
 from planner.progress import Limits
 from tests.planner.builders import make_link, make_problem
 from tests.planner.hasty import make_plan as find_plan

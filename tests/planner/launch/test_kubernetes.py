@@ -12,12 +12,12 @@ import yaml
 
 from planner.launch.kubernetes import (
     MAX_CONFIG_BYTES,
-    Kind,
     PodNeeds,
     plan_path,
     render_kubernetes,
 )
 from planner.launch.launch_job import make_job_name
+from planner.option_values import Controller
 from tests.planner.export.test_targets import PARSERS
 from tests.planner.launch.test_torchrun import HOSTILE, make_job
 
@@ -25,7 +25,9 @@ NEEDS = PodNeeds(image="registry/trainer:1", namespace="team", with_gpus=True)
 PLAN = '{"format": "pipeline-plan/1"}'
 
 
-def manifest(kind: Kind = "jobset", *, needs: PodNeeds = NEEDS, plan: str | None = PLAN, **changes: Any) -> list[Any]:
+def manifest(
+    kind: Controller = "jobset", *, needs: PodNeeds = NEEDS, plan: str | None = PLAN, **changes: Any
+) -> list[Any]:
     changes = {"plan_at": plan_path(plan or "")} | changes
     job = make_job(changes.pop("placement", "2 0 3"), **changes)
     submission = render_kubernetes(job, kind=kind, needs=needs, plan_text=plan, folder="/job")
@@ -85,7 +87,7 @@ def as_started(command: list[str], **variables: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["jobset", "trainjob", "volcano"])
-def test_words_of_the_program_arrive_as_they_were_given(kind: Kind):
+def test_words_of_the_program_arrive_as_they_were_given(kind: Controller):
     """Tests that neither dollars nor names of variables in brackets are read by Kubernetes, whatever stands in them."""
     words = ("train.py", "--run=$(PLAN_NODE)", "$$(X)", "^a$$", "$HOME", "$", "$(date)", "${A:-b}", "\u7b56", "")
     _, job = manifest(kind, placement="2 0", program=words)
@@ -149,7 +151,7 @@ def test_a_volcano_job_starts_all_or_none(monkeypatch, record_property):
         ("volcano", 63 - len("-host1-0")),
     ],
 )
-def test_names_are_those_that_webhooks_take(kind: Kind, limit: int):
+def test_names_are_those_that_webhooks_take(kind: Controller, limit: int):
     """Tests that a name is refused where pods' names would pass 63 characters, and where it begins with a digit."""
     assert limit == {"jobset": 47, "trainjob": 48, "volcano": 55}[kind]
     longest = "n" * min(limit, 52)

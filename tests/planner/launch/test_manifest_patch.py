@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from api.running.patch_files import read_patches
-from planner.launch.kubernetes import Kind, plan_path, render_kubernetes
+from planner.launch.kubernetes import plan_path, render_kubernetes
 from planner.launch.manifest_patch import ManifestPatch
+from planner.option_values import Controller
 from tests.planner.launch.test_kubernetes import NEEDS, PLAN
 from tests.planner.launch.test_torchrun import make_job
 
@@ -18,13 +19,13 @@ kubernetes_validate = pytest.importorskip("kubernetes_validate")
 EXAMPLES = Path(__file__).parents[3] / "examples" / "patches"
 
 
-def patched(*patches: Any, kind: Kind = "jobset", placement: str = "2 0 3") -> dict[str, Any]:
+def patched(*patches: Any, kind: Controller = "jobset", placement: str = "2 0 3") -> dict[str, Any]:
     """The job of two hosts under patches."""
     given = [ManifestPatch(source=f"p{number}", document=patch) for number, patch in enumerate(patches)]
     return render(given, kind=kind, placement=placement)
 
 
-def render(patches: Any, *, kind: Kind = "jobset", placement: str = "2 0 3") -> dict[str, Any]:
+def render(patches: Any, *, kind: Controller = "jobset", placement: str = "2 0 3") -> dict[str, Any]:
     job = make_job(placement, plan_at=plan_path(PLAN))
     done = render_kubernetes(job, kind=kind, needs=NEEDS, plan_text=PLAN, folder="/job", patches=patches)
     found: dict[str, Any] = json.loads(done.files["job.json"])["items"][1]
@@ -51,7 +52,7 @@ def require_valid(pod: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 @pytest.mark.parametrize("name", ["shared-memory", "checkpoints", "tolerations", "rdma"])
-def test_examples_are_pods_that_kubernetes_knows(name: str, kind: Kind):
+def test_examples_are_pods_that_kubernetes_knows(name: str, kind: Controller):
     """Tests that each example of the launch page changes every host's pod, which still runs the program on its node."""
     plain, job = render((), kind=kind), render(read_patches([str(EXAMPLES / f"{name}.yaml")]), kind=kind)
     for before, pod in zip(pods(plain), pods(job), strict=True):

@@ -11,11 +11,12 @@ from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, schedule_bound
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_schedule_instance, make_stages, modes_of
+from planner.option_values import ShardChoice
 from planner.plan import Plan, Stage
 from planner.plan_kind import describe_kind, differences, kind_of
 from planner.planning.complete.complete_question import require_covered
 from planner.planning.improvers.branch_and_check import is_small
-from planner.problem import Problem, ShardChoice
+from planner.problem import Problem
 from planner.progress import Limits
 from planner.simulation.explain import explain
 from planner.simulation.simulate import simulate
