@@ -629,7 +629,6 @@ LAYER_COST_READERS = {
     "planner/planning/improvers/branch_and_check.py",
     "planner/planning/starts/class_pipelines.py",
     "planner/planning/starts/looped_shapes.py",
-    "planner/planning/starts/overlapping_layouts.py",
     "planner/problem.py",
     "planner/replanning/as_measured.py",
     "planner/what_if/profile_changes.py",

@@ -18,7 +18,6 @@ PARTS = (
     "dynamic programme",
     "sequential planner",
     "order search",
-    "overlapping groups",
     *(each.part for each in decisions.installed().values() if each.part),
     "exact search",
     "CP-SAT order",
