@@ -145,7 +145,7 @@ class SearchLoop:
             with run.step_of("sequential planner"):
                 self.sequential.begin()
             yield
-        time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
+        time_indexed = TimeIndexedImprover(run)
         if run.instance.given_groups is not None and time_indexed.is_due(0):
             yield from self._take_step(time_indexed)
         yield from self._begin_decisions(None)
