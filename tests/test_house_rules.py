@@ -783,7 +783,7 @@ KEPT_NAMES = {
     "bound_turn, BoundTurnParams, turn_s, turn_actions, turn_plays": "search parameters",
     "stale_turns, round_turns, every_turns": "search parameters",
     "heats, floor_heats, near_heats, polish_heat, polish_heats": "search parameters",
-    "floor_ticks, floor_devices, most_floors, min_ways, max_ways, way_actions, max_words, climb_s": "search parameters",
+    "floor_ticks, floor_devices, most_floors, min_ways, max_ways, way_actions, climb_s": "search parameters",
     "deal, Dealing": "documented functions and classes of planner.dealing, and a field of Training",
     "nvlink_lanes, _NVLINK_LANE_BYTES_PER_S": "NVLink's own term",
     "floor": "math.floor",
