@@ -31,10 +31,15 @@ class Shape:
     """Stashes that a device has room for."""
     chunks: int
     """Stages that a device may hold."""
-    tessel: int | None
-    """Tessel's steps for 8 microbatches; None: not known."""
+    tessel: int
+    """Tessel's steps for 8 microbatches."""
     stashes: bool = False
     """Whether shared blocks hold a stash."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether groups of its plans overlap: such plans are verified and bounded, but no longer searched."""
+        return not "".join(self.chains).islower()
 
 
 SHAPES = (
@@ -42,7 +47,6 @@ SHAPES = (
     Shape(name="X", chains=("a b c d", "e f g h"), room=4, chunks=2, tessel=78),
     Shape(name="M", chains=("W a b c d",), room=6, chunks=2, tessel=63),
     Shape(name="K", chains=("a b W", "c d W"), room=6, chunks=2, tessel=55, stashes=True),
-    Shape(name="NN", chains=("W a b X c d",), room=6, chunks=3, tessel=None),
 )
 
 

@@ -9,7 +9,7 @@ import numpy
 
 from planner.actions import KINDS, Action
 from planner.layout.costs import CostModel, LayerWork, checkpoint_bytes
-from planner.layout.device_groups import device_rows, list_groups, overlap_anywhere
+from planner.layout.device_groups import device_rows, list_groups
 from planner.layout.stage_replicas import StageReplica as LaidOutReplica
 from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
@@ -430,19 +430,16 @@ def make_split_plan(problem: Problem, orders: SplitOrders) -> Plan:
 def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> ScheduleInstance:
     """The ordering problem that remains once the stages and their devices are fixed.
 
-    Devices are numbered as in the cluster; a group is represented by its first device (its devices act as one), unless
-    groups of the plan overlap: then stage replicas have all of their devices.
+    Devices are numbered as in the cluster; a group is represented by its first device. Its devices act as one, for
+    groups are equal or disjoint.
     """
-    laid_out, has_overlaps = lay_out_stages(stages, costs=costs), overlap_anywhere(stages)
+    laid_out = lay_out_stages(stages, costs=costs)
     index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
     own = {name: row.placed(laid_out.static_bytes.get(name, 0)) for name, row in device_rows(problem.cluster).items()}
-    groups = {group[0]: group for stage in stages for group in stage.replicas if not has_overlaps}
+    groups = {group[0]: group for stage in stages for group in stage.replicas}
     return ScheduleInstance(
         num_microbatches=problem.num_microbatches,
-        replicas=tuple(
-            _replica_in_ticks(each, devices=tuple(index[name] for name in each.group[: None if has_overlaps else 1]))
-            for each in laid_out.replicas
-        ),
+        replicas=tuple(_replica_in_ticks(each, device=index[each.group[0]]) for each in laid_out.replicas),
         transfers=tuple(map(timed_send, laid_out.transfers)),
         devices=tuple(as_one([own[member] for member in groups.get(name, (name,))]) for name in own),
         synchronisation=laid_out.synchronisation_ns,
@@ -452,11 +449,11 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
     )
 
 
-def _replica_in_ticks(replica: LaidOutReplica, *, devices: tuple[int, ...]) -> StageReplica:
+def _replica_in_ticks(replica: LaidOutReplica, *, device: int) -> StageReplica:
     cost = replica.cost
     return StageReplica(
         stage=replica.stage,
-        device=devices[0],
+        device=device,
         forward=cost.forward_ns,
         input_grad=cost.input_grad_ns,
         weight_grad=cost.weight_grad_ns,
@@ -468,7 +465,6 @@ def _replica_in_ticks(replica: LaidOutReplica, *, devices: tuple[int, ...]) -> S
         weight_stash=cost.weight_stash_bytes,
         workspace=cost.workspace_bytes,
         weight_workspace=cost.weight_workspace_bytes,
-        others=devices[1:],
     )
 
 

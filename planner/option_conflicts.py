@@ -60,6 +60,10 @@ class _Decided:
         found = [set(self.problem.widths_of(self.layers[name], device_type)) for name in names]
         return set.intersection(*found) if found else set()
 
+    def all_widths(self, layer: Layer) -> set[int]:
+        """Widths at which a layer can run on devices of some type."""
+        return {width for kind in self.types for width in self.problem.widths_of(layer, kind)}
+
     def most_width(self, names: tuple[str, ...]) -> int:
         """Devices that the widest group of these layers can have."""
         return max((max(self.widths((name,), kind), default=1) for name in names for kind in self.types), default=1)
@@ -108,8 +112,7 @@ def _stage_at_no_width(decided: _Decided) -> Iterator[str]:
 
 
 def _measured(decided: _Decided, layer: Layer) -> str:
-    widths = sorted({width for kind in decided.types for width in decided.problem.widths_of(layer, kind)})
-    return f"at {', '.join(map(str, widths))}"
+    return f"at {', '.join(map(str, sorted(decided.all_widths(layer))))}"
 
 
 def _group_wrong(decided: _Decided) -> Iterator[str]:
@@ -151,6 +154,32 @@ def _group_unmeasured(decided: _Decided) -> Iterator[str]:
                     f"placement gives stage {number} groups of {len(group)} devices of type {device.type!r}, but layer "
                     f"{name!r} of that stage was measured {known} devices; measure it there, or place it otherwise"
                 )
+
+
+def _groups_overlap(decided: _Decided) -> Iterator[str]:
+    """Groups are equal or disjoint; earlier releases made other plans, too, which are still verified."""
+    first = dict[str, tuple[int, DeviceGroup]]()
+    for number, group in _groups(decided):
+        for name in group:
+            other, known = first.setdefault(name, (number, group))
+            if known != group:
+                yield (
+                    f"placement gives stage {other} the group {'+'.join(known[:4])} and stage {number} the group "
+                    f"{'+'.join(group[:4])}, which overlap; give both the same devices in one order, or different ones"
+                )
+
+
+def _shares_all_devices(decided: _Decided) -> Iterator[str]:
+    """Where a layer needs all devices at once, every other layer runs on all of them, too."""
+    most, sizes = len(decided.devices), {name: decided.all_widths(layer) for name, layer in decided.layers.items()}
+    shared = next((name for name, widths in sizes.items() if widths == {most}), None)
+    narrow = next((name for name, widths in sizes.items() if most not in widths), None)
+    if most > 1 and shared is not None and narrow is not None:
+        yield (
+            f"max_width = {decided.options.max_width}, but layer {shared!r} was measured at width {most} only, all "
+            f"devices, and layer {narrow!r} not at that width, and groups of devices are equal or disjoint; measure "
+            f"{narrow!r} at width {most}, or {shared!r} on fewer devices"
+        )
 
 
 def _groups(decided: _Decided) -> Iterator[tuple[int, DeviceGroup]]:
@@ -310,6 +339,8 @@ RULES: tuple[Callable[[_Decided], Iterator[str]], ...] = (
     _group_wrong,
     _group_too_wide,
     _group_unmeasured,
+    _groups_overlap,
+    _shares_all_devices,
     _too_many_replicas,
     _uneven_replicas,
     _listed_uncut,

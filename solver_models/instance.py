@@ -60,14 +60,6 @@ class StageReplica:
     """Units held only while F, I or B runs."""
     weight_workspace: int
     """Units held only while W runs."""
-    others: tuple[int, ...] = ()
-    """Further devices that run it at the same time, where groups overlap; a group that is equal to or disjoint from all
-    others acts as its first device, and has none here."""
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """All devices whose orders its actions stand in."""
-        return (self.device, *self.others)
 
     def extra(self, kind: int) -> int:
         """Units that an action of this kind needs while it runs, beside the stashes held until then (and by F)."""
@@ -121,8 +113,8 @@ class ScheduleInstance:
     """The figure that is minimised."""
 
     def free_from(self, replica: StageReplica) -> int:
-        """The tick from which all devices of a stage replica may run actions."""
-        return max(self.devices[device].free_from for device in replica.devices)
+        """The tick from which the device of a stage replica may run actions."""
+        return self.devices[replica.device].free_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +122,7 @@ class WideGroups:
     """G groups of several devices that may share the layers of a stage, over V - 1 widths above 1 and T types.
 
     Group g is called number D + g wherever devices are numbered. Candidates of the joint search use groups that are
-    equal or disjoint (`planner.planning.improvers.overlap_improver` looks for others).
+    equal or disjoint.
     """
 
     groups: tuple[tuple[int, ...], ...]

@@ -262,7 +262,6 @@ def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.joint.case_trees import refute_case
 
     searcher.exact_lower_bound(candidate)
-    searcher.enumerate_orders(candidate, threshold=10**9, most_orders=100, most_plays=10_000)
     searcher.sequence(candidate, threshold=10**9, most_nodes=10)
     refute_case(searcher, candidate, threshold=10, most_nodes=10, stop=np.zeros(1, np.int64))
 

@@ -1,7 +1,6 @@
-"""Linear and integer programmes over counts, as HiGHS solves them: multipliers that prove, or a claim."""
+"""Linear programmes over counts, as HiGHS solves them: multipliers that prove."""
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Protocol
 
 import highspy
@@ -9,8 +8,6 @@ import numpy as np
 
 from solver_models.instance import Integers
 from solver_models.interruptible import run_stoppable
-
-SOLVER = f"HiGHS {version('highspy')}"
 
 _SCALE, _LEAST = 1 << 32, 1 << 8
 """Multipliers are parts of one in so many; those that are next to nothing are left out."""
@@ -159,27 +156,6 @@ def _add_paths(model: highspy.HighsLp, paths: Paths) -> None:
     model.col_lower_ = np.append(np.array(model.col_lower_), np.zeros(len(arcs)))
     model.col_upper_ = np.append(np.array(model.col_upper_), np.ones(len(arcs)))
     model.num_row_, model.num_col_ = len(balance) + model.num_row_, len(arcs) + model.num_col_
-
-
-def is_impossible(
-    rows: Sequence[CountRow],
-    shape: tuple[int, int],
-    *,
-    time_limit_s: float,
-    should_stop: Callable[[], bool] | None = None,
-) -> bool | None:
-    """Whether no whole counts fulfil the rows, as HiGHS claims; None if it had no time to tell."""
-    (num_columns, most), model = shape, _model(rows, shape)
-    model.col_upper_ = np.append(np.full(num_columns, float(most)), 0.0)
-    model.integrality_ = [highspy.HighsVarType.kInteger] * num_columns + [highspy.HighsVarType.kContinuous]
-    model.col_cost_ = np.zeros(num_columns + 1)
-    solver = run_highs(model, time_limit_s=time_limit_s, should_stop=should_stop)
-    if solver is None:
-        return None
-    status = solver.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return True
-    return False if status == highspy.HighsModelStatus.kOptimal else None
 
 
 def _model(rows: Sequence[CountRow], shape: tuple[int, int]) -> highspy.HighsLp:

@@ -103,6 +103,9 @@ def what_makes_room(problem: Problem) -> str:
         return (
             f"nothing that is known rules a plan out, but {', '.join(decided)} leave few; drop one of them, or {more}"
         )
+    if problem.only_wider:
+        names = ", ".join(problem.only_wider[:3])
+        return f"layers that need several devices ({names}) share them with others only as equal groups; {more}"
     return f"nothing that is known rules a plan out; {more}"
 
 

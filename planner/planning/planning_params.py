@@ -18,7 +18,6 @@ PARTS = (
     "dynamic programme",
     "sequential planner",
     "order search",
-    "overlapping groups",
     *(each.part for each in decisions.installed().values() if each.part),
     "exact search",
     "CP-SAT order",
@@ -61,12 +60,6 @@ class ExactParams(ParamGroup):
 class CaseParams(ParamGroup):
     """How the exact search closes one case of partition and mapping (`planner.planning.improvers.branch_and_check`)."""
 
-    max_words: Work = 20_000
-    """Orders per device that are enumerated."""
-    few_plays: Work = 3_000
-    """Combinations of device orders that are played before CP-SAT is asked."""
-    many_plays: Work = 3_000_000
-    """Combinations that are played after it failed."""
     promising: Annotated[int, (0, 10**6)] = 40
     """Cases of least lower bound whose orders are polished first."""
     rounds: tuple[tuple[Work, Annotated[int, (0, 10**12)], Seconds | None], ...] = (

@@ -12,7 +12,6 @@ from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, Si
 from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.order_sessions import Sessions
-from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
@@ -109,7 +108,6 @@ class SearchLoop:
         self.sessions = Sessions(run, self.search, leader=self.leader)
         self.sequential = SequentialImprover(run, self.search, leader=self.leader)
         self.exact = ExactImprover(run, self.search.searcher)
-        self.overlaps = OverlapImprover(run)
         makers = [each.make_improver for each in decisions.modules("move")]
         self.decisions: list[DecisionImprover] = [make(run, self.search) for make in makers]
 
@@ -122,13 +120,7 @@ class SearchLoop:
         """Search until the rounds are over; it yields wherever the run may end."""
         yield from self._begin()
         instance = self.run.instance
-        if self.overlaps.is_open and self.run.params.has(self.overlaps.name):
-            with self.run.step_of(self.overlaps.name):
-                yield from self.overlaps.begin()
-        if self.overlaps.layouts and (instance.given_groups is not None or not self.search.pool):
-            yield from self._pack_at_once()
-            yield from self._take_steps(self.overlaps, ())
-        elif instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
+        if instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
             yield from self._pack_at_once()
             yield from self._search_orders()
         else:
@@ -153,7 +145,7 @@ class SearchLoop:
             with run.step_of("sequential planner"):
                 self.sequential.begin()
             yield
-        time_indexed = TimeIndexedImprover(run, is_closed=lambda: any(each.is_closed for each in self.decisions))
+        time_indexed = TimeIndexedImprover(run)
         if run.instance.given_groups is not None and time_indexed.is_due(0):
             yield from self._take_step(time_indexed)
         yield from self._begin_decisions(None)
@@ -164,7 +156,6 @@ class SearchLoop:
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
         others = (
-            self.overlaps,
             self.sequential,
             *self.decisions,
             time_indexed,
@@ -227,9 +218,7 @@ class SearchLoop:
         others = (*self.decisions, *given, *exact)
         yield from self._take_steps(orders, others)
 
-    def _take_steps(
-        self, pace: _JointImprover | _OrderImprover | OverlapImprover, others: Sequence[Improver]
-    ) -> Iterator[None]:
+    def _take_steps(self, pace: _JointImprover | _OrderImprover, others: Sequence[Improver]) -> Iterator[None]:
         """One round of `pace` after the other, each followed by a step of the others that are due."""
         improvers: tuple[Improver, ...] = (pace, *(each for each in others if self.run.params.has(each.name)))
         try:

@@ -29,7 +29,7 @@ def refute_case(
     It ends early once `stop[0]` is set.
     """
     seen = set[Hashable]()
-    for part in split_net(searcher.net(candidate)):
+    for part in split_net(searcher.net_of(candidate)):
         key = likeness(part)
         if key in seen:
             continue

@@ -27,7 +27,6 @@ from solver_models.moves.annealing import (
 )
 from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import SHARD_CHOICES, Solution, is_allowed
-from solver_models.moves.order_enumeration import best_order, legal_orders
 from solver_models.search_params import SolverParams
 from solver_models.simulation.columns import SHARDING
 from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
@@ -217,35 +216,6 @@ class Searcher:
         lower_bound = self.exact_lower_bound(candidate) if self.is_floored(candidate) else None
         return lower_bound is None or not candidate.is_feasible or candidate.objective > lower_bound
 
-    def enumerate_orders(
-        self, candidate: Candidate, *, threshold: int, most_orders: int, most_plays: int
-    ) -> tuple[bool, Candidate | None]:
-        """Whether every order was played, and the best below `threshold`, if any."""
-        net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
-        found, plays = [], 1
-        for device in range(len(self.layers.devices)):
-            codes, lengths = legal_orders(net, device, most_orders)
-            if not len(codes):
-                return True, None
-            found.append((codes, lengths))
-            plays *= len(codes)
-            if lengths[0] < 0 or plays > most_plays:
-                return False, None
-        sizes = np.array([len(device_orders) for device_orders, _ in found])
-        tables = np.zeros(
-            (len(found), sizes.max(), max(device_orders.shape[1] for device_orders, _ in found)), np.int32
-        )
-        table_lengths = np.zeros((len(found), sizes.max()), np.int64)
-        for device, (codes, lengths) in enumerate(found):
-            tables[device, : len(codes), : codes.shape[1]] = codes
-            table_lengths[device, : len(codes)] = lengths
-        value, pick = best_order(net, tables, table_lengths, sizes, threshold, self.by_span)
-        if pick[0] < 0:
-            return True, None
-        each = np.arange(len(found))
-        device_orders = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=self.first_member)
-        return True, candidate.with_orders(device_orders, objective=int(value))
-
     def sequence(
         self,
         candidate: Candidate,
@@ -289,10 +259,6 @@ class Searcher:
             return False, None
         is_closed = any(each.is_closed and each.value == value for each in found.values())
         return is_closed, candidate.with_orders(device_orders, objective=value)
-
-    def net(self, candidate: Candidate) -> Net:
-        """What a candidate's actions are, what they wait for and what they hold."""
-        return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Net:
         start, devices = flatten(groups)

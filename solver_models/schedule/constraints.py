@@ -30,8 +30,7 @@ class Rules:
         self.replicas = list(zip(self.instance.replicas, variables.replicas, strict=True))
         self.devices: dict[int, list[int]] = {}
         for number, replica in enumerate(self.instance.replicas):
-            for device in replica.devices:
-                self.devices.setdefault(device, []).append(number)
+            self.devices.setdefault(replica.device, []).append(number)
 
     def add_all(self) -> None:
         """Add durations, precedences, device orders, transfers and memory to the model."""
@@ -101,8 +100,8 @@ class Rules:
                 self._cover(number, start=start)
 
     def _starts_before(self, number: int) -> list[object]:
-        replicas = {other for device in self.instance.replicas[number].devices for other in self.devices[device]}
-        return [self.variables.replicas[other].forward[0].start for other in sorted(replicas)]
+        own = self.devices[self.instance.replicas[number].device]
+        return [self.variables.replicas[other].forward[0].start for other in own]
 
     def _cover(self, number: int, *, start: object) -> None:
         replica, own = self.replicas[number]

@@ -24,8 +24,7 @@ def decode(instance: ScheduleInstance, variables: Variables, *, value: Value) ->
                 else 2 * num_stages - replica.stage + num_stages * (kind == WEIGHT_GRAD)
             )
             action = start, start + duration_of(replica, kind), microbatch, rank, (kind, replica.stage, microbatch)
-            for device in replica.devices:
-                timed.setdefault(device, []).append(action)
+            timed.setdefault(replica.device, []).append(action)
     return {device: [action for *_, action in sorted(own)] for device, own in sorted(timed.items())}
 
 

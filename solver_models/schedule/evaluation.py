@@ -89,9 +89,8 @@ class TimedOrders:
         """Longest time from first to last action of a device."""
         spans: dict[int, tuple[int, int]] = {}
         for number, replica in enumerate(self.instance.replicas):
-            for device in replica.devices:
-                first, last = spans.get(device, (self.starts[FORWARD, number, 0], 0))
-                spans[device] = min(first, self.starts[FORWARD, number, 0]), max(last, self.replica_end(number))
+            first, last = spans.get(replica.device, (self.starts[FORWARD, number, 0], 0))
+            spans[replica.device] = min(first, self.starts[FORWARD, number, 0]), max(last, self.replica_end(number))
         return max(last - first for first, last in spans.values())
 
     @property
@@ -102,9 +101,7 @@ class TimedOrders:
 
 def play(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> TimedOrders | None:
     """Play `device_orders`; None if they are not every action once, or deadlock."""
-    replica_of = {
-        (device, replica.stage): n for n, replica in enumerate(instance.replicas) for device in replica.devices
-    }
+    replica_of = {(replica.device, replica.stage): n for n, replica in enumerate(instance.replicas)}
     actions = _actions(in_order(device_orders), replica_of=replica_of)
     if actions is None or not _is_complete(instance, actions):
         return None
@@ -144,7 +141,7 @@ def _renumber(device_order: DeviceOrder) -> DeviceOrder:
 
 def fits(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> bool:
     """Whether no device ever holds more than its budget when it runs its device order (contract, "Memory")."""
-    replica_of = {(device, replica.stage): replica for replica in instance.replicas for device in replica.devices}
+    replica_of = {(replica.device, replica.stage): replica for replica in instance.replicas}
     for device, device_order in device_orders.items():
         held = 0
         for kind, stage, _ in device_order:
@@ -187,8 +184,7 @@ def _is_complete(instance: ScheduleInstance, actions: _Actions) -> bool:
             if any((kind, number, microbatch) not in done for kind in needed):
                 return False
             expected += len(needed)
-    listed = sum(len(instance.replicas[replica].devices) for _, replica, _ in done)
-    return expected == len(done) and listed == sum(map(len, actions.values()))
+    return expected == len(done) == sum(map(len, actions.values()))
 
 
 def _make_schedule(instance: ScheduleInstance, actions: _Actions) -> PlayableSchedule:
@@ -203,7 +199,7 @@ def _make_schedule(instance: ScheduleInstance, actions: _Actions) -> PlayableSch
         num_microbatches=instance.num_microbatches,
         stage=np.array([each.stage for each in replicas], dtype=np.int64),
         devices=instance.devices,
-        groups=[each.devices for each in replicas],
+        groups=[(each.device,) for each in replicas],
         duration=np.array([[duration_of(each, k) for k in range(FORWARD, BACKWARD + 1)] for each in replicas]),
         transfers=instance.transfers,
         waits=waits,

@@ -23,8 +23,7 @@ def leading_replicas(instance: ScheduleInstance) -> list[int]:
     """Stage replicas whose first F is the first action of their device in every schedule."""
     leading = []
     for number, replica in enumerate(instance.replicas):
-        own = set(replica.devices)
-        others = {n for n, other in enumerate(instance.replicas) if not own.isdisjoint(other.devices) and n != number}
+        others = {n for n, other in enumerate(instance.replicas) if other.device == replica.device and n != number}
         if others <= descendants(instance, number):
             leading.append(number)
     return leading
@@ -32,7 +31,7 @@ def leading_replicas(instance: ScheduleInstance) -> list[int]:
 
 def earliest_forwards(instance: ScheduleInstance) -> list[int]:
     """Per stage replica, the ticks before its first F can start: the longest chain of F and transfers that leads to
-    it, or the ticks before its devices are free.
+    it, or the ticks before its device is free.
     """
     earliest = [instance.free_from(replica) for replica in instance.replicas]
     for number in sorted(range(len(earliest)), key=lambda number: instance.replicas[number].stage):

@@ -1,6 +1,5 @@
 """The same instance in coarser ticks and units: exact where a common divisor suffices, else relaxed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -47,7 +46,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
     ticks = _divisor(_times(instance), horizon_of(instance) // _SAFE_TICKS)
     coarse = _coarsen(instance, ticks)
     largest = _SAFE_AREA // max(1, horizon_of(coarse))
-    units = _all_units(coarse, largest=largest)
+    units = [_units(coarse, device, largest=largest) for device in range(len(coarse.devices))]
     return Scaled(
         original=instance,
         instance=replace(
@@ -60,38 +59,23 @@ def scaled(instance: ScheduleInstance) -> Scaled:
     )
 
 
-def _all_units(instance: ScheduleInstance, *, largest: int) -> list[int]:
-    """The divisor per device; one for all where groups overlap, since a stage replica has one size on all of its
-    devices.
-    """
-    devices = range(len(instance.devices))
-    parts = [devices] if any(replica.others for replica in instance.replicas) else [[device] for device in devices]
-    return [unit for part in parts for unit in [_units(instance, part, largest=largest)] * len(part)]
-
-
-def _units(instance: ScheduleInstance, devices: Sequence[int], *, largest: int) -> int:
-    """The divisor of the demands on devices; where stashes are only counted, their size does no harm."""
-    replicas = [replica for replica in instance.replicas if replica.device in devices]
+def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
+    """The divisor of the demands on a device; where stashes are only counted, their size does no harm."""
+    replicas = [replica for replica in instance.replicas if replica.device == device]
     sizes = [getattr(replica, name) for replica in replicas for name in _SIZES]
     if is_counted(instance, replicas):
         return _divisor(sizes, 0)
-    most = max(min(instance.devices[device].memory, _most_units(instance, device)) for device in devices)
-    return _divisor(sizes, most // largest)
+    most = sum(
+        replica.workspace + (replica.held + replica.stash + replica.weight_stash) * instance.num_microbatches
+        for replica in replicas
+    )
+    return _divisor(sizes, min(instance.devices[device].memory, most) // largest)
 
 
 def _divisor(numbers: list[int], factor: int) -> int:
     """The greatest common divisor, or about `factor` where that is more."""
     common = max(1, gcd(*numbers))
     return common * max(1, factor // common + 1) if factor else common
-
-
-def _most_units(instance: ScheduleInstance, device: int) -> int:
-    """Units that the device would hold if it kept everything."""
-    replicas = [replica for replica in instance.replicas if device in replica.devices]
-    return sum(
-        replica.workspace + (replica.held + replica.stash + replica.weight_stash) * instance.num_microbatches
-        for replica in replicas
-    )
 
 
 def _times(instance: ScheduleInstance) -> list[int]:

@@ -15,11 +15,10 @@ def one_by_one(instance: ScheduleInstance) -> dict[int, DeviceOrder]:
     """Per device, each microbatch through all its stage replicas and back before the next; stage replicas are ordered
     by stage.
     """
-    device_orders: dict[int, DeviceOrder] = {device: [] for replica in instance.replicas for device in replica.devices}
+    device_orders: dict[int, DeviceOrder] = {replica.device: [] for replica in instance.replicas}
 
     def add(replica: StageReplica, kind: int, microbatch: int) -> None:
-        for device in replica.devices:
-            device_orders[device].append((kind, replica.stage, microbatch))
+        device_orders[replica.device].append((kind, replica.stage, microbatch))
 
     for microbatch in range(instance.num_microbatches):
         for replica in instance.replicas:

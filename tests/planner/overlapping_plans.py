@@ -96,29 +96,22 @@ def ends_before(problem: Problem, deadline: int) -> tuple[Stage, ...] | None:
     """Stages with an order that ends before the deadline; None if no plan does."""
     costs = CostModel(problem)
     for stages in every_layout(problem):
-        instance = make_schedule_instance(problem, stages, costs=costs)
-        if (
-            min(device.memory for device in instance.devices) >= 0
-            and _Orders(_with_all_devices(problem, stages, instance), deadline).exist()
-        ):
+        static = costs.static_bytes(stages)
+        room = tuple(row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items())
+        instance = replace(make_schedule_instance(problem, stages, costs=costs), devices=room)
+        if min(device.memory for device in room) >= 0 and _Orders(problem, stages, instance, deadline).exist():
             return stages
     return None
 
 
-def _with_all_devices(problem: Problem, stages: tuple[Stage, ...], instance: ScheduleInstance) -> ScheduleInstance:
-    """Every lane on all devices of its group, each with its own memory, whether groups overlap or not."""
-    static, index = CostModel(problem).static_bytes(stages), {d.name: n for n, d in enumerate(problem.cluster.devices)}
-    others = [tuple(index[name] for name in stage.replicas[0][1:]) for stage in stages]
-    lanes = tuple(replace(lane, others=others[lane.stage]) for lane in instance.replicas)
-    room = tuple(row.placed(static.get(name, 0)) for name, row in device_rows(problem.cluster).items())
-    return replace(instance, replicas=lanes, devices=room)
-
-
 class _Orders:
-    """Depth first through the orders of one layout."""
+    """Depth first through the orders of one layout: a stage on all devices of its group, each with its own memory."""
 
-    def __init__(self, instance: ScheduleInstance, deadline: int) -> None:
+    def __init__(self, problem: Problem, stages: tuple[Stage, ...], instance: ScheduleInstance, deadline: int) -> None:
         self.instance, self.limit = instance, deadline - instance.tail
+        index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
+        self.devices = [[index[name] for name in stages[lane.stage].replicas[0]] for lane in instance.replicas]
+        """By lane."""
         self.ends: dict[tuple[int, int, int], int] = {}
         """(kind, lane, microbatch) of what was placed; B as I, and as W where there is one."""
         self.free = [0] * len(instance.devices)
@@ -127,7 +120,7 @@ class _Orders:
     def exist(self) -> bool:
         """Whether any order ends in time; none where a device has more work than that."""
         for device in range(len(self.free)):
-            lanes = [lane for lane in self.instance.replicas if device in lane.devices]
+            lanes = [lane for lane, own in zip(self.instance.replicas, self.devices, strict=True) if device in own]
             if self.instance.num_microbatches * sum(map(self._work, lanes)) >= self.limit:
                 return False
         return self._goes_on(0)
@@ -154,7 +147,7 @@ class _Orders:
                 ready = self._ready(kind, number, done[0])
                 if ready is None:
                     continue
-                start = max(ready, *(self.free[device] for device in lane.devices))
+                start = max(ready, *(self.free[device] for device in self.devices[number]))
                 is_whole = kind == INPUT_GRAD and lane.has_weight_grad
                 if not is_whole or self.instance.can_split:
                     yield start, kind, number, done[0]
@@ -182,12 +175,12 @@ class _Orders:
             kind
         ]
         after += lane.weight_stash if kind == INPUT_GRAD and lane.has_weight_grad else 0
-        late = end + self.instance.synchronisation[lane.stage] >= self.limit
-        if late or any(self.held[d] + during > self.instance.devices[d].memory for d in lane.devices):
+        late, devices = end + self.instance.synchronisation[lane.stage] >= self.limit, self.devices[number]
+        if late or any(self.held[d] + during > self.instance.devices[d].memory for d in devices):
             return False
         keys = [(kind, number, m)] if kind != BACKWARD else [(INPUT_GRAD, number, m), (WEIGHT_GRAD, number, m)]
-        before = [(device, self.free[device]) for device in lane.devices]
-        for device in lane.devices:
+        before = [(device, self.free[device]) for device in devices]
+        for device in devices:
             self.free[device], self.held[device] = end, self.held[device] + after
         self.ends.update(dict.fromkeys(keys, end))
         found = self._goes_on(start)

@@ -1,4 +1,4 @@
-"""Linear and integer programmes over counts, as HiGHS solves them: tests of solver_models/time_indexed.py."""
+"""Linear programmes over counts, as HiGHS solves them: tests of solver_models/time_indexed.py."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,23 +10,11 @@ from planner.bounds.order.time_indexed_bound import TimeIndexed
 from planner.evidence.certificate import check_certificate
 from planner.layout.costs import CostModel
 from planner.problem import Problem
-from solver_models.time_indexed import find_multipliers, is_impossible
+from solver_models.time_indexed import find_multipliers
 from tests.long_runs import shortened
 from tests.planner.bounds.order.test_time_indexed_bound import bound_of
 from tests.planner.decisions.recompute_microbatches.test_option import least_of
 from tests.planner.recomputed_chain import recomputed_chain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kept", "best"), [(3, 280), *shortened([], whole=[(2, 300), (1, 360)])])
-def test_whole_numbers_close_the_gap(kept: int, best: int):
-    """Tests that a solver claims the optimum, and not more."""
-    problem = recomputed_chain(4, num_microbatches=8, kept=kept)
-    model = TimeIndexed(problem, CostModel(problem), cell_ns=10)
-    for value, is_out in ((best, True), (best + 1, False)):
-        cells = model.cells(value - 1)
-        rows = model.rows(cells)
-        assert is_impossible(rows, ((model.num_columns(cells), model.count)), time_limit_s=60) == is_out
 
 
 def uneven_chain(rng: Random, *, kinds: str) -> Problem:

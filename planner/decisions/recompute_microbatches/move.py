@@ -122,12 +122,6 @@ class MicrobatchRecomputeImprover(DecisionImprover):
             return rounds % _EVERY_ROUNDS == 1
         return run.window.seconds.get(self.name, 0.0) <= _TIME_SHARE * run.elapsed_s
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether CP-SAT says that of all stages there were it knows the best orders."""
-        known = [each for each in self.known.values() if each is not None]
-        return bool(known) and all(each.is_closed for each in known)
-
     def begin(self, given: Candidate | None) -> Iterator[None]:
         """A step, where partition and mapping are given and the joint search has orders."""
         del given

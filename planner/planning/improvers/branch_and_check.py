@@ -1,8 +1,8 @@
 """Branch-and-check on a small problem: open cases of partition and mapping are closed by their best orders.
 
 The master (`solver_models.joint`) lists the partitions and mappings whose lower bound is below the incumbent; each is
-closed by its lower bound, by all of its orders, or by CP-SAT. What stays open when time is up bounds every plan from
-below.
+closed by its lower bound, by branch and bound over its orders, or by CP-SAT. What stays open when time is up bounds
+every plan from below.
 
 What only CP-SAT says is kept apart: it is a solver's claim, not a search of ours.
 """
@@ -64,7 +64,7 @@ class _Case:
     bound: int
     """Nanoseconds that none of its orders beats, if CP-SAT can be believed."""
     proved: int
-    """The same by our own rules: its lower bound, branch and bound, or all of its orders."""
+    """The same by our own rules: its lower bound, or branch and bound."""
     instance: ScheduleInstance | None = None
     """The orders that are open, once they are asked for."""
     effort: float = 0.0
@@ -379,19 +379,17 @@ class ExactSearch:
     def _settle(self, case: _Case, effort: float, *, below: int) -> Plan | None:
         """The best order of a case if it beats `below`; raises the bound of the case as far as it can.
 
-        Few orders are played one by one; more are given to CP-SAT, alike devices as one first; where its device orders,
-        which may use shared links in any order, do not replay to what it claims, all are played after all, or polished.
+        CP-SAT is given them, alike devices as one first. Where its device orders, which may use shared links in any
+        order, do not replay to what it claims, they are polished.
         """
         case.effort = effort
-        plan = self._enumerate(case, below=below, most_plays=self.case_params.few_plays)
-        if case.bound < below:
-            plan, below = self._settle_quotient(case, below=below, effort=effort)
+        plan, below = self._settle_quotient(case, below=below, effort=effort)
         if case.bound < below:
             assert case.instance is not None
             result = self._solve(case.instance, below=below, effort=effort)
             better = self._read(case, result, below=below)
             if result.status == "optimal" and case.bound < below and better is not None:
-                better = self._replay(case, better, below=below)
+                better = self._polished(case, better)
             plan = better or plan
         self._note(case)
         return plan
@@ -454,28 +452,12 @@ class ExactSearch:
             case.bound = below  # no other order of this case is better than this one
         return plan
 
-    def _replay(self, case: _Case, plan: Plan, *, below: int) -> Plan | None:
-        """Where links are queued on as nobody may choose: all orders, if there are not too many, or polished device
-        orders.
-        """
-        better = self._enumerate(case, below=below, most_plays=self.case_params.many_plays)
-        if case.bound >= below:
-            return better
+    def _polished(self, case: _Case, plan: Plan) -> Plan:
+        """A plan with polished device orders, where links are queued on as nobody may choose."""
         start = replace(case.candidate, device_orders=make_orders(self.problem, plan))
         return self._to_plan(
             self.searcher.polish(start, iterations=_POLISH_ITERATIONS, temperature=0.01, seed=self.seed)
         )
-
-    def _enumerate(self, case: _Case, *, below: int, most_plays: int) -> Plan | None:
-        """The best of all orders if it is below `below`; none, and the case stays as it is, if there are too many."""
-        if not self.plays_exactly:
-            return None
-        is_done, better = self.searcher.enumerate_orders(
-            case.candidate, threshold=below, most_orders=self.case_params.max_words, most_plays=most_plays
-        )
-        if is_done:
-            case.prove(below)
-        return None if better is None else self._to_plan(better)
 
     def _stages(self, candidate: Candidate) -> tuple[Stage, ...]:
         return make_stages(self.problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)

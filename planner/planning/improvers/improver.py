@@ -46,11 +46,6 @@ class DecisionImprover(Improver):
     run: SearchState
 
     @property
-    def is_closed(self) -> bool:
-        """Whether nothing better is expected of it."""
-        return False
-
-    @property
     @abstractmethod
     def is_open(self) -> bool:
         """Whether the options leave the decision open."""

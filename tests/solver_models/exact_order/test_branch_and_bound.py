@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from solver_models.simulation.evaluator import FAR
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
+from tests.solver_models.every_order import enumerate_orders
 from tests.solver_models.nets import Case, random_case
 
 MANY = 100_000
@@ -34,8 +35,8 @@ def small_case(rng: Random) -> Case:
 
 def optimum_of(case: Case) -> int | None:
     """The least makespan of all orders; None if none fits."""
-    is_done, best = case.searcher.enumerate_orders(
-        case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
+    is_done, best = enumerate_orders(
+        case.searcher, case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
     )
     assume(is_done)
     return None if best is None else best.objective

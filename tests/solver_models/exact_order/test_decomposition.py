@@ -5,6 +5,7 @@ from dataclasses import replace
 from solver_models.exact_order.decomposition import likeness, split_net
 from solver_models.simulation.evaluator import FAR
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
+from tests.solver_models.every_order import enumerate_orders
 from tests.solver_models.exact_order.test_branch_and_bound import MANY
 from tests.solver_models.nets import Case
 
@@ -24,8 +25,8 @@ def test_parts_are_searched_one_by_one():
         is_closed, best = case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY)
         assert is_closed
         assert best is not None
-        is_done, least = case.searcher.enumerate_orders(
-            case.candidate(), threshold=FAR, most_orders=5_000, most_plays=10**7
+        is_done, least = enumerate_orders(
+            case.searcher, case.candidate(), threshold=FAR, most_orders=5_000, most_plays=10**7
         )
         assert is_done
         assert least is not None

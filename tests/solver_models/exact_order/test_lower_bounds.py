@@ -17,6 +17,7 @@ from solver_models.joint.search_space import make_space
 from solver_models.joint.subproblems import OpenCase, open_cases
 from solver_models.local_search.search import LATEST, Searcher
 from tests.long_runs import examples
+from tests.solver_models.every_order import enumerate_orders
 from tests.solver_models.nets import Case, random_case
 
 randoms = st.randoms(use_true_random=False)
@@ -42,7 +43,7 @@ def test_floors_hold_for_every_order(rng: Random):
     for case in rng.sample(cases, min(20, len(cases))):
         candidate = searcher.rate(case.stage_of, case.groups, modes=case.modes)
         assert not candidate.is_feasible or candidate.objective >= case.lower_bound
-        is_done, best = searcher.enumerate_orders(candidate, threshold=LATEST, most_orders=500, most_plays=5000)
+        is_done, best = enumerate_orders(searcher, candidate, threshold=LATEST, most_orders=500, most_plays=5000)
         if is_done and best is not None:
             assert case.lower_bound <= best.objective
             assert best.sort_key <= candidate.sort_key

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
 from solver_models.simulation.evaluator import FAR, SPLIT
 from tests.long_runs import shortened
+from tests.solver_models.every_order import enumerate_orders
 from tests.solver_models.exact_order.test_branch_and_bound import randoms, small_case
 from tests.solver_models.kernel_doors import shaved_windows
 from tests.solver_models.nets import Case
@@ -21,8 +22,8 @@ from tests.solver_models.nets import Case
 def test_narrowing_and_shaving_keep_the_best_order(rng: Random):
     """Tests that windows just above the optimum, narrowed and shaved, leave the best order on every device."""
     case = small_case(rng)
-    is_done, best = case.searcher.enumerate_orders(
-        case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
+    is_done, best = enumerate_orders(
+        case.searcher, case.candidate(), threshold=FAR, most_orders=2_000, most_plays=40_000
     )
     assume(is_done and best is not None)
     assert best is not None

@@ -28,6 +28,7 @@ from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
 from tests.solver_models import kernel_doors
+from tests.solver_models.every_order import enumerate_orders
 from tests.solver_models.kernel_doors import MOVES
 from tests.solver_models.nets import (
     Case,
@@ -222,8 +223,8 @@ def test_enumeration_finds_the_best_order(rng: Random):
         if value is not None:
             values.append(case.play(orders).objective_ns(objective))
     threshold = rng.choice([FAR, min(values), min(min(values) + 1, FAR)])
-    is_done, found = case.searcher.enumerate_orders(
-        case.candidate(), threshold=threshold, most_orders=2000, most_plays=2000
+    is_done, found = enumerate_orders(
+        case.searcher, case.candidate(), threshold=threshold, most_orders=2000, most_plays=2000
     )
     assert is_done
     assert (found is None) == (min(values) >= threshold)
@@ -242,7 +243,7 @@ def one_stage(num_microbatches: int, memory_bytes: int, *, weight_stash: int = 1
 def test_no_order_fits():
     """Tests that a stage without room for one microbatch has no order, and that this is certain."""
     case = one_stage(2, 0)
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=42, most_plays=42) == (
+    assert enumerate_orders(case.searcher, case.candidate(), threshold=FAR, most_orders=42, most_plays=42) == (
         True,
         None,
     )

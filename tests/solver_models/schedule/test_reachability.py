@@ -10,14 +10,14 @@ def instance(devices: str, *ways: tuple[int, int, int], forward: int = 1, free: 
 
     Device `free` runs nothing before tick 9.
     """
-    replicas = [SimpleNamespace(devices=(device,), stage=n, forward=forward) for n, device in enumerate(devices)]
+    replicas = [SimpleNamespace(device=device, stage=n, forward=forward) for n, device in enumerate(devices)]
     transfers = [
         SimpleNamespace(sender=ends[0], receiver=ends[1], duration=ticks, is_backward=is_backward)
         for a, b, ticks in ways
         for ends, is_backward in (((a, b), False), ((b, a), True))
     ]
     return SimpleNamespace(
-        replicas=replicas, transfers=transfers, free_from=lambda replica: 9 if free in replica.devices else 0
+        replicas=replicas, transfers=transfers, free_from=lambda replica: 9 if free == replica.device else 0
     )
 
 

@@ -13,7 +13,6 @@ from planner.planning.improvers.bound_improver import BoundImprover
 from planner.planning.improvers.cp_sat_orders import SingleOrders
 from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.order_sessions import Sessions
-from planner.planning.improvers.overlap_improver import OverlapImprover
 from planner.planning.planning_params import PARTS
 from planner.planning.starts.class_pipelines import CLASS_PIPELINES
 from planner.planning.starts.interval_cuts import INTERVAL_CUTS
@@ -25,7 +24,7 @@ def test_parts_are_checked():
         SearchParams(without=("joint search",))
     improvers = (
         BoundImprover, SingleOrders, ExactImprover, GatherImprover, MicrobatchRecomputeImprover, OffloadImprover,
-        Sessions, OverlapImprover, RecomputeImprover, ShareImprover, SplitPlacementImprover,
+        Sessions, RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
     others = {CLASS_PIPELINES, INTERVAL_CUTS, "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)

@@ -57,7 +57,7 @@ def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     assert turns.run.stopped_by == "complete_search"
 
 
-BY_CP_SAT = CaseParams(rounds=((100_000, 0, 30.0),), few_plays=1, many_plays=1, promising=0)
+BY_CP_SAT = CaseParams(rounds=((100_000, 0, 30.0),), promising=0)
 """No order is looked at by us."""
 
 ABOVE_ITS_FLOOR = random_chain(Random(3), sizes=(5, 2, 3), tight=False)

@@ -4,6 +4,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
+from solver_models.local_search.search import Candidate, Searcher, decode
 from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, count_action, memory_steps, play
 
@@ -109,3 +110,31 @@ def best_order(
             d += 1
         if d == num_devices:
             return best, best_pick
+
+
+def enumerate_orders(
+    searcher: Searcher, candidate: Candidate, *, threshold: int, most_orders: int, most_plays: int
+) -> tuple[bool, Candidate | None]:
+    """Whether every order was played, and the best below `threshold`, if any."""
+    net = searcher.net_of(candidate)
+    found, plays = [], 1
+    for device in range(len(searcher.layers.devices)):
+        codes, lengths = legal_orders(net, device, most_orders)
+        if not len(codes):
+            return True, None
+        found.append((codes, lengths))
+        plays *= len(codes)
+        if lengths[0] < 0 or plays > most_plays:
+            return False, None
+    sizes = np.array([len(codes) for codes, _ in found])
+    tables = np.zeros((len(found), sizes.max(), max(codes.shape[1] for codes, _ in found)), np.int32)
+    table_lengths = np.zeros((len(found), sizes.max()), np.int64)
+    for device, (codes, lengths) in enumerate(found):
+        tables[device, : len(codes), : codes.shape[1]] = codes
+        table_lengths[device, : len(codes)] = lengths
+    value, pick = best_order(net, tables, table_lengths, sizes, threshold, searcher.by_span)
+    if pick[0] < 0:
+        return True, None
+    each = np.arange(len(found))
+    orders = decode(net, tables[each, pick], lengths=table_lengths[each, pick], first=searcher.first_member)
+    return True, candidate.with_orders(orders, objective=int(value))

@@ -1,11 +1,11 @@
-"""Complete enumeration of orders for tiny nets: tests of solver_models/moves/order_enumeration.py."""
+"""Complete enumeration of orders for tiny nets: tests of the enumeration that tests compare with."""
 
 from random import Random
 
 import pytest
 
-from solver_models.moves.order_enumeration import legal_orders
 from solver_models.simulation.evaluator import FAR
+from tests.solver_models.every_order import enumerate_orders, legal_orders
 from tests.solver_models.local_search.test_search import every_word, one_stage
 from tests.solver_models.nets import (
     random_case,
@@ -38,11 +38,11 @@ def test_too_many_words_are_not_listed():
     """Tests that a device with more words than the limit is given up, and that nothing is claimed about it."""
     case = one_stage(3, 9)
     assert legal_orders(case.net, 0, 41)[1][0] == -1
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=41, most_plays=10**6) == (
+    assert enumerate_orders(case.searcher, case.candidate(), threshold=FAR, most_orders=41, most_plays=10**6) == (
         False,
         None,
     )
-    assert case.searcher.enumerate_orders(case.candidate(), threshold=FAR, most_orders=42, most_plays=41) == (
+    assert enumerate_orders(case.searcher, case.candidate(), threshold=FAR, most_orders=42, most_plays=41) == (
         False,
         None,
     )
