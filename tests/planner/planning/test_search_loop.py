@@ -52,7 +52,7 @@ def test_one_interrupted_play_says_nothing(loop: SearchLoop, monkeypatch: pytest
 
 
 def test_slow_plays_keep_a_round_from_beginning_that_would_end_late(loop: SearchLoop, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a round of slow plays is expected to take as long as its plays, those that rate its starts included."""
+    """Tests that a round of slow plays is expected to take as long as its plays, those rating its starts included."""
     taken = slow_plays(monkeypatch, SLOW_S)
     loop._expect_first_round()
     assert len(taken) == search_loop._TIMED_PLAYS
