@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -12,7 +12,10 @@ Integers = NDArray[numpy.int64]
 _UNREACHED = 2**62
 """Longer than any path."""
 
-_ENTRIES_AT_ONCE = 4_000_000
+_MOST_BYTES = 2**33
+"""Larger transfers have more than 64 bits in nanoseconds times bytes per second."""
+
+_ENTRIES_AT_ONCE = 1_000_000
 """Table entries (searches x link directions) that are held in memory at a time."""
 
 
@@ -32,35 +35,61 @@ class DirectedLink(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """The shortest paths from some nodes to all."""
+    """The shortest paths from some nodes to all that are no leaves."""
 
     arc: Integers
-    """[searches, nodes] index of the last way of the path to each node; -1 at the source and where none leads."""
+    """[nodes, searches] index of the last way of the path to each node; -1 at the source and where none leads."""
     is_tied: NDArray[numpy.bool_]
-    """[searches, nodes] whether another way is as short."""
+    """[nodes, searches] whether another way is as short."""
 
 
 class Network:
-    """Nodes 0 .. N - 1 and the ways between them, in the order in which a search looks at them."""
+    """Nodes 0 .. N - 1 and the ways between them, in the order in which a search looks at them.
+
+    A node with one neighbour, as most devices have, is a leaf: its paths are those of its neighbour, and searches are
+    spared it.
+    """
 
     def __init__(self, num_nodes: int, arcs: Sequence[DirectedLink]) -> None:
         self.num_nodes, self.arcs = num_nodes, arcs
         self._last: tuple[int, list[int]] | None = None
-        self.leaving: list[list[int]] = [[] for _ in range(num_nodes)]
+        columns = numpy.array(arcs, dtype=numpy.int64).reshape(len(arcs), 6)
+        self._columns: Any = DirectedLink(*columns.T)
+        latest, narrowest = columns.max(axis=0, initial=0).tolist(), columns.min(axis=0, initial=2**53).tolist()
+        self._slowest = DirectedLink(0, 0, latest[2], narrowest[3], 0, latest[5])
+        leaving: list[list[int]] = [[] for _ in range(num_nodes)]
+        arriving: list[list[int]] = [[] for _ in range(num_nodes)]
         for number, arc in enumerate(arcs):
-            self.leaving[arc.tail].append(number)
-        by_head = sorted(range(len(arcs)), key=lambda number: arcs[number].head)
-        self.order = numpy.array(by_head, dtype=numpy.int64)
-        self.tails = numpy.array([arcs[number].tail for number in by_head], dtype=numpy.int64)
-        heads = [arcs[number].head for number in by_head]
-        self.reached = numpy.array(sorted(set(heads)), dtype=numpy.int64)
-        self.starts = numpy.searchsorted(numpy.array(heads, dtype=numpy.int64), self.reached)
+            leaving[arc.tail].append(number)
+            arriving[arc.head].append(number)
+        ends = zip(range(num_nodes), leaving, arriving, strict=True)
+        single = {node: (out[0], into[0]) for node, out, into in ends if len(out) == len(into) == 1}
+        self.leaves = {
+            node: (out, into)
+            for node, (out, into) in single.items()
+            if arcs[out].head == arcs[into].tail and arcs[out].head not in single
+        }
+        """By leaf the way that leaves it and the way that arrives."""
+        self.leaving = [[number for number in some if arcs[number].head not in self.leaves] for some in leaving]
+        inner = [number for number, arc in enumerate(arcs) if self.leaves.keys().isdisjoint((arc.tail, arc.head))]
+        self.order = numpy.array(sorted(inner, key=lambda number: arcs[number].head), dtype=numpy.int64)
+        self.tails = columns[self.order, 0]
+        self.reached, self.starts = numpy.unique(columns[self.order, 1], return_index=True)
+
+    def _without_leaves(self, source: int, target: int) -> tuple[list[int], list[int], tuple[int, int]]:
+        """Ways from a source that is a leaf, and to a target that is one, and the two ends that are left."""
+        out, into = self.leaves.get(source), self.leaves.get(target)
+        first, last = [] if out is None else [out[0]], [] if into is None else [into[1]]
+        return first, last, (self.arcs[out[0]].head if out else source, self.arcs[into[1]].tail if into else target)
 
     def shortest_path(self, source: int, target: int, *, num_bytes: int) -> list[int]:
         """Indices of the ways from `source` to `target` by Dijkstra's algorithm; of equal paths the first one found.
 
         Raises KeyError if there is no path.
         """
+        if source == target:
+            return []
+        first, final, (source, target) = self._without_leaves(source, target)
         weights = self._weights_of(num_bytes)
         known: dict[int, int] = {source: 0}
         last: dict[int, int] = {}
@@ -84,70 +113,81 @@ class Network:
         while target != source:
             path.append(last[target])
             target = self.arcs[last[target]].tail
-        return path[::-1]
+        return [*first, *path[::-1], *final]
 
     def _weights_of(self, num_bytes: int) -> list[int]:
         """Weights of all ways; those of the last size are remembered."""
         if self._last is None or self._last[0] != num_bytes:
-            self._last = num_bytes, [arc.weight(num_bytes) for arc in self.arcs]
+            self._last = num_bytes, self._weigh(num_bytes)
         return self._last[1]
+
+    def _weigh(self, num_bytes: int) -> list[int]:
+        """All ways at once, where numbers of 64 bits hold what the slowest of all could take."""
+        if num_bytes < _MOST_BYTES and self._slowest.weight(num_bytes) < _UNREACHED:
+            found: list[int] = self._columns.weight(num_bytes).tolist()
+            return found
+        return [arc.weight(num_bytes) for arc in self.arcs]
 
     def weights(self, num_bytes: int) -> Integers | None:
         """[ways by head] their weights, or None if a path could leave 64 bits."""
         every = self._weights_of(num_bytes)
-        found = [every[number] for number in self.order.tolist()]
-        return None if max(found, default=0) * self.num_nodes >= _UNREACHED else numpy.array(found, dtype=numpy.int64)
+        if max(every, default=0) * self.num_nodes >= _UNREACHED:
+            return None
+        return numpy.array(every, dtype=numpy.int64)[self.order]
 
     def trees(self, sources: Integers, weights: Integers) -> Trees:
-        """Shortest paths from every source under its own weights [searches, ways], by relaxing all ways at once."""
-        length = numpy.full((len(sources), self.num_nodes), _UNREACHED, dtype=numpy.int64)
-        length[numpy.arange(len(sources)), sources] = 0
-        while True:
-            through = length[:, self.tails] + weights
-            best = numpy.minimum(length[:, self.reached], numpy.minimum.reduceat(through, self.starts, axis=1))
-            if numpy.array_equal(best, length[:, self.reached]):
+        """Shortest paths from every source under its own weights [ways, searches], by relaxing all ways at once."""
+        length = numpy.full((self.num_nodes, len(sources)), _UNREACHED, dtype=numpy.int64)
+        length[sources, numpy.arange(len(sources))] = 0
+        best = length[self.reached]
+        while len(self.order):
+            through = length[self.tails] + weights
+            nearer = numpy.minimum(best, numpy.minimum.reduceat(through, self.starts, axis=0))
+            if numpy.array_equal(nearer, best):
                 break
-            length[:, self.reached] = best
-        spread = numpy.diff(numpy.append(self.starts, len(self.order)))
-        is_best = through == numpy.repeat(best, spread, axis=1)
-        places = numpy.where(is_best, numpy.arange(len(self.order)), len(self.order))
-        first = numpy.minimum.reduceat(places, self.starts, axis=1)
+            length[self.reached] = best = nearer
         arc = numpy.full(length.shape, -1, dtype=numpy.int64)
-        arc[:, self.reached] = numpy.append(self.order, -1)[first]
-        arc[numpy.arange(len(sources)), sources] = -1
         is_tied = numpy.zeros(length.shape, dtype=numpy.bool_)
-        is_tied[:, self.reached] = numpy.add.reduceat(is_best, self.starts, axis=1, dtype=numpy.int64) > 1
+        if len(self.order):
+            spread = numpy.diff(numpy.append(self.starts, len(self.order)))
+            is_best = through == numpy.repeat(best, spread, axis=0)
+            places = numpy.where(is_best, numpy.arange(len(self.order))[:, None], len(self.order))
+            arc[self.reached] = numpy.append(self.order, -1)[numpy.minimum.reduceat(places, self.starts, axis=0)]
+            arc[sources, numpy.arange(len(sources))] = -1
+            is_tied[self.reached] = numpy.add.reduceat(is_best, self.starts, axis=0, dtype=numpy.int64) > 1
         return Trees(arc=arc, is_tied=is_tied)
 
     def paths(self, wanted: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int, int], list[int]]:
         """`shortest_path` for every (source, target, number of bytes), where that path is the only shortest one."""
-        targets: dict[tuple[int, int], list[int]] = {}
+        targets: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for source, target, num_bytes in wanted:
-            targets.setdefault((source, num_bytes), []).append(target)
+            *_, (begin, _) = self._without_leaves(source, target)
+            targets.setdefault((begin, num_bytes), []).append((source, target))
         weights = {size: self.weights(size) for size in dict.fromkeys(size for _, size in targets)}
         keys = [key for key in targets if weights[key[1]] is not None]
         found: dict[tuple[int, int, int], list[int]] = {}
-        step = max(1, _ENTRIES_AT_ONCE // max(len(self.arcs), 1))
-        for begin in range(0, len(keys), step):
-            some = keys[begin : begin + step]
-            table = numpy.stack([w for _, size in some if (w := weights[size]) is not None])
+        step = max(1, _ENTRIES_AT_ONCE // max(len(self.order), 1))
+        for at in range(0, len(keys), step):
+            some = keys[at : at + step]
+            table = numpy.stack([w for _, size in some if (w := weights[size]) is not None], axis=1)
             trees = self.trees(numpy.array([source for source, _ in some], dtype=numpy.int64), table)
-            for row, (source, size) in enumerate(some):
-                for target in targets[source, size]:
-                    path = self._read(trees, row, source=source, target=target)
+            for number, key in enumerate(some):
+                for source, target in targets[key]:
+                    path = self._read(trees, number, source=source, target=target)
                     if path is not None:
-                        found[source, target, size] = path
+                        found[source, target, key[1]] = path
         return found
 
-    def _read(self, trees: Trees, row: int, *, source: int, target: int) -> list[int] | None:
+    def _read(self, trees: Trees, search: int, *, source: int, target: int) -> list[int] | None:
         path: list[int] = []
+        first, final, (source, target) = self._without_leaves(source, target)
         while target != source:
-            number = int(trees.arc[row, target])
-            if number < 0 or trees.is_tied[row, target]:
+            number = int(trees.arc[target, search])
+            if number < 0 or trees.is_tied[target, search]:
                 return None
             path.append(number)
             target = self.arcs[number].tail
-        return path[::-1]
+        return [*first, *path[::-1], *final]
 
     def tables(self, num_ends: int, *, num_bytes: int, direct: dict[tuple[int, int], int]) -> "RouteTables | None":
         """The paths between all pairs of the first `num_ends` nodes; `direct`: ways that are taken at any length.
@@ -157,14 +197,26 @@ class Network:
         weights = self.weights(num_bytes)
         if weights is None:
             return None
-        step = max(1, _ENTRIES_AT_ONCE // max(len(self.arcs), num_ends, 1))
+        step = max(1, _ENTRIES_AT_ONCE // max(len(self.order), num_ends, 1))
         hops: list[_Hop] = []
         for begin in range(0, num_ends, step):
-            sources = numpy.arange(begin, min(begin + step, num_ends), dtype=numpy.int64)
-            trees = self.trees(sources, numpy.broadcast_to(weights, (len(sources), len(weights))))
-            shortcuts = [(a - begin, b, arc) for (a, b), arc in direct.items() if begin <= a < begin + len(sources)]
-            hops += _walk(self.arcs, trees.arc, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
+            sources = range(begin, min(begin + step, num_ends))
+            shortcuts = [(a - begin, b, arc) for (a, b), arc in direct.items() if a in sources]
+            arc = self._last_ways(sources, weights)
+            hops += _walk(self.arcs, arc, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
         return _collect(self.arcs, hops, num_ends=num_ends)
+
+    def _last_ways(self, sources: Sequence[int], weights: Integers) -> Integers:
+        """[sources, nodes] index of the last way of the path from each source to each node; -1 where there is none."""
+        ends = [self.arcs[self.leaves[each][0]].head if each in self.leaves else each for each in sources]
+        begins, search = numpy.unique(ends, return_inverse=True)
+        arc = self.trees(begins, numpy.broadcast_to(weights[:, None], (len(weights), len(begins)))).arc.T[search]
+        for leaf, (_, into) in self.leaves.items():
+            arc[:, leaf] = into
+        for row, source in enumerate(sources):
+            if source in self.leaves:
+                arc[row, ends[row]], arc[row, source] = self.leaves[source][0], -1
+        return arc
 
 
 class RouteTables(NamedTuple):

@@ -110,9 +110,11 @@ def replicated_devices(costs: CostModel) -> tuple[str, ...]:
     devices, size = problem.cluster.devices, problem.profile.microbatch_size
     if len(devices) > problem.replica_limit:
         raise DoesNotApplyError(f"needs {len(devices)} replicas, max_replicas = {problem.replica_limit}")
-    counts = [count for count in problem.allowed_replicas if costs.has_share(Fraction(1, count))]
-    if max(counts) == 1 < len(devices):
+    counts = sorted(problem.allowed_replicas, reverse=True)
+    most = next((count for count in counts if costs.has_share(Fraction(1, count))), 1)
+    if most == 1 < len(devices):
         raise DoesNotApplyError(f"cannot cut microbatch_size = {size} for any of {len(devices)} devices as measured")
-    slowest_last = sorted(devices, key=lambda device: costs.model_ns(device.type))
-    chosen = {device.name for device in slowest_last[: max(counts)]}
+    took = {each: costs.model_ns(each) for each in problem.cluster.device_types}
+    slowest_last = sorted(devices, key=lambda device: took[device.type])
+    chosen = {device.name for device in slowest_last[:most]}
     return tuple(device.name for device in devices if device.name in chosen)

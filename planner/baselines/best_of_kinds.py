@@ -80,7 +80,7 @@ def best_of_kinds(
     What a program runs otherwise (`fit`) is played as it runs it.
 
     Looked at are the sizes of the problem's global batch, or its own, quickly: simple methods, and SPP for stages with
-    replicas. Once `has_time` denies it, sizes are left out, the smallest first.
+    replicas. Once `has_time` denies it, sizes are left out, the smallest first, and kinds that take long.
     """
     if problem.microbatches is not None or problem.only_wider:
         return {}
@@ -170,8 +170,9 @@ def _found_at(costs: CostModel, *, has_time: HasTime) -> Iterator[KindResult]:
             plan = None
         if plan is not None:
             yield from _played(costs, plan, name=name)
-    yield from _one_process(costs.problem)
-    yield from _fully_sharded(costs.problem)
+    for find in (_one_process, _fully_sharded):
+        if has_time():
+            yield from find(costs.problem)
 
 
 def _one_process(problem: Problem) -> Iterator[KindResult]:

@@ -295,6 +295,8 @@ class _Maker:
         self.pipeline = cache(self._make_pipeline)
         self.played: tuple[Plan, Timeline] | None = None
         """The last plan that was the best of twins."""
+        self._ordered: dict[tuple[str, tuple[Stage, ...]], tuple[Plan, tuple[Plan, Timeline] | None]] = {}
+        """Plans of the last method by its name and stages, which several cuts may share."""
 
     def make_data_parallel(self, *, recompute: bool = False) -> Plan:
         stages = make_replicated_stage(self.costs)
@@ -307,6 +309,13 @@ class _Maker:
             require_split_backward(self.costs.problem)
         stages = self.stages(method.placement, cut)
         stages = with_recomputation(stages) if recompute else stages
+        if (method.name, stages) not in self._ordered:
+            self._ordered = {key: known for key, known in self._ordered.items() if key[0] == method.name}
+            self._ordered[method.name, stages] = self._order(stages, method), self.played
+        plan, self.played = self._ordered[method.name, stages]
+        return plan
+
+    def _order(self, stages: tuple[Stage, ...], method: Method) -> Plan:
         pipeline = self.pipeline(stages)
         plan = make_plan(self.costs, stages, device_orders=method.order(pipeline))
         return self._best_of_twins(plan, pipeline, method=method) if method.has_twins else plan

@@ -57,8 +57,8 @@ class Direction(NamedTuple):
         return time + -(-(num_bytes - size) * (next_time - time) // (next_size - size))
 
 
-Weighed = tuple[str, int, bool, Direction]
-"""A link with the node it leads to, nanoseconds, and whether it leads to one that no other link leaves."""
+Weighed = tuple[str, int, Direction]
+"""A link with the node it leads to, and nanoseconds."""
 
 
 class Route(NamedTuple):
@@ -111,12 +111,24 @@ class Routes:
             return _make_route([direct])
         key = source, target, num_bytes
         if key not in self._known:
-            self._known[key] = _make_route(self._shortest(source, target, num_bytes=num_bytes))
+            first, last = self._way_in(source), self._way_in(target)
+            ends = first[0] if first else source, last[0] if last else target
+            between = self._shortest(*ends, num_bytes=num_bytes)
+            sent = [self.leaving[source][first[0]]] if first else []
+            self._known[key] = _make_route([*sent, *between, *([last[1]] if last else [])])
         return self._known[key]
 
+    def _way_in(self, node: str) -> tuple[str, Direction] | None:
+        """The only neighbour of a dead end, and the link from there; None if several links leave the node."""
+        neighbours = list(self.leaving[node])
+        is_dead_end = len(neighbours) == 1 and len(self.leaving[neighbours[0]]) > 1
+        return (neighbours[0], self.leaving[neighbours[0]][node]) if is_dead_end else None
+
     def _shortest(self, source: str, target: str, *, num_bytes: int) -> list[Direction]:
-        """Dijkstra's algorithm; lengths are pairs of nanoseconds and number of links."""
-        leaving = self._leaving_with(num_bytes)
+        """Dijkstra's algorithm between nodes that are no dead ends; lengths are nanoseconds and number of links."""
+        if num_bytes not in self._weighed and len(self._weighed) == SIZES:
+            del self._weighed[next(iter(self._weighed))]
+        weighed = self._weighed.setdefault(num_bytes, {})
         best: dict[str, tuple[int, int]] = {source: (0, 0)}
         arrived_by: dict[str, tuple[str, Direction]] = {}
         queue, pushed, settled = [((0, 0), 0, source)], 0, set[str]()
@@ -125,9 +137,9 @@ class Routes:
             if node in settled:
                 continue
             settled.add(node)
-            for head, time_ns, is_dead_end, direction in leaving[node]:
-                if is_dead_end and head != target:
-                    continue
+            if node not in weighed:
+                weighed[node] = self._weigh(node, num_bytes)
+            for head, time_ns, direction in weighed[node]:
                 reached = length + time_ns, hops + 1
                 if head not in best or reached < best[head]:
                     best[head], arrived_by[head] = reached, (node, direction)
@@ -139,21 +151,12 @@ class Routes:
             path.insert(0, direction)
         return path
 
-    def _leaving_with(self, num_bytes: int) -> dict[str, list[Weighed]]:
-        """Per node the links that leave it, as transfers of so many bytes see them."""
-        known = self._weighed
-        if num_bytes not in known:
-            if len(known) == SIZES:
-                del known[next(iter(known))]
-            known[num_bytes] = {
-                node: [self._weigh(direction, num_bytes) for direction in directions.values()]
-                for node, directions in self.leaving.items()
-            }
-        return known[num_bytes]
-
-    def _weigh(self, direction: Direction, num_bytes: int) -> Weighed:
-        time_ns = direction.latency_ns + num_bytes * SECOND // direction.bandwidth_bytes_per_s
-        return direction.target, time_ns, len(self.leaving[direction.target]) == 1, direction
+    def _weigh(self, node: str, num_bytes: int) -> list[Weighed]:
+        """The links that lead on from a node, as transfers of so many bytes see them."""
+        onward = (each for each in self.leaving[node].values() if len(self.leaving[each.target]) > 1)
+        return [
+            (each.target, each.latency_ns + num_bytes * SECOND // each.bandwidth_bytes_per_s, each) for each in onward
+        ]
 
     def connected(self) -> dict[str, int]:
         """Every end of a link with the number of the part of the network it belongs to."""

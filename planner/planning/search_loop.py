@@ -19,7 +19,7 @@ from planner.planning.starts.conversions import candidate_of, plan_of, played_ca
 from planner.planning.starts.interval_cuts import INTERVAL_CUTS, add_interval_cuts, may_cut
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.order_search import OrderSearch
-from solver_models.local_search.search import Candidate, Searcher
+from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.starts.first_candidates import make_seeds
 
@@ -185,7 +185,8 @@ class SearchLoop:
             if seconds <= slow_s or (number > 0 and seconds >= 100 * slow_s):
                 break
         if seconds > slow_s:
-            search.round_s = max(search.round_s, seconds * search.iterations)
+            plays = search.iterations + len(STANDARD_POLICY_PARAMS)  # its tasks first rate what low bounds lead to
+            search.round_s = max(search.round_s, seconds * plays)
 
     @property
     def _is_complete(self) -> bool:

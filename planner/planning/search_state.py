@@ -160,6 +160,8 @@ class SearchState:
         self.verdict: Verdict | None = None
         self.offer_s = 0.0
         """Seconds that the last look at a plan took."""
+        self.offered_actions = 1
+        """Actions that it had."""
         self.seeds: list[Candidate] = []
         """First candidates, where devices are many or the problem is large, the best last."""
         self.lower_bound: Bound | None = None
@@ -357,7 +359,7 @@ class SearchState:
 
     def propose(self, plan: Plan | None, *, source: str) -> None:
         """Offer a plan of the search if there is time to verify it, and tell the caller of it if it is better."""
-        if plan is not None and self.has_time_to_verify() and self.offer(plan, None, source=source):
+        if plan is not None and self.has_time_to_verify(plan) and self.offer(plan, None, source=source):
             self.report("search")
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str, improver: str | None = None) -> bool:
@@ -379,7 +381,7 @@ class SearchState:
             return False
         begin = time.monotonic()
         verdict = verify(self.problem, plan)
-        self.offer_s = time.monotonic() - begin
+        self.offer_s, self.offered_actions = time.monotonic() - begin, max(1, _count_actions(plan))
         if verdict.timeline is None or not verdict.passed:
             if is_changed or self._is_out_of_range(plan):
                 self.dropped.add(verdict.violations[0].message)
@@ -439,12 +441,12 @@ class SearchState:
             self.stopped_by = "no_improvement"
         return bool(self.stopped_by)
 
-    def has_time_to_verify(self) -> bool:
+    def has_time_to_verify(self, plan: Plan) -> bool:
         """Whether another plan could be verified before the limit, or that takes no time, or there is no plan yet."""
-        is_quick = self.offer_s <= self.most_late_s
-        if self.plan is None or self.limits.max_rounds is not None or is_quick:
+        needed_s = self.offer_s * max(1.0, _count_actions(plan) / self.offered_actions)
+        if self.plan is None or self.limits.max_rounds is not None or needed_s <= self.most_late_s:
             return True
-        return self.elapsed_s + self.offer_s + self.finish_s <= self.limits.time_limit_s + self.most_late_s
+        return self.elapsed_s + needed_s + self.finish_s <= self.limits.time_limit_s + self.most_late_s
 
     def time_until(self, share: float) -> HasTime:
         """Whether less than this part of the time left now has passed; where rounds are counted, all of it counts."""
@@ -506,3 +508,7 @@ class SearchState:
             return True
         needed = _LONGER_ROUND * round_s or _PLAYS_PER_ROUND * self.num_actions / _ACTIONS_PER_S
         return self.elapsed_s + needed + self.offer_s + self.finish_s <= self.limits.time_limit_s
+
+
+def _count_actions(plan: Plan) -> int:
+    return sum(map(len, plan.schedule.values()))

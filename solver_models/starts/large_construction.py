@@ -107,13 +107,16 @@ class _LayerCutter:
         return int((heads + count * np.maximum(shares(self.sums.load), rests // held)).max(initial=0))
 
 
-def large_seeds(searcher: Searcher, *, most_plays: int, until: float) -> Iterator[Candidate]:
+def large_seeds(
+    searcher: Searcher, *, most_plays: int, until: float, most_devices: int | None = None
+) -> Iterator[Candidate]:
     """Played candidates, each better than those before, until `most_plays` were played or the clock says `until`.
 
-    The clock is that of `time.monotonic`. Nothing comes if the partition is given or layers are pinned.
+    The clock is that of `time.monotonic`. Nothing comes if the partition is given or layers are pinned. With
+    `most_devices` each of so many devices has a stage, and the others idle: such plans have few actions.
     """
     plays, best = 0, (UNRATED, 0)
-    for candidate in _rated(searcher, until=until):
+    for candidate in _rated(searcher, until=until, most_devices=most_devices):
         for policy_params in POLICY_PARAMS:
             is_hopeless = (FITS, candidate.objective) >= best
             if is_hopeless or plays >= most_plays or (plays and time.monotonic() >= until):
@@ -127,7 +130,7 @@ def large_seeds(searcher: Searcher, *, most_plays: int, until: float) -> Iterato
                 yield replace(trial, objective=best[1], fit=best[0])
 
 
-def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
+def _rated(searcher: Searcher, *, until: float, most_devices: int | None) -> list[Candidate]:
     """Cuts for many groupings of the devices, the least estimate first (which stands as their objective).
 
     Once the clock says `until`, no more groupings are looked at than it takes to have a cut.
@@ -136,7 +139,8 @@ def _rated(searcher: Searcher, *, until: float) -> list[Candidate]:
     if instance.given_stages is not None or (instance.pinned >= 0).any():
         return []
     sums, found, seen = _make_sums(instance), list[Candidate](), set[Groups]()
-    for groups in filter(None, _groupings(instance, has_time=lambda: time.monotonic() < until)):
+    groupings = _groupings(instance, has_time=lambda: time.monotonic() < until)
+    for groups in filter(None, groupings if most_devices is None else _on_few(instance, most_devices)):
         if found and time.monotonic() >= until:
             break
         if groups in seen:
@@ -189,6 +193,13 @@ def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[
                 yield tuple(group for group in blocks if is_even or len(group) == replicas)
     if has_time():
         yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance))
+
+
+def _on_few(instance: Instance, count: int) -> Iterator[Groups]:
+    """The fastest devices with a stage each, in listed order; then the first ones, which may have more memory."""
+    slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
+    for chosen in (np.sort(np.argsort(slowness, kind="stable")[:count]), np.arange(count)):
+        yield tuple((device,) for device in chosen.tolist())
 
 
 def _side_by_side(run: list[int], replicas: int) -> list[tuple[int, ...]]:

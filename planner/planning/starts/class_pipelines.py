@@ -12,7 +12,7 @@ from planner.layout.costs import CostModel, LayerWork
 from planner.layout.device_groups import open_widths
 from planner.lowering import make_candidate_arrays
 from planner.plan import DeviceGroup, Stage
-from planner.planning.search_state import SearchState
+from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import rate
 from planner.planning.starts.first_starts import add_seeds
 from planner.problem import Problem
@@ -79,7 +79,10 @@ def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidat
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
     rated, policies = list[Candidate](), POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
+    has_time = run.time_until(SEED_SHARE)
     for stages in promising:
+        if rated and not has_time():
+            break
         rated.append(rate(run.problem, searcher, stages=_spread(run, stages), policies=policies))
         if run.is_large:  # a play takes long: the others get the policy that was best for the first
             policies = (rated[0].policy_params,)

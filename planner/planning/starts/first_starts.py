@@ -11,7 +11,7 @@ from solver_models.precompile import FIRST
 from solver_models.starts.large_construction import large_seeds
 
 _SEED_SHARE = 0.1
-"""Part of the time limit by whose end the first candidates of a large problem are played."""
+"""Part of the time limit that the first candidates of a large problem, or those on few devices, are looked for."""
 _MIN_SEED_PLAYS = 6
 """First candidates of a large problem that are played at least."""
 _MAX_SEED_ACTIONS = 200_000_000
@@ -37,23 +37,38 @@ def propose_best_seed(run: SearchState) -> None:
 
 
 def _propose_best(run: SearchState) -> None:
-    best, known = run.seeds[-1], run.incumbent_ns
-    if best.is_feasible and (known is None or best.objective < known):
-        searcher = Searcher(run.instance, params=run.params)
-        run.propose(plan_of(run.problem, searcher, candidate=best), source=run.seed_source)
+    searcher = Searcher(run.instance, params=run.params)
+    _propose(run, searcher, candidate=run.seeds[-1], source=run.seed_source)
+
+
+def _propose(run: SearchState, searcher: Searcher, *, candidate: Candidate, source: str) -> None:
+    if candidate.is_feasible and (run.incumbent_ns is None or candidate.objective < run.incumbent_ns):
+        run.propose(plan_of(run.problem, searcher, candidate=candidate), source=source)
 
 
 def begin_large(run: SearchState) -> None:
-    """Candidates of a large problem, found among many cuts and mappings; a first plan at once if that is quick."""
+    """Candidates of a large problem, found among many cuts and mappings; a first plan at once if that is quick.
+
+    Where all devices together have too many actions for that, the first plan is on a part of them.
+    """
     if not run.is_large:
         return
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
     with run.step_of(LARGE_SEEDS):
-        is_timed = run.limits.max_rounds is None
-        until = time.monotonic() + (_SEED_SHARE * run.limits.time_limit_s if is_timed else math.inf)
+        few = run.params.first_plans.quick_actions * len(run.instance.capacity) // run.num_actions
+        if run.threshold_ns is None and 0 < few < len(run.instance.capacity):
+            for candidate in large_seeds(searcher, most_plays=_MIN_SEED_PLAYS, until=_until(run), most_devices=few):
+                _propose(run, searcher, candidate=candidate, source=LARGE_SEEDS)
+                if run.plan is not None:
+                    break
         most = max(_MIN_SEED_PLAYS, _MAX_SEED_ACTIONS // run.num_actions)
-        for candidate in large_seeds(searcher, most_plays=most, until=until):
+        for candidate in large_seeds(searcher, most_plays=most, until=_until(run)):
             add_seeds(run, [candidate], source=LARGE_SEEDS)
             if run.plan is None and run.num_actions <= run.params.first_plans.quick_actions:
                 _propose_best(run)
+
+
+def _until(run: SearchState) -> float:
+    """Until when first candidates are looked for, by `time.monotonic`."""
+    return time.monotonic() + (_SEED_SHARE * run.limits.time_limit_s if run.limits.max_rounds is None else math.inf)

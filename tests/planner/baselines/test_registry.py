@@ -252,3 +252,13 @@ def test_what_the_choice_among_twins_has_played_counts_for_that_plan_alone():
 
 def played_anew(problem: Problem, baseline: Baseline) -> BaselineResult:
     return play_baseline(problem, replace(baseline, played=None), costs=CostModel(problem))[0]
+
+
+def test_equal_stages_are_ordered_once():
+    """Tests that two cuts into the same stages share the plan of a method, and that a method's plan is no other's."""
+    made = baselines(chain_problem())
+    names = {name.partition(" (")[0] for name in made if "(even layers)" in name}
+    assert len(names) > 5
+    plans = [(made[f"{name} (even layers)"].plan, made[f"{name} (largest stage minimised)"].plan) for name in names]
+    assert all(one is not None and one is other for one, other in plans)
+    assert len({id(one) for one, _ in plans}) == len(names)

@@ -9,7 +9,7 @@ from planner.planning import search_loop
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import SearchState
 from planner.progress import Limits
-from solver_models.local_search.search import Candidate, Searcher
+from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.starts.first_candidates import make_seeds
 from tests.planner.generated_chains import make_one_by_one
 
@@ -52,11 +52,11 @@ def test_one_interrupted_play_says_nothing(loop: SearchLoop, monkeypatch: pytest
 
 
 def test_slow_plays_keep_a_round_from_beginning_that_would_end_late(loop: SearchLoop, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a round of slow plays is expected to take as long as its plays, and not begun late."""
+    """Tests that a round of slow plays is expected to take as long as its plays, those rating its starts included."""
     taken = slow_plays(monkeypatch, SLOW_S)
     loop._expect_first_round()
     assert len(taken) == search_loop._TIMED_PLAYS
-    assert loop.search.round_s >= SLOW_S * loop.search.iterations
+    assert loop.search.round_s >= SLOW_S * (loop.search.iterations + len(STANDARD_POLICY_PARAMS))
     assert not loop.run.has_time_for_round(loop.search.round_s)
 
 

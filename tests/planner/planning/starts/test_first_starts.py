@@ -41,6 +41,25 @@ def test_long_plans_are_verified_once(quick_actions: int):
     run.window.close()
 
 
+def test_the_first_plan_is_quick():
+    """Tests that where all devices have too many actions for a quick plan, a first one is verified on a few of them.
+
+    It is no seed, so the search begins with the same candidates as without it.
+    """
+    run = make_run(quick_actions=3 * 4 * 5)
+    begin_large(run)
+    assert run.plan is not None
+    assert len(run.plan.schedule) <= 5
+    assert run.source == LARGE_SEEDS
+    known = make_run(quick_actions=1)
+    begin_large(known)
+    assert [seed.objective for seed in run.seeds] == [seed.objective for seed in known.seeds]
+    propose_best_seed(run)
+    assert run.incumbent_ns == run.seeds[-1].objective
+    for each in (run, known):
+        each.window.close()
+
+
 def test_the_best_says_who_found_it():
     """Tests that candidates are kept worst first, and that one which is no better does not change whose the best is."""
     run = make_run(quick_actions=1)
