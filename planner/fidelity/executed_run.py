@@ -1,7 +1,7 @@
 """What a run of a plan took: the documents that the executor writes per rank, read and set on one axis of time."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from planner.actions import Action, parse_action
 from planner.plan import Plan
 from planner.simulation.timeline import TimedAction
+from profiles.importers.own_trace import OF_RUN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,15 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
     documents = {path: _read(path) for path in sorted(folder.glob("rank*.json"))}
     if not documents:
         raise ValueError(f"{folder}: contains no rank0.json; give the folder that the executor's --trace wrote")
-    by_device = {str(document["device"]): (path, document) for path, document in documents.items()}
+    by_device: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for path, document in documents.items():
+        if (name := str(document["device"])) in by_device:
+            raise ValueError(
+                f"{path}: is of device {name!r}, as {by_device[name][0]} is; keep the documents of one run"
+            )
+        by_device[name] = path, document
+    if other := find_other_run((str(path), of_run(document)) for path, document in documents.items()):
+        raise ValueError(other)
     if missing := sorted(set(plan.devices) - set(by_device)):
         raise ValueError(f"{folder}: no document is of device {missing[0]!r} of the plan; compare the plan that ran")
     counts = {len(document["iterations"]) for _, document in by_device.values()}
@@ -66,6 +75,18 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
         )
         for number in range(counts.pop())
     )
+
+
+def of_run(document: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a document states that those of all ranks of a run state alike."""
+    return tuple(document.get(name) for name in OF_RUN)
+
+
+def find_other_run(stated: Iterable[tuple[str, tuple[Any, ...]]]) -> str:
+    """Of (document, its `of_run`) which one is of another run than the first, with the remedy; empty if none is."""
+    documents = tuple(stated)
+    other = next((name for name, run in documents if run != documents[0][1]), "")
+    return f"{other}: is of another run than {documents[0][0]}; give the documents of one run" if other else ""
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from planner.actions import Kind, parse_action
-from planner.fidelity.executed_run import ExecutedIteration, make_iteration
+from planner.fidelity.executed_run import ExecutedIteration, find_other_run, make_iteration, of_run
 from planner.plan import Plan
 from profiles.importers.profiler_events import MarkedActions
 
@@ -58,6 +58,8 @@ class _Document:
     """Per iteration its actions."""
     times: tuple[Mapping[str, Any], ...]
     """Per iteration when actions were taken up, and when it began and ended; empty in a profiler's trace."""
+    of_run: tuple[Any, ...] = ()
+    """What the documents of all ranks state alike."""
 
 
 def spread_of(samples: Sequence[float]) -> float:
@@ -76,6 +78,8 @@ def read_observations(documents: Iterable[tuple[str, str | bytes]], plan: Plan) 
     that is of another plan, and if no action is in any of them.
     """
     parsed = [_parse(text, source=source) for source, text in documents]
+    if other := find_other_run((document.source, document.of_run) for document in parsed):
+        raise ValueError(other)
     taken: set[str] = set()
     ranks = [_rank_of(document, plan, taken=taken) for document in parsed if any(document.rows)]
     if not ranks:
@@ -132,6 +136,7 @@ def _of_rank(plain: dict[str, Any], *, source: str) -> _Document:
         device=str(plain.get("device", "")),
         rows=tuple(rows),
         times=tuple(times) if len(times) == len(rows) else (),
+        of_run=of_run(plain),
     )
 
 
