@@ -1,7 +1,7 @@
 """Workers on Dask: processes, here or on other machines, that do tasks of a search. No other module knows Dask.
 
-A task that is lost with its worker is done again by another one; after three workers it is left out. Where the
-scheduler or all workers are gone, tasks are done here.
+A task that is lost with its worker is done again by another one; after three workers it is left out. What a worker
+holds that has fallen silent, frozen for instance, is done here, as is all where the scheduler or all workers are gone.
 """
 
 import hashlib
@@ -11,9 +11,9 @@ import platform
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import dask
@@ -30,7 +30,13 @@ _START_S = 60.0
 _LOOK_S = 0.1
 """How often somebody who waits looks whether that is still wanted."""
 _ALONE_S = 20.0
-"""After so long without any worker tasks are done here."""
+"""After so long without any worker, or a word of the scheduler, tasks are done here."""
+_SILENT_S = 15.0
+"""After so long without a heartbeat a worker gets no more tasks, and those that it has are done here."""
+_FETCH_S, _FETCHES = 3.0, 5
+"""How long and how often a result is asked for; then the task is done here."""
+_HEAR_S = 1.0
+"""How often the scheduler is asked of its workers."""
 _KEPT_OWNERS = 8
 """Owners of tasks that a process keeps."""
 
@@ -66,6 +72,48 @@ def do_task(release: str, digest: str, *, packed: bytes | None, call: bytes) -> 
     return found, time.monotonic() - begin
 
 
+class _Watch:
+    """What the scheduler says of its workers, heard in a thread of its own: a frozen scheduler never answers."""
+
+    def __init__(self, client: "distributed.Client") -> None:
+        self._client, self._closed, self._beats = client, threading.Event(), dict[str, tuple[float, float]]()
+        self.alone_since: float | None = time.monotonic()
+        """Since when there are no workers, or nobody says so; None: there are."""
+        self.heard: tuple[str, ...] | None = None
+        """The workers whose hearts beat, where others have fallen silent; None: all."""
+        self.stuck: frozenset[str] = frozenset()
+        """Keys of the tasks of those that have."""
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def is_alone(self) -> bool:
+        """Whether nobody does tasks for long, as far as is known."""
+        return self.alone_since is not None and time.monotonic() - self.alone_since > _ALONE_S
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._closed.set()
+
+    def _hear(self) -> None:
+        while not self._closed.is_set() and self._client.status == "running":
+            asked = time.monotonic()
+            self.alone_since = self.alone_since or asked
+            with suppress(Exception):  # whatever it is: nobody has answered
+                self._look(self._client.scheduler_info()["workers"], now=asked)
+            self._closed.wait(_HEAR_S)
+        self.alone_since = self.alone_since or time.monotonic()
+
+    def _look(self, found: Mapping[str, Mapping[str, Any]], *, now: float) -> None:
+        self._beats = {
+            name: old if (old := self._beats.get(name)) and old[0] == each["last_seen"] else (each["last_seen"], now)
+            for name, each in found.items()
+        }
+        silent = [name for name, (_, since) in self._beats.items() if now - since > _SILENT_S]
+        self.heard = tuple(found.keys() - {*silent}) if silent else None
+        held = self._client.processing(silent) if silent else {}
+        self.stuck = frozenset(str(key) for keys in held.values() for key in keys)
+        self.alone_since = self.alone_since if len(silent) == len(found) else None
+
+
 class DaskWorkers:
     """The workers of one cluster."""
 
@@ -73,7 +121,7 @@ class DaskWorkers:
         self._client, self.num_workers = client, num_workers
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="workers")
         self._packed: OrderedDict[int, tuple[object, str, bytes]] = OrderedDict()
-        self._is_lost, self.num_tasks = False, 0
+        self._watch, self._is_lost, self.num_tasks = _Watch(client), False, 0
 
     def submit(
         self, task: PortableTask, *, may_start: Callable[[], bool], is_over: Callable[[], bool]
@@ -88,6 +136,7 @@ class DaskWorkers:
 
     def close(self) -> None:
         """Forget what has not begun."""
+        self._watch.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _do(
@@ -127,31 +176,33 @@ class DaskWorkers:
         """A worker's answer; None if nobody waits any more, or it was the end of too many workers."""
         ended = threading.Event()
         try:
-            future = self._client.submit(do_task, RELEASE, digest, packed=packed, call=call, pure=False)
+            future = self._client.submit(
+                do_task, RELEASE, digest, packed=packed, call=call, pure=False, workers=self._watch.heard
+            )
         except (OSError, RuntimeError):
             self._is_lost = True
             return "lost"
         future.add_done_callback(lambda _: ended.set())
-        alone_since = None
         while not ended.wait(_LOOK_S):
-            if is_over():
-                future.cancel()
-                return None
-            alone_since = None if self._has_workers() else alone_since or time.monotonic()
-            if alone_since is not None and time.monotonic() - alone_since > _ALONE_S:
+            if is_over() or str(future.key) in self._watch.stuck:
+                threading.Thread(target=future.cancel, daemon=True).start()  # a frozen scheduler holds it up
+                return None if is_over() else "silent"
+            if self._watch.is_alone():
                 self._is_lost = True
                 return "lost"
         if future.status == "cancelled" or future.status == "lost":
             self._is_lost = True
             return "lost"
-        try:
-            return future.result()  # type: ignore[no-any-return]
-        except distributed.KilledWorker:
-            return None
-
-    def _has_workers(self) -> bool:
-        """As far as the client has heard; it hears every two seconds."""
-        return self._client.status == "running" and bool(self._client.scheduler_info()["workers"])
+        for _ in range(_FETCHES):
+            if is_over():
+                return None
+            try:
+                return future.result(_FETCH_S)  # type: ignore[no-any-return]
+            except distributed.KilledWorker:
+                return None
+            except (TimeoutError, CancelledError):  # who has it is frozen, or gone
+                continue
+        return "silent"
 
 
 @contextmanager
@@ -191,7 +242,8 @@ def _start_here(count: int, stack: ExitStack) -> "distributed.LocalCluster":
 
 def _connect(address: Any, where: str, *, stack: ExitStack) -> "distributed.Client":
     try:
-        return stack.enter_context(distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
+        client = _within(2 * _CONNECT_S, lambda: distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
+        return stack.enter_context(client)
     except (OSError, ValueError, TimeoutError) as error:
         raise ValueError(
             f"workers: no Dask scheduler answers at {where!r} ({type(error).__name__}: {str(error)[:120]}); start one "
@@ -204,7 +256,12 @@ def _count(client: "distributed.Client", where: str) -> int:
     try:
         if where.isdigit():
             client.wait_for_workers(int(where), timeout=_START_S)
-        found = client.run(about)
+        found = _within(_START_S, lambda: client.run(about))
+    except TimeoutError:
+        raise ValueError(
+            f"workers: of those at {where!r} {_name_silent(client)} did not answer within {_START_S:.0f} s; end what "
+            "is frozen there, or leave it out"
+        ) from None
     except Exception as error:
         raise ValueError(
             f"workers: those at {where!r} cannot import this program ({type(error).__name__}: {str(error)[:120]}); "
@@ -219,3 +276,26 @@ def _count(client: "distributed.Client", where: str) -> int:
                 f"{ABOUT[0]}, {ABOUT[1]} and {ABOUT[2]}; install the same there, or leave that worker out"
             )
     return sum(client.nthreads().values())
+
+
+def _name_silent(client: "distributed.Client") -> str:
+    """The workers without a heartbeat, as far as their scheduler answers."""
+    with suppress(Exception):
+        known = _within(_CONNECT_S, client.scheduler_info)["workers"]
+        newest = max(each["last_seen"] for each in known.values())
+        return ", ".join(name for name, each in known.items() if each["last_seen"] < newest - _SILENT_S) or "some"
+    return "the scheduler"
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """What a call gives that may never end; raises TimeoutError."""
+    found: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            found.set_result(call())
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return found.result(seconds)

@@ -59,7 +59,8 @@ def describe_advice(said: AdviceResult) -> list[str]:
     """The advice for people, line by line."""
     advice = said.advice
     lines = [
-        f"measured  {advice.measured_ns / 1e6:,.1f} ms (median step); replayed {advice.replayed_ns / 1e6:,.1f} "
+        f"measured  {advice.measured_ns / 1e6:,.1f} ms (median step; pipelines: {advice.num_pipelines}, stages: "
+        f"{advice.num_stages}); replayed {advice.replayed_ns / 1e6:,.1f} "
         f"({advice.replayed_ns / advice.measured_ns - 1:+.2%})",
         f"busiest   stage {advice.busiest_stage}: its busiest device computes {advice.busy:.1%} of the step",
     ]

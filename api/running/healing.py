@@ -31,6 +31,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.progress import Limits
 from planner.replanning.migration import Recipe, render_recipe
+from profiles.documents.whole_file import write_whole
 from profiles.workload import dump_cluster
 
 POLL_S = 0.05
@@ -296,7 +297,7 @@ def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path 
         recipe = replace(recipe, checkpoint=str(checkpoint), iteration=iteration_of(checkpoint))
     plan_at = launch.folder / f"plan-{number}.json"
     text = render_plan(again.plan)
-    plan_at.write_text(text, encoding="utf-8")
+    write_whole(plan_at, text)
     cluster = (launch.folder / "cluster.json").read_text(encoding="utf-8")
     job = replace(
         launch.job,
@@ -314,7 +315,7 @@ def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path 
 def with_recipe(launch: Launch, text: str, *, number: int) -> Launch:
     """The launch with a recipe in its folder by which the program continues."""
     recipe_at = launch.folder / f"recipe-{number}.json"
-    recipe_at.write_text(text, encoding="utf-8")
+    write_whole(recipe_at, text)
     return replace(launch, job=replace(launch.job, recipe_at=str(recipe_at)))
 
 

@@ -49,6 +49,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.migration import Recipe, render_recipe
 from planner.what_if.device_loss import find_lost
+from profiles.documents.whole_file import write_whole
 from profiles.workload import dump_cluster
 
 END_S = 120.0
@@ -139,7 +140,7 @@ def _launch_of(request: LaunchRequest, folder: Path, *, problem: Problem) -> Lau
     """As it was; the cluster gets a document of its own, so that devices keep their numbers on their hosts."""
     cluster = folder / "cluster.json"
     if not cluster.exists():
-        cluster.write_text(dump_cluster(problem.cluster), encoding="utf-8")
+        write_whole(cluster, dump_cluster(problem.cluster))
     hosts = [f"{planned}={real}" for planned, real in request.host_names.items()]
     where = JobPaths(cluster=str(cluster), folder=str(folder), hosts=hosts, plan_url=None)
     return make_launch(

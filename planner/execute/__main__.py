@@ -18,6 +18,7 @@ from planner.execute.model.not_compared import tell_not_compared
 from planner.execute.model.user_code import OwnCodeError
 from planner.execute.parallel.process_groups import gather
 from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
+from planner.execute.record.put_whole import put_whole
 from planner.execute.record.recipe import RecipeOrder, read_recipe
 from planner.execute.record.resumption_record import Resumption, record_resumption
 from planner.execute.record.run_time import describe_time
@@ -218,7 +219,7 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
     if options.weights is not None:
         load_weights(execution, options.weights)
     if options.save_weights is not None:
-        require_savable(execution)
+        require_savable(execution, options.save_weights)
     copies = options.copies if options.copy_every else None
     resumption = _go_on(execution, options)
     first = resumption.iteration
@@ -286,13 +287,19 @@ class _Losses:
         """Add a line; what an earlier run wrote of iterations to come is taken away first."""
         if self.path is None:
             return
-        kept = ""
-        if not self.is_open and self.first and self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            kept = "".join(f"{line}\n" for line in lines if json.loads(line)["iteration"] < self.first)
-        with self.path.open("a" if self.is_open else "w", encoding="utf-8") as file:
-            file.write(kept + json.dumps(line) + "\n")
+        if not self.is_open:
+            put_whole(self.path, self._earlier(self.path) if self.first and self.path.exists() else "")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
         self.is_open = True
+
+    def _earlier(self, path: Path) -> str:
+        """Lines of the iterations before the first; the last one of a run that was killed may be cut off."""
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        try:
+            return "".join(f"{line}\n" for line in lines if json.loads(line)["iteration"] < self.first)
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{path}: holds other lines than losses; name another file with --losses") from None
 
 
 def _evaluate(execution: Execution, *, number: int, losses: _Losses) -> None:
@@ -334,15 +341,20 @@ def _write_timeline(
     folder.mkdir(parents=True, exist_ok=True)
     mine = [iteration.actions for iteration in iterations]
     times = [iteration.times for iteration in iterations]
-    document = render_rank(rank, devices[rank], iterations=mine, times=times, memory=memory)
-    (folder / f"rank{rank}.json").write_text(document)
+    size = len(begins := gather(times[0].begin_ns if times else 0))
+    of_run = {"run": begins[0], "world_size": size, "num_stages": len(execution.plan.stages)}
+    document = render_rank(rank, devices[rank], iterations=mine, times=times, memory=memory, of_run=of_run)
+    put_whole(folder / f"rank{rank}.json", document)
     everyone: list[Any] | None = [None] * len(devices) if rank == 0 else None
     execution.log.note("the merging of timelines")
     distributed.gather_object(mine, everyone)
     execution.log.note("")
     if everyone is not None:
         merged = [dict(zip(devices, rows, strict=True)) for rows in zip(*everyone, strict=True)]
-        (folder / "timeline.json").write_text(render_executed_trace(merged))
+        put_whole(folder / "timeline.json", render_executed_trace(merged))
+        for old in folder.glob("rank*.json"):
+            if (number := old.stem.removeprefix("rank")).isdecimal() and int(number) >= size:
+                old.unlink()  # of an earlier run
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class Advice:
     """Whether all microbatches take the same, so that a plan for identical ones can be made."""
     num_pipelines: int
     """With fewer than `FEWEST_PEERS` no device is named: which of two that differ is the unusual one is not told."""
+    num_stages: int
+    """Of a pipeline, as the trace has them."""
     is_plain: bool
     """Whether devices have one stage and run whole backwards; else orders are made by list scheduling, not 1F1B."""
 
@@ -85,6 +87,7 @@ def advise(steps: Sequence[RunStep], *, blocks_per_stage: int, annealing: Anneal
         remedies=tuple(_remedies(steps, step, blocks_per_stage=blocks_per_stage, annealing=annealing)),
         is_alike=is_alike,
         num_pipelines=len({pipeline for pipeline, _ in step.actions}),
+        num_stages=len({stage for _, stage in step.of_stages()}),
         is_plain=step.is_plain,
     )
 

@@ -1,6 +1,6 @@
 """What a run of a plan took: the documents that the executor writes per rank, read and set on one axis of time."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,16 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
     traces = {path: _read(path) for path in sorted(folder.glob("rank*.json"))}
     if not traces:
         raise ValueError(f"{folder}: contains no rank0.json; give the folder that the executor's --trace wrote")
-    by_device = {trace.device: (path, trace) for path, trace in traces.items()}
+    by_device: dict[str, tuple[Path, OwnTrace]] = {}
+    for path, trace in traces.items():
+        if trace.device in by_device:
+            raise ValueError(
+                f"{path}: is of device {trace.device!r}, as {by_device[trace.device][0]} is; keep the documents of one "
+                "run"
+            )
+        by_device[trace.device] = path, trace
+    if other := find_other_run((str(path), trace) for path, trace in traces.items()):
+        raise ValueError(other)
     if missing := sorted(set(plan.devices) - set(by_device)):
         raise ValueError(f"{folder}: no document is of device {missing[0]!r} of the plan; compare the plan that ran")
     counts = {len(trace.rows) for _, trace in by_device.values()}
@@ -66,6 +75,13 @@ def read_run(folder: Path, plan: Plan) -> tuple[ExecutedIteration, ...]:
         )
         for number in range(counts.pop())
     )
+
+
+def find_other_run(traces: Iterable[tuple[str, OwnTrace]]) -> str:
+    """Of (document, what it says) which one is of another run than the first, with the remedy; empty if none is."""
+    told = tuple(traces)
+    other = next((name for name, trace in told if trace.of_run != told[0][1].of_run), "")
+    return f"{other}: is of another run than {told[0][0]}; give the documents of one run" if other else ""
 
 
 def _read(path: Path) -> OwnTrace:

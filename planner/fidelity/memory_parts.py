@@ -72,7 +72,7 @@ def _reserve(problem: Problem, device: str, *, source: str) -> int:
 
 def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
     document = json.loads(path.read_text(encoding="utf-8"))
-    used = document.get("memory")
+    used = document.get("memory") if isinstance(document, dict) else None
     if used is None:
         return {}
     fields = {"source": str, "peak_bytes": int, "rest_bytes": int, "reserved_bytes": int | None}

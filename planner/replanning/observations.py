@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from planner.actions import Kind, parse_action
-from planner.fidelity.executed_run import ExecutedIteration, entries_of, make_iteration
+from planner.fidelity.executed_run import ExecutedIteration, entries_of, find_other_run, make_iteration
 from planner.plan import Plan
 from profiles.importers.own_trace import OwnTrace, read_own_trace
 from profiles.importers.profiler_events import read_profiled_rank
@@ -65,6 +65,8 @@ def read_observations(files: Iterable[Path], plan: Plan) -> Observations:
         if device in ranks:
             raise ValueError(f"{path}: device {device!r} was given before; give every rank's trace once")
         ranks[device] = path, trace
+    if other := find_other_run((str(path), trace) for path, trace in ranks.values()):
+        raise ValueError(other)
     counts = {len(trace.rows) for _, trace in ranks.values()}
     if len(counts) != 1:
         raise ValueError(f"the ranks' numbers of iterations are {sorted(counts)}; give the traces of one run")

@@ -15,6 +15,9 @@ CHUNK_CHARACTERS = 2**20
 
 _KINDS = "FIWB"
 
+OF_RUN = ("run", "world_size", "num_stages")
+"""Numbers that the documents of all ranks of a run have alike; earlier releases wrote none."""
+
 _STREAMED = ("iterations", "times")
 """Lists that are long: they are read entry by entry."""
 
@@ -72,6 +75,8 @@ class OwnTrace:
     """Its number, if the document says it."""
     device: str = ""
     """Name of the device in the plan."""
+    of_run: dict[str, int] = field(default_factory=dict)
+    """Those of `OF_RUN` that it states."""
     rows: _ActionColumns = field(default_factory=_ActionColumns)
     """Per iteration its actions."""
     taken_up: "list[array[int]]" = field(default_factory=list)
@@ -110,6 +115,8 @@ def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
             trace.device = str(value or "")
         elif name == "rank" and isinstance(value, int):
             trace.rank = value
+        elif name in OF_RUN and isinstance(value, int):
+            trace.of_run[name] = value
     return trace
 
 

@@ -57,6 +57,7 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
             f"{files[0]}: is a Chakra protobuf without start times and dependencies; give the linked JSON traces (of "
             "chakra_trace_link), or the profiler's"
         )
+    _require_all_ranks(job)
     places, messages = _find_places(job), _Messages()
     for one in job.transfers():
         messages.add(one)
@@ -64,6 +65,22 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
         _make_step(job, number, places=places, messages=messages)
         for number in range(min(1, job.num_iterations - 1), job.num_iterations)
     )
+
+
+def _require_all_ranks(job: RankTraces) -> None:
+    """ValueError where documents state more ranks, or a last device exchanges with more than the one before it."""
+    if job.form == OWN and job.world_size not in (None, len(job.ranks)):
+        raise ValueError(
+            f"{job.files[0]}: is of {job.world_size} ranks, but {len(job.ranks)} were given; give the traces of all"
+        )
+    last = max(set[int]().union(*job.stages.values()))
+    for device, rank in job.ranks.items() if all(len(held) == 1 for held in job.stages.values()) else ():
+        peers = {each.peer for each in rank.messages}
+        if last in job.stages[device] and len(peers) > min(1, last):
+            raise ValueError(
+                f"{rank.source}: ran stage {last}, the last that was given, but exchanges with ranks "
+                f"{', '.join(map(str, sorted(peers)))}; give the traces of all stages"
+            )
 
 
 class _Messages:

@@ -28,6 +28,8 @@ class _RankTrace:
     """Its rank, if the document says it."""
     world_size: int | None = None
     """Ranks of the job, if the document says it."""
+    of_run: Mapping[str, int] = field(default_factory=dict)
+    """What documents of our executor's state of their run."""
     rows: Sequence[Sequence[Entry]] = field(default_factory=list)
     """Per iteration, by its own clock; empty as long as its stage is not known."""
     taken_up: Sequence[Sequence[int]] = ()
@@ -60,11 +62,11 @@ class RankTraces:
     """Whether ranks tell durations and order alone: neither when iterations began and ended nor what messages took."""
 
     def __post_init__(self) -> None:
-        stages = sorted(set().union(*self.stages.values()))
-        if gone := [place for place, stage in enumerate(stages) if place != stage]:
+        stages = set[int]().union(*self.stages.values())
+        count = next(iter(self.ranks.values())).of_run.get("num_stages", max(stages, default=-1) + 1)
+        if gone := sorted(set(range(count)) - stages):
             raise ValueError(
-                f"{self.files[0]}: no rank ran stage {gone[0]}, though one ran {stages[-1]}; give the traces of all "
-                "ranks of a pipeline"
+                f"{self.files[0]}: no rank ran stage {gone[0]} of {count}; give the traces of all ranks of a pipeline"
             )
 
     @property
@@ -126,6 +128,8 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
             raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
         if ranks and rank.world_size != (size := next(iter(ranks.values())).world_size):
             raise ValueError(f"{file}: is of {rank.world_size} ranks, {files[0]} of {size}; give the traces of one run")
+        if ranks and rank.of_run != next(iter(ranks.values())).of_run:
+            raise ValueError(f"{file}: is of another run than {files[0]}; give the traces of one run")
         ranks[device] = rank
     pairs = _find_rows(ranks)
     counts = {device: len(rank.rows) for device, rank in ranks.items()}
@@ -195,8 +199,15 @@ def _read_rank(path: Path) -> tuple[str, _RankTrace]:
     """Device and document of one rank; its stage is not known where nothing is marked."""
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".et")
     if (own := read_own_trace(path)) is not None:
-        found = _RankTrace(source=str(path), form=OWN, number=own.rank, rows=own.rows, taken_up=own.taken_up)
-        return own.device or name, found
+        return own.device or name, _RankTrace(
+            source=str(path),
+            form=OWN,
+            number=own.rank,
+            world_size=own.of_run.get("world_size"),
+            of_run=own.of_run,
+            rows=own.rows,
+            taken_up=own.taken_up,
+        )
     profiled = read_profiled_rank(path)
     device = name if profiled.rank is None else f"rank{profiled.rank}"
     if profiled.unmarked is not None and profiled.rank is None:

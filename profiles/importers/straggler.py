@@ -255,6 +255,13 @@ class _StepRows:
                     f"{source}: step {number}, pipeline {pipeline}: stage {stage} ran other microbatches than the "
                     "stage before it; give a trace that is not cut off"
                 )
+        for pipeline, sender, direction, _ in self.ends:
+            for stage in (sender, sender + (1 if direction == "F" else -1)):
+                if (pipeline, stage) not in actions:
+                    raise ValueError(
+                        f"{source}: step {number}, pipeline {pipeline}: others exchange with stage {stage}, which ran "
+                        "nothing; give the operations of all ranks"
+                    )
         whence = f"{source}: step {number}"
         _require_one_clock(actions, source=whence)
         transfers = {

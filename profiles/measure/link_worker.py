@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from profiles.documents.whole_file import write_whole
 from profiles.measure.devices import free_bytes
 from profiles.measure.links import (
     CollectiveTime,
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         tables = LinkSweep(options).run()
         if rank == 0:
-            options.output.write_text(dump_links(tables), encoding="utf-8")
+            write_whole(options.output, dump_links(tables))
     finally:
         distributed.destroy_process_group()
 

@@ -1,10 +1,15 @@
 """Workers on Dask, with real processes: the same plan, work that is lost and done again, and what is refused."""
 
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +87,72 @@ def test_what_a_killed_worker_did_is_done_again(workers: DaskWorkers, tmp_path: 
     number, process = ended[0]
     assert number == 7
     assert process not in (victim, os.getpid())
+
+
+@contextmanager
+def frozen(process: int) -> Iterator[None]:
+    """It runs again in the end."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_what_a_frozen_worker_has_is_done_here(
+    workers: DaskWorkers, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Tests that a worker without a heartbeat loses its task and gets no other, and is refused by name at the start."""
+    monkeypatch.setattr(dask_workers, "_SILENT_S", 3.0)
+    future = workers.submit(PortableTask(Slow(tmp_path), "work", (7,)), may_start=always, is_over=never)
+    while not (tmp_path / "began").exists() or not (tmp_path / "began").read_text():
+        time.sleep(0.05)
+    victim = int((tmp_path / "began").read_text())
+    with frozen(victim):
+        assert future.result(timeout=60) == ((7, os.getpid()), pytest.approx(0, abs=5))
+        again = [
+            workers.submit(PortableTask(Slow(tmp_path), "work", (number,)), may_start=always, is_over=never)
+            for number in range(4)
+        ]
+        assert victim not in {ended[0][1] for each in again if (ended := each.result(timeout=60))}
+        monkeypatch.setattr(dask_workers, "_START_S", 3.0)
+        said = refusal_of(cluster.scheduler_address)
+    (tmp_path / "end").touch()
+    assert re.search(r"'tcp://[\d.:]+' tcp://[\d.:]+ did not answer within 3 s; end what is frozen there", said), said
+
+
+@pytest.mark.slow
+def test_a_frozen_scheduler_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that tasks are done here when the scheduler does not answer, that none is once nobody waits, and that it is
+    refused at the start."""
+    monkeypatch.setattr(dask_workers, "_CONNECT_S", 0.5)
+    command = (sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--host", "127.0.0.1")
+    told = tmp_path / "where"
+    scheduler = subprocess.Popen([*command, "--port", "0", "--scheduler-file", told], stderr=subprocess.DEVNULL)
+    try:
+        while not told.exists() or not told.read_text().endswith("}"):
+            time.sleep(0.05)
+        where = json.loads(told.read_text())["address"]
+        client = distributed.Client(where, set_as_default=False)
+        alone = DaskWorkers(client, num_workers=2)
+        with frozen(scheduler.pid):
+            is_over, task = threading.Event(), PortableTask(Slow(tmp_path), "work", (7,))
+            (tmp_path / "began").touch()
+            left = alone.submit(task, may_start=always, is_over=is_over.is_set)
+            time.sleep(1)
+            is_over.set()
+            assert left.result(timeout=10) is None
+            monkeypatch.setattr(dask_workers, "_ALONE_S", 1.0)
+            ended = alone.submit(task, may_start=always, is_over=never).result(timeout=10)
+            assert ended is not None
+            assert ended[0] == (7, os.getpid())
+            assert "no Dask scheduler answers at" in refusal_of(where)
+        alone.close()
+        client.close()
+    finally:
+        scheduler.kill()
+        scheduler.wait()
 
 
 def test_a_task_that_nobody_waits_for_is_left(workers: DaskWorkers, tmp_path: Path):

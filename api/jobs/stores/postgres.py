@@ -55,6 +55,9 @@ _STEP_S = 0.5
 """By so much our own clock was set anew, or this machine stood still."""
 
 
+_TICKET_S = 1.0
+"""How long a ticket waits for a connection, while whoever submits waits for it: without one the job is found, too."""
+
 _DAMAGED = (
     psycopg.errors.DataCorrupted,
     psycopg.errors.IndexCorrupted,
@@ -226,7 +229,13 @@ class PostgresEngine:
         """Open the queue; a server that goes away meanwhile is waited for."""
         persistently(lambda: prepare(self._url), seconds=OPENING_S)
         self._app = procrastinate.App(
-            connector=procrastinate.SyncPsycopgConnector(conninfo=self._url, min_size=1, max_size=2)
+            connector=procrastinate.SyncPsycopgConnector(
+                conninfo=self._url,
+                min_size=1,
+                max_size=2,
+                timeout=_TICKET_S,
+                reconnect_timeout=_TICKET_S,
+            )
         )
         persistently(self._app.open, seconds=OPENING_S)
 

@@ -134,13 +134,17 @@ class SqlStore:
         assert stored is not None
         return stored, True
 
-    def remember(self, tenant: str, *, idempotency_key: str, body_sha256: str, job_id: str) -> None:
-        """Let the key stand for a job that is there already; raises IdempotencyConflictError as `submit` does."""
+    def remember(self, tenant: str, *, idempotency_key: str, body_sha256: str, job_id: str) -> Job | None:
+        """Let the key stand for a job that is there already; the job that it stands for since before, if it does.
+
+        Raises IdempotencyConflictError as `submit` does.
+        """
         with self.database.transaction() as cursor:
             self.database.lock_tenant(cursor, tenant)
             now = self.database.now()
-            if not _reserve(cursor, tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job_id, now=now):
-                _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
+            if _reserve(cursor, tenant, key=idempotency_key, body_sha256=body_sha256, job_id=job_id, now=now):
+                return None
+            return _recall(cursor, tenant, key=idempotency_key, body_sha256=body_sha256)
 
     def recall(self, tenant: str, *, idempotency_key: str, body_sha256: str) -> Job | None:
         """The job that an earlier submission with this key made, or None; IdempotencyConflictError: another body."""

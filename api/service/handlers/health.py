@@ -11,6 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from api.jobs.job import State
 from api.jobs.job_metrics import CONTENT_TYPE
 from api.jobs.moments import moment
 from api.jobs.plan_forms import Export
@@ -97,7 +98,8 @@ async def _metrics_reader(request: Request) -> None:
 async def metrics(service: Serving) -> Response:
     """Prometheus' text form."""
     ask = service.executor.call
-    states, strength = await ask(service.store.count_states), await ask(service.registry.strength)
+    states = dict.fromkeys(get_args(State), 0) | await ask(service.store.count_states)  # a row that goes ends no alarm
+    strength = await ask(service.registry.strength)
     gauges: list[Measured] = [
         *(("pipeplan_jobs", "Jobs by state.", {"state": state}, count) for state, count in sorted(states.items())),
         ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),

@@ -100,7 +100,9 @@ async def _submit(service: Service, request: Request, *, caller: Caller, body: b
     if "no-cache" not in request.headers.get("cache-control", ""):
         hit = await service.executor.call(service.store.find_answer, new, gap=plan.limits.gap)
         if hit is not None:
-            await _remember(service, caller, key=key, digest=digest, job=hit)
+            known = await _remember(service, caller, key=key, digest=digest, job=hit)
+            if known is not None and known.id != hit.id:
+                return await accepted(service, request, caller=caller, job=known)
             service.metrics.cache_hits.inc()
             return job_answer(hit, headers={"Location": f"/v1/plans/{hit.id}", "X-Cache": "HIT"}, doubts=doubts)
     job = await enqueue(service, caller, new=new, key=key, digest=digest)
@@ -163,12 +165,12 @@ async def recall(service: Service, caller: Caller, *, key: str | None, digest: s
         return await service.executor.call(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
 
 
-async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> None:
-    """What the cache answers uses its key up, too."""
+async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> Job | None:
+    """What the cache answers uses its key up, too; gives the job of the key if another instance has stored one."""
     if key is None:
-        return
+        return None
     with refusing():
-        await service.executor.call(
+        return await service.executor.call(
             service.store.remember, caller.tenant, idempotency_key=key, body_sha256=digest, job_id=job.id
         )
 

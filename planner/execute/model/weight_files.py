@@ -5,7 +5,7 @@ is where; names that differ in memory are converted (`weight_conversion.py`). An
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ class WeightFiles:
         self.path, self.files = path, dict[str, Path]()
         self._opened: dict[Path, Any] = {}
         self._stack = ExitStack()
-        for file in _find_files(path):
-            self.files |= dict.fromkeys(self._open(file).keys(), file)
+        for file, wanted in _find_files(path).items():
+            names = [name for name in self._open(file).keys() if wanted is None or name in wanted]  # noqa: SIM118
+            if twice := next((name for name in names if name in self.files), None):
+                raise ValueError(f"{file}: {twice} is also in {self.files[twice].name}; keep the weights of one model")
+            self.files |= dict.fromkeys(names, file)
         self._conversion, self._made = conversion, dict[str, torch.Tensor]()
         self._groups: Mapping[str, FileWeights] = {}
         if conversion is not None:
@@ -40,12 +43,12 @@ class WeightFiles:
 
     def _open(self, file: Path) -> Any:
         if file not in self._opened:
-            if file.suffix == ".safetensors":
-                from safetensors import safe_open
-
-                self._opened[file] = self._stack.enter_context(safe_open(str(file), framework="pt"))
-            else:
-                self._opened[file] = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+            try:
+                self._opened[file] = _open(file, stack=self._stack)
+            except Exception as error:  # each library has its own
+                raise ValueError(
+                    f"{file}: cannot be read as weights ({str(error)[:80]}); give whole files, of tensors by name"
+                ) from None
         return self._opened[file]
 
     def read(
@@ -87,16 +90,38 @@ class WeightFiles:
         return self._made[name]
 
 
-def _find_files(path: Path) -> Iterator[Path]:
+def _open(file: Path, *, stack: ExitStack) -> Any:
+    if file.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        return stack.enter_context(safe_open(str(file), framework="pt"))
+    found = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+    if not isinstance(found, dict):
+        raise TypeError(f"holds a {type(found).__name__}")
+    return found
+
+
+def _find_files(path: Path) -> Mapping[Path, Collection[str] | None]:
+    """By file the names that are read of it; None: all."""
     if path.is_file():
-        yield path
-        return
+        return {path: None}
     for ending in (".safetensors", ".bin"):
-        index = next(iter(sorted(path.glob(f"*{ending}.index.json"))), None)
-        if index is not None:
-            yield from (path / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values())))
-            return
+        indices = sorted(path.glob(f"*{ending}.index.json"))
+        alone = [file for file in (path / f"model{ending}",) if indices and file.exists()]
+        if len(both := [*indices, *alone]) > 1:
+            raise ValueError(f"{path}: {both[0].name} and {both[1].name} may state different weights; keep one of them")
+        if indices:
+            return _read_index(indices[0])
         if found := sorted(path.glob(f"*{ending}")):
-            yield from found
-            return
+            return dict.fromkeys(found)
     raise ValueError(f"{path}: contains no weights; give a file of safetensors or torch, or a folder of them")
+
+
+def _read_index(index: Path) -> Mapping[Path, Collection[str]]:
+    named: dict[Path, list[str]] = {}
+    try:
+        for name, file in json.loads(index.read_text(encoding="utf-8"))["weight_map"].items():
+            named.setdefault(index.parent / file, []).append(name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index}: is no index of weights ({error}); give the one beside them") from None
+    return named

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from planner.actions import KIND_NAMES
@@ -43,11 +44,16 @@ def render_rank(
     iterations: Sequence[Sequence[_Executed]],
     times: Sequence[IterationTimes] = (),
     memory: MemoryUsed | None = None,
+    of_run: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
-    """The document of one process: every action of every iteration, times of its host's wall clock, and its memory."""
+    """The document of one process: every action of every iteration, times of its host's wall clock, and its memory.
+
+    `of_run`: what all ranks' documents say alike, by which readers miss one, or find one of another run.
+    """
     document: dict[str, Any] = {
         "rank": rank,
         "device": device,
+        **of_run,
         "iterations": [list(map(list, row)) for row in iterations],
         "times": [entry._asdict() for entry in times],
     }

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from planner.execute.record.put_whole import put_whole
+
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -119,9 +121,7 @@ def _attend(folder: Path, record: RankRecord, *, child: int) -> None:
 
 def write_record(folder: Path, record: RankRecord) -> None:
     """Put a record where `read_records` finds it, whole at any time."""
-    part = folder / f".rank-{record.rank}.part"
-    part.write_text(json.dumps(asdict(record)) + "\n", encoding="utf-8")
-    part.replace(folder / f"rank-{record.rank}.json")
+    put_whole(folder / f"rank-{record.rank}.json", json.dumps(asdict(record)) + "\n")
 
 
 def read_records(folder: Path) -> tuple[RankRecord, ...]:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from planner.execute.record.put_whole import put_whole
+
 RECORD_VARIABLE = "PIPEPLAN_RECORD"
 """Where the program finds the folder in which the ends of its processes are written down."""
 _RECORD = "resumed.json"
@@ -27,9 +29,7 @@ class Resumption:
 def record_resumption(resumption: Resumption, environment: Mapping[str, str] = os.environ) -> None:
     """Write it beside the records of the processes, if anybody keeps these."""
     if folder := environment.get(RECORD_VARIABLE):
-        part = Path(folder) / f".{_RECORD}.part"
-        part.write_text(json.dumps(asdict(resumption)) + "\n", encoding="utf-8")
-        part.replace(Path(folder) / _RECORD)
+        put_whole(Path(folder) / _RECORD, json.dumps(asdict(resumption)) + "\n")
 
 
 def read_resumption(folder: Path) -> Resumption | None:

@@ -5,6 +5,7 @@ Files are those of transformers (`weight_files.py` reads them). Without safetens
 
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from planner.execute.model.named_tensors import has_names_of_its_own, kept_tenso
 from planner.execute.model.weight_files import WeightFiles
 from planner.execute.parallel.group_parts import GroupPart
 from planner.execute.parallel.process_groups import gather
+from planner.execute.record.put_whole import put_whole
 from planner.execute.run.execution import Execution
 from planner.execute.training import Training
 
-_STEM = "model"
+_STEM, _OTHER_STEM = "model", "weights"
+"""How names of files begin, in turns."""
+
+_OWN_FILE = re.compile(rf"({_STEM}|{_OTHER_STEM})-\d{{5}}-of-\d{{5}}\.(safetensors|bin)")
 
 _HAS_SAFETENSORS = importlib.util.find_spec("safetensors") is not None
 
@@ -34,13 +39,16 @@ def name_of(layer: nn.Module, name: str, *, path: str) -> str:
 def save_weights(execution: Execution, folder: Path) -> None:
     """Write a file per process and the index; a collective call. Of several replicas the first writes.
 
-    A model of transformers is written as its `save_pretrained` would, its configuration beside it.
+    A model of transformers is written as its `save_pretrained` would, its configuration beside it. Weights that stood
+    there stay whole until the index names the new files, which have other names than those.
     """
     mine, conversion = _held(execution), execution.training.conversion
     if conversion is not None:
         mine = conversion.revert(mine)
-    file = f"{_STEM}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
+    index_at = folder / f"{_STEM}{_ending()}.index.json"
     execution.log.note("the writing of weights")
+    stem: str = gather(_choose_stem(index_at))[0]
+    file = f"{stem}-{execution.rank + 1:05}-of-{execution.layout.world_size:05}{_ending()}"
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / file, {key: tensor.detach().cpu().contiguous().clone() for key, tensor in mine.items()})
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in mine.items()}
@@ -49,17 +57,31 @@ def save_weights(execution: Execution, folder: Path) -> None:
         found_in = {key: name for name, keys in everyone for key in keys}
         total = sum(sum(keys.values()) for _, keys in everyone)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(found_in.items()))}
-        (folder / f"{_STEM}{_ending()}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        put_whole(index_at, json.dumps(index, indent=2) + "\n")
         if conversion is not None:
             conversion.save_config(folder)
     distributed.barrier()
+    for old in folder.iterdir():
+        if _OWN_FILE.fullmatch(old.name) and old.name not in {name for name, _ in everyone}:
+            old.unlink(missing_ok=True)
     execution.log.note("")
 
 
-def require_savable(execution: Execution) -> None:
-    """Raise ValueError, on every process the same, where a tensor of the files takes weights of several processes; a
-    collective call.
+def _choose_stem(index: Path) -> str:
+    """How the new files' names begin: not as those that the index names."""
+    is_taken = index.exists() and f'"{_STEM}-' in index.read_text(encoding="utf-8")
+    return _OTHER_STEM if is_taken else _STEM
+
+
+def require_savable(execution: Execution, folder: Path) -> None:
+    """Raise ValueError, on every process the same, where a tensor of the files takes weights of several processes, or
+    the folder has weights that would be read in place of them; a collective call.
     """
+    first = sorted(folder.glob(f"{_STEM if _HAS_SAFETENSORS else '*'}.safetensors"))
+    if found := [path for paths in gather(first) for path in paths]:
+        raise ValueError(
+            f"--save-weights: {found[0]} would be read in place of the new weights; name another folder, or remove it"
+        )
     conversion = execution.training.conversion
     torn = "" if conversion is None else conversion.find_torn(_held_names(execution))
     if found := [name for name in gather(torn) if name]:

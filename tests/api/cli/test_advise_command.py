@@ -19,7 +19,7 @@ def test_chunks_and_halves_are_advised_on(tmp_path: Path):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(json.loads(text) | {"rank": rank}))
     said = advise_on(str(tmp_path), blocks_per_stage=2, time_limit_s=0.5, console=Console(quiet=True))
     lines = describe_advice(said)
-    assert lines[0].startswith(f"measured  {step.measured_ns / 1e6:,.1f} ms (median step); replayed")
+    assert lines[0].startswith(f"measured  {step.measured_ns / 1e6:,.1f} ms (median step; pipelines: 1, stages: 6); ")
     assert lines[0].endswith("(+0.00%)")
     assert sum("another order within every pipeline (list scheduling" in line for line in lines) == 1
     assert sum("whole microbatches rebalanced (orders as run" in line for line in lines) == 1

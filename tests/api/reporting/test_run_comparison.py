@@ -128,3 +128,20 @@ def test_a_run_of_another_plan_is_refused(shell: Shell, world: tuple[Problem, Pl
         "rank1.json: is not what the executor's --trace writes"
         in shell.run("compare", "plan.json", "trace", "workload.json").err
     )
+
+
+@pytest.mark.parametrize("command", ["compare", "watch"])
+def test_documents_of_two_runs_are_not_one(shell: Shell, world: tuple[Problem, Plan], tmp_path: Path, command: str):
+    """Tests that a rank left by another run is named, and one that stands there twice."""
+    assert world
+    order = ("plan.json", "trace", "-w", "workload.json")
+    first, second = (tmp_path / "trace" / f"rank{rank}.json" for rank in (0, 1))
+    for rank, path in enumerate((first, second)):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"run": rank, "world_size": 2, "num_stages": 2}))
+    outcome = shell.run(command, *order)
+    assert (outcome.code, "rank1.json: is of another run than trace/rank0.json; give" in outcome.err) == (2, True)
+    (tmp_path / "trace" / "rank2.json").write_text(first.read_text())
+    second.write_text(second.read_text().replace('"run": 1', '"run": 0'))
+    outcome = shell.run(command, *order)
+    assert outcome.code == 2
+    assert re.search(r"rank2\.json: (is of device 'd0', as|device 'd0' was given before)", outcome.err)

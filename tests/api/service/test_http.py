@@ -547,7 +547,7 @@ def test_every_limit_is_published(running: Running):
     assert {"max_body_bytes", "max_actions", "max_time_limit_s", "unfinished_jobs", "hourly_jobs"} <= set(limits)
     text = request(running, "GET", "/metrics")[2].decode()
     assert 'pipeplan_requests_total{method="GET",route="/v1/capabilities",status="200"}' in text
-    assert "pipeplan_jobs{" in text
+    assert all(f'pipeplan_jobs{{state="{state}"}}' in text for state in ("queued", "running", "failed", "cancelled"))
 
 
 def test_the_document_is_committed():

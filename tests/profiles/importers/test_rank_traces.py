@@ -11,7 +11,7 @@ import pytest
 from api.reporting.traces import describe_trace, summarise_trace
 from profiles.importers.rank_steps import read_run_steps
 from profiles.importers.trace_summary import make_traced_workload, summarise_traces
-from tests.profiles.importers.test_rank_messages import marked
+from tests.profiles.importers.test_rank_messages import kernel, marked
 from tests.profiles.importers.test_rank_steps import as_profiled, own
 
 
@@ -69,7 +69,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 @pytest.mark.parametrize("read", [read_run_steps, summarise_traces])
 def test_a_stage_that_no_rank_ran_is_missed(tmp_path: Path, read: Callable[[Sequence[Path]], object]):
     """Tests that stages 0, 2 and 3 are no pipeline of three, for advice and for an import."""
-    with pytest.raises(ValueError, match="no rank ran stage 1, though one ran 3; give the traces of all ranks"):
+    with pytest.raises(ValueError, match="no rank ran stage 1 of 4; give the traces of all ranks"):
         read([stages_of_four(tmp_path, less=(1,))])
 
 
@@ -87,6 +87,43 @@ def test_fewer_ranks_than_the_job_had_are_said(tmp_path: Path):
     assert "  3 of 4 ranks gave a trace; stages of others are not told" in describe_trace(summary)
     assert "Traces of 3 of 4 ranks were given." in make_traced_workload(summary).profile.provenance
     assert (summarise_trace(summary)["ranks"], summarise_trace(summary)["world_size"]) == (3, 4)
+
+
+OF_RUN = {"run": 7, "world_size": 2, "num_stages": 2}
+
+
+@pytest.mark.parametrize(
+    ("read", "changes", "message"),
+    [
+        (read_run_steps, [{}], "no rank ran stage 1 of 2; give the traces of all ranks"),
+        (summarise_traces, [{}], "no rank ran stage 1 of 2; give the traces of all ranks"),
+        (read_run_steps, [{"world_size": 4}, {"world_size": 4}], "is of 4 ranks, but 2 were given; give the traces"),
+        (summarise_traces, [{}, {"run": 8}], r"rank1\.json: is of another run than .*rank0\.json; give"),
+        (summarise_traces, [{}, {"num_stages": 3}], r"rank1\.json: is of another run than .*rank0\.json; give"),
+    ],
+)
+def test_ranks_of_our_own_that_miss_one_are_refused(
+    tmp_path: Path, read: Callable[[Sequence[Path]], object], changes: list[dict[str, int]], message: str
+):
+    """Tests that the executor's documents of one run tell a missing last rank, and a rank that another run has left."""
+    for rank, change in enumerate(changes):
+        tree = {"rank": rank, "device": f"d{rank}", **OF_RUN, **change}
+        actions = [[f"{rank}F0", rank * 10, rank * 10 + 5], [f"{rank}B0", 40 - rank * 10, 45 - rank * 10]]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(tree | {"iterations": [actions]}))
+    with pytest.raises(ValueError, match=message):
+        read([tmp_path])
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_last_stage_that_sends_further_is_not_the_last(tmp_path: Path, stages: int):
+    """Tests that marked traces of some first stages of four are refused by the messages that their last one has."""
+    folder = stages_of_four(tmp_path, less=tuple(range(stages, 4)))
+    for rank in range(stages):
+        kinds = [("send", peer) for peer in (rank - 1, rank + 1) if 0 <= peer < 4]
+        messages = [kernel(name, 5.0 + 1000 * step, 1, peer=peer) for step in range(3) for name, peer in kinds]
+        edit(folder / f"rank{rank}.json", lambda tree, more=messages: tree["traceEvents"].extend(more))  # type: ignore[misc]
+    with pytest.raises(ValueError, match=f"ran stage {stages - 1}, the last that was given, but exchanges with ranks"):
+        read_run_steps([folder])
 
 
 def test_ranks_packed_and_not_are_read_together(tmp_path: Path):

@@ -107,10 +107,12 @@ def test_production_steps_are_replayed(job: str):
             "starts 500.0 ms before stage 0 has made its input",
         ),
         (((0, 0, "optimizer", 0.0, 1.0, -1, -1),), "contains no operations"),
+        (tuple(row for row in TWO_STAGES if row[1] == 0), "others exchange with stage 1, which ran nothing"),
+        (tuple(row for row in TWO_STAGES if row[1] == 1), "others exchange with stage 0, which ran nothing"),
     ],
 )
 def test_broken_traces_are_refused(tmp_path: Path, operations: tuple[tuple[object, ...], ...], message: str):
-    """Tests that what is cut off, skewed or empty is refused with one message."""
+    """Tests that what is cut off, skewed, empty or without its last or first stage is refused with one message."""
     with pytest.raises(ValueError, match=message):
         read_straggler_trace(write(tmp_path / "t.parquet", *operations))
 

@@ -408,6 +408,14 @@ def test_a_key_that_the_cache_answered_is_used_up(store: SqlStore):
         store.remember("a", idempotency_key="k", body_sha256="two", job_id=job.id)
 
 
+def test_a_key_stands_for_the_first_job_though_the_cache_has_another(store: SqlStore):
+    """Tests that what another instance stored under the key meanwhile is told, in place of a stored answer."""
+    first, _ = store.submit(new_job(), idempotency_key="k", body_sha256="one")
+    cached = submit(store)
+    assert store.remember("a", idempotency_key="k", body_sha256="one", job_id=cached.id) == first
+    assert store.remember("a", idempotency_key="new", body_sha256="one", job_id=cached.id) is None
+
+
 def test_expiry_takes_many_batches(store: SqlStore):
     """Tests that more jobs than one batch holds expire, with everything that belongs to them."""
     gone = [submit(store).id for _ in range(2 * BATCH + 1)]

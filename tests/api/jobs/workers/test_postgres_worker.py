@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from api.doctor import make_toy_problem
@@ -140,6 +141,20 @@ def test_the_database_restarts(postgres: PostgresServer, store: SqlStore, engine
     assert done.state == "succeeded"
     assert (done.incumbent_ns or 0) <= (found.incumbent_ns or 0)
     assert_verified(store, done, large_problem())
+
+
+def test_a_database_that_is_away_holds_up_no_submission(postgres: PostgresServer, engine: PostgresEngine, url: str):
+    """Tests that a ticket without a server is given up within seconds, and that the next one finds the server again."""
+    postgres.stop(signal.SIGQUIT)
+    try:
+        begin = time.monotonic()
+        engine.announce()
+        assert time.monotonic() - begin < 30
+    finally:
+        postgres.start()
+    engine.announce()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM procrastinate_jobs").fetchone() == (1,)
 
 
 def test_the_database_goes_away_while_a_worker_starts(postgres: PostgresServer, store: SqlStore, url: str):
