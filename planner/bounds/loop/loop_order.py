@@ -10,6 +10,9 @@ Integers = NDArray[numpy.int64]
 FORWARD, BACKWARD = range(2)
 """The way an action goes: F, or a whole backward pass."""
 
+_FEW_RANKS, _FEW_CASES = 2, 1_024
+"""Of so few ranks, or more cases, actions are played one after the other."""
+
 _NOTHING, _NOBODY = range(2)
 """Places of what is there from the start, and of what nobody takes."""
 
@@ -38,8 +41,10 @@ class LoopOrder:
 
         `hops`: what an activation takes to the next stage, and a gradient to the one before.
         """
-        *places, ways = self._table
         cases = times.shape[2]
+        if not self.plays_in_waves(cases):
+            return self._play_in_a_row(times, hops=hops)
+        *places, ways = self._table
         rows = numpy.concatenate((times.reshape(2 * self.stages, cases), numpy.zeros((1, cases), numpy.int64)))
         clocks = numpy.zeros((self.ranks, cases), dtype=numpy.int64)
         sent = numpy.zeros((int(places[2].max()) + 1, cases), dtype=numpy.int64)
@@ -47,6 +52,24 @@ class LoopOrder:
             numpy.maximum(clocks, sent.take(taken, axis=0), out=clocks)
             clocks += rows.take(row, axis=0)
             sent[left] = clocks + hop
+        found: Integers = clocks.max(axis=0)
+        return found
+
+    def plays_in_waves(self, cases: int) -> bool:
+        """Whether all ranks act at once: fewer steps, but of many cases or few ranks each copies more than it saves."""
+        return self.ranks > _FEW_RANKS and cases <= _FEW_CASES
+
+    def _play_in_a_row(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
+        clocks = numpy.zeros((self.ranks, times.shape[2]), dtype=numpy.int64)
+        sent, ends = dict[tuple[int, int, int], Integers](), (self.stages - 1, 0)
+        for rank, way, stage, microbatch in self.steps:
+            clock = clocks[rank]
+            ready = sent.pop((way, stage, microbatch), None)
+            if ready is not None:
+                numpy.maximum(clock, ready, out=clock)
+            clock += times[way, stage]
+            if stage != ends[way]:
+                sent[way, stage + 1 - 2 * way, microbatch] = clock + hops[way]
         found: Integers = clocks.max(axis=0)
         return found
 

@@ -43,11 +43,11 @@ def test_the_order_is_that_of_the_plans(ranks: int, chunks: int, count: int):
 def test_all_cases_are_played_at_once(ranks: int, chunks: int, count: int):
     """Tests that actions begin when their rank is free and what they take is there, in every case."""
     order, rng = LoopOrder(ranks=ranks, chunks=chunks, count=count), numpy.random.default_rng(ranks)
-    times, hops, ends = rng.integers(0, 9, (2, ranks * chunks, 5)), (2, 5), list[int]()
-    for case in range(5):
+    times, hops, ends = rng.integers(0, 9, (2, ranks * chunks, 1_100)), (2, 5), list[int]()
+    for case in range(3):
         free, done = [0] * ranks, dict[tuple[int, int, int], int]()
         for rank, way, stage, microbatch in order.steps:
             ready = done.get((way, stage - 1 + 2 * way, microbatch), -hops[way]) + hops[way]
             free[rank] = done[way, stage, microbatch] = max(free[rank], ready) + int(times[way, stage, case])
         ends.append(max(free))
-    assert order.play(times, hops=hops).tolist() == ends
+    assert order.play(times[:, :, :3], hops=hops).tolist() == order.play(times, hops=hops)[:3].tolist() == ends
