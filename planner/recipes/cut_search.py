@@ -23,12 +23,6 @@ _PLAYED_AT_ONCE, _MOST_AT_ONCE = 6_000_000, 1_024
 _FAR = 1.05
 """Times the best one: cuts that begin above it are not searched further."""
 
-_PREFERENCES = ("first", "last", "middle", "ends")
-"""Which chunks get the layers left over where a rank's do not divide by them."""
-
-_REMOVALS = ("front", "back", "every other")
-"""Ranks that hold a layer fewer than they could."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCut:
@@ -169,15 +163,12 @@ def _neighbours(cuts: Integers) -> Integers:
 
 
 def _starts(question: CutQuestion, *, chunks: int) -> Iterator[tuple[int, ...]]:
-    """Stages of equal work, and ranks of equal work with their layers spread over their chunks."""
+    """Stages of equal work, and neighbouring ones with a block more than the others."""
     yield _equal_work(question, stages=chunks * question.ranks)
-    rows = _RankRows(question, chunks=chunks)
-    for tail_stages in rows.tails():
-        for counts in rows.rank_counts(tail_stages):
-            for preference in _PREFERENCES:
-                sizes = rows.stage_sizes(counts, tail_stages, preference=preference)
-                if sizes is not None:
-                    yield (0, *numpy.cumsum(sizes).tolist())
+    tail = sum(letter in ("m", "L") for letter in question.chain.letters)
+    yield from _with_a_run(question, chunks=chunks, tail=(0,) * tail)
+    if tail == 2 and question.ranks > 1:
+        yield from _with_a_run(question, chunks=chunks, tail=(1, 0))
 
 
 def _equal_work(question: CutQuestion, *, stages: int) -> tuple[int, ...]:
@@ -192,90 +183,34 @@ def _equal_work(question: CutQuestion, *, stages: int) -> tuple[int, ...]:
     return tuple(bounds)
 
 
-class _RankRows:
-    """Layers of ranks, counted in mean blocks; what is behind the last block has a fixed stage."""
+def _with_a_run(question: CutQuestion, *, chunks: int, tail: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Blocks in equal stages, those left over in a run of neighbouring stages anywhere, even around the end.
 
-    def __init__(self, question: CutQuestion, *, chunks: int) -> None:
-        self.ranks, self.chunks = question.ranks, chunks
-        letters = question.chain.letters
-        work = sum(costs.sum(axis=0) for costs in question.chain.costs)
-        self.tail = sum(letter in ("m", "L") for letter in letters)
-        self.blocks = len(letters) - self.tail
-        self.unit = int(work[: self.blocks].mean())
-        self.work = [int(each) for each in work]
-
-    def tails(self) -> list[tuple[int, ...]]:
-        """Per layer behind the blocks its stage, counted from the last one; together, or in two stages."""
-        together = (0,) * self.tail
-        return [together, (1, 0)] if self.tail == 2 and self.ranks > 1 else [together]
-
-    def _extra(self, tail_stages: tuple[int, ...]) -> list[int]:
-        """Per rank, work beside blocks of the mean."""
-        found = [0] * self.ranks
-        found[0] += self.work[0] - self.unit
-        for number, behind in enumerate(tail_stages):
-            found[self.ranks - 1 - behind] += self.work[self.blocks + number]
-        return found
-
-    def _least(self, tail_stages: tuple[int, ...]) -> list[int]:
-        """Per rank, blocks that its stages need so that none is empty."""
-        return [self.chunks - (self.ranks - 1 - rank in tail_stages) for rank in range(self.ranks)]
-
-    def rank_counts(self, tail_stages: tuple[int, ...]) -> Iterator[list[int]]:
-        """Blocks per rank: as many as the least room for all of them has, less what is too many."""
-        extra, least = self._extra(tail_stages), self._least(tail_stages)
-        rooms = sorted({each + number * self.unit for each in extra for number in range(self.blocks + 1)})
-        fitting = (room for room in rooms if all(room >= e + n * self.unit for e, n in zip(extra, least, strict=True)))
-        for room in fitting:
-            counts = [(room - each) // self.unit for each in extra]
-            if sum(counts) >= self.blocks:
-                break
-        else:
-            return
-        for removal in _REMOVALS:
-            if (fewer := self._fewer(counts, least, removal=removal)) is not None:
-                yield fewer
-
-    def _fewer(self, counts: Sequence[int], least: Sequence[int], *, removal: str) -> list[int] | None:
-        """As many blocks as there are; None where ranks cannot hold so few."""
-        ranks = range(self.ranks)
-        order = {"front": [*ranks], "back": [*reversed(ranks)], "every other": [*ranks[::2], *ranks[1::2]]}[removal]
-        found, surplus = list(counts), sum(counts) - self.blocks
-        while surplus > 0:
-            open_ranks = [rank for rank in order if found[rank] > least[rank]][:surplus]
-            if not open_ranks:
-                return None
-            for rank in open_ranks:
-                found[rank] -= 1
-            surplus -= len(open_ranks)
-        return found
-
-    def stage_sizes(self, counts: Sequence[int], tail_stages: tuple[int, ...], *, preference: str) -> Integers | None:
-        """Layers per stage; None where some stage is left empty."""
-        sizes = numpy.zeros((self.chunks, self.ranks), dtype=numpy.int64)
-        for rank, count in enumerate(counts):
-            own = [number for number, behind in enumerate(tail_stages) if behind == self.ranks - 1 - rank]
-            equivalent = sum(self.work[self.blocks + number] for number in own) // self.unit
-            row = _spread(count + equivalent, self.chunks, preference=preference)
-            last = min(count, max(0, row[-1] - equivalent)) if self.chunks > 1 else count
-            row = [*_spread(count - last, self.chunks - 1, preference=preference), last + len(own)]
-            sizes[:, rank] = row
-        return sizes.reshape(-1) if (sizes > 0).all() else None
+    `tail`: per layer behind the blocks its stage, counted from the last one. For what a stage has beside blocks, about
+    as many are taken from it, then from the other stages of its rank.
+    """
+    stages, work = chunks * question.ranks, sum(costs.sum(axis=0) for costs in question.chain.costs)
+    blocks = len(work) - len(tail)
+    unit, own, extra = work[:blocks].mean(), numpy.zeros(stages, numpy.int64), numpy.zeros(stages)
+    extra[0] = work[0] / unit - 1
+    for time, behind in zip(work[blocks:].tolist(), tail, strict=True):
+        own[stages - 1 - behind] += 1
+        extra[stages - 1 - behind] += time / unit
+    places = numpy.arange(stages)
+    for beside in (numpy.floor(extra).astype(int), numpy.ceil(extra).astype(int)):
+        each, more = divmod(blocks + int(beside.sum()), stages)
+        for first in range(stages if more else 1):
+            sizes = each + ((places - first) % stages < more) - beside
+            if (sizes := _evened(sizes.reshape(chunks, -1), own.reshape(chunks, -1) == 0)) is not None:
+                yield (0, *numpy.cumsum(sizes.reshape(-1) + own).tolist())
 
 
-def _spread(count: int, chunks: int, *, preference: str) -> list[int]:
-    """Equally many per chunk, and what is left over where it is preferred."""
-    if not chunks:
-        return []
-    each, rest = divmod(count, chunks)
-    off_centre = {chunk: abs(2 * chunk - chunks + 1) for chunk in range(chunks)}
-    order = {
-        "first": range(chunks),
-        "last": range(chunks)[::-1],
-        "middle": sorted(off_centre, key=off_centre.__getitem__),
-        "ends": sorted(off_centre, key=lambda chunk: -off_centre[chunk]),
-    }[preference]
-    row = [each] * chunks
-    for chunk in order[:rest]:
-        row[chunk] += 1
-    return row
+def _evened(sizes: Integers, least: Integers) -> Integers | None:
+    """[chunks, ranks] as many blocks on every rank, the last chunks giving what others lack; None without enough."""
+    for rank, chunk in zip(*numpy.nonzero((sizes < least).T), strict=True):
+        for giving in range(len(sizes))[::-1]:
+            moved = min(least[chunk, rank] - sizes[chunk, rank], sizes[giving, rank] - least[giving, rank])
+            if giving != chunk and moved > 0:
+                sizes[giving, rank] -= moved
+                sizes[chunk, rank] += moved
+    return sizes if (sizes >= least).all() else None

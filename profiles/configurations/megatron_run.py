@@ -48,6 +48,8 @@ _STATED = {
     "global_batch_size": "--global-batch-size",
 }
 """What a recipe has to state, or another file may state it otherwise."""
+_DEGREE = re.compile(r"(?:tensor|pipe|context|model)\w*(?:parallel|degree|stage)|(?:^|_)[tpcm]p_?(?:size|degree)")
+"""Names by which programs call devices that share a model."""
 _ELSEWHERE = "what "
 """Before what functions of other files set."""
 _LAUNCHER = ("nproc_per_node", "nnodes", "world_size")
@@ -362,10 +364,18 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
             whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
+            if meaning == "unknown" and _is_other_degree(name, value, take):
+                raise ValueError(f"{said[:80]}: is a degree by no name of Megatron-LM's; give --tp and --pp")
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
     notes.unknown += read.strange
+
+
+def _is_other_degree(name: str, value: Value, take: Taking) -> bool:
+    """Whether some program's degree of 2 or more stands where none of Megatron-LM's does."""
+    has_own = any(each in take.values for each in _STATED if each.endswith("parallel_size"))
+    return not has_own and _DEGREE.search(name) is not None and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)) is not None
 
 
 def _sourced(read: ReadArguments) -> str:
@@ -732,6 +742,8 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         take.number("num_layers_per_virtual_pipeline_stage"),
         take.number("num_virtual_stages_per_pipeline_rank"),
     )
+    if each == 0:
+        refusals.append("num_layers_per_virtual_pipeline_stage = 0 divides no blocks; leave it out")
     first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
     if shape.pattern:

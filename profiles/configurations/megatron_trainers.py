@@ -8,8 +8,8 @@ does beside that is named.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 Setting = str | bool
@@ -66,7 +66,18 @@ def of_mapping(mapping: Mapping[str, Any]) -> TrainerArguments | None:
         return _primus(parts[0])
     if "model_name_or_path" in mapping:
         return _llama_factory(mapping)
+    if isinstance(mapping.get(_POLICY[:-1]), dict):
+        return replace(verl(dict(_dotted(mapping, before=""))), elsewhere=other_files(mapping))
     return None
+
+
+def _dotted(mapping: Mapping[str, Any], *, before: str) -> Iterator[tuple[str, Setting]]:
+    """Values of sections by their whole names, as on a command line."""
+    for name, value in mapping.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, before=f"{before}{name}.")
+        elif value is not None:
+            yield f"{before}{name}", value if isinstance(value, bool) else str(value)
 
 
 def swift(values: Mapping[str, Setting], *, command: str, environment: Mapping[str, str]) -> TrainerArguments:

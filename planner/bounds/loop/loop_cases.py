@@ -22,6 +22,9 @@ MOST_FILLINGS = 20_000
 _PLAYED_AT_ONCE = 4_096
 """Plays that are done together."""
 
+_STEPS_PER_WAVE, _CASES_PER_WAVE = 2, 256
+"""Actions that take about as long as a wave, and cases that do not make it longer."""
+
 NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 """Less, and more, units than any rank holds."""
 
@@ -37,9 +40,18 @@ class ActionsLeft:
         self.left, self.cases_at_once, self._cases_per_step = left, cases_at_once, cases_per_step
 
     def take(self, actions: int, *, cases: int) -> bool:
-        """Whether a play of so many cases is still paid for."""
+        """Whether so much is still paid for."""
         self.left -= actions * (1 + cases // self._cases_per_step)
         return self.left >= 0
+
+    def take_play(self, question: "LoopQuestion", *, cases: int) -> bool:
+        """Whether a play of so many cases is still paid for; ranks that act at once make it cheaper, never dearer."""
+        actions, order = question.num_actions, question.order
+        in_a_row = actions * (1 + cases // self._cases_per_step)
+        if not order.plays_in_waves(cases):
+            return self.take(in_a_row, cases=0)
+        steps = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
+        return self.take(min(in_a_row, steps * (1 + cases // _CASES_PER_WAVE)), cases=0)
 
 
 class LoopQuestion(Protocol):
@@ -233,7 +245,7 @@ class _OpenCases:
         owners, fillings = numpy.nonzero(chosen)
         for begin in range(0, len(owners), _PLAYED_AT_ONCE):
             owner, filling = owners[begin : begin + _PLAYED_AT_ONCE], fillings[begin : begin + _PLAYED_AT_ONCE]
-            if not self.effort.take(self.question.num_actions, cases=len(filling)):
+            if not self.effort.take_play(self.question, cases=len(filling)):
                 return False
             limits = [each[owner] for each in sizes]
             for each in limits:

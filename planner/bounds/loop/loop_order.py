@@ -1,6 +1,6 @@
 """The fixed order of stages in a loop, played for many sizes of the stages at once."""
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy
 from numpy.typing import NDArray
@@ -9,6 +9,12 @@ Integers = NDArray[numpy.int64]
 
 FORWARD, BACKWARD = range(2)
 """The way an action goes: F, or a whole backward pass."""
+
+_FEW_RANKS, _FEW_CASES = 2, 1_024
+"""Of so few ranks, or more cases, actions are played one after the other."""
+
+_NOTHING, _NOBODY = range(2)
+"""Places of what is there from the start, and of what nobody takes."""
 
 Step = tuple[int, int, int, int]
 """Rank, way, stage and microbatch of an action."""
@@ -20,24 +26,50 @@ class LoopOrder:
     def __init__(self, *, ranks: int, chunks: int, count: int) -> None:
         self.ranks, self.stages = ranks, ranks * chunks
         orders = [_order_of(rank, ranks=ranks, chunks=chunks, count=count) for rank in range(ranks)]
-        self.steps = _in_order(orders, last=self.stages - 1)
-        """All actions, each after those that it waits for."""
+        self.waves = _in_waves(orders, last=self.stages - 1)
+        """All actions, those of a wave on different ranks, each in a later one than those that it waits for."""
+        self.steps = [step for wave in self.waves for step in wave]
+        """The same in a row."""
+
+    @cached_property
+    def _table(self) -> Integers:
+        """[4, waves, ranks] row of `times`, places of what is taken and of what is sent, and way."""
+        return _placed(self.waves, ranks=self.ranks, stages=self.stages)
 
     def play(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
         """When all has ended, by cases: `times` is [2, stages, cases], what F and B of a stage take.
 
         `hops`: what an activation takes to the next stage, and a gradient to the one before.
         """
+        cases = times.shape[2]
+        if not self.plays_in_waves(cases):
+            return self._play_in_a_row(times, hops=hops)
+        *places, ways = self._table
+        rows = numpy.concatenate((times.reshape(2 * self.stages, cases), numpy.zeros((1, cases), numpy.int64)))
+        clocks = numpy.zeros((self.ranks, cases), dtype=numpy.int64)
+        sent = numpy.zeros((int(places[2].max()) + 1, cases), dtype=numpy.int64)
+        for row, taken, left, hop in zip(*places, numpy.array(hops)[ways][:, :, None], strict=True):
+            numpy.maximum(clocks, sent.take(taken, axis=0), out=clocks)
+            clocks += rows.take(row, axis=0)
+            sent[left] = clocks + hop
+        found: Integers = clocks.max(axis=0)
+        return found
+
+    def plays_in_waves(self, cases: int) -> bool:
+        """Whether all ranks act at once: fewer steps, but of many cases or few ranks each copies more than it saves."""
+        return self.ranks > _FEW_RANKS and cases <= _FEW_CASES
+
+    def _play_in_a_row(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
         clocks = numpy.zeros((self.ranks, times.shape[2]), dtype=numpy.int64)
         sent, ends = dict[tuple[int, int, int], Integers](), (self.stages - 1, 0)
-        for rank, direction, stage, microbatch in self.steps:
+        for rank, way, stage, microbatch in self.steps:
             clock = clocks[rank]
-            ready = sent.pop((direction, stage, microbatch), None)
+            ready = sent.pop((way, stage, microbatch), None)
             if ready is not None:
                 numpy.maximum(clock, ready, out=clock)
-            clock += times[direction, stage]
-            if stage != ends[direction]:
-                sent[direction, stage + 1 - 2 * direction, microbatch] = clock + hops[direction]
+            clock += times[way, stage]
+            if stage != ends[way]:
+                sent[way, stage + 1 - 2 * way, microbatch] = clock + hops[way]
         found: Integers = clocks.max(axis=0)
         return found
 
@@ -66,17 +98,34 @@ def _order_of(rank: int, *, ranks: int, chunks: int, count: int) -> list[Step]:
     return order
 
 
-def _in_order(orders: list[list[Step]], *, last: int) -> list[Step]:
-    """All actions, each after those of its rank that come before it and the one whose result it takes."""
-    done, places, steps = set[tuple[int, int, int]](), [0] * len(orders), list[Step]()
-    while len(steps) < sum(map(len, orders)):
-        for rank, order in enumerate(orders):
-            while places[rank] < len(order):
-                _, direction, stage, microbatch = step = order[places[rank]]
-                before = stage - 1 + 2 * direction
-                if 0 <= before <= last and (direction, before, microbatch) not in done:
-                    break
-                done.add((direction, stage, microbatch))
-                steps.append(step)
+def _in_waves(orders: list[list[Step]], *, last: int) -> list[list[Step]]:
+    """All actions, each in the first wave after those of the action before it and of the one whose result it takes."""
+    done, places, waves = set[tuple[int, int, int]](), [0] * len(orders), list[list[Step]]()
+    while nexts := [order[place] for order, place in zip(orders, places, strict=True) if place < len(order)]:
+        wave = list[Step]()
+        for step in nexts:
+            rank, way, stage, microbatch = step
+            before = stage - 1 + 2 * way
+            if not 0 <= before <= last or (way, before, microbatch) in done:
+                wave.append(step)
                 places[rank] += 1
-    return steps
+        done.update(step[1:] for step in wave)
+        waves.append(wave)
+    return waves
+
+
+def _placed(waves: list[list[Step]], *, ranks: int, stages: int) -> Integers:
+    """The waves as a table; what is sent has a place of its own until it is taken, and ranks may do nothing."""
+    found = numpy.zeros((len(waves), ranks, 4), dtype=numpy.int64)
+    found[:] = 2 * stages, _NOTHING, _NOBODY, FORWARD
+    places, unused, most = dict[tuple[int, int, int], int](), list[int](), _NOBODY
+    for row, wave in zip(found, waves, strict=True):
+        for rank, way, stage, microbatch in wave:
+            taken = places.pop((way, stage - 1 + 2 * way, microbatch), _NOTHING)
+            unused += [taken] if taken != _NOTHING else []
+            row[rank] = way * stages + stage, taken, _NOBODY, way
+        for rank, way, stage, microbatch in wave:
+            if stage != (stages - 1, 0)[way]:
+                most += not unused
+                row[rank, 2] = places[way, stage, microbatch] = unused.pop() if unused else most
+    return found.transpose(2, 0, 1).copy()

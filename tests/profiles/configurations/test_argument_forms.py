@@ -41,6 +41,7 @@ def test_cuts_without_a_layout(options: dict[str, Value], stages: list[str]) -> 
           "no_overlap_p2p_communication": True}, "2 stages per rank want 3 ranks or more without overlap"),
         ({"recompute_granularity": "full"}, "needs --recompute-method"),
         ({"pipeline_model_parallel_size": "2", "num_layers_per_virtual_pipeline_stage": "5"}, "stages of 5"),
+        ({"num_layers_per_virtual_pipeline_stage": "0"}, "= 0 divides no blocks; leave it out"),
         ({"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "E(t*8|)*3t*8L",
           "num_layers_per_virtual_pipeline_stage": "8"}, "both given"),
     ],

@@ -572,12 +572,28 @@ def test_mindspeeds_experts_and_stages() -> None:
         ("step_scheduler: {global_batch_size: 128}", "moonlight.yaml", "step_scheduler is NeMo Automodel's"),
         ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "sft.sh", "openrlhf is OpenRLHF's"),
         ("parallelism:\n  dp: 2\n  pp_engine: 1f1b", "nano.yaml", "pp_engine is nanotron's"),
+        ("megatron_lm_config: {megatron_lm_pp_degree: 4}", "acc.yaml", "megatron_lm_config is Accelerate's"),
+        ('{"pipeline_parallel_degree": 4, "virtual_pp_degree": 5}', "pre.json", "virtual_pp_degree is PaddleNLP's"),
+        ("parallel_config: {pipeline_stage: 4, micro_batch_num: 8}", "run.yaml", "micro_batch_num is MindFormers's"),
+        ("colossalai run train.py --pp 4", "run.sh", "colossalai is Colossal-AI's"),
     ],
 )
 def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str) -> None:
     """Tests that a configuration of another trainer is named as such, and not half read."""
     with pytest.raises(ValueError, match=f"{source}: .*{told}.*, whose configurations are not read"):
         run_of(text, source=source, model="llama3-8b")
+
+
+@pytest.mark.parametrize(
+    "stated", ["pipeline_parallel_degree: 4", "pp_size: 8", "tp_degree: 2", "parallel: {pipeline_stages: 16}"]
+)
+def test_degrees_by_other_names_are_not_left_out(stated: str) -> None:
+    """Tests that no run on one device is audited where an unknown name states a degree; beside Megatron's it may."""
+    with pytest.raises(ValueError, match="is a degree by no name of Megatron-LM's; give --tp and --pp"):
+        run_of(stated, source="run.yaml", model="llama3-8b")
+    run = run_of(f"{stated}\ntensor_model_parallel_size: 2", source="run.yaml", model="llama3-8b")
+    assert (run.tensor, len(run.notes.unknown)) == (2, 1)
+    assert run_of("pp_size: 1", source="run.yaml", model="llama3-8b").notes.unknown == ["--pp-size 1"]
 
 
 def test_what_only_the_cluster_can_answer_is_asked_for() -> None:

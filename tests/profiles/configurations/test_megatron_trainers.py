@@ -117,6 +117,19 @@ def test_verl():
     assert audited(packed.replace("rollout.n=4", "rollout.n=6")).micro_batch == 3
 
 
+def test_verl_as_a_document():
+    """Tests that its YAML is read like its command line, with the files that it begins with named."""
+    actor = {"strategy": "megatron", "ppo_mini_batch_size": 64, "ppo_micro_batch_size_per_gpu": 2,
+             "megatron": {"tensor_model_parallel_size": 4, "pipeline_model_parallel_size": 2,
+                          "virtual_pipeline_model_parallel_size": None}}  # fmt: skip
+    policy = {"model": {"path": "Qwen/Qwen3-8B"}, "actor": actor, "rollout": {"n": 4, "tensor_model_parallel_size": 8},
+              "ref": {"megatron": {"pipeline_model_parallel_size": 1}}}  # fmt: skip
+    text = {"defaults": ["base", "_self_"], "actor_rollout_ref": policy, "trainer": {"nnodes": 2}}
+    run = audited(text)
+    assert (run.shape.name, *sizes(run)) == ("qwen3-8b", 4, 2, 2, 2, 256, 1024)
+    assert run.notes.unknown == ["what base sets"]
+
+
 def test_nemo_rl():
     """Tests that the policy's section is read, what it inherits is named, and its checkpointing is Megatron's."""
     run = audited(NEMO_RL)

@@ -169,6 +169,35 @@ def test_a_recipe_names_its_model() -> None:
     assert (run.shape.name, run.shards) == ("qwen3-8b", "optimizer")
 
 
+NEMO_2 = """
+def trainer(tensor_parallelism: int = 4, num_nodes: int = 4, num_gpus_per_node: int = 8):
+    strategy = run.Config(
+        nl.MegatronStrategy,
+        tensor_model_parallel_size=tensor_parallelism,
+        pipeline_model_parallel_size=4,
+        virtual_pipeline_model_parallel_size=5,
+        context_parallel_size=2,
+    )
+    return run.Config(nl.Trainer, devices=num_gpus_per_node, num_nodes=num_nodes, strategy=strategy)
+
+def pretrain_recipe(num_nodes: int = 8, num_gpus_per_node: int = 8, fn=pretrain):
+    return run.Partial(
+        fn,
+        model=model(),
+        trainer=trainer(num_nodes=num_nodes, num_gpus_per_node=num_gpus_per_node),
+        data=run.Config(MockDataModule, seq_length=8192, global_batch_size=512, micro_batch_size=1),
+    )
+"""
+
+
+def test_nemos_devices_are_of_a_node() -> None:
+    """Tests that NeMo's trainer says the devices of each of its nodes, and functions hand degrees through."""
+    read = read_arguments(NEMO_2, source="llama3_70b.py", function="pretrain_recipe")
+    run = read_megatron(read, options={}, model="llama3-70b")
+    assert (run.tensor, run.context, run.pipeline, run.chunks, run.data) == (4, 2, 4, 5, 2)
+    assert (run.sequence, run.global_batch) == (8192, 512)
+
+
 def test_torchtitans_configuration_of_another_file() -> None:
     """Tests that a function that changes another file's configuration is refused, and a class of any name is read."""
     text = "def a():\n    return changed(other())\n\ndef b():\n    return _Own(training=TrainingConfig(seq_len=9))\n"

@@ -1,5 +1,6 @@
 """Cases of how the stages of a loop are filled: against every filling, every layout, and made-up certificates."""
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -64,6 +65,18 @@ def test_cases_are_exact():
         assert is_refuted(filling, least - 1, effort=ActionsLeft(MUCH))
         num_split += not is_refuted(filling, least - 1, effort=ActionsLeft(len(filling.order.steps)))
     assert num_split
+
+
+@pytest.mark.parametrize(("ranks", "count"), [(2, 2), (3, 3), (3, 12), (8, 64)])
+def test_ranks_that_act_at_once_make_a_play_no_dearer(ranks: int, count: int):
+    """Tests that a play takes no more of the effort than action by action, so that old certificates suffice."""
+    filling = replace(any_filling(Random(1)), order=order_of(ranks=ranks, chunks=2, count=count))
+    for cases in (0, 1, 255, 256, 600, 1_024, 1_025, 4_096):
+        in_a_row, at_once = ActionsLeft(MUCH), ActionsLeft(MUCH)
+        assert in_a_row.take(filling.num_actions, cases=cases)
+        assert at_once.take_play(filling, cases=cases)
+        assert at_once.left >= in_a_row.left
+        assert at_once.left > in_a_row.left or ranks < 8 or cases > 1_024
 
 
 @pytest.mark.parametrize("make", [any_chain, blocks_with_heavy_ends])

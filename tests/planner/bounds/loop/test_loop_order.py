@@ -1,5 +1,6 @@
 """Tests of planner/bounds/loop/loop_order.py."""
 
+import numpy
 import pytest
 
 from planner.bounds.loop.loop_order import LoopOrder
@@ -36,3 +37,17 @@ def test_the_order_is_that_of_the_plans(ranks: int, chunks: int, count: int):
     for (way, stage, microbatch), place in places.items():
         assert place >= places.get((way, stage - 1 + 2 * way, microbatch), 0)
         assert place >= places[0, stage, microbatch]
+
+
+@pytest.mark.parametrize(("ranks", "chunks", "count"), [(1, 1, 2), (3, 1, 5), (2, 3, 4), (4, 4, 8)])
+def test_all_cases_are_played_at_once(ranks: int, chunks: int, count: int):
+    """Tests that actions begin when their rank is free and what they take is there, in every case."""
+    order, rng = LoopOrder(ranks=ranks, chunks=chunks, count=count), numpy.random.default_rng(ranks)
+    times, hops, ends = rng.integers(0, 9, (2, ranks * chunks, 1_100)), (2, 5), list[int]()
+    for case in range(3):
+        free, done = [0] * ranks, dict[tuple[int, int, int], int]()
+        for rank, way, stage, microbatch in order.steps:
+            ready = done.get((way, stage - 1 + 2 * way, microbatch), -hops[way]) + hops[way]
+            free[rank] = done[way, stage, microbatch] = max(free[rank], ready) + int(times[way, stage, case])
+        ends.append(max(free))
+    assert order.play(times[:, :, :3], hops=hops).tolist() == order.play(times, hops=hops)[:3].tolist() == ends
