@@ -87,7 +87,6 @@ MANY_NAMES = {
     "profiles/measure/families/transformers.py": 13,
     "profiles/measure/links.py": 15,
     "profiles/measure/model.py": 11,
-    "profiles/measure/record.py": 11,
     "profiles/model_profile.py": 13,
     "solver_models/instance.py": 14,
     "solver_models/exact_order/branch_and_bound.py": 15,
@@ -663,7 +662,6 @@ LAYER_COST_READERS = {
     "planner/planning/starts/looped_shapes.py",
     "planner/problem.py",
     "planner/replanning/as_measured.py",
-    "planner/what_if/profile_changes.py",
 }
 STAGE_COSTS = "stage_cost least_cost planned_ns part_cost static_bytes_of traffic"
 STAGE_COST_READERS = {

@@ -17,3 +17,8 @@ def expected(samples: Sequence[int]) -> float:
         return 0.0
     limit = MOST * statistics.median(samples)
     return statistics.fmean(min(sample, limit) for sample in samples) if limit > 0 else statistics.fmean(samples)
+
+
+def low(samples: Sequence[int]) -> float:
+    """The lower quartile."""
+    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else float(sum(samples))

@@ -12,13 +12,12 @@ from planner.actions import Action, parse_action
 from planner.fidelity.attribution import Comparison
 from planner.fidelity.calibration import divided, scaled_layer, with_held, with_shorter_step
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
-from planner.fidelity.expected import expected
+from planner.fidelity.expected import expected, low
 from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
     held_permille,
     lengths_by_kind,
-    low,
     plan_whole_batch,
     reduction_ns,
     waiting_ns,

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.actions import parse_action
 from planner.fidelity.calibration import Ratios, scaled_layer, with_held
-from planner.fidelity.expected import expected
+from planner.fidelity.expected import expected, low
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
@@ -137,11 +137,6 @@ def lengths_by_kind(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[int]
     for name, start, end in (action for entry in entries for action in entry["actions"]):
         taken[parse_action(name).kind].append(end - start)
     return taken
-
-
-def low(samples: Sequence[int]) -> float:
-    """The lower quartile."""
-    return statistics.quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else float(sum(samples))
 
 
 def reduction_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> int | None:
