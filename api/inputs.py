@@ -259,7 +259,7 @@ def require_limits(**given: Any) -> Limits:
     try:
         return Limits(**{name: given[name] for name in known if given.get(name) is not None})
     except ValueError as error:
-        told = re.sub(rf"\b({'|'.join(known)})\b( =)?", lambda found: known[found[1]], str(error))
+        told = re.sub(rf"(?<!')\b({'|'.join(known)})\b( =)?", lambda found: known[found[1]], str(error))
         raise InputError(told.removeprefix("limits: ")) from None
 
 
