@@ -5,10 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from planner.problem import Problem
-from profiles.microbatch_sizes import bytes_for, edge_for
-from profiles.model_profile import Layer, LayerCost, ModelProfile
-
-_HALF = Fraction(1, 2)
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
 
 
 def with_faster_device(problem: Problem, name: str) -> Problem:
@@ -60,7 +57,7 @@ def with_halved_microbatches(problem: Problem) -> Problem | None:
     """
     profile = problem.profile
     is_measured = any(cost.microbatch_size is not None for layer in profile.layers for cost in layer.costs)
-    if not profile.is_whole(_HALF):
+    if not profile.is_whole(Fraction(1, 2)):
         return None
     halved = replace(
         profile,
@@ -69,7 +66,7 @@ def with_halved_microbatches(problem: Problem) -> Problem | None:
             _halve_layer(layer, profile, is_measured=is_measured or not profile.scales_linearly)
             for layer in profile.layers
         ),
-        edges=tuple(edge_for(edge, _HALF) for edge in profile.edges),
+        edges=tuple(_halve_edge(edge) for edge in profile.edges),
     )
     try:
         return replace(problem, profile=halved, num_microbatches=2 * problem.num_microbatches)
@@ -87,5 +84,27 @@ def _halve_layer(layer: Layer, profile: ModelProfile, *, is_measured: bool) -> L
             return replace(cost, microbatch_size=cost.microbatch_size or profile.microbatch_size)
         return _scale(cost, _half)
 
-    wider = tuple(bytes_for(entry, _HALF) for entry in layer.wider)
-    return replace(bytes_for(layer, _HALF), costs=tuple(map(at_size, layer.costs)), wider=wider)
+    return replace(
+        layer,
+        costs=tuple(map(at_size, layer.costs)),
+        stash_bytes=_half(layer.stash_bytes),
+        weight_stash_bytes=_half(layer.weight_stash_bytes),
+        checkpoint_bytes=_half(layer.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(layer.recompute_kinds, _half),
+        wider=tuple(map(_halve_width, layer.wider)),
+    )
+
+
+def _halve_width(entry: WidthBytes) -> WidthBytes:
+    return replace(
+        entry,
+        stash_bytes=_half(entry.stash_bytes),
+        weight_stash_bytes=_half(entry.weight_stash_bytes),
+        checkpoint_bytes=_half(entry.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(entry.recompute_kinds, _half),
+    )
+
+
+def _halve_edge(edge: Edge) -> Edge:
+    gradient = edge.gradient_bytes
+    return replace(edge, bytes=_half(edge.bytes), gradient_bytes=None if gradient is None else _half(gradient))
