@@ -1,12 +1,13 @@
 """What was typed becomes problems and plans; every mistake in it is an `InputError` with one clear message."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from api.failures import InputError, render_os_error
 from planner.batch_problem import BatchProblem, Question, problem_answered, question_of_workload
@@ -14,15 +15,12 @@ from planner.decisions import choices
 from planner.option_conflicts import require_consistent
 from planner.plan import PLAN_FORMAT, Plan
 from planner.problem import Options, Problem
-from planner.progress import MAX_THREADS, Method
+from planner.progress import Limits
 from planner.simulation.simulate import Timeline
 from profiles.field_rules import MAX_NANOSECONDS
 from profiles.workload import Workload
 
 NS_PER_MS = 10**6
-
-_MAX_TIME_LIMIT_S = 7 * 24 * 3600
-"""Longest time limit: a week."""
 
 
 @contextmanager
@@ -255,30 +253,20 @@ def _parse_pins(texts: Sequence[str]) -> list[dict[str, str]]:
     return pins
 
 
-def require_limits(*, time_limit_s: float, gap: float | None, seed: int, threads: int | None = None) -> None:
-    """Refuse limits that mean nothing."""
-    if not 0 < time_limit_s <= _MAX_TIME_LIMIT_S:
-        raise InputError(f"--time-limit {time_limit_s}: give seconds above 0, at most {_MAX_TIME_LIMIT_S:,}")
-    if gap is not None and not 0 <= gap < 1:
-        raise InputError(f"--gap {gap}: give a fraction from 0 to below 1, e.g. 0.01 for one percent")
-    if not 0 <= seed < 2**31:
-        raise InputError(f"--seed {seed}: give an integer from 0 to {2**31 - 1:,}")
-    if threads is not None and threads > MAX_THREADS:
-        raise InputError(f"--threads {threads}: give at most {MAX_THREADS:,}; the default is one per core")
+def require_limits(**given: Any) -> Limits:
+    """The limits among what the command line states, None where it is silent; what they refuse is said of switches."""
+    known = {each.name: f"--{each.name.removesuffix('_s').replace('_', '-')}" for each in fields(Limits)}
+    try:
+        return Limits(**{name: given[name] for name in known if given.get(name) is not None})
+    except ValueError as error:
+        told = re.sub(rf"(?<!')\b({'|'.join(known)})\b( =)?", lambda found: known[found[1]], str(error))
+        raise InputError(told.removeprefix("limits: ")) from None
 
 
 def require_storage_rate(gigabytes_per_s: float) -> None:
     """Refuse a storage that gives nothing."""
     if gigabytes_per_s <= 0:
         raise InputError(f"--storage-rate {gigabytes_per_s:g} is not positive; give GB/s above 0")
-
-
-def require_method(method: str, solver: str | None) -> None:
-    """Refuse a method that there is not, and a solver without a programme for it."""
-    if method not in get_args(Method):
-        raise InputError(f"--method {method}: give one of {', '.join(get_args(Method))}")
-    if solver is not None and method != "ilp":
-        raise InputError(f"--solver {solver}: needs --method ilp, not {method}; add --method ilp, or drop --solver")
 
 
 def require_writable(*targets: str | None) -> None:

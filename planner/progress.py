@@ -71,7 +71,8 @@ class Limits(StrictRecord):
             raise ValueError(f"limits: method = {self.method!r} is unknown; give one of {', '.join(get_args(Method))}")
         if self.solver is not None and self.method != "ilp":
             raise ValueError(
-                f"limits: solver = {self.solver!r} is for method = ilp, not {self.method}; drop one of them"
+                f"limits: solver = {self.solver!r} needs method = ilp, not {self.method}; set method to ilp, or drop "
+                "solver"
             )
 
     def within(self, *, threads: int | None) -> "Limits":

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TypeVar
 
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
 
 Held = TypeVar("Held", Layer, WidthBytes)
 
@@ -63,7 +63,7 @@ def profile_at(profile: ModelProfile, size: int) -> ModelProfile:
         microbatch_size=size,
         scaling="linear" if profile.scales_linearly else "measured",
         layers=tuple(_layer_at(layer, factor, own=own) for layer in profile.layers),
-        edges=tuple(edge_for(edge, factor) for edge in profile.edges),
+        edges=tuple(_edge_at(edge, factor) for edge in profile.edges),
     )
 
 
@@ -104,9 +104,9 @@ def _around(order: Sequence[int], size: Fraction) -> Sequence[int]:
 
 def _layer_at(layer: Layer, factor: Fraction, *, own: int) -> Layer:
     return replace(
-        bytes_for(layer, factor),
+        _bytes_at(layer, factor),
         costs=_costs_at(layer.costs, own),
-        wider=tuple(bytes_for(entry, factor) for entry in layer.wider),
+        wider=tuple(_bytes_at(entry, factor) for entry in layer.wider),
     )
 
 
@@ -116,22 +116,18 @@ def _costs_at(costs: Iterable[LayerCost], own: int) -> tuple[LayerCost, ...]:
     return tuple({(cost.device_type, cost.width, cost.microbatch_size): cost for cost in sized}.values())
 
 
-def bytes_for(held: Held, factor: Fraction) -> Held:
-    """What a layer holds for so many times the samples."""
+def _bytes_at(held: Held, factor: Fraction) -> Held:
     growing = held.workspace_bytes - held.fixed_workspace_bytes
     return replace(
         held,
         stash_bytes=ceil(factor * held.stash_bytes),
         weight_stash_bytes=ceil(factor * held.weight_stash_bytes),
         checkpoint_bytes=ceil(factor * held.checkpoint_bytes),
-        recompute_kinds=tuple(
-            replace(each, checkpoint_bytes=ceil(factor * each.checkpoint_bytes)) for each in held.recompute_kinds
-        ),
+        recompute_kinds=checkpoints_scaled(held.recompute_kinds, lambda size: ceil(factor * size)),
         workspace_bytes=held.fixed_workspace_bytes + max(growing, ceil(factor * growing)),
     )
 
 
-def edge_for(edge: Edge, factor: Fraction) -> Edge:
-    """What an edge carries for so many times the samples."""
+def _edge_at(edge: Edge, factor: Fraction) -> Edge:
     back = None if edge.gradient_bytes is None else ceil(factor * edge.gradient_bytes)
     return replace(edge, bytes=ceil(factor * edge.bytes), gradient_bytes=back)

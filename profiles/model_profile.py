@@ -716,6 +716,11 @@ def _require_parts(owner: str, sizes: Layer | WidthBytes) -> None:
             )
 
 
+def checkpoints_scaled(entries: Iterable[RecomputeBytes], change: Callable[[int], int]) -> tuple[RecomputeBytes, ...]:
+    """What other kinds of recomputation leave, each changed."""
+    return tuple(replace(entry, checkpoint_bytes=change(entry.checkpoint_bytes)) for entry in entries)
+
+
 def _require_parts_of_state(owner: str, sizes: Layer | WidthBytes) -> None:
     """Weights, gradients and optimizer state lie beside each other, wherever the latter two are stated."""
     if sizes.gradient_bytes is None and sizes.optimizer_bytes is None:

@@ -51,7 +51,7 @@ MANY_NAMES = {
     "api/cli/options/serving_arguments.py": 32,
     "api/cli/serving_commands.py": 12,
     "api/formatting.py": 13,
-    "api/inputs.py": 18,
+    "api/inputs.py": 17,
     "api/jobs/job.py": 14,
     "api/jobs/logs.py": 11,
     "api/jobs/request.py": 15,

@@ -33,7 +33,7 @@ def advise_command(
     from planner.document import render_plan
 
     require_writable(output)
-    require_limits(time_limit_s=time_limit, gap=None, seed=0)
+    require_limits(time_limit_s=time_limit)
     console = make_console(is_report=False)
     with as_input_errors():
         said = advise_on(trace, blocks_per_stage=blocks, time_limit_s=time_limit, console=console)

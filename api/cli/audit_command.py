@@ -94,7 +94,7 @@ def audit_command(
     from api.inputs import read_workload, reading, require_limits
     from profiles.configurations.audit_question import AuditQuestion
 
-    require_limits(time_limit_s=answer.time_limit, gap=None, seed=0)
+    require_limits(time_limit_s=answer.time_limit)
     with reading():
         given = {name: value for name, value in run._asdict().items() if name != "profile"}
         found = read_configuration(AuditQuestion(program=program, file=file, **{**given, **layout._asdict()}))

@@ -41,7 +41,7 @@ def explain_command(
     from api.inputs import play, reading, require_limits
     from planner.simulation.explain import explain
 
-    require_limits(time_limit_s=time_limit, gap=None, seed=0)
+    require_limits(time_limit_s=time_limit)
     plan, problem = source.read()
     if server is not None:
         if shadow_prices:

@@ -72,7 +72,7 @@ class _HealOptions(NamedTuple):
         from api.inputs import require_limits, require_storage_rate
         from api.running.healing import HealParams, attend
 
-        require_limits(time_limit_s=self.heal_time_limit, gap=None, seed=0)
+        require_limits(time_limit_s=self.heal_time_limit)
         require_storage_rate(self.storage_rate)
         params = HealParams(
             most_heals=self.heals,

@@ -1,7 +1,7 @@
 """`pipeplan plan`."""
 
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.planning import SearchParams
     from planner.problem import Problem
+    from planner.progress import Limits
 
 commands = Commands()
 
@@ -125,18 +126,17 @@ def plan_command(
 
     Ctrl+C ends the search with the best verified plan, a second one aborts.
     """
-    from api.inputs import require_limits, require_method, require_writable
+    from api.inputs import require_limits, require_writable
     from api.planning_run import run_plan
     from planner.batch_problem import problem_for
 
     require_writable(files.output, files.html, files.trace)
-    require_limits(time_limit_s=limits.time_limit_s, gap=limits.gap, seed=limits.seed, threads=limits.threads)
-    require_method(limits.method, limits.solver)
+    until = require_limits(**limits._asdict())
     question = _question(source, decisions, asked=asked)
     _require_served(limits, files, server=rest.server, target=rest.target)
     question, program = _restricted(question, rest.target, decides_chunks=decisions.max_stages_per_device is None)
     console = make_console(is_report=False)
-    effort = replace(_effort(limits, style=reporting.style(console)), top=files.top)
+    effort = replace(_effort(limits, until=until, style=reporting.style(console)), top=files.top)
     if effort.needs_complete_model and rest.server is None:
         from planner.planning.complete.complete_search import require_answerable
 
@@ -196,13 +196,11 @@ def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: De
     )
 
 
-def _effort(limits: _SearchLimits, *, style: "ReportStyle") -> "Effort":
+def _effort(limits: _SearchLimits, *, until: "Limits", style: "ReportStyle") -> "Effort":
     from api.planning_run import Effort
-    from planner.progress import Limits
 
-    given = {name: value for name, value in limits._asdict().items() if value is not None}
     return Effort(
-        limits=Limits(**{field.name: given[field.name] for field in fields(Limits) if field.name in given}),
+        limits=until,
         wants_gap=limits.gap is not None,
         workers=limits.workers,
         params=_search_params(limits.search_param) if limits.search_param else None,

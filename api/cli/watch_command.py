@@ -60,7 +60,7 @@ def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Js
     from api.running.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
 
     require_writable(options.output, options.recipe)
-    require_limits(time_limit_s=options.time_limit, gap=None, seed=options.seed)
+    require_limits(time_limit_s=options.time_limit, seed=options.seed)
     require_storage_rate(options.storage_rate)
     if options.lost and options.output is None:
         raise InputError("--lost: the new plan has no file; add -o FILE")

@@ -22,7 +22,7 @@ class _QuestionSource(NamedTuple):
 class _ShortLimits(NamedTuple):
     """When to stop."""
 
-    time_limit: arg.TimeLimit = 20.0
+    time_limit_s: arg.TimeLimit = 20.0
     seed: arg.Seed = 0
     max_rounds: arg.MaxRounds = None
 
@@ -49,16 +49,14 @@ def what_if_command(
     from api.planning_run import Effort
     from api.reporting.what_if import ask_what_if, parse_change, read_base
     from planner.document import render_plan
-    from planner.progress import Limits
 
     wanted = parse_change(change or [])
     require_writable(output)
-    require_limits(time_limit_s=limits.time_limit, gap=None, seed=limits.seed)
+    asked = require_limits(**limits._asdict())
     problem, plan = read_base(
         source.question, source.workload, cluster=source.cluster, num_microbatches=source.num_microbatches
     )
     console = make_console(is_report=False)
-    asked = Limits(time_limit_s=limits.time_limit, seed=limits.seed, max_rounds=limits.max_rounds)
     effort = Effort(limits=asked, style=reporting.style(console))
     answer = ask_what_if(problem, plan, change=wanted, effort=effort, console=console)
     if output is not None:

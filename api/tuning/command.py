@@ -96,7 +96,7 @@ def _hearing(console: Console, style: ReportStyle) -> Iterator[Callable[[str], N
 
 
 def _limits(request: TuningRequest) -> TuningLimits:
-    require_limits(time_limit_s=request.time_limit_s, gap=None, seed=0)
+    require_limits(time_limit_s=request.time_limit_s)
     if not 1 <= request.runs <= 100:
         raise InputError(f"--runs {request.runs} is out of range; give 1 to 100 runs of every plan")
     if request.steps is not None and not 2 <= request.steps <= 10_000:

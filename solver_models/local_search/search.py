@@ -26,7 +26,7 @@ from solver_models.moves.annealing import (
     overflow,
 )
 from solver_models.moves.lower_bounds import net_lower_bound
-from solver_models.moves.neighbourhood import SHARD_CHOICES, Solution, is_allowed
+from solver_models.moves.neighbourhood import Solution, is_allowed, make_rules
 from solver_models.search_params import SolverParams
 from solver_models.simulation.columns import SHARDING
 from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
@@ -119,7 +119,7 @@ class Searcher:
         self.instance, self.params = instance, params
         self.by_span = instance.objective == "span"
         self.layers = _make_layers(instance)
-        self.rules = _make_rules(instance)
+        self.rules = make_rules(instance)
         self.required_modes = SHARDING if instance.shard_choice == "always" else 0
         """Bits that every stage has."""
         self.first_member: list[int] = self.layers.members[self.layers.member_start[:-1]].tolist()
@@ -326,21 +326,6 @@ def _make_layers(instance: Instance) -> Layers:
 
 _COPIED = ("table_of_replicas", "trainable", "frozen", "edges")
 """Fields of `Layers` that are those of the instance."""
-
-
-def _make_rules(instance: Instance) -> Integers:
-    """What `moves.is_allowed` enforces."""
-    edges = instance.edges
-    is_chain = len(edges) == len(instance.state) - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
-    return np.array(
-        [
-            instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
-            instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
-            instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
-            instance.has_gaps, instance.can_halve, SHARD_CHOICES.index(instance.shard_choice),
-        ],
-        dtype=np.int64,
-    )  # fmt: skip
 
 
 def solution_of(candidate: Candidate) -> Solution:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.instance import Integers
+from solver_models.instance import Instance, Integers
 from solver_models.moves.replica_counts import may_have, settle, settle_counts
 from solver_models.moves.stage_steps import cut_layers, merge_two
 from solver_models.simulation.columns import KIND, RECOMPUTING, SHARDING, SOURCE, TARGET
@@ -53,11 +53,26 @@ MAX_STAGES, MAX_REPLICAS, UNEVEN, SKIP, IDLE, RECOMPUTE, IS_DAG, FIXED_PARTITION
 GAPS, HALVES, SHARDS = 10, 11, 12
 """Indices into `rules`: what the executor and the user allow, whether costs are missing, whether I can be halved."""
 
-SHARD_CHOICES = ("never", "together", "allow", "always")
+_SHARD_CHOICES = ("never", "together", "allow", "always")
 """What stages may shard, by the rule's number."""
 
-NEVER, TOGETHER, FREELY, ALWAYS = range(len(SHARD_CHOICES))
+NEVER, TOGETHER, FREELY, ALWAYS = range(len(_SHARD_CHOICES))
 """Those; two of them leave a choice."""
+
+
+def make_rules(instance: Instance) -> Integers:
+    """[13] an instance's rules, by the indices above; most are options of its question."""
+    edges = instance.edges
+    is_chain = len(edges) == len(instance.state) - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
+    return np.array(
+        [
+            instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
+            instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
+            instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
+            instance.has_gaps, instance.can_halve, _SHARD_CHOICES.index(instance.shard_choice),
+        ],
+        dtype=np.int64,
+    )  # fmt: skip
 
 
 @kernel

@@ -49,11 +49,11 @@ def test_a_solver_is_chosen(workload: Path, tmp_path: Path, capsys, method: str)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "best"], "--method best: give one of auto, search, cp-sat, ilp"),
-        (
-            ["--solver", "HiGHS"],
-            "--solver HiGHS: needs --method ilp, not auto; add --method ilp",
-        ),
+        (["--method", "best"], "--method 'best' is unknown; give one of auto, search, cp-sat, ilp"),
+        (["--solver", "HiGHS"], "--solver 'HiGHS' needs --method ilp, not auto; set --method to ilp"),
+        (["--time-limit", "0"], "--time-limit 0.0 is out of range; give seconds above 0"),
+        (["--seed", "-1"], "--seed -1 is out of range; give an integer from 0"),
+        (["--threads", "2000"], "--threads 2000 is out of range; give an integer from 1 to 1024"),
         (["--method", "ilp", "--solver", "NONE"], "solver 'NONE' is not available here; choose one of"),
         (["--method", "cp-sat", "--objective", "span"], "options: objective = span is not in the complete model"),
     ],
