@@ -13,9 +13,11 @@ FORWARD, BACKWARD = range(2)
 
 _NOTHING, _NOBODY = range(2)
 """Places of what is there from the start, and of what nobody takes."""
+_LEFT = 2
+"""Column of a table of waves: the place of what is sent."""
 
 Step = tuple[int, int, int, int]
-"""Rank, way, stage and microbatch of an action."""
+"""Rank, direction, stage and microbatch of an action."""
 
 
 class LoopOrder:
@@ -31,7 +33,7 @@ class LoopOrder:
 
     @cached_property
     def _table(self) -> Integers:
-        """[4, waves, ranks] row of `times`, places of what is taken and of what is sent, and way."""
+        """[4, waves, ranks] row of `times`, places of what is taken and of what is sent, and direction."""
         return _placed(self.waves, ranks=self.ranks, stages=self.stages)
 
     def play(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
@@ -39,12 +41,12 @@ class LoopOrder:
 
         `hops`: what an activation takes to the next stage, and a gradient to the one before.
         """
-        *places, ways = self._table
+        *places, directions = self._table
         cases = times.shape[2]
         rows = numpy.concatenate((times.reshape(2 * self.stages, cases), numpy.zeros((1, cases), numpy.int64)))
         clocks = numpy.zeros((self.ranks, cases), dtype=numpy.int64)
-        sent, some = numpy.zeros((int(places[2].max()) + 1, cases), numpy.int64), numpy.empty_like(clocks)
-        for row, taken, left, hop in zip(*places, numpy.array(hops)[ways][:, :, None], strict=True):
+        sent, some = numpy.zeros((int(places[_LEFT].max()) + 1, cases), numpy.int64), numpy.empty_like(clocks)
+        for row, taken, left, hop in zip(*places, numpy.array(hops)[directions][:, :, None], strict=True):
             numpy.maximum(clocks, sent.take(taken, axis=0, out=some, mode="clip"), out=clocks)
             clocks += rows.take(row, axis=0, out=some, mode="clip")  # `raise` would copy into `out`
             sent[left] = numpy.add(clocks, hop, out=some)
@@ -82,9 +84,9 @@ def _in_waves(orders: list[list[Step]], *, last: int) -> list[list[Step]]:
     while nexts := [order[place] for order, place in zip(orders, places, strict=True) if place < len(order)]:
         wave = list[Step]()
         for step in nexts:
-            rank, way, stage, microbatch = step
-            before = stage - 1 + 2 * way
-            if not 0 <= before <= last or (way, before, microbatch) in done:
+            rank, direction, stage, microbatch = step
+            before = stage - 1 + 2 * direction
+            if not 0 <= before <= last or (direction, before, microbatch) in done:
                 wave.append(step)
                 places[rank] += 1
         done.update(step[1:] for step in wave)
@@ -98,11 +100,11 @@ def _placed(waves: list[list[Step]], *, ranks: int, stages: int) -> Integers:
     found[:] = 2 * stages, _NOTHING, _NOBODY, FORWARD
     places, unused, new = dict[tuple[int, int, int], int](), list[int](), count(_NOBODY + 1)
     for row, wave in zip(found, waves, strict=True):
-        for rank, way, stage, microbatch in wave:
-            taken = places.pop((way, stage - 1 + 2 * way, microbatch), _NOTHING)
+        for rank, direction, stage, microbatch in wave:
+            taken = places.pop((direction, stage - 1 + 2 * direction, microbatch), _NOTHING)
             unused += [taken] if taken != _NOTHING else []
-            row[rank] = way * stages + stage, taken, _NOBODY, way
-        for rank, way, stage, microbatch in wave:
-            if stage != (stages - 1, 0)[way]:
-                row[rank, 2] = places[way, stage, microbatch] = unused.pop() if unused else next(new)
+            row[rank] = direction * stages + stage, taken, _NOBODY, direction
+        for rank, direction, stage, microbatch in wave:
+            if stage != (stages - 1, 0)[direction]:
+                row[rank, _LEFT] = places[direction, stage, microbatch] = unused.pop() if unused else next(new)
     return found.transpose(2, 0, 1).copy()
