@@ -45,10 +45,7 @@ class ActionsLeft:
         return self.left >= 0
 
     def take_play(self, question: "LoopQuestion", *, cases: int) -> bool:
-        """Whether a play of so many cases is still paid for.
-
-        Ranks that act at once make it cheaper than in earlier releases, never dearer: their certificates suffice.
-        """
+        """Whether a play is still paid for: ranks that act at once make it cheaper than it was once, never dearer."""
         actions, order = question.num_actions, question.order
         waves = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
         in_a_row = actions * (1 + cases // self._cases_per_step)
