@@ -20,9 +20,6 @@ _DEEP, _BEAM, _ROUNDS, _STALE = 3, 8, 12, 3
 _PLAYED_AT_ONCE, _MOST_AT_ONCE = 6_000_000, 1_024
 """Actions of all cuts that are played at once, about, and the cuts."""
 
-_FAR = 1.05
-"""Times the best one: cuts that begin above it are not searched further."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCut:
@@ -92,8 +89,8 @@ def search_cuts(question: CutQuestion, *, chunks: Sequence[int]) -> FoundCut:
     """The best cut over these numbers of chunks; of equal ones that with fewest."""
     beams = [_Beam(question, chunks=each) for each in chunks]
     beams.sort(key=lambda beam: (beam.best, beam.chunks))
-    most, found = _FAR * beams[0].best, []
-    for beam in (beam for beam in beams[:_DEEP] if beam.best <= most):
+    found = []
+    for beam in beams[:_DEEP]:
         beam.improve()
         times = question.play(beam.cuts, most=MOST_PLAYED)
         place = int(times.argmin())

@@ -46,9 +46,9 @@ _SAMPLES = re.compile(r"data|path|blend")
 _STATED_ONCE = (
     "num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_moe_experts",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-    "expert_model_parallel_size", "micro_batch_size", "global_batch_size",
+    "expert_model_parallel_size", "micro_batch_size", "global_batch_size", "devices",
 )  # fmt: skip
-"""Names that mean another model where a second section has them."""
+"""Names that mean another model, or another cluster, where a second section has them."""
 _RECIPES = ("recipe", "model_recipe_name")
 """Flags that name a recipe of Megatron-Bridge's, beside which overrides stand."""
 _RANKS = ("srun", "mpirun", "mpiexec")

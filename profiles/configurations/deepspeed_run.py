@@ -295,4 +295,4 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
         elif meaning_of(name, "deepspeed") == "not counted":
             notes.not_counted.append(name)
         else:
-            notes.unknown.append(f"{name} = {str(value)[:60]}")
+            notes.note_unknown(name, value)

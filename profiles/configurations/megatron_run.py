@@ -48,8 +48,10 @@ _STATED = {
     "global_batch_size": "--global-batch-size",
 }
 """What a recipe has to state, or another file may state it otherwise."""
-_DEGREE = re.compile(r"(?:tensor|pipe|context|model)\w*(?:parallel|degree|stage)|(?:^|_)[tpcm]p_?(?:size|degree)")
-"""Names by which programs call devices that share a model."""
+_DEGREE = re.compile(
+    r"(?:(?:tensor|pipe|context|model)\w*(?:parallel|degree|stage)|(?:^|_)[tpcm]p_?(?:size|degree))\w* (?!1$)[1-9]\d*$"
+)
+"""Names by which programs call devices that share a model, with 2 or more."""
 _ELSEWHERE = "what "
 """Before what functions of other files set."""
 _LAUNCHER = ("nproc_per_node", "nnodes", "world_size")
@@ -356,6 +358,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         raise ValueError(
             f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
         )
+    has_degrees = any(each in take.values for each in _STATED if each.endswith("parallel_size"))
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():
@@ -364,18 +367,12 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
             whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
-            if meaning == "unknown" and _is_other_degree(name, value, take):
+            if meaning == "unknown" and not has_degrees and _DEGREE.search(f"{name} {value}"):
                 raise ValueError(f"{said[:80]}: is a degree by no name of Megatron-LM's; give --tp and --pp")
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
     notes.unknown += read.strange
-
-
-def _is_other_degree(name: str, value: Value, take: Taking) -> bool:
-    """Whether some program's degree of 2 or more stands where none of Megatron-LM's does."""
-    has_own = any(each in take.values for each in _STATED if each.endswith("parallel_size"))
-    return not has_own and _DEGREE.search(name) is not None and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)) is not None
 
 
 def _sourced(read: ReadArguments) -> str:

@@ -1,12 +1,16 @@
 """What a training program was told, whatever program it is: model, degrees, batch, stages, recomputation."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from profiles.estimates.model_shapes import ModelShape
 from profiles.estimates.operations import Dtype
+
+_DEGREE = re.compile(r"(?:degree|(?<!data_)parallel_size)$")
+"""Names by which programs call devices that share something."""
 
 Order = Literal["1F1B", "GPipe", "ZBVZeroBubble", "table"]
 """What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V; what a table states."""
@@ -34,6 +38,12 @@ class ReadingNotes:
     """Parts of a script under conditions that are not met."""
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
+
+    def note_unknown(self, name: str, value: object) -> None:
+        """Keep a field that is not known; raises ValueError where it is a degree of 2 or more."""
+        if _DEGREE.search(name) and type(value) is int and value > 1:
+            raise ValueError(f"{name} = {value}: is a degree that is not known; leave it out to see the rest")
+        self.unknown.append(f"{name} = {str(value)[:60]}")
 
     def note_optimizer(self, name: str) -> None:
         """Say it where an optimizer keeps other states than Adam's, which estimates count."""

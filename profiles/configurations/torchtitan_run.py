@@ -334,4 +334,4 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
         if "not counted" in meanings:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
         elif "irrelevant" not in meanings:
-            notes.unknown.append(f"{name} = {str(value)[:60]}")
+            notes.note_unknown(name, value)

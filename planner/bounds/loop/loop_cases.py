@@ -45,13 +45,11 @@ class ActionsLeft:
         return self.left >= 0
 
     def take_play(self, question: "LoopQuestion", *, cases: int) -> bool:
-        """Whether a play of so many cases is still paid for; ranks that act at once make it cheaper, never dearer."""
+        """Whether a play is still paid for: ranks that act at once make it cheaper than it was once, never dearer."""
         actions, order = question.num_actions, question.order
+        waves = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
         in_a_row = actions * (1 + cases // self._cases_per_step)
-        if not order.plays_in_waves(cases):
-            return self.take(in_a_row, cases=0)
-        steps = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
-        return self.take(min(in_a_row, steps * (1 + cases // _CASES_PER_WAVE)), cases=0)
+        return self.take(min(in_a_row, waves * (1 + cases // _CASES_PER_WAVE)), cases=0)
 
 
 class LoopQuestion(Protocol):

@@ -1,6 +1,7 @@
 """The fixed order of stages in a loop, played for many sizes of the stages at once."""
 
 from functools import cached_property, lru_cache
+from itertools import count
 
 import numpy
 from numpy.typing import NDArray
@@ -10,14 +11,13 @@ Integers = NDArray[numpy.int64]
 FORWARD, BACKWARD = range(2)
 """The way an action goes: F, or a whole backward pass."""
 
-_FEW_RANKS, _FEW_CASES = 2, 1_024
-"""Of so few ranks, or more cases, actions are played one after the other."""
-
 _NOTHING, _NOBODY = range(2)
 """Places of what is there from the start, and of what nobody takes."""
+_LEFT = 2
+"""Column of a table of waves: the place of what is sent."""
 
 Step = tuple[int, int, int, int]
-"""Rank, way, stage and microbatch of an action."""
+"""Rank, direction, stage and microbatch of an action."""
 
 
 class LoopOrder:
@@ -33,7 +33,7 @@ class LoopOrder:
 
     @cached_property
     def _table(self) -> Integers:
-        """[4, waves, ranks] row of `times`, places of what is taken and of what is sent, and way."""
+        """[4, waves, ranks] row of `times`, places of what is taken and of what is sent, and direction."""
         return _placed(self.waves, ranks=self.ranks, stages=self.stages)
 
     def play(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
@@ -41,35 +41,15 @@ class LoopOrder:
 
         `hops`: what an activation takes to the next stage, and a gradient to the one before.
         """
+        *places, directions = self._table
         cases = times.shape[2]
-        if not self.plays_in_waves(cases):
-            return self._play_in_a_row(times, hops=hops)
-        *places, ways = self._table
         rows = numpy.concatenate((times.reshape(2 * self.stages, cases), numpy.zeros((1, cases), numpy.int64)))
         clocks = numpy.zeros((self.ranks, cases), dtype=numpy.int64)
-        sent = numpy.zeros((int(places[2].max()) + 1, cases), dtype=numpy.int64)
-        for row, taken, left, hop in zip(*places, numpy.array(hops)[ways][:, :, None], strict=True):
-            numpy.maximum(clocks, sent.take(taken, axis=0), out=clocks)
-            clocks += rows.take(row, axis=0)
-            sent[left] = clocks + hop
-        found: Integers = clocks.max(axis=0)
-        return found
-
-    def plays_in_waves(self, cases: int) -> bool:
-        """Whether all ranks act at once: fewer steps, but of many cases or few ranks each copies more than it saves."""
-        return self.ranks > _FEW_RANKS and cases <= _FEW_CASES
-
-    def _play_in_a_row(self, times: Integers, *, hops: tuple[int, int]) -> Integers:
-        clocks = numpy.zeros((self.ranks, times.shape[2]), dtype=numpy.int64)
-        sent, ends = dict[tuple[int, int, int], Integers](), (self.stages - 1, 0)
-        for rank, way, stage, microbatch in self.steps:
-            clock = clocks[rank]
-            ready = sent.pop((way, stage, microbatch), None)
-            if ready is not None:
-                numpy.maximum(clock, ready, out=clock)
-            clock += times[way, stage]
-            if stage != ends[way]:
-                sent[way, stage + 1 - 2 * way, microbatch] = clock + hops[way]
+        sent, some = numpy.zeros((int(places[_LEFT].max()) + 1, cases), numpy.int64), numpy.empty_like(clocks)
+        for row, taken, left, hop in zip(*places, numpy.array(hops)[directions][:, :, None], strict=True):
+            numpy.maximum(clocks, sent.take(taken, axis=0, out=some, mode="clip"), out=clocks)
+            clocks += rows.take(row, axis=0, out=some, mode="clip")  # `raise` would copy into `out`
+            sent[left] = numpy.add(clocks, hop, out=some)
         found: Integers = clocks.max(axis=0)
         return found
 
@@ -104,9 +84,9 @@ def _in_waves(orders: list[list[Step]], *, last: int) -> list[list[Step]]:
     while nexts := [order[place] for order, place in zip(orders, places, strict=True) if place < len(order)]:
         wave = list[Step]()
         for step in nexts:
-            rank, way, stage, microbatch = step
-            before = stage - 1 + 2 * way
-            if not 0 <= before <= last or (way, before, microbatch) in done:
+            rank, direction, stage, microbatch = step
+            before = stage - 1 + 2 * direction
+            if not 0 <= before <= last or (direction, before, microbatch) in done:
                 wave.append(step)
                 places[rank] += 1
         done.update(step[1:] for step in wave)
@@ -118,14 +98,13 @@ def _placed(waves: list[list[Step]], *, ranks: int, stages: int) -> Integers:
     """The waves as a table; what is sent has a place of its own until it is taken, and ranks may do nothing."""
     found = numpy.zeros((len(waves), ranks, 4), dtype=numpy.int64)
     found[:] = 2 * stages, _NOTHING, _NOBODY, FORWARD
-    places, unused, most = dict[tuple[int, int, int], int](), list[int](), _NOBODY
+    places, unused, new = dict[tuple[int, int, int], int](), list[int](), count(_NOBODY + 1)
     for row, wave in zip(found, waves, strict=True):
-        for rank, way, stage, microbatch in wave:
-            taken = places.pop((way, stage - 1 + 2 * way, microbatch), _NOTHING)
+        for rank, direction, stage, microbatch in wave:
+            taken = places.pop((direction, stage - 1 + 2 * direction, microbatch), _NOTHING)
             unused += [taken] if taken != _NOTHING else []
-            row[rank] = way * stages + stage, taken, _NOBODY, way
-        for rank, way, stage, microbatch in wave:
-            if stage != (stages - 1, 0)[way]:
-                most += not unused
-                row[rank, 2] = places[way, stage, microbatch] = unused.pop() if unused else most
+            row[rank] = direction * stages + stage, taken, _NOBODY, direction
+        for rank, direction, stage, microbatch in wave:
+            if stage != (stages - 1, 0)[direction]:
+                row[rank, _LEFT] = places[direction, stage, microbatch] = unused.pop() if unused else next(new)
     return found.transpose(2, 0, 1).copy()

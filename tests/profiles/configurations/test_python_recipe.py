@@ -196,6 +196,9 @@ def test_nemos_devices_are_of_a_node() -> None:
     run = read_megatron(read, options={}, model="llama3-70b")
     assert (run.tensor, run.context, run.pipeline, run.chunks, run.data) == (4, 2, 4, 5, 2)
     assert (run.sequence, run.global_batch) == (8192, 512)
+    two = "python pretrain_gpt.py trainer.devices=8 trainer.num_nodes=4 ++cluster.devices=64 model.num_layers=2"
+    with pytest.raises(ValueError, match=r"trainer\.devices = 8, cluster\.devices = 64: differ"):
+        read_arguments(two, source="run.sh")
 
 
 def test_torchtitans_configuration_of_another_file() -> None:

@@ -2,8 +2,12 @@
 
 import json
 
-from profiles.configurations.run_configuration import Recomputation
+import pytest
+
+from profiles.configurations.run_configuration import ReadingNotes, Recomputation
+from tests.profiles.configurations.test_deepspeed_run import deep
 from tests.profiles.configurations.test_megatron_run import run_of, typed
+from tests.profiles.configurations.test_torchtitan_run import titan
 
 
 def test_nemos_yaml() -> None:
@@ -70,3 +74,18 @@ def test_names_of_other_trainers_of_the_family() -> None:
     assert (run.pipeline, run.tensor, run.micro_batch, run.recompute) == (2, 2, 4, Recomputation())
     run = run_of("python run.py --zero-stage 2 --activations-checkpoint-method uniform --num-gpus 1", model="llama3-8b")
     assert (run.shards, run.recompute) == ("gradients", Recomputation())
+
+
+@pytest.mark.parametrize("name", ["parallelism.ulysses_degree", "sequence_parallel_degree", "model_parallel_size"])
+def test_degrees_that_are_not_known(name: str) -> None:
+    """Tests that an unknown degree of 2 or more is refused, since the others would be counted without it."""
+    notes = ReadingNotes()
+    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; leave it out to see the rest"):
+        notes.note_unknown(name, 4)
+    notes.note_unknown(name, 1)
+    notes.note_unknown("data_parallel_size", 8)
+    assert notes.unknown == [f"{name} = 1", "data_parallel_size = 8"]
+    with pytest.raises(ValueError, match="ulysses_degree = 2: is a degree"):
+        deep({"ulysses_degree": 2})
+    with pytest.raises(ValueError, match=r"parallelism\.ulysses_degree = 2: is a degree"):
+        titan(ulysses_degree=2)
