@@ -138,7 +138,7 @@ def _figures(instance: ScheduleInstance, replica: StageReplica) -> tuple[int, ..
     return (*own, *instance.devices[replica.device], instance.synchronisation[replica.stage])
 
 
-_FIGURES = tuple(each.name for each in fields(StageReplica) if each.name not in ("stage", "device", "others"))
+_FIGURES = tuple(each.name for each in fields(StageReplica) if each.name not in ("stage", "device"))
 """All but the names of a stage replica."""
 
 
