@@ -1,12 +1,10 @@
-"""Stage replicas that cannot be distinguished but by name: of nets alike one is enough, and alike devices may run alike
-orders.
-"""
+"""Stage replicas that cannot be distinguished but by name: of nets alike one is enough."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import Any
 
-from solver_models.instance import DeviceOrder, ScheduleInstance, StageReplica, Transfer
+from solver_models.instance import ScheduleInstance, StageReplica, Transfer
 
 
 def _has_queues(instance: ScheduleInstance) -> bool:
@@ -55,90 +53,13 @@ def signature(instance: ScheduleInstance) -> Hashable | None:
     return scalars, tuple(_figures(instance, replicas[n]) for n in order), tuple(first_places), tuple(sent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Quotient:
-    """One device of every kind: if alike devices run alike device orders, the whole net takes as long as this one."""
-
-    instance: ScheduleInstance
-    """The devices that stand for all."""
-    stands_for: dict[int, list[tuple[int, dict[int, int]]]]
-    """Per device of `instance`, the devices it stands for, with its stages and what they are called there."""
-    is_exact: bool
-    """Whether alike devices have nothing to do with each other, so that nothing is lost by letting them run alike."""
-
-    def unfold(self, device_orders: dict[int, DeviceOrder]) -> dict[int, DeviceOrder]:
-        """Orders of all devices from those of one representative per class."""
-        return {
-            device: [(kind, stages[stage], microbatch) for kind, stage, microbatch in device_orders[own]]
-            for own, others in self.stands_for.items()
-            for device, stages in others
-        }
-
-
-def make_quotient(instance: ScheduleInstance) -> _Quotient | None:
-    """The quotient by the colours of the stage replicas; None if it would be no smaller, or if links are shared."""
-    colours, replicas = colour(instance), instance.replicas
-    if _has_queues(instance) or len(set(colours)) == len(colours):
-        return None
-    held: dict[int, list[int]] = {}
-    for number, replica in enumerate(replicas):
-        held.setdefault(replica.device, []).append(number)
-    kinds: dict[tuple[int, ...], list[int]] = {}
-    for device, numbers in held.items():
-        kind = tuple(sorted(colours[number] for number in numbers))
-        if len(set(kind)) < len(kind):
-            return None
-        kinds.setdefault(kind, []).append(device)
-    kept = [number for number in range(len(replicas)) if any(replicas[number].device == d[0] for d in kinds.values())]
-    place = {colours[number]: position for position, number in enumerate(kept)}
-    incoming = [transfer for transfer in instance.transfers if transfer.receiver in kept]
-    transfers = tuple(
-        replace(transfer, sender=place[colours[transfer.sender]], receiver=place[colours[transfer.receiver]])
-        for transfer in incoming
-    )
-    name_of = {(replica.device, colours[number]): replica.stage for number, replica in enumerate(replicas)}
-    return _Quotient(
-        instance=replace(instance, replicas=tuple(replicas[number] for number in kept), transfers=_numbered(transfers)),
-        stands_for={
-            own[0]: [(d, {name_of[own[0], c]: name_of[d, c] for c in kind}) for d in own] for kind, own in kinds.items()
-        },
-        is_exact=_are_strangers(instance, colours),
-    )
-
-
-def _numbered(transfers: tuple[Transfer, ...]) -> tuple[Transfer, ...]:
-    """Every transfer with a link of its own, where it had one."""
-    return tuple(
-        replace(transfer, links=(number,) if transfer.links else ()) for number, transfer in enumerate(transfers)
-    )
-
-
-def _are_strangers(instance: ScheduleInstance, colours: list[int]) -> bool:
-    """Whether no two stage replicas of one colour are connected, by transfers or by devices."""
-    part = list(range(len(colours)))
-
-    def find(number: int) -> int:
-        while part[number] != number:
-            number = part[number]
-        return number
-
-    for transfer in instance.transfers:
-        part[find(transfer.sender)] = find(transfer.receiver)
-    for a, replica in enumerate(instance.replicas):
-        for b in range(a):
-            if instance.replicas[b].device == replica.device:
-                part[find(a)] = find(b)
-    seen = {(find(number), c) for number, c in enumerate(colours)}
-    return len(seen) == len(colours)
-
-
 def _figures(instance: ScheduleInstance, replica: StageReplica) -> tuple[int, ...]:
     """Everything about a stage replica but its names."""
     own = (getattr(replica, name) for name in _FIGURES)
     return (*own, *instance.devices[replica.device], instance.synchronisation[replica.stage])
 
 
-_FIGURES = tuple(each.name for each in fields(StageReplica) if each.name not in ("stage", "device", "others"))
+_FIGURES = tuple(each.name for each in fields(StageReplica) if each.name not in ("stage", "device"))
 """All but the names of a stage replica."""
 
 

@@ -123,31 +123,18 @@ class Partitioner:
         lowest = np.where(number == 0, 0, np.maximum(at - radius, number))
         highest = np.where(number == 0, 0, np.minimum(at + radius, self.instance.num_layers - len(stages) + number))
         order = [(stage.device_class, stage.replicas) for stage in stages]
-        return self._bisect(order, window=(lowest, highest), high=within, by_bound=True, tolerance=tolerance)
-
-    def _bisect(
-        self,
-        order: Sequence[tuple[int, int]],
-        *,
-        window: tuple[Integers, Integers],
-        high: int,
-        by_bound: bool,
-        tolerance: float,
-    ) -> Stages | None:
-        """The cut with the least limit below `high`, up to a relative `tolerance`."""
-        low = self.lower_bound() * (self.instance.num_microbatches if by_bound else 1) - 1
-        best = self._cut(order, high, window=window, by_bound=by_bound)
+        low, high = self.lower_bound() * self.instance.num_microbatches - 1, within
+        best = self._cut(order, high, window=(lowest, highest))
         while best is not None and low + max(1, int(tolerance * low)) < high:
             middle = (low + high) // 2
-            found = self._cut(order, middle, window=window, by_bound=by_bound)
+            found = self._cut(order, middle, window=(lowest, highest))
             low, high, best = (middle, high, best) if found is None else (low, middle, found)
         return best
 
-    def _cut(
-        self, order: Sequence[tuple[int, int]], limit: int, *, window: tuple[Integers, Integers], by_bound: bool
-    ) -> Stages | None:
+    def _cut(self, order: Sequence[tuple[int, int]], limit: int, *, window: tuple[Integers, Integers]) -> Stages | None:
+        """The cut whose stages end within `limit`; None if none does."""
         table = np.array(order, np.int64).reshape(-1, 2)
-        allowance, end = allowances(self.tables, table, limit, self._drain_percent, by_bound, *window)
+        allowance, end = allowances(self.tables, table, limit, self._drain_percent, *window)
         if allowance[0, 0] < 0:
             return None
         stages, at = [], 0

@@ -180,20 +180,19 @@ def _latest_starts(t: Tables, order: Integers, limit: int) -> Integers:
 
 @kernel
 def allowances(
-    t: Tables, order: Integers, limit: int, drain_percent: int, by_bound: bool, lowest: Integers, highest: Integers
+    t: Tables, order: Integers, limit: int, drain_percent: int, lowest: Integers, highest: Integers
 ) -> tuple[Integers, Integers]:
     """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`.
 
     Below 0 there is none. Also [S, L], the end of stage s then. `order` [S, 2] is class and replicas.
     A stage that starts at h ends no earlier than h + its work + its all-reduce, and h + F + I + drain, where the drain
-    is taken as `drain_percent` of h. Without `by_bound` every load is to be within `limit`, and all starts are 0.
-    Stage s starts at one of the layers lowest[s] to highest[s].
+    is taken as `drain_percent` of h. Stage s starts at one of the layers lowest[s] to highest[s].
     """
     num_stages, num_layers, m = order.shape[0], t.state.shape[0] - 1, t.num_microbatches[0]
     allowance = np.full((num_stages + 1, num_layers + 1), -1, np.int64)
     end = np.zeros((num_stages, num_layers), np.int64)
     allowance[num_stages, num_layers] = 1 << 61
-    most = limit // m if by_bound else limit
+    most = limit // m
     latest, earliest = _latest_starts(t, order, most), num_layers
     for s in range(num_stages - 1, -1, -1):
         c, r, least = order[s, ORDER_CLASS], order[s, ORDER_REPLICAS], num_layers
@@ -206,12 +205,9 @@ def allowances(
                     break
                 if not fits(t, i, j, c, r):
                     continue
-                if by_bound:
-                    early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
-                    early = min(early, limit - m * whole - synchronisation(t, i, j, c, r))
-                    early = min(early, allowance[s + 1, j] - f - t.cut_ticks[ACTIVATIONS, j])
-                else:
-                    early = 0 if load(t, i, j, c, r) <= limit else -1
+                early = (limit - m * (f + b)) * 100 // (100 + drain_percent)
+                early = min(early, limit - m * whole - synchronisation(t, i, j, c, r))
+                early = min(early, allowance[s + 1, j] - f - t.cut_ticks[ACTIVATIONS, j])
                 if early > allowance[s, i]:
                     allowance[s, i] = early
                     end[s, i] = j

@@ -26,7 +26,7 @@ from solver_models.instance import DeviceOrder, ScheduleInstance
 from solver_models.interruptible import run_stoppable
 from solver_models.joint.search_space import make_space
 from solver_models.joint.subproblems import OpenCase, open_cases
-from solver_models.joint.symmetry import make_quotient, signature
+from solver_models.joint.symmetry import signature
 from solver_models.local_search.search import LATEST, Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.result import ScheduleResult
@@ -147,12 +147,11 @@ class ExactSearch:
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
         one plan only such as are equal or disjoint; stages recompute all of their layers or none, and replicas take
         equal shares with whole weights."""
-        self.plays_exactly = (
+        self.branches = (
             problem.cluster.overlap
-            and not (problem.profile.has_host_times or problem.may_lose_time)
+            and not (searcher.by_span or problem.profile.has_host_times or problem.may_lose_time)
             and (problem.options.synchronisation == "after" or problem.max_replicas == 1)
         )
-        self.branches = self.plays_exactly and not searcher.by_span
         """Whether orders are branched on, or all left to CP-SAT."""
 
     @property
@@ -379,18 +378,15 @@ class ExactSearch:
     def _settle(self, case: _Case, effort: float, *, below: int) -> Plan | None:
         """The best order of a case if it beats `below`; raises the bound of the case as far as it can.
 
-        CP-SAT is given them, alike devices as one first. Where its device orders, which may use shared links in any
-        order, do not replay to what it claims, they are polished.
+        CP-SAT is given them. Where its device orders, which may use shared links in any order, do not replay to what it
+        claims, they are polished.
         """
         case.effort = effort
-        plan, below = self._settle_quotient(case, below=below, effort=effort)
-        if case.bound < below:
-            assert case.instance is not None
-            result = self._solve(case.instance, below=below, effort=effort)
-            better = self._read(case, result, below=below)
-            if result.status == "optimal" and case.bound < below and better is not None:
-                better = self._polished(case, better)
-            plan = better or plan
+        assert case.instance is not None
+        result = self._solve(case.instance, below=below, effort=effort)
+        plan = self._read(case, result, below=below)
+        if result.status == "optimal" and case.bound < below and plan is not None:
+            plan = self._polished(case, plan)
         self._note(case)
         return plan
 
@@ -399,24 +395,6 @@ class ExactSearch:
         if case.key is not None:
             bound, proved = self.settled.get(case.key, (0, 0))
             self.settled[case.key] = (max(case.bound, bound), max(case.proved, proved))
-
-    def _settle_quotient(self, case: _Case, *, below: int, effort: float) -> tuple[Plan | None, int]:
-        """The best plan in which alike devices run alike device orders, and what is worth finding after it."""
-        assert case.instance is not None
-        quotient = make_quotient(case.instance) if self.plays_exactly else None
-        if quotient is None:
-            return None, below
-        result = self._solve(quotient.instance, below=below, effort=effort)
-        if quotient.is_exact and result.status == "infeasible":
-            case.bound = below
-        elif quotient.is_exact and result.bound is not None:
-            case.bound = max(case.bound, result.bound)
-        if result.device_orders is None:
-            return None, below
-        plan, played = self._play(case, quotient.unfold(result.device_orders))
-        if quotient.is_exact and result.status == "optimal" and played == result.objective:
-            case.bound = below
-        return plan, min(below, played)
 
     def _play(self, case: _Case, device_orders: dict[int, DeviceOrder]) -> tuple[Plan, int]:
         """The plan with these device orders, and its objective."""
