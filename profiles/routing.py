@@ -202,11 +202,11 @@ class Network:
         for begin in range(0, num_ends, step):
             sources = range(begin, min(begin + step, num_ends))
             shortcuts = [(a - begin, b, arc) for (a, b), arc in direct.items() if a in sources]
-            arc = self._last_ways(sources, weights)
+            arc = self._last_arcs(sources, weights)
             hops += _walk(self.arcs, arc, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
         return _collect(self.arcs, hops, num_ends=num_ends)
 
-    def _last_ways(self, sources: Sequence[int], weights: Integers) -> Integers:
+    def _last_arcs(self, sources: Sequence[int], weights: Integers) -> Integers:
         """[sources, nodes] index of the last way of the path from each source to each node; -1 where there is none."""
         ends = [self.arcs[self.leaves[each][0]].head if each in self.leaves else each for each in sources]
         begins, search = numpy.unique(ends, return_inverse=True)

@@ -111,14 +111,14 @@ class Routes:
             return _make_route([direct])
         key = source, target, num_bytes
         if key not in self._known:
-            first, last = self._way_in(source), self._way_in(target)
+            first, last = self._only_link(source), self._only_link(target)
             ends = first[0] if first else source, last[0] if last else target
             between = self._shortest(*ends, num_bytes=num_bytes)
             sent = [self.leaving[source][first[0]]] if first else []
             self._known[key] = _make_route([*sent, *between, *([last[1]] if last else [])])
         return self._known[key]
 
-    def _way_in(self, node: str) -> tuple[str, Direction] | None:
+    def _only_link(self, node: str) -> tuple[str, Direction] | None:
         """The only neighbour of a dead end, and the link from there; None if several links leave the node."""
         neighbours = list(self.leaving[node])
         is_dead_end = len(neighbours) == 1 and len(self.leaving[neighbours[0]]) > 1
