@@ -121,7 +121,13 @@ def resnet18() -> Training:
         embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=CLASSES
     )
     model = transformers.ResNetForImageClassification(config)
-    return Training.from_module(model, batch=pictures, loss=class_loss, optimizer=adamw)
+    return Training.from_module(
+        model,
+        batch=pictures,
+        loss=class_loss,
+        optimizer=adamw,
+        sync_batch_norm=False,  # as DDP and FSDP2 do
+    )
 
 
 def qwen3() -> Training:

@@ -73,6 +73,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         num_links=2 * len(cluster.links),
         tail=profile.optimizer_ns,
         stages_tail=profile.stages_optimizer_ns,
+        collective_occupancy=cluster.collective_occupancy,
         bucket_bytes=profile.bucket_bytes,
         plain_bucket_bytes=0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
         reduction_bytes=profile.reduction_bytes,

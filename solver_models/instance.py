@@ -260,6 +260,8 @@ class Instance:
     """[T, 4] the same in a plan of several stages; None: no other."""
     stages_tail: int = 0
     """What is added to the tail there."""
+    collective_occupancy: int = 0
+    """Thousandths of a device that reductions take from actions beside them."""
     reduction_bytes: int = 0
     """What a replica holds to reduce gradients beside that."""
     measured: Integers | None = None

@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from planner.document import parse_plan
+from planner.execute.model.batch_norms import Traits
 from planner.execute.record.action_log import ActionLog, HostClock
 from planner.execute.run.execution import Execution, Iteration
 from planner.execute.run.preparation import prepare
@@ -116,6 +117,8 @@ def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
         if len(passed) <= REPLICATED:
             held = execution.memory.peak_bytes  # later records of iterations take as much as a small model
     traits = {name: found for shape in execution.preparation.shapes for name, found in shape.traits.items()}
+    if not execution.training.sync_batch_norm:
+        traits = dict.fromkeys(traits, Traits())
     return {
         "thread": [clock.by_thread(entry) for entry in passed],
         "wall": passed,

@@ -88,6 +88,9 @@ class Training:
     number in the whole step. Goes with `loss_is_sum`."""
     loss_scale: LossScale | None = None
     """Scales the loss up for the backward, and gradients down before they are used."""
+    sync_batch_norm: bool = True
+    """Batch norms of replicas take statistics over the whole microbatch, as one process does. False: each replica over
+    its own samples, as DistributedDataParallel does; the running averages are then the first replica's."""
     float32_gradients: bool = False
     """Gradients of shorter parameters are added up, and reduced, in float32."""
     on_nonfinite: Literal["stop", "skip", "ignore"] = "stop"

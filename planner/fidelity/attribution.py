@@ -232,6 +232,8 @@ class Comparison:
             )
             for device in self.device_orders
         }
+        closing_ns = CostModel(self.problem).optimizer_ns(self.plan.stages)
+        lost_ns = self.timeline.makespan_ns - max(done.values()) - closing_ns
         launches = {key: self._launch_ns(key[0], timed.action.kind) for key, timed in actions.items()}
         return Quantities(
             duration_ns={key: _length(timed) - launches[key] for key, timed in actions.items()},
@@ -239,8 +241,8 @@ class Comparison:
             lag_ns=lags,
             delay_ns=delays,
             launch_ns=launches,
-            tail_ns={device: done[device] - closed[device] for device in self.device_orders},
-            optimizer_ns=dict.fromkeys(self.device_orders, CostModel(self.problem).optimizer_ns(self.plan.stages)),
+            tail_ns={device: done[device] - closed[device] + lost_ns for device in self.device_orders},
+            optimizer_ns=dict.fromkeys(self.device_orders, closing_ns),
         )
 
     def _launch_ns(self, device: str, kind: Kind) -> int:

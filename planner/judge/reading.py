@@ -293,8 +293,6 @@ class Reading:
             sharers = len(group) * (len(stage.replicas) if is_sharded(stage) else 1)
             for device in group:
                 taken[device] += step_time(layers, device_type=device_type, sharers=sharers)
-        if self.problem.cluster.collective_occupancy:
-            taken = {device: time + self._lost_ns(device) for device, time in taken.items()}
         for stage, size in zip(self.plan.stages, self.sizes, strict=True):
             if is_sharded(stage) and not is_gathered(stage) and not is_fully_sharded(stage):
                 own = {device for group in stage.replicas for device in group}
@@ -303,11 +301,19 @@ class Reading:
         several = self.profile.stages_optimizer_ns if len(self.plan.stages) > 1 else 0
         return self.profile.optimizer_ns + several + max(taken.values())
 
-    def _lost_ns(self, device: str) -> int:
-        """What actions of a device lose to reductions beside them: all those of its stages but the first."""
-        occupancy = self.problem.cluster.collective_occupancy
+    @cached_property
+    def slowed_devices(self) -> set[str]:
+        """Devices that lose time to reductions."""
+        if not self.problem.cluster.collective_occupancy:
+            return set()
+        return {name for stage in self.plan.stages for group in stage.replicas for name in group}
+
+    def lost_ns(self, device: str, ended: Integers) -> int:
+        """What a device's actions lose to its reductions, but to the longest of stages that have `ended` [S] last."""
         own = [n for n, stage in enumerate(self.plan.stages) if any(device in group for group in stage.replicas)]
-        return sum(-(-self.rings[number].duration_ns * occupancy // 1000) for number in own[1:])
+        own.sort(key=lambda n: (ended[n], self.rings[n].duration_ns))
+        occupancy = self.problem.cluster.collective_occupancy
+        return sum(-(-self.rings[number].duration_ns * occupancy // 1000) for number in own[:-1])
 
     def gathering_ns(self, stage: Stage, size: StageBytes) -> int:
         """How long the replicas of a sharding stage take to gather its weights once."""

@@ -16,6 +16,7 @@ first time.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
@@ -83,6 +84,13 @@ class _Check:
     def _zeros(self, shape: int | tuple[int, ...]) -> Integers:
         return numpy.zeros(shape, dtype=self.exact)
 
+    @cached_property
+    def stage_end(self) -> Integers:
+        """[S] when the last action of each stage ends; 0 where the order cannot be read."""
+        ends = self._zeros(len(self.reading.plan.stages))
+        numpy.maximum.at(ends, self.orders.stage[: len(self.end)], self.end)
+        return ends
+
     def inconsistencies(self) -> Iterator[str]:
         """All equations; those of starts rely on the ends that the first ones check."""
         broken = list(islice(chain(self.order(), self.action_durations()), MAX_INCONSISTENCIES))
@@ -91,8 +99,6 @@ class _Check:
             return
         self.end_at, self.start_at = self._zeros(self.shape), self._zeros(self.shape)
         self.end_at.reshape(-1)[self.slot], self.start_at.reshape(-1)[self.slot] = self.end, self.start
-        self.stage_end = self._zeros(len(self.reading.plan.stages))
-        numpy.maximum.at(self.stage_end, self.orders.stage, self.end)
         transfers = Transfers(self.reading, self.timeline, exact=self.exact)
         broken = list(transfers.claims())
         broken += [] if broken else islice(transfers.readiness(self.end_at, self.stage_end), MAX_INCONSISTENCIES)
@@ -265,11 +271,12 @@ class _Check:
             yield f"the timeline says makespan {self.timeline.makespan_ns} ns, but ends at {self.makespan_ns()} ns"
 
     def makespan_ns(self) -> int:
-        """End of the last action, synchronisation or finished gradient, plus the optimizer's time."""
+        """End of the last action, synchronisation or finished gradient, then what devices lost, and the optimizer's."""
         ends = [int(self.end.max(initial=0)), *(timed.end_ns for timed in self.timeline.synchronisations)]
         if any(stage.weight_grad_replicas for stage in self.reading.plan.stages):
             ends += [sent.end_ns for sent in self.timeline.transfers if sent.microbatch == self.count]
-        return max(ends) + self.reading.closing_ns
+        lost = (self.reading.lost_ns(device, self.stage_end) for device in self.reading.slowed_devices)
+        return max(ends) + max(lost, default=0) + self.reading.closing_ns
 
     def span_ns(self) -> int:
         """Longest time from the start of the first to the end of the last action of a device."""

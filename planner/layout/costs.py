@@ -705,10 +705,9 @@ class CostModel:
         It takes the profile's time and the steps of all layers that it holds; a group of several takes each stage's in
         equal parts, and so do replicas that shard. These gather their weights then, stage by stage, each stage once all
         of its devices have come to it; those that shard their weights do not. With split placement the owner takes the
-        steps. Where collectives occupy devices, a device's actions have lost time to its reductions, all but its first
-        stage's: that is counted here.
+        steps.
         """
-        profile, occupancy = self.problem.profile, self.problem.cluster.collective_occupancy
+        profile = self.problem.profile
         closing = profile.optimizer_ns + (profile.stages_optimizer_ns if len(stages) > 1 else 0)
         found = {device: closing for stage in stages for group in stage.groups for device in group}
         if profile.has_layer_steps:
@@ -716,12 +715,6 @@ class CostModel:
                 whole = sum(profile.by_name[name].optimizer_ns(self.group_type(group)) for name in stage.layers)
                 for device in group:
                     found[device] += _ceil(whole, len(group) * (len(stage.replicas) if stage.is_sharded else 1))
-        held = set[str]()
-        for stage in stages if occupancy else ():
-            lost = _ceil(self.synchronisation_ns(stage) * occupancy, 1000)
-            own = {device for group in stage.replicas for device in group}
-            found |= {device: found[device] + lost for device in own & held}
-            held |= own
         for stage in (each for each in stages if each.gathers_after_step):
             devices = [device for group in stage.replicas for device in group]
             end = max(found[device] for device in devices) + self.gathering_ns(stage)

@@ -82,6 +82,8 @@ class LaidOut:
     """Per stage its all-reduce, or reduce-scatter; 0 without either."""
     steps_ns: Mapping[str, int]
     """Per device when it is done, counted from the last synchronisation."""
+    collective_occupancy: int
+    """Thousandths of a device that collectives take from computation beside them."""
     ranks: tuple[Rank, ...] = ()
     """Devices that gather the weights of their stages."""
 
@@ -89,6 +91,19 @@ class LaidOut:
     def tail_ns(self) -> int:
         """What follows the last synchronisation, until the slowest device is done."""
         return max(self.steps_ns.values())
+
+    def lost_ns(self, ends_ns: Sequence[int]) -> int:
+        """Most that a device's actions lose to its reductions, by when each stage's last action ends.
+
+        One of its stages is reduced when nothing is left to compute: of those that end last the one that takes longest.
+        """
+        if not self.collective_occupancy:
+            return 0
+        held: dict[str, set[int]] = {}
+        for device, stage in self.by_place:
+            held.setdefault(device, set()).add(stage)
+        lost = [-(-duration * self.collective_occupancy // 1000) for duration in self.synchronisation_ns]
+        return max(sum(lost[s] for s in own) - max((ends_ns[s], lost[s]) for s in own)[1] for own in held.values())
 
     @cached_property
     def costs(self) -> list[list[StageCost]]:
@@ -178,6 +193,7 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
         static_bytes=costs.static_bytes_of(plan),
         synchronisation_ns=tuple(map(costs.synchronisation_ns, plan.stages)),
         steps_ns=costs.steps_ns(plan.stages),
+        collective_occupancy=problem.cluster.collective_occupancy,
     )
 
 
@@ -197,6 +213,7 @@ def _lay_out_stages(costs: CostModel, stages: tuple[Stage, ...]) -> LaidOut:
         static_bytes=costs.static_bytes(stages),
         synchronisation_ns=tuple(map(costs.synchronisation_ns, stages)),
         steps_ns=costs.steps_ns(stages),
+        collective_occupancy=costs.problem.cluster.collective_occupancy,
     )
 
 

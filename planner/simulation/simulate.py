@@ -360,16 +360,20 @@ class _Playback:
         self, end: Integers, *, times: PlayedTimes, rings: dict[int, tuple[int, ...]]
     ) -> tuple[TimedSynchronisation, ...]:
         """Each stage's once its last action has ended, in order of their start; where they queue, when it is due."""
-        latest = numpy.full(len(self.plan.stages), -1, dtype=numpy.int64)
-        numpy.maximum.at(latest, self.device_orders.stage, end)
         queued = dict(zip(rings, times.sent[len(self.transfers) :, -1].tolist(), strict=True))
         found = []
-        for number, ready in enumerate(latest.tolist()):
+        for number, ready in enumerate(self._stage_ends(end).tolist()):
             duration = self.laid_out.synchronisation_ns[number] if ready >= 0 else 0
             if duration:
                 start = queued.get(number, ready)
                 found.append(TimedSynchronisation(number, start, start + duration))
         return tuple(sorted(found, key=lambda timed: timed.start_ns))
+
+    def _stage_ends(self, end: Integers) -> Integers:
+        """[S] when the last action of each stage ends; -1 where nothing of it runs."""
+        latest = numpy.full(len(self.plan.stages), -1, dtype=numpy.int64)
+        numpy.maximum.at(latest, self.device_orders.stage, end)
+        return latest
 
     def _timeline(
         self, start: Integers, *, end: Integers, times: PlayedTimes, synchronisations: tuple[TimedSynchronisation, ...]
@@ -378,7 +382,7 @@ class _Playback:
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
         if self.laid_out.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
-        makespan = max(last) + self.laid_out.tail_ns
+        makespan = max(last) + self.laid_out.lost_ns(self._stage_ends(end).tolist()) + self.laid_out.tail_ns
         memory = self._memory(actions)
         first = self.device_orders.first
         used = numpy.flatnonzero(first[1:] > first[:-1])

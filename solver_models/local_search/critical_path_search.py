@@ -36,6 +36,7 @@ from solver_models.simulation.evaluator import (
     Net,
     Policy,
     count_action,
+    lost_ticks,
     make_missing,
     memory_steps,
     play,
@@ -187,6 +188,7 @@ def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int
 def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
     """What the starts in `heads_tails` amount to; notes what follows the last action of every stage replica."""
     value, latest = int64(-FAR), net.scalars[MICROBATCHES] - 1
+    stage_end = np.zeros(net.synchronisation.shape[0], np.int64)
     for n in range(net.replica_stage.shape[0]):
         d = net.replica_device[n]
         heads_tails.offset[n] = (
@@ -195,8 +197,10 @@ def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
         last = heads_tails.place[n, INPUT_GRAD, latest]
         if net.has_weight[n]:
             last = max(last, heads_tails.place[n, WEIGHT_GRAD, latest])
-        value = max(value, heads_tails.start[d, last] + heads_tails.span[d, last] + heads_tails.offset[n])
-    return value
+        end = heads_tails.start[d, last] + heads_tails.span[d, last]
+        value = max(value, end + heads_tails.offset[n])
+        stage_end[net.replica_stage[n]] = max(stage_end[net.replica_stage[n]], end)
+    return value if by_span else value + lost_ticks(net, stage_end)
 
 
 @kernel

@@ -316,11 +316,12 @@ class Recording(NamedTuple):
 OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
     "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn", "stages_tail",
+    "collective_occupancy",
 )  # fmt: skip
 """Fields of `Instance`, and names of its `rules`, that are `options` of Layers and `scalars` of Net."""
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
-BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL = range(6, len(OPTIONS))
+BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL, OCCUPANCY = range(6, len(OPTIONS))
 """Indices into them."""
 
 LEFT, REPLICA = 0, 1
@@ -615,13 +616,13 @@ def make_replicas(
             replicas.synchronisation[s] = _ring_ticks(
                 layers, sizes[s, GRADIENT], devices[start[s] : start[s + 1]], rounds
             )
-    gather(layers, start, devices, sizes, steps)
+    _gather(layers, start, devices, sizes, steps)
     replicas.scalars[TAIL] += np.max(steps) + (layers.options[STAGES_TAIL] if num_stages > 1 else 0)
     return replicas
 
 
 @kernel
-def gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, ready: Integers) -> None:
+def _gather(layers: Layers, start: Integers, devices: Integers, sizes: Integers, ready: Integers) -> None:
     """Let sharded stages gather their weights one after the other, each once all its devices are `ready` [D]."""
     for s in range(sizes.shape[0]):
         if sizes[s, SHARERS] > 1:
@@ -1196,19 +1197,31 @@ def _fuse_where_whole(policy: Policy, can_split: int) -> Policy:
 
 
 @kernel
+def lost_ticks(net: Net, stage_end: Integers) -> int:
+    """Most that a device's actions lose to reductions: of all its stages but the longest of those that end last."""
+    most = int64(0)
+    for d in range(net.devices.shape[0] if net.scalars[OCCUPANCY] > 0 else 0):
+        lost, latest, spared = int64(0), int64(-1), int64(0)
+        for n in net.device_replicas[net.device_start[d] : net.device_start[d + 1]]:
+            s = net.replica_stage[n]
+            taken = ceil_div(net.synchronisation[s] * net.scalars[OCCUPANCY], 1000)
+            if stage_end[s] > latest or (stage_end[s] == latest and taken > spared):
+                latest, spared = stage_end[s], taken
+            lost += taken
+        most = max(most, lost - spared)
+    return most
+
+
+@kernel
 def _lengths_of(
-    count: Integers,
-    total: int,
-    has_weight: Integers,
-    synchronised: Integers,
-    tail: int,
-    first: Integers,
-    last: Integers,
+    net: Net, count: Integers, stage_end: Integers, first: Integers, last: Integers
 ) -> tuple[int, int, int]:
-    """What a play returns, by when stages are synchronised and devices begin and end; FAR if actions are left over."""
-    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * has_weight):
+    """What a play returns, by when stages and devices begin and end; FAR if actions are left over."""
+    total = net.scalars[MICROBATCHES]
+    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * net.has_weight):
         return FAR, FAR, FAR
-    return int64(np.max(synchronised)) + tail, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
+    makespan = int64(np.max(stage_end + net.synchronisation)) + lost_ticks(net, stage_end) + net.scalars[TAIL]
+    return makespan, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
 
 
 @kernel
@@ -1292,7 +1305,7 @@ def play(
                 elif code != WEIGHT_GRAD:
                     send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)
-    return _lengths_of(count, total, net.has_weight, stage_end + net.synchronisation, net.scalars[TAIL], first, last)
+    return _lengths_of(net, count, stage_end, first, last)
 
 
 @kernel

@@ -3,10 +3,12 @@
 Every scenario is run by all ranks one after the other; what each says is written down as JSON.
 """
 
+import copy
 import json
 import math
 import sys
 import traceback
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ import execute_models as models
 import torch
 from torch import distributed, nn
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.nn.parallel import DistributedDataParallel
 
 from planner.document import parse_plan
 from planner.errors import ExecutionError
@@ -307,6 +310,32 @@ def buckets_travel_early(folder: Path, *, rank: int) -> Any:
     return found
 
 
+def statistics_of_replicas(folder: Path, *, rank: int) -> Any:
+    """Batch norms over each replica's own samples, beside torch's DistributedDataParallel on the same microbatches."""
+    training = changed(models.normed("ww", num_microbatches=COUNT), optimizer=adam, sync_batch_norm=False)
+    execution = start(folder, training, "e", check_every=1)
+    model = nn.Sequential(*(copy.deepcopy(execution.layer(name)) for name in training.layers))
+    wrapped = DistributedDataParallel(model)
+    optimizer = adam(list(model.parameters()))
+    for number in range(3):
+        execution.step(number)
+        own = [part.chunk(COUNT) for part in training.batch(number)]
+        for microbatch in range(COUNT):
+            x, target = (part[microbatch].chunk(2)[rank] for part in own)
+            with wrapped.no_sync() if microbatch < COUNT - 1 else nullcontext():
+                (training.loss(wrapped(x), target) / COUNT).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for buffer in model.buffers():
+        distributed.broadcast(buffer, 0)
+    distances = [
+        float((mine.detach() - theirs.detach()).abs().max())
+        for layer, other in zip(map(execution.layer, training.layers), model, strict=True)
+        for mine, theirs in zip(layer.state_dict().values(), other.state_dict().values(), strict=True)
+    ]
+    return {"distance": max(distances), "tensors": len(distances), "losses": len(execution.evaluate(0))}
+
+
 def state_bytes(execution: Execution) -> int:
     """Of all tensors of more than one number that the optimizers hold."""
     states = [state for optimizer in execution.update.optimizers for state in optimizer.state.values()]
@@ -460,6 +489,7 @@ SCENARIOS = [
     dealt_nan_stops,
     dealt_without_its_own,
     sharded_alike,
+    statistics_of_replicas,
     buckets_travel_early,
     evaluation_of_two_outputs,
     sharded_resumes,

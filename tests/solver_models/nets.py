@@ -213,11 +213,17 @@ def random_case(rng: Random, *, is_tight: bool = False, **sizes: int) -> Case:
     if problem.options.recompute and draws_turns(problem.profile.layers):
         problem = replace(problem, options=replace(problem.options, recompute_in_turn=True))
     stages = random_stages(rng, problem)
+    problem = with_occupancy(problem, Random(f"collectives of {stages}").choice([0, 0, 300, 1000]))
     if is_tight:
         schedule = random_schedule(rng, problem, stages=stages)
         plan = Plan(problem=problem.reference(), stages=stages, schedule=schedule)
         problem = tighten(rng, problem, simulate(problem, plan))
     return Case(problem, stages)
+
+
+def with_occupancy(problem: Problem, thousandths: int) -> Problem:
+    """The problem where reductions take so much of their devices from actions beside them."""
+    return replace(problem, cluster=replace(problem.cluster, collective_occupancy=thousandths))
 
 
 def flatten(groups: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:

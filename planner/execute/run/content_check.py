@@ -55,6 +55,7 @@ def require_same_replicas(model: LocalModel, *, number: int) -> None:
     layout = model.layout
     if max(map(len, layout.owners)) == 1:
         return
+    model.share_averages()
     mine, whole = dict[str, int](), dict[str, int]()
     for stage in model.stages:
         if len(layout.owners[stage.stage_index]) > 1:

@@ -420,6 +420,7 @@ class Execution:
         share = self._take(given, is_checking=False)
         found, count = dict[int, torch.Tensor](), share.layout.num_microbatches
         forward = self._make_forward_pass(share)
+        self.model.share_averages()
 
         def visit(microbatch: int, number: int, outputs: Tensors) -> None:
             if number == self.layout.num_stages - 1 and share.targets is not None:

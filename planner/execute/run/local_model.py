@@ -81,6 +81,13 @@ class LocalModel:
         """Whether this process has a part of what speaks for a stage."""
         return stage in self.preparation.fully_sharded or self.is_in_first(stage)
 
+    def share_averages(self) -> None:
+        """Give all replicas the first one's buffers where each takes statistics of its own; a collective call."""
+        for number in self.preparation.averaging.intersection(self.layout.stages_of(self.rank)):
+            for name in self.plan.stages[number].layers:
+                for buffer in self.layer(name).buffers():
+                    distributed.broadcast(buffer, self.layout.owners[number][0], group=self.groups.stages[number])
+
     def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
         """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""
         return self.parts.plain(name, list(self.layer(name).named_parameters()))

@@ -43,6 +43,8 @@ class Preparation:
     """Per stage what its layers reach outside of them."""
     synchronised: frozenset[int] = frozenset()
     """Stages whose replicas take the statistics of batch norms together."""
+    averaging: frozenset[int] = frozenset()
+    """Stages whose replicas take them apart, each with running averages of its own."""
     fully_sharded: frozenset[int] = frozenset()
     """Stages of whose weights and gradients every replica holds a part."""
     unequal: Mapping[int, tuple[StageShape, ...]] = field(default_factory=dict)
@@ -82,7 +84,8 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     traced = _trace(tracer, layout=layout, batch=batch, example=example)
     shapes = tuple(replicas[0] for replicas in traced)
     edges = find_edges(wirings)
-    synchronised = _find_synchronised(layout, shapes)
+    normalising = _find_normalising(layout, shapes, is_synchronised=training.sync_batch_norm)
+    synchronised = normalising if training.sync_batch_norm else frozenset[int]()
     fully = frozenset[int]()
     if fully_shard or plan.shards_weights:
         fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, is_asked=fully_shard)
@@ -99,6 +102,7 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
         rows=_lower(layout, edges, joint=synchronised, alike=fully),
         outside=tuple(frozenset(v for each in own.values() for v in find_outside(each)) for own in tracer.layers),
         synchronised=synchronised,
+        averaging=normalising - synchronised,
         fully_sharded=fully,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
         example=example,
@@ -167,13 +171,16 @@ def _require_no_gradient_hooks(
                     )
 
 
-def _find_synchronised(layout: Layout, shapes: Sequence[StageShape]) -> frozenset[int]:
-    """Stages with replicas and batch norms; raises ValueError where their statistics cannot be taken together."""
+def _find_normalising(layout: Layout, shapes: Sequence[StageShape], *, is_synchronised: bool) -> frozenset[int]:
+    """Stages with replicas and batch norms; raises ValueError where statistics cannot be taken together, but are to."""
     found = set()
     for number, shape in enumerate(shapes):
         num_replicas = layout.num_replicas_of(number)
         for name, traits in shape.traits.items():
             if num_replicas > 1 and (traits.has_batch_norm or traits.has_unanswered_batch_norm):
+                found.add(number)
+                if not is_synchronised:
+                    continue
                 what = f"layer {name!r} of stage {number} normalises over the microbatch, of which each of its "
                 what += f"{num_replicas} replicas has a part"
                 if layout.dealing:
@@ -191,11 +198,13 @@ def _find_synchronised(layout: Layout, shapes: Sequence[StageShape]) -> frozense
                         f"{what}: their statistics are put together from equal parts only; plan with unequal_shares = "
                         f"false, or {_NORM_REMEDY}"
                     )
-                found.add(number)
     return frozenset(found)
 
 
-_NORM_REMEDY = "plan with --no-replication, use GroupNorm, or set the layer's batch norms to eval()"
+_NORM_REMEDY = (
+    "plan with --no-replication, give Training sync_batch_norm = False, use GroupNorm, or set the layer's batch norms "
+    "to eval()"
+)
 
 
 def _require_joint_order(

@@ -50,7 +50,7 @@ def test_bytes_beyond_64_bits_are_exact():
 
 
 def test_core_and_judge_agree_where_reductions_occupy_devices():
-    """Tests that every plan takes as long by both, and longer wherever a device reduces more than its first stage."""
+    """Tests that every plan takes as long by both, and longer where one reduces several stages."""
     longer = 0
     for number, (problem, plan) in enumerate(corpus()):
         cluster = replace(problem.cluster, collective_occupancy=(350, 1000)[number % 2])

@@ -225,20 +225,31 @@ def test_a_step_is_stated_once_per_type():
         stepping("x", 3, (1, 1, 0))
 
 
-def test_all_reductions_but_that_of_the_first_stage_occupy_their_devices():
+@pytest.mark.parametrize(
+    ("orders", "lost"),
+    [
+        (("0F0 1F0 1B0 0B0", "0F0 1F0 1B0 0B0"), [0, 5, 6, 10]),
+        (("0F0 1F0 1I0 0B0 1W0", "0F0 1F0 1I0 0B0 1W0"), [0, 10, 11, 20]),
+        (("0F0 1F0 1I0 0I0 0W0 1W0", "0F0 1F0 1I0 0I0 1W0 0W0"), [0, 5, 6, 10]),
+    ],
+)
+def test_all_reductions_but_one_that_comes_last_occupy_their_devices(orders: tuple[str, str], lost: list[int]):
     """Tests that a device ends later by its part of what it reduces while it computes: half of 8 + 2, rounded up.
 
-    y's gradients are 8 bytes, its ring 2 x 1/2 x 8 + 2 x 1 long; those of x are reduced when nothing is computed.
+    y's gradients are 8 bytes, its ring 2 x 1/2 x 8 + 2 x 1 long, x's 2 x 1/2 x 18 + 2 x 1. Whichever ends last is
+    reduced when nothing is computed; of two that end at once the longer.
     """
-    layers = [make_layer(name, (4, 4, 4), parameter_bytes=8, state_bytes=8) for name in "xy"]
+    layers = [
+        make_layer(name, (4, 4, 4), parameter_bytes=size, state_bytes=size) for name, size in (("x", 18), ("y", 8))
+    ]
     problem = make_problem(layers, [make_link("a b", latency=1)])
     ends = []
     for part in (0, 500, 501, 1000):
         asked = replace(problem, cluster=replace(problem.cluster, collective_occupancy=part))
-        plan = make_plan(asked, ["x @ a | b", "y @ a | b"], dict.fromkeys("ab", "0F0 1F0 1B0 0B0"))
+        plan = make_plan(asked, ["x @ a | b", "y @ a | b"], dict(zip("ab", orders, strict=True)))
         ends.append(judged(asked, plan).makespan_ns)
         assert verify(asked, plan).violations == ()
-    assert [end - ends[0] for end in ends] == [0, 5, 6, 10]
+    assert [end - ends[0] for end in ends] == lost
     assert asked.may_lose_time
     assert not replace(asked, options=replace(asked.options, max_stages_per_device=1)).may_lose_time
     with pytest.raises(ValueError, match="collective_occupancy is not in the complete model"):

@@ -81,7 +81,7 @@ REFUSED = {
     "batch norm by torch's operator": (
         drawn("0/1", cut=(2,), num_microbatches=3, model="normed_otherwise"),
         "layer 'l0' of stage 0 normalises over the microbatch, of which each of its 2 replicas has a part, by a "
-        "function of torch's that cannot be synchronised; plan with --no-replication, use GroupNorm, or",
+        "function of torch's that cannot be synchronised; plan with --no-replication, give Training sync_batch_norm",
     ),
     "batch norm, replicas in different orders": (
         drawn("0/1 1/0", num_microbatches=3, model="normed", seed=3),
@@ -221,6 +221,16 @@ def test_a_checkpoint_is_whole_or_not_there(runs):
         left = found.pop("left")
         assert found == expected
         assert [name for name in left if not name.startswith(".")] == ["step-00000002"]
+
+
+def test_batch_norms_of_replicas_can_be_those_of_torchs_wrapper(runs):
+    """Tests that weights and running averages on every rank are those of DistributedDataParallel, which exchanges no
+    statistics and keeps the first rank's averages.
+    """
+    for rank in runs:
+        found = rank["statistics_of_replicas"]
+        assert found["distance"] < 1e-9  # AdamW divides by small numbers
+        assert (found["tensors"], found["losses"]) == (14, 3)
 
 
 def test_an_evaluation_changes_nothing(runs):
