@@ -12,9 +12,6 @@ Integers = NDArray[numpy.int64]
 _UNREACHED = 2**62
 """Longer than any path."""
 
-_MOST_BYTES = 2**33
-"""Larger transfers have more than 64 bits in nanoseconds times bytes per second."""
-
 _ENTRIES_AT_ONCE = 1_000_000
 """Table entries (searches x link directions) that are held in memory at a time."""
 
@@ -53,10 +50,8 @@ class Network:
     def __init__(self, num_nodes: int, arcs: Sequence[DirectedLink]) -> None:
         self.num_nodes, self.arcs = num_nodes, arcs
         self._last: tuple[int, list[int]] | None = None
-        columns = numpy.array(arcs, dtype=numpy.int64).reshape(len(arcs), 6)
+        columns = numpy.array(arcs, dtype=object).reshape(len(arcs), 6)  # weights may have more than 64 bits
         self._columns: Any = DirectedLink(*columns.T)
-        latest, narrowest = columns.max(axis=0, initial=0).tolist(), columns.min(axis=0, initial=2**53).tolist()
-        self._slowest = DirectedLink(0, 0, latest[2], narrowest[3], 0, latest[5])
         leaving: list[list[int]] = [[] for _ in range(num_nodes)]
         arriving: list[list[int]] = [[] for _ in range(num_nodes)]
         for number, arc in enumerate(arcs):
@@ -73,8 +68,8 @@ class Network:
         self.leaving = [[number for number in some if arcs[number].head not in self.leaves] for some in leaving]
         inner = [number for number, arc in enumerate(arcs) if self.leaves.keys().isdisjoint((arc.tail, arc.head))]
         self.order = numpy.array(sorted(inner, key=lambda number: arcs[number].head), dtype=numpy.int64)
-        self.tails = columns[self.order, 0]
-        self.reached, self.starts = numpy.unique(columns[self.order, 1], return_index=True)
+        self.tails, heads = columns[self.order, :2].astype(numpy.int64).T
+        self.reached, self.starts = numpy.unique(heads, return_index=True)
 
     def _without_leaves(self, source: int, target: int) -> tuple[list[int], list[int], tuple[int, int]]:
         """Ways from a source that is a leaf, and to a target that is one, and the two ends that are left."""
@@ -118,15 +113,8 @@ class Network:
     def _weights_of(self, num_bytes: int) -> list[int]:
         """Weights of all ways; those of the last size are remembered."""
         if self._last is None or self._last[0] != num_bytes:
-            self._last = num_bytes, self._weigh(num_bytes)
+            self._last = num_bytes, self._columns.weight(num_bytes).tolist()
         return self._last[1]
-
-    def _weigh(self, num_bytes: int) -> list[int]:
-        """All ways at once, where numbers of 64 bits hold what the slowest of all could take."""
-        if num_bytes < _MOST_BYTES and self._slowest.weight(num_bytes) < _UNREACHED:
-            found: list[int] = self._columns.weight(num_bytes).tolist()
-            return found
-        return [arc.weight(num_bytes) for arc in self.arcs]
 
     def weights(self, num_bytes: int) -> Integers | None:
         """[ways by head] their weights, or None if a path could leave 64 bits."""
@@ -202,11 +190,11 @@ class Network:
         for begin in range(0, num_ends, step):
             sources = range(begin, min(begin + step, num_ends))
             shortcuts = [(a - begin, b, arc) for (a, b), arc in direct.items() if a in sources]
-            arc = self._last_ways(sources, weights)
+            arc = self._last_arcs(sources, weights)
             hops += _walk(self.arcs, arc, shortcuts=shortcuts, pairs=(begin * num_ends, num_ends))
         return _collect(self.arcs, hops, num_ends=num_ends)
 
-    def _last_ways(self, sources: Sequence[int], weights: Integers) -> Integers:
+    def _last_arcs(self, sources: Sequence[int], weights: Integers) -> Integers:
         """[sources, nodes] index of the last way of the path from each source to each node; -1 where there is none."""
         ends = [self.arcs[self.leaves[each][0]].head if each in self.leaves else each for each in sources]
         begins, search = numpy.unique(ends, return_inverse=True)

@@ -113,12 +113,5 @@ def _number(codes: Sequence[int]) -> list[Action]:
     """The actions of a position, microbatches counted up; B counts as I."""
     of_code = {code: code - BACKWARD + INPUT_GRAD if code % 4 == BACKWARD else code for code in set(codes)}
     counts = {code: count() for code in of_code.values()}
-    most = max(map(codes.count, of_code), default=0)
-    made = {code: map(_actions(code, 2 * most).__getitem__, counts[each]) for code, each in of_code.items()}
-    return [next(made[code]) for code in codes]
-
-
-@lru_cache(maxsize=512)
-def _actions(code: int, number: int) -> tuple[Action, ...]:
-    """Those of the first microbatches: methods order the same ones again and again."""
-    return tuple(Action(KINDS[code % 4], code // 4, microbatch) for microbatch in range(number))
+    numbers = {code: counts[each] for code, each in of_code.items()}
+    return [Action(KINDS[code % 4], code // 4, next(numbers[code])) for code in codes]

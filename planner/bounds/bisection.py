@@ -28,12 +28,23 @@ def largest_refuted(
         if is_out(reached - 1):
             return reached
         high = reached - 1
-    for _ in range(steps - 1):
+    asks_nearest = True
+    for left in reversed(range(steps - 1)):
         middle = next_above(low, stride) if high is None else (low + high) // 2
         if middle == low or not has_time():
             break
         if is_out(middle):
-            low, stride = middle, 2 * stride
-        else:
-            high = middle
+            low, stride, asks_nearest = middle, 2 * stride, False
+            continue
+        high = middle
+        if asks_nearest and (nearest := _nearest(low, high, steps=left)) < high and not is_out(nearest):
+            break
+        asks_nearest = False
     return low + 1
+
+
+def _nearest(low: int, high: int, *, steps: int) -> int:
+    """The last value that so many halves would ask for if none were out of reach; if it is not, none of them is."""
+    for _ in range(steps):
+        high = max((low + high) // 2, low + 1)
+    return high

@@ -201,7 +201,7 @@ class DivisionProgramme:
         """How many microbatches that recompute nothing may be in flight at once, and how many of all."""
 
         def fitting(room: Integers, size: Integers, *, most: int) -> Integers:
-            found: Integers = _between(numpy.where(size > 0, room // numpy.maximum(size, 1), most), 0, most)
+            found: Integers = _between(numpy.where(size > 0, room // numpy.maximum(size, 1), most), least=0, most=most)
             return found
 
         most = self.count if form.fitting[1] is None else min(self.count, form.fitting[1])
@@ -209,7 +209,7 @@ class DivisionProgramme:
         if form.recomputing[1]:
             recomputing = fitting(spare, left, most=form.recomputing[1])
             every = recomputing + fitting(spare - recomputing * left, held, most=most)
-        return numpy.maximum(kept, 1), _between(every, 1, self.count)
+        return numpy.maximum(kept, 1), _between(every, least=1, most=self.count)
 
     def _forced(
         self, least: Integers, *, memory: tuple[Integers, Integers, Integers], work: tuple[Integers, Integers]
@@ -220,9 +220,9 @@ class DivisionProgramme:
         """
         (held, kept, spare), (returning, rest) = memory, work
         excess = (self.count - least) * held + least * kept - spare
-        few = least * returning + _between(excess // numpy.maximum(kept, 1), 0, self.count) * rest
+        few = least * returning + _between(excess // numpy.maximum(kept, 1), least=0, most=self.count) * rest
         enough = (self.count * held - spare) // numpy.maximum(held - kept, 1)
-        many = numpy.where(held > kept, _between(enough, least, 2 * self.count) * returning, few)
+        many = numpy.where(held > kept, _between(enough, least=least, most=2 * self.count) * returning, few)
         forced: Integers = numpy.where(kept > 0, numpy.minimum(few, many), least * returning)
         return forced
 
@@ -458,7 +458,7 @@ class DivisionProgramme:
         return size * lengths * self.runs * (self.slots + 1)
 
 
-def _between(values: Integers, least: Integers | int, most: int) -> Integers:
+def _between(values: Integers, *, least: Integers | int, most: int) -> Integers:
     """What `numpy.clip` gives, which takes four times as long for as few values as these."""
     found: Integers = numpy.minimum(numpy.maximum(values, least), most)
     return found

@@ -101,6 +101,9 @@ class Routes:
                 stated = _corners(link), _ring_steps(link)
                 direction = Direction(target, link.latency_ns, link.bandwidth_bytes_per_s, resource, beyond, *stated)
                 self.leaving.setdefault(source, {})[target] = direction
+        only = {node: next(iter(directions)) for node, directions in self.leaving.items() if len(directions) == 1}
+        self._beyond = {node: neighbour for node, neighbour in only.items() if neighbour not in only}
+        """By dead end its neighbour."""
         self._known: dict[tuple[str, str, int], Route] = {}
         self._weighed: dict[int, dict[str, list[Weighed]]] = {}
 
@@ -111,20 +114,17 @@ class Routes:
             return _make_route([direct])
         key = source, target, num_bytes
         if key not in self._known:
-            first, last = self._way_in(source), self._way_in(target)
-            ends = first[0] if first else source, last[0] if last else target
-            between = self._shortest(*ends, num_bytes=num_bytes)
-            sent = [self.leaving[source][first[0]]] if first else []
-            self._known[key] = _make_route([*sent, *between, *([last[1]] if last else [])])
+            self._known[key] = _make_route(self._shortest(source, target, num_bytes=num_bytes))
         return self._known[key]
 
-    def _way_in(self, node: str) -> tuple[str, Direction] | None:
-        """The only neighbour of a dead end, and the link from there; None if several links leave the node."""
-        neighbours = list(self.leaving[node])
-        is_dead_end = len(neighbours) == 1 and len(self.leaving[neighbours[0]]) > 1
-        return (neighbours[0], self.leaving[neighbours[0]][node]) if is_dead_end else None
-
     def _shortest(self, source: str, target: str, *, num_bytes: int) -> list[Direction]:
+        """The links of the way; those of dead ends, which have no others, are the first and the last."""
+        begin, end = self._beyond.get(source), self._beyond.get(target)
+        path = self._search(begin or source, end or target, num_bytes=num_bytes)
+        sent = [self.leaving[source][begin]] if begin else []
+        return [*sent, *path, *([self.leaving[end][target]] if end else [])]
+
+    def _search(self, source: str, target: str, *, num_bytes: int) -> list[Direction]:
         """Dijkstra's algorithm between nodes that are no dead ends; lengths are nanoseconds and number of links."""
         if num_bytes not in self._weighed and len(self._weighed) == SIZES:
             del self._weighed[next(iter(self._weighed))]
@@ -153,7 +153,7 @@ class Routes:
 
     def _weigh(self, node: str, num_bytes: int) -> list[Weighed]:
         """The links that lead on from a node, as transfers of so many bytes see them."""
-        onward = (each for each in self.leaving[node].values() if len(self.leaving[each.target]) > 1)
+        onward = (each for each in self.leaving[node].values() if each.target not in self._beyond)
         return [
             (each.target, each.latency_ns + num_bytes * SECOND // each.bandwidth_bytes_per_s, each) for each in onward
         ]

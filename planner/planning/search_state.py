@@ -359,7 +359,7 @@ class SearchState:
 
     def propose(self, plan: Plan | None, *, source: str) -> None:
         """Offer a plan of the search if there is time to verify it, and tell the caller of it if it is better."""
-        if plan is not None and self.has_time_to_verify(plan) and self.offer(plan, None, source=source):
+        if plan is not None and self.has_time_to_verify(_count_actions(plan)) and self.offer(plan, None, source=source):
             self.report("search")
 
     def offer(self, plan: Plan, timeline: Timeline | None, *, source: str, improver: str | None = None) -> bool:
@@ -441,9 +441,9 @@ class SearchState:
             self.stopped_by = "no_improvement"
         return bool(self.stopped_by)
 
-    def has_time_to_verify(self, plan: Plan) -> bool:
+    def has_time_to_verify(self, num_actions: int) -> bool:
         """Whether another plan could be verified before the limit, or that takes no time, or there is no plan yet."""
-        needed_s = self.offer_s * max(1.0, _count_actions(plan) / self.offered_actions)
+        needed_s = self.offer_s * max(1.0, num_actions / self.offered_actions)
         if self.plan is None or self.limits.max_rounds is not None or needed_s <= self.most_late_s:
             return True
         return self.elapsed_s + needed_s + self.finish_s <= self.limits.time_limit_s + self.most_late_s

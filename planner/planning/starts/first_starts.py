@@ -42,7 +42,9 @@ def _propose_best(run: SearchState) -> None:
 
 
 def _propose(run: SearchState, searcher: Searcher, *, candidate: Candidate, source: str) -> None:
-    if candidate.is_feasible and (run.incumbent_ns is None or candidate.objective < run.incumbent_ns):
+    num_actions = 3 * run.problem.num_microbatches * sum(map(len, candidate.groups))
+    is_better = candidate.is_feasible and (run.incumbent_ns is None or candidate.objective < run.incumbent_ns)
+    if is_better and run.has_time_to_verify(num_actions):
         run.propose(plan_of(run.problem, searcher, candidate=candidate), source=source)
 
 

@@ -1,5 +1,7 @@
 """The search for the largest value that a test still rules out: tests of planner/bounds/bisection.py."""
 
+import pytest
+
 from planner.bounds.bisection import REFUTED_NS, largest_refuted, next_above
 from planner.evidence.certificate import make_bound, rules_out_every_deadline
 from planner.layout.costs import CostModel
@@ -43,3 +45,24 @@ def test_what_a_plan_has_reached_is_tried_first():
     assert asked == [499, 599]
     assert largest_refuted(is_out, 500, steps=14, reached=900) == 700
     assert max(asked) == 899
+
+
+@pytest.mark.parametrize("reached", [None, 2_000_000])
+def test_where_nothing_is_raised_few_questions_are_asked(reached: int | None):
+    """Tests that the nearest of all values comes second, and that the answer is that of halves alone."""
+    asked = list[int]()
+    start, steps = 10**6, 16
+
+    def search(last: int) -> int:
+        asked.clear()
+        return largest_refuted(
+            lambda deadline: asked.append(deadline) or deadline <= last, start, steps=steps, reached=reached
+        )
+
+    assert search(start - 1) == start
+    assert len(asked) <= 4
+    for last in (start + 1, start + 500, start + 10**5):
+        low, high = start - 1, asked[1] if reached is None else reached - 1
+        found = search(last)
+        assert last - found < (high - low) >> (steps - 8)
+        assert found <= last + 1
