@@ -73,6 +73,8 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
+    if _is_on(document, "bf16") and _is_on(document, "fp16"):
+        notes.refusals.append("bf16 and fp16 are both enabled; enable one of them")
     if not _is_on(document, "bf16") and not _is_on(document, "fp16"):
         notes.assumed.append("bf16, though neither bf16 nor fp16 is enabled")
     run = RunConfiguration(
