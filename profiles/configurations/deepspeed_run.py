@@ -73,8 +73,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     zero = _count(document.get("zero_optimization", {}), "stage") or 0
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
-    if not _is_on(document, "bf16") and not _is_on(document, "fp16"):
-        notes.assumed.append("bf16, though neither bf16 nor fp16 is enabled")
+    _note_halves(document, notes)
     run = RunConfiguration(
         program="deepspeed",
         shape=shape,
@@ -168,6 +167,14 @@ def _count(section: Any, name: str) -> int | None:
 def _is_on(document: Mapping[str, Any], name: str) -> bool:
     section = document.get(name)
     return isinstance(section, Mapping) and section.get("enabled") is True
+
+
+def _note_halves(document: Mapping[str, Any], notes: ReadingNotes) -> None:
+    halves = sum(_is_on(document, name) for name in ("bf16", "fp16"))
+    if halves > 1:
+        notes.refusals.append("bf16 and fp16 are both enabled; enable one of them")
+    elif not halves:
+        notes.assumed.append("bf16, though neither bf16 nor fp16 is enabled")
 
 
 def _batch(document: Mapping[str, Any], notes: ReadingNotes, *, data: int, stages: int) -> tuple[int, int]:

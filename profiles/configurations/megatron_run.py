@@ -687,6 +687,8 @@ def _batch(take: Taking, read: ReadArguments, *, each: int, ranks: int) -> int:
 
 def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
     is_half = [take.switch(name) for name in ("bf16", "fp16")]
+    if all(is_half):
+        take.notes.refusals.append("bf16 and fp16 are both on; leave one of them out")
     fp8, recipe, fp4 = take.text("fp8_format"), take.text("fp8_recipe"), take.text("fp4_format")
     take.text("fp4_recipe")
     if mixed := take.text("mixed_precision"):
@@ -712,6 +714,8 @@ def _recomputation(take: Taking) -> Recomputation | None:
     stated = take.number("recompute_num_layers")
     count = 1 if stated is None else stated
     if take.switch("recompute_activations") or kind == "selective":
+        if method and stated is not None:
+            take.notes.refusals.append("selective recomputation takes no --recompute-method and --recompute-num-layers")
         modules = take.text("recompute_modules") or "core_attn"
         take.notes.not_counted.append(
             f"selective recomputation of {modules}: estimates keep all of it, and take no time for it"
@@ -741,6 +745,10 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
     )
     if each == 0:
         refusals.append("num_layers_per_virtual_pipeline_stage = 0 divides no blocks; leave it out")
+    if each and chunks:
+        refusals.append(
+            "num_layers_per_virtual_pipeline_stage and num_virtual_stages_per_pipeline_rank are both given; drop one"
+        )
     first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
     if shape.pattern:

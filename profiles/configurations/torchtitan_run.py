@@ -217,7 +217,12 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
         notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
     if per_rank % micro:
         notes.refusals.append(f"training.local_batch_size = {per_rank} is not a multiple of the microbatch's {micro}")
-    if steps is not None and steps != per_rank * data:
+    if steps is not None and steps % (per_rank * data):
+        notes.refusals.append(
+            f"training.global_batch_size = {steps} is not a multiple of local_batch_size times pipelines = "
+            f"{per_rank * data}"
+        )
+    elif steps is not None and steps != per_rank * data:
         notes.not_counted.append(
             f"training.global_batch_size = {steps}: the audit covers one of its {steps // (per_rank * data)} "
             "accumulation steps"

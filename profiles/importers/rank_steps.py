@@ -75,7 +75,7 @@ def _require_all_ranks(job: RankTraces) -> None:
         )
     last = max(set[int]().union(*job.stages.values()))
     for device, rank in job.ranks.items() if all(len(held) == 1 for held in job.stages.values()) else ():
-        peers = {each.peer for each in rank.messages}
+        peers = {each.peer for each in rank.messages if each.peer >= 0}
         if last in job.stages[device] and len(peers) > min(1, last):
             raise ValueError(
                 f"{rank.source}: ran stage {last}, the last that was given, but exchanges with ranks "

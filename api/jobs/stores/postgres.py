@@ -56,7 +56,7 @@ _STEP_S = 0.5
 
 
 _TICKET_S = 1.0
-"""How long a ticket waits for a connection, while whoever submits waits for it: without one the job is found, too."""
+"""How long a ticket, and who submits, waits for a connection: a job without a ticket is found, too."""
 
 _DAMAGED = (
     psycopg.errors.DataCorrupted,

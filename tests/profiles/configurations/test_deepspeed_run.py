@@ -70,6 +70,13 @@ def test_deepspeed_numbers_and_unknown_sections() -> None:
     assert run.stages == ()
 
 
+def test_two_types_of_half_are_refused() -> None:
+    """Tests that DeepSpeed starts with bf16 or fp16 alone, as it asserts itself."""
+    both = deep({"bf16": {"enabled": True}, "fp16": {"enabled": True}}).notes.refusals
+    assert both == ["bf16 and fp16 are both enabled; enable one of them"]
+    assert deep({"bf16": {"enabled": True}, "fp16": {"enabled": False}}).notes.refusals == []
+
+
 def test_degrees_of_deepspeed() -> None:
     """Tests that Ulysses', AutoTP's and AutoEP's degrees are read, and what was typed counts before them."""
     document = {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 2},

@@ -324,6 +324,25 @@ def test_groups_of_queries() -> None:
     assert groups == [8, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"bf16": True, "fp16": True}, "bf16 and fp16 are both on"),
+        (
+            {"recompute_granularity": "selective", "recompute_method": "uniform", "recompute_num_layers": "1"},
+            "selective recomputation takes no --recompute-method",
+        ),
+        (
+            {"num_layers_per_virtual_pipeline_stage": "2", "num_virtual_stages_per_pipeline_rank": "2"},
+            "are both given; drop one",
+        ),
+    ],
+)
+def test_flags_that_exclude_each_other(more: dict[str, Value], told: str) -> None:
+    """Tests that what Megatron asserts is refused."""
+    assert any(told in each for each in typed(**more).notes.refusals)
+
+
 def test_experts_of_a_dense_model_and_blocks_that_are_not_recomputed() -> None:
     """Tests that a dense model has no expert degree, and block by block so many are recomputed, none where it is 0."""
     assert typed(expert_model_parallel_size="4").notes.refusals == [

@@ -122,6 +122,14 @@ def test_names_of_earlier_releases(text: str, told: str) -> None:
         read_torchtitan(read_titan_document(text, source="train.toml"), model="llama3-8b", devices=None)
 
 
+@pytest.mark.parametrize(("batch", "is_refused"), [(8, True), (60, True), (32, False), (64, False), (-1, False)])
+def test_a_global_batch_of_parts_of_steps(batch: int, is_refused: bool) -> None:
+    """Tests that what is no whole number of accumulation steps is refused, as torchtitan does (2 pipelines of 8)."""
+    text = TITAN.replace("[training]", f"[training]\nglobal_batch_size = {batch}")
+    wanted = [f"training.global_batch_size = {batch} is not a multiple of local_batch_size times pipelines = 16"]
+    assert titan(text).notes.refusals == (wanted if is_refused else [])
+
+
 def test_degrees_that_divide_neither_heads_nor_tokens() -> None:
     """Tests that such degrees are refused as torchtitan does, and states of another optimizer are assumed."""
     assert "does not divide the 32 heads" in titan(tensor_parallel_degree=3).notes.refusals[0]
