@@ -110,7 +110,7 @@ def require_torch() -> None:
 def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle) -> _ProfilingResult:
     """Measure what is wanted; raises InputError where it cannot be measured."""
     require_torch()
-    from planner.execute.run.kept_memory import keep_freed_memory
+    from planner.execute.run.kept_memory import keep_freed_memory, uncached_environment
     from profiles.measure.host_processes import HostProcesses
     from profiles.measure.record import open_journal, spreads_that_count
 
@@ -123,10 +123,12 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
         journal_path = _journal_path(wanted)
         journal = open_journal(journal_path)
-        prepare = _SETTLING if survey.device == "cpu" else ""
-        if prepare:
+        prepare, variables = "", dict[str, str]()
+        if survey.device == "cpu":
+            prepare, variables = _SETTLING, uncached_environment()
             keep_freed_memory()  # layers that are timed alone are timed here
-        with ProfilingReporter(console, style) as reporter, HostProcesses(also=EXECUTOR, prepare=prepare) as host:
+        starter = HostProcesses(also=EXECUTOR, prepare=prepare, environment=variables)
+        with ProfilingReporter(console, style) as reporter, starter as host:
             machine = cache(
                 lambda: given or _measured_cluster(wanted, survey, journal=journal, reporter=reporter, host=host)
             )

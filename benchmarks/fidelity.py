@@ -34,6 +34,7 @@ from benchmarks.user_flow import (
 from planner.baselines.best_of_kinds import best_of_kinds
 from planner.document import parse_plan
 from planner.errors import PipeplanError
+from planner.execute.run.kept_memory import uncached_environment
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
 from planner.problem import Problem
@@ -489,7 +490,8 @@ def measure(chosen: Sequence[FlowModel], records: Records, *, deadline: float) -
     """Every model once in any case, then launches in turns while there is time; why models could not be measured."""
     failures = dict[str, str]()
     also = ("benchmarks.real_torch", "benchmarks.transformers_models")
-    with HostProcesses(also=also, prepare="planner.execute.run.host_process:settle_on_host") as host:
+    settling = "planner.execute.run.host_process:settle_on_host"
+    with HostProcesses(also=also, prepare=settling, environment=uncached_environment()) as host:
         runner = Runner(host)
         for model in chosen:
             try:

@@ -125,7 +125,7 @@ def _pipeplan(*arguments: str) -> None:
 
 def _execute(arguments: list[str], *, rank: int, count: int, port: int) -> None:
     """As torchrun starts it."""
-    from planner.execute.__main__ import main as execute
+    from planner.execute.program import main as execute
 
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
     os.environ |= where | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
@@ -242,7 +242,7 @@ def main() -> None:
         "api.cli",
         "api.planning_run",
         "api.profiling",
-        "planner.execute.__main__",
+        "planner.execute.program",
     ):
         importlib.import_module(module)
     rows = Records(options.records or Path("out/model_corpus", f"{describe_commit()}.jsonl"), CorpusRow)

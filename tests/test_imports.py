@@ -151,7 +151,7 @@ def test_inner_floors_import_without_the_doors(repository_root: Path):
     assert loaded & {"api", "fastapi", "rich", "starlette", "torch", "typer", "uvicorn"} == set()
 
 
-@pytest.mark.parametrize("module", ["__main__", "table.watch"])
+@pytest.mark.parametrize("module", ["program", "table.watch"])
 def test_the_executor_comes_alone(module: str, repository_root: Path):
     """Tests that the executor brings torch and of this project planner only: no solver, no web framework, no profiles.
 
@@ -176,6 +176,7 @@ def test_the_measurement_imports_no_planner(repository_root: Path):
 
 WITHOUT_TORCH = (
     "run.process_agreement",
+    "__main__",
     "enter",
     "record.executed_timeline",
     "table.layout",

@@ -22,6 +22,7 @@ from planner.documents.embedded_document import enclosed_tree
 from planner.execute.record.rank_record import keep_record
 from planner.execute.record.resumption_record import RECORD_VARIABLE
 from planner.execute.run.host_check import expect_world, find_world_differences, look_around
+from planner.execute.run.kept_memory import restart_uncached
 from planner.execute.table.layout import make_layout
 from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
 from planner.plan import Plan
@@ -201,4 +202,5 @@ def _refuse(message: str) -> NoReturn:
 
 
 if __name__ == "__main__":
+    restart_uncached("planner.execute.enter")
     main()

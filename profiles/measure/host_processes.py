@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,10 +59,13 @@ class HostProcess:
 class HostProcesses:
     """Starts processes, within a `with` block; who starts some ends them before it."""
 
-    def __init__(self, *, also: Sequence[str] = (), prepare: str = "") -> None:
+    def __init__(
+        self, *, also: Sequence[str] = (), prepare: str = "", environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """`also`: modules to import; `prepare`: `module:function` without parameters that each process calls first, by
-        name, for it has to reach other processes.
+        name, for it has to reach other processes; `environment`: variables that matter only as an interpreter starts.
         """
+        self._environment = dict(environment)
         self._imported = (*IMPORTED, *also)
         self._prepare = prepare
         self._connection: socket.socket | None = None
@@ -118,7 +121,7 @@ class HostProcesses:
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", NAME, str(theirs.fileno()), self._prepare, *self._imported],
-                    env=_THREADS | os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+                    env=_THREADS | os.environ | self._environment | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )

@@ -9,15 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.execute.session import refuse
-from planner.execute.transformers_trainer.planned_trainer import PlannedTrainer
+from planner.execute.run.kept_memory import restart_uncached
 
 _LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 """What accelerate would make processes with a share of the data each of."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one process of the script."""
+    """Run one process of the script. Only here is torch imported: a process that starts anew has no use for it."""
+    from planner.execute.session import refuse
+    from planner.execute.transformers_trainer.planned_trainer import PlannedTrainer
+
     parser = argparse.ArgumentParser(prog="planner.execute.transformers_trainer", description=__doc__)
     parser.add_argument("plan", type=Path, help="plan document")
     parser.add_argument("script", type=Path, help="a script that takes Trainer from transformers")
@@ -35,4 +37,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    restart_uncached("planner.execute.transformers_trainer")
     main()

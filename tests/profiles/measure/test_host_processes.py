@@ -14,9 +14,12 @@ from profiles.measure.host_processes import PAUSE_S, HostProcesses
 PROGRAM = """
 import os
 import sys
+from pathlib import Path
 
 import beside
 
+assert b"SETTING=on" in Path("/proc/self/environ").read_bytes()  # as its interpreter found it
+assert "SETTING" not in os.environ
 print(__name__, sys.argv, os.environ["RANK"], os.environ["OMP_NUM_THREADS"], os.getcwd(), "colorsys" in sys.modules)
 print(beside.WORD, file=sys.stderr)
 sys.exit(int(sys.argv[1]))
@@ -40,7 +43,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProces
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(host_processes, "IMPORTED", ("fractions",))
-    with HostProcesses(also=["colorsys"], prepare="beside:set_up") as host:
+    with HostProcesses(also=["colorsys"], prepare="beside:set_up", environment={"SETTING": "on"}) as host:
         yield host
 
 

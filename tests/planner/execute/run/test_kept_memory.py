@@ -1,4 +1,4 @@
-"""What a process lets go of stays with it."""
+"""What a process lets go of stays with it, and has room for its like."""
 
 import os
 import subprocess
@@ -6,6 +6,9 @@ import sys
 from collections.abc import Sequence
 
 import pytest
+
+from planner.execute.run import kept_memory
+from planner.execute.run.kept_memory import UNCACHED, restart_uncached, uncached_environment
 
 PROGRAM = """
 import ctypes
@@ -63,3 +66,69 @@ def test_who_sets_malloc_up_has_his_way(setting: str):
     kept, faults = count_faults("keep", environment=[setting])
     assert not kept
     assert faults > 5_000
+
+
+COMING_AGAIN = """
+import ctypes
+from pathlib import Path
+
+from planner.execute.run.kept_memory import keep_freed_memory
+
+assert keep_freed_memory()
+library, block = ctypes.CDLL(None), ctypes.c_void_p()
+for _ in range(12):
+    assert not library.posix_memalign(ctypes.byref(block), 64, 16 * 2**20)  # as torch makes tensors
+    ctypes.memset(block, 1, 16 * 2**20)
+    library.free(block)
+print(*(int(line.split()[1]) // 1024 for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the caches are glibc's")
+def test_a_hole_has_room_for_its_like():
+    """Tests that a block that comes and goes takes its own room, and not that of eight, where no scraps are cached."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    cached, uncached = (
+        int(subprocess.check_output([sys.executable, "-c", COMING_AGAIN], env=bare | more))
+        for more in ({}, {"GLIBC_TUNABLES": UNCACHED})
+    )
+    assert uncached < 50 < 100 < cached
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What processes are started anew as, without any setting or accelerator, as `python -u -m it x` on Linux."""
+    found: list[list[str]] = []
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GLIBC_TUNABLES", "")  # and whatever is set meanwhile is taken back
+    monkeypatch.setattr(kept_memory, "_ACCELERATORS", ())
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-u", "-m", "it", "x"])
+    monkeypatch.setattr(os, "execv", lambda program, arguments: found.append([program, *arguments]))
+    return found
+
+
+def test_a_program_starts_anew_once(started: list[list[str]], monkeypatch):
+    """Tests that it does so as it was started, beside other tunables, and that malloc is still told the rest."""
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.rtld.nns=4")
+    restart_uncached("it")
+    assert started == [[sys.executable, sys.executable, "-u", "-m", "it", "x"]]
+    assert os.environ["GLIBC_TUNABLES"] == f"glibc.rtld.nns=4:{UNCACHED}"
+    assert uncached_environment() == {}
+    restart_uncached("it")
+    assert len(started) == 1
+    assert count_faults("keep", environment=[f"GLIBC_TUNABLES={UNCACHED}"])[0]
+
+
+@pytest.mark.parametrize("reason", ["another program", "an accelerator", "malloc is set up", "another system"])
+def test_a_program_does_not_start_anew(started: list[list[str]], monkeypatch, reason: str):
+    """Tests that forks of other programs do not, nor what has a malloc of its own, or a card."""
+    if reason == "an accelerator":
+        monkeypatch.setattr(kept_memory, "_ACCELERATORS", [kept_memory.Path("/")])
+    elif reason == "malloc is set up":
+        monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    elif reason == "another system":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    restart_uncached("other" if reason == "another program" else "it")
+    assert not started

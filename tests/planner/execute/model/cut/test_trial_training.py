@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from planner.execute import __main__ as main_module  # noqa: E402
+from planner.execute import program as main_module  # noqa: E402
 from planner.execute.model.cut.trial_training import run_separately  # noqa: E402
 from planner.execute.model.cut.whole_model import is_compared_here  # noqa: E402
 from planner.execute.model.deferred_init import deferred_init  # noqa: E402

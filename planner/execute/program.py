@@ -1,0 +1,345 @@
+"""What `python -m planner.execute` does: reads its options, and trains exactly as planned."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import distributed
+
+from planner.document import parse_plan
+from planner.execute.enter import CHECKPOINTS_VARIABLE, COPIES_VARIABLE, PLAN_VARIABLE, RECIPE_VARIABLE
+from planner.execute.model.cut.whole_model import BatchReader
+from planner.execute.model.not_compared import tell_not_compared
+from planner.execute.model.user_code import OwnCodeError
+from planner.execute.parallel.process_groups import gather
+from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
+from planner.execute.record.recipe import RecipeOrder, read_recipe
+from planner.execute.record.resumption_record import Resumption, record_resumption
+from planner.execute.record.run_time import describe_time
+from planner.execute.run.execution import CHECK_EVERY, Execution, Iteration
+from planner.execute.run.preparation import prepare
+from planner.execute.session import Choices, join, refuse
+from planner.execute.state.checkpoint import save_checkpoint, write_numbered
+from planner.execute.state.live_copies import clear_copies, keep_copy
+from planner.execute.state.resume import resume
+from planner.execute.state.state_dict import load_weights, require_savable, save_weights
+from planner.execute.training import Training, load_training
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one process of the plan."""
+    options = _parser().parse_args(arguments)
+    try:
+        _require_sense(options)
+        if options.check:
+            check(options)
+            return
+        with join(options.plan, lambda: _load(options), choices=_choices(options)) as execution:
+            _run(execution, options)
+    except (ValueError, OSError, OwnCodeError) as error:
+        refuse(str(error))
+
+
+def check(options: argparse.Namespace) -> None:
+    """Say whether the layers of a model train as the model does, and fit the plan if there is one; trains nothing."""
+    training = _load(options)
+    if options.plan is not None:
+        plan = parse_plan(options.plan.read_bytes(), source=str(options.plan))
+        prepare(plan, training, fully_shard=options.fully_shard)
+    if isinstance(training.batch, BatchReader):
+        said = "trained beside the model as it is for two updates: losses, gradients, weights and buffers are the same"
+    else:
+        said = "layers are given one by one, so there is no model as it is to compare them with"
+    sys.stderr.write(f"{options.model}: {len(training.layers)} layers; {said}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="planner.execute",
+        description="Train a model exactly as planned. Start it with torchrun, one process per device of the plan.",
+    )
+    parser.add_argument("plan", type=Path, nargs="?", default=os.environ.get(PLAN_VARIABLE), help="plan document")
+    parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
+    parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
+    parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--groups",
+        choices=("tensor", "threads"),
+        default="tensor",
+        help="a group of devices: as many tensor-parallel processes (default), or one with a thread on each core",
+    )
+    parser.add_argument(
+        "--fully-shard",
+        action="store_true",
+        help="replicas of stages that shard the optimizer's state shard weights and gradients, too (FSDP2)",
+    )
+    parser.add_argument(
+        "--no-pin",
+        action="store_true",
+        help="leave all cores of a host to all of its processes (default: torchrun's get an equal part each)",
+    )
+    parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
+    parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
+    parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
+    _add_states(parser)
+    parser.add_argument("--evaluate-every", type=int, default=0, metavar="N", help="evaluate after every N iterations")
+    parser.add_argument(
+        "--weight-stream",
+        action="store_true",
+        help="run W on a second CUDA stream, beside the actions that follow it in the plan",
+    )
+    _add_checks(parser)
+    return parser
+
+
+def _add_checks(parser: argparse.ArgumentParser) -> None:
+    """What is looked at before and while it trains."""
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="train nothing, in one process: compare the layers of a model with the model as it is, for two updates, "
+        "and see whether they fit the plan, if one is given",
+    )
+    parser.add_argument(
+        "--check-every",
+        type=int,
+        default=CHECK_EVERY,
+        metavar="N",
+        help=f"compare batches and replicas between processes every N iterations; 0: never (default {CHECK_EVERY})",
+    )
+    parser.add_argument(
+        "--on-nonfinite",
+        choices=("stop", "skip", "ignore"),
+        help="when a loss or gradient is nan or infinite: stop all (default), leave out the step, or look away",
+    )
+
+
+def _add_states(parser: argparse.ArgumentParser) -> None:
+    """Where the training continues from, and what it leaves behind."""
+    parser.add_argument(
+        "--load", type=Path, help="continue from the checkpoint in this folder, or the newest of several"
+    )
+    parser.add_argument("--save", type=Path, help="write a checkpoint into this folder after the last iteration")
+    parser.add_argument(
+        "--weights", type=Path, help="start with the weights in this file or folder (safetensors, torch)"
+    )
+    parser.add_argument(
+        "--save-weights", type=Path, help="write the weights into this folder, by the model's own names"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=os.environ.get(CHECKPOINTS_VARIABLE),
+        help="write checkpoints into folders of this folder on the way",
+    )
+    parser.add_argument(
+        "--recipe",
+        type=Path,
+        default=os.environ.get(RECIPE_VARIABLE),
+        help="go on as this recipe says: every layer from its checkpoint; --steps then counts all iterations",
+    )
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="after every N iterations")
+    parser.add_argument(
+        "--copies",
+        type=Path,
+        default=os.environ.get(COPIES_VARIABLE),
+        help="keep copies of the state in this folder, which every host has in its memory (/dev/shm)",
+    )
+    parser.add_argument("--copy-every", type=int, default=0, metavar="N", help="after every N iterations")
+    parser.add_argument("--keep", type=int, default=2, metavar="N", help="keep the newest N checkpoints (default 2)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations",
+    )
+
+
+def _require_sense(options: argparse.Namespace) -> None:
+    if options.plan is None and not options.check:
+        raise ValueError("no plan is given; name its document first, or give --check")
+    if options.steps < 1:
+        raise ValueError(f"--steps {options.steps} is not positive; give 1 or more")
+    for name in ("checkpoint_every", "copy_every", "evaluate_every", "check_every"):
+        if getattr(options, name) < 0:
+            raise ValueError(
+                f"--{name.replace('_', '-')} {getattr(options, name)} is negative; give 0 for never, or more"
+            )
+    if options.keep < 1:
+        raise ValueError(f"--keep {options.keep} is not positive; give 1 or more")
+    if (options.checkpoint_every > 0 or options.resume) and options.checkpoint is None:
+        raise ValueError("--checkpoint-every and --resume need a folder; add --checkpoint FOLDER")
+    if options.copy_every > 0 and options.copies is None:
+        raise ValueError("--copy-every needs a folder; add --copies FOLDER, one in memory")
+    if options.resume and options.load is not None:
+        raise ValueError("--resume and --load both state where to continue; give one of them")
+    order = _order(options)
+    leads_nowhere = order is not None and order.checkpoint is None and order.copies is None
+    if leads_nowhere and not options.resume and options.load is None:
+        raise ValueError(f"{options.recipe}: names no checkpoint; add --load FOLDER")
+
+
+def _order(options: argparse.Namespace) -> RecipeOrder | None:
+    return None if options.recipe is None else read_recipe(options.recipe)
+
+
+def _choices(options: argparse.Namespace) -> Choices:
+    more = {"number of steps": str(options.steps), "checkpoints": f"every {options.checkpoint_every}"}
+    more |= {"copies": f"every {options.copy_every}"}
+    more |= {"evaluation": f"every {options.evaluate_every}", "on_nonfinite": str(options.on_nonfinite)}
+    order = _order(options)
+    more["recipe"] = "none" if order is None else order.sha256
+    return Choices(
+        groups=options.groups,
+        pins=not options.no_pin,
+        device=options.device,
+        cluster=options.cluster,
+        timeout_s=options.timeout,
+        check_every=options.check_every,
+        fully_shard=options.fully_shard,
+        weight_stream=options.weight_stream,
+        more=more,
+    )
+
+
+def _load(options: argparse.Namespace) -> Training:
+    training = load_training(options.model)
+    if training.not_compared:
+        sys.stderr.write(f"planner.execute: {tell_not_compared(training.not_compared)}\n")
+    return training if options.on_nonfinite is None else replace(training, on_nonfinite=options.on_nonfinite)
+
+
+def _run(execution: Execution, options: argparse.Namespace) -> None:
+    if options.weights is not None:
+        load_weights(execution, options.weights)
+    if options.save_weights is not None:
+        require_savable(execution)
+    copies = options.copies if options.copy_every else None
+    resumption = _go_on(execution, options)
+    first = resumption.iteration
+    if copies is not None:
+        if resumption.source != "live copies":
+            clear_copies(copies)
+        keep_copy(execution, copies, iteration=first)
+    end = options.steps if options.resume or options.recipe is not None else first + options.steps
+    losses, iterations = _Losses(options.losses, first=first), []
+    for number in range(first, end):
+        iteration = execution.step(number)
+        iterations.append(iteration)
+        if execution.is_speaker:
+            losses.note(number, iteration)
+        if copies is not None and (number + 1) % options.copy_every == 0:
+            keep_copy(execution, copies, iteration=number + 1)
+        if options.evaluate_every and (number + 1) % options.evaluate_every == 0:
+            _evaluate(execution, number=number, losses=losses)
+        if options.checkpoint_every and (number + 1) % options.checkpoint_every == 0:
+            write_numbered(execution, options.checkpoint, iteration=number + 1, num_kept=options.keep)
+    if options.save is not None:
+        save_checkpoint(execution, options.save, iteration=max(end, first))
+    if options.save_weights is not None:
+        save_weights(execution, options.save_weights)
+    memory = execution.memory.read()
+    if execution.is_speaker and iterations:
+        planned = None if execution.plan.evidence is None else execution.plan.evidence.makespan_ns
+        durations = [iteration.duration_ns for iteration in iterations]
+        sys.stderr.write(f"{describe_time(durations, planned_ns=planned)}\n")
+    _tell_memory(execution, memory)
+    if copies is not None:
+        clear_copies(copies)
+    if options.trace is not None:
+        _write_timeline(execution, options.trace, iterations=iterations, memory=memory)
+
+
+def _go_on(execution: Execution, options: argparse.Namespace) -> Resumption:
+    """Where it continues, the first iteration among it."""
+    resumption = resume(
+        execution,
+        order=_order(options),
+        folder=options.checkpoint if options.resume else options.load,
+        copies=options.copies,
+        is_named=options.load is not None,
+    )
+    if execution.rank == 0:
+        record_resumption(resumption)
+    return resumption
+
+
+class _Losses:
+    """What is told of every iteration."""
+
+    def __init__(self, path: Path | None, *, first: int) -> None:
+        self.path, self.first, self.is_open = path, first, False
+
+    def note(self, number: int, iteration: Iteration) -> None:
+        left_out = "" if iteration.is_updated else ", no step"
+        sys.stderr.write(
+            f"iteration {number}: loss {iteration.loss:.6g}, {iteration.duration_ns / 1e6:.1f} ms{left_out}\n"
+        )
+        self.write({"iteration": number, "losses": iteration.losses, "duration_ns": iteration.duration_ns})
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line; what an earlier run wrote of iterations to come is taken away first."""
+        if self.path is None:
+            return
+        kept = ""
+        if not self.is_open and self.first and self.path.exists():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            kept = "".join(f"{line}\n" for line in lines if json.loads(line)["iteration"] < self.first)
+        with self.path.open("a" if self.is_open else "w", encoding="utf-8") as file:
+            file.write(kept + json.dumps(line) + "\n")
+        self.is_open = True
+
+
+def _evaluate(execution: Execution, *, number: int, losses: _Losses) -> None:
+    execution.log.note("the evaluation of all ranks")
+    found = execution.evaluate(number)
+    execution.log.note("")
+    if execution.is_speaker:
+        sys.stderr.write(f"iteration {number}: evaluated, loss {sum(found) / len(found):.6g}\n")
+        losses.write({"iteration": number, "evaluation": found})
+
+
+def _tell_memory(execution: Execution, used: MemoryUsed | None) -> None:
+    """Peak memory of every device beside the plan's; a collective call."""
+    devices, evidence = execution.layout.devices, execution.plan.evidence
+    whole = {number for number, stage in enumerate(execution.plan.stages) if stage.shard == "optimizer"}
+    fully = ", ".join(map(str, sorted(execution.preparation.fully_sharded & whole)))
+    execution.log.note("the peaks of memory")
+    everyone: list[MemoryUsed | None] = gather(used)
+    execution.log.note("")
+    if not execution.is_speaker:
+        return
+    for device, found in zip(devices, everyone, strict=True):
+        if found is not None:
+            planned = "" if evidence is None else f", planned {evidence.peak_bytes.get(device, 0) / 2**20:,.1f} MiB"
+            planned += " beside the device's reserve" if planned and found.source == "resident set" else ""
+            sys.stderr.write(f"{device}: peak memory {found.peak_bytes / 2**20:,.1f} MiB ({found.source}){planned}\n")
+    if fully:
+        sys.stderr.write(
+            f"fully sharded stages ({fully}): the plan counts their weights and gradients whole on every replica, and "
+            "no time for gathering and reducing in F and B\n"
+        )
+
+
+def _write_timeline(
+    execution: Execution, folder: Path, *, iterations: Sequence[Iteration], memory: MemoryUsed | None
+) -> None:
+    """A file per rank, and from rank 0 the merged trace."""
+    rank, devices = execution.rank, execution.layout.devices
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = [iteration.actions for iteration in iterations]
+    times = [iteration.times for iteration in iterations]
+    document = render_rank(rank, devices[rank], iterations=mine, times=times, memory=memory)
+    (folder / f"rank{rank}.json").write_text(document)
+    everyone: list[Any] | None = [None] * len(devices) if rank == 0 else None
+    execution.log.note("the merging of timelines")
+    distributed.gather_object(mine, everyone)
+    execution.log.note("")
+    if everyone is not None:
+        merged = [dict(zip(devices, rows, strict=True)) for rows in zip(*everyone, strict=True)]
+        (folder / "timeline.json").write_text(render_executed_trace(merged))
