@@ -77,7 +77,7 @@ def fault_of_module(arguments: list[str]) -> str | None:
         return fault_of_module(given)
     unknown = {word.partition("=")[0] for word in arguments[:place] if word.startswith("--")} - LAUNCHER_OPTIONS
     path = ROOT / Path(*module.split("."))
-    files = [path / "__main__.py", path.with_suffix(".py")]
+    files = [path / "__main__.py", path / "program.py", path.with_suffix(".py")]
     source = "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
     if not source:
         return f"no module {module}"
