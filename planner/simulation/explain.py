@@ -56,7 +56,7 @@ class DeviceTime:
     order_ns: int
     """Between actions: a later action would have fitted into time and memory; the plan's order has it later."""
     synchronisation_ns: int
-    """After its last action: a stage it holds synchronised its gradients."""
+    """After its last action: a stage it holds synchronised its gradients; and what reductions beside actions cost."""
     drain_ns: int
     """After its last action, the rest until the last device has ended."""
     optimizer_ns: int
@@ -167,8 +167,10 @@ class _PlayedPlan:
     def __init__(self, problem: Problem, plan: Plan, *, timeline: Timeline) -> None:
         self.problem, self.plan, self.timeline = problem, plan, timeline
         self.laid_out = lay_out(plan, costs=CostModel(problem))
-        self.work_end_ns = timeline.makespan_ns - self.laid_out.tail_ns
         self.replica_of = self.laid_out.by_place
+        stage_ends = [self.stage_end_ns(number) for number in range(len(plan.stages))]
+        self.lost_ns = self.laid_out.lost_ns(stage_ends)
+        self.work_end_ns = timeline.makespan_ns - self.laid_out.tail_ns - self.lost_ns
         self.kept = [stage.kept_of(problem.num_microbatches) for stage in plan.stages]
         self.times = {d: {timed.action: timed for timed in order} for d, order in timeline.actions.items()}
         self.position = {d: {t.action: i for i, t in enumerate(order)} for d, order in timeline.actions.items()}
@@ -354,6 +356,7 @@ def _device_time(replayed: _PlayedPlan, device: str) -> DeviceTime:
         tail.take(sync.start_ns, sync.end_ns) for sync in replayed.timeline.synchronisations if sync.stage in held
     )
     parts["optimizer_ns"] = replayed.laid_out.steps_ns[device]
+    parts["synchronisation_ns"] += replayed.lost_ns
     parts["drain_ns"] = tail.rest_ns + replayed.laid_out.tail_ns - replayed.laid_out.steps_ns[device]
     if order:
         parts["fill_ns"] = order[0].start_ns
@@ -436,8 +439,11 @@ class _Gaps:
 
 def _critical_path(replayed: _PlayedPlan) -> Iterator[_PathStep]:
     """From the makespan back to 0, one step at a time."""
-    if replayed.work_end_ns < replayed.timeline.makespan_ns:
-        yield _PathStep("optimizer", None, replayed.work_end_ns, replayed.timeline.makespan_ns)
+    step_ns = replayed.work_end_ns + replayed.lost_ns
+    if step_ns < replayed.timeline.makespan_ns:
+        yield _PathStep("optimizer", None, step_ns, replayed.timeline.makespan_ns)
+    if replayed.lost_ns:
+        yield _PathStep("synchronisation", None, replayed.work_end_ns, step_ns)
     sync = next((s for s in replayed.timeline.synchronisations if s.end_ns == replayed.work_end_ns), None)
     end_ns = replayed.work_end_ns
     if sync is not None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 
@@ -135,6 +136,13 @@ def exchange_in(group: Any) -> Exchange:
         return parts
 
     return exchange
+
+
+def running_averages(layer: nn.Module) -> list[torch.Tensor]:
+    """What batch norms keep of the microbatches in training; nothing that they give in training depends on it."""
+    return [
+        buffer for part in layer.modules() if isinstance(part, _BatchNorm) for buffer in part.buffers(recurse=False)
+    ]
 
 
 def _combine(parts: Sequence[_Moments]) -> _Moments:

@@ -15,6 +15,8 @@ _HANDED_BACK_BYTES = 2**20
 """From this size on blocks go back to the host at once, where they shall."""
 _TUNABLES, UNCACHED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
 """The variable that glibc reads as a process starts, and a malloc without caches of scraps."""
+_RESTARTED = "PIPEPLAN_MALLOC_TRIED"
+"""Set for good: glibc itself takes its variable away where a program has more rights than who starts it."""
 _ACCELERATORS = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 """There the memory that counts is not the host's, and its pace may be."""
 
@@ -26,10 +28,10 @@ def restart_uncached(program: str) -> None:
     Torch's tensors lie at multiples of 64, for which malloc cuts scraps off their ends. A thread's cache keeps those
     from being joined again, so that no hole has room for its like: a Llama's three stages took 142 MiB instead of 97.
     """
-    more = uncached_environment()
+    more = {} if _RESTARTED in os.environ else uncached_environment()
     is_mine = sys.platform == "linux" and ("-m", program) in pairwise(sys.orig_argv)
     if more and is_mine and not any(map(Path.exists, _ACCELERATORS)):
-        os.environ.update(more)
+        os.environ.update(more, **{_RESTARTED: "1"})
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

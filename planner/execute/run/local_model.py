@@ -10,7 +10,7 @@ from torch import distributed, nn
 
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, split_batch
-from planner.execute.model.batch_norms import exchange_in
+from planner.execute.model.batch_norms import exchange_in, running_averages
 from planner.execute.model.cut.outside_state import OutsideVariable
 from planner.execute.model.layer_run import is_memory
 from planner.execute.model.random_layers import takes_none
@@ -82,11 +82,12 @@ class LocalModel:
         return stage in self.preparation.fully_sharded or self.is_in_first(stage)
 
     def share_averages(self) -> None:
-        """Give all replicas the first one's buffers where each takes statistics of its own; a collective call."""
-        for number in self.preparation.averaging.intersection(self.layout.stages_of(self.rank)):
+        """Give all replicas the first one's running averages where each takes its own statistics; a collective call."""
+        for number in sorted(self.preparation.averaging.intersection(self.layout.stages_of(self.rank))):
+            first = next(ranks[0] for ranks in self.layout.alike(number) if self.rank in ranks)
             for name in self.plan.stages[number].layers:
-                for buffer in self.layer(name).buffers():
-                    distributed.broadcast(buffer, self.layout.owners[number][0], group=self.groups.stages[number])
+                for average in running_averages(self.layer(name)):
+                    distributed.broadcast(average, first, group=self.groups.stages[number])
 
     def held(self, name: str) -> list[tuple[str, nn.Parameter]]:
         """The parameters of a layer that is here, by path; of those that a group holds together, the parts here."""

@@ -1,6 +1,7 @@
 """Where the time goes: every part on a plan drawn by hand, and sums on random ones."""
 
 import dataclasses
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -184,6 +185,14 @@ def assert_sound(problem: Problem, plan: Plan):
 def test_sound_on_random_plans(case: tuple[Problem, Plan]):
     """Tests that parts add up and the chain has no holes on random plans of every kind the model knows."""
     assert_sound(*case)
+
+
+@given(cases())
+def test_sound_where_reductions_occupy_devices(case: tuple[Problem, Plan]):
+    """Tests the same where actions lose time to reductions beside them."""
+    problem, plan = case
+    occupied = replace(problem, cluster=replace(problem.cluster, collective_occupancy=1000))
+    assert_sound(occupied, replace(plan, problem=occupied.reference()))
 
 
 chains = st.builds(
