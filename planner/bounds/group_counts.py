@@ -19,7 +19,7 @@ _STEPS, _FEW_STEPS = 14, 8
 """Deadlines that are tried at most: where every device is counted, and where several count as one."""
 _MOST_EFFORT = 1_000_000_000
 """Entries of tables for one deadline, at most."""
-_QUICK_EFFORT, _LITTLE_EFFORT = 60_000_000, 30_000_000
+_QUICK_EFFORT, _LITTLE_EFFORT = 30_000_000, 30_000_000
 """The same where nobody waits for more, and for counting each type."""
 _MOST_TYPES = 2
 _UNITS = (1, 2, 4, 8, 16)
@@ -235,13 +235,21 @@ def _last(is_open: NDArray[numpy.bool_]) -> Counts:
 def raise_bound(
     least: Least, start: int, *, is_quick: bool = False, has_time: HasTime = always, reached: int | None = None
 ) -> int:
-    """The largest makespan found out of reach, plus 1; at least `start`. What is quick counts devices more roughly.
+    """The largest makespan found out of reach, plus 1; at least `start`.
 
+    What is quick counts devices more roughly and looks at no clock; unless `is_quick`, what is exact follows.
     `reached`: the makespan of a plan; nothing above it is tried.
     """
-    counts = GroupCounts(least, is_quick=is_quick)
+    rough = GroupCounts(least, is_quick=True)
+    found = _raise_counts(rough, start, has_time=always, reached=reached)
+    if is_quick or not has_time() or rough.unit == 1 or (reached is not None and found >= reached):
+        return found
+    return _raise_counts(GroupCounts(least), found, has_time=has_time, reached=reached)
+
+
+def _raise_counts(counts: GroupCounts, start: int, *, has_time: HasTime, reached: int | None) -> int:
     return largest_refuted(
-        lambda deadline: counts.is_out_of_reach(deadline - least.optimizer_ns),
+        lambda deadline: counts.is_out_of_reach(deadline - counts.least.optimizer_ns),
         start,
         steps=_STEPS if counts.unit == 1 else _FEW_STEPS,
         has_time=has_time,

@@ -418,11 +418,9 @@ def _raise_bound(
 
 
 def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTime, reached: int | None) -> Bound:
-    """The groups bound, if it is above the best so far; what of it is quick once there is no time."""
+    """The groups bound, if it is above the best so far."""
     if (reached is not None and best.value_ns >= reached) or not group_counts.applies_to(least):
         return best
-    if is_quick := is_quick or not has_time():
-        has_time = always
     value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
     return _better(best, "groups", value=value)
 
