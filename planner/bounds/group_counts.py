@@ -17,6 +17,8 @@ from planner.clock import HasTime, always
 
 _STEPS, _FEW_STEPS = 14, 8
 """Deadlines that are tried at most: where every device is counted, and where several count as one."""
+_SURE_STEPS = 4
+"""Deadlines that are tried whatever the time."""
 _MOST_EFFORT = 1_000_000_000
 """Entries of tables for one deadline, at most."""
 _QUICK_EFFORT, _LITTLE_EFFORT = 30_000_000, 30_000_000
@@ -122,11 +124,9 @@ class _Division:
 
     def is_out_of_reach(self) -> bool:
         """Whether no way leads through all boundaries."""
-        for begin, first in reversed(list(enumerate(self._needs()[:-1]))):
-            if first is None:
-                continue
+        for begin in reversed(range(self.size)):
             for taken, stages in self.counts.stages:
-                self._come_back(begin, taken, stages=stages, first=first)
+                self._come_back(begin, taken, stages=stages)
         if self.turnarounds[0].min() >= NEVER:
             return True
         for begin in range(self.size):
@@ -134,29 +134,14 @@ class _Division:
                 self._go_on(begin, taken, stages=stages)
         return bool(self.heads[self.size].min() >= NEVER)
 
-    def _needs(self) -> list[Counts | None]:
-        """Per boundary what stages before it take of each at the least; None where there are none in time."""
-        needs: list[Counts | None] = [(0,) * len(self.counts.shape), *[None] * self.size]
-        for begin in range(self.size):
-            need = needs[begin]
-            if need is None:
-                continue
-            for taken, stages in self.counts.stages:
-                ends, _ = self._in_time(begin, stages, head=0, answer=0)
-                least = tuple(sum(pair) for pair in zip(need, map(min, zip(*taken, strict=True)), strict=True))
-                for end in range(ends.start, ends.stop):
-                    found = needs[end]
-                    needs[end] = least if found is None else tuple(map(min, zip(found, least, strict=True)))
-        return needs
-
-    def _come_back(self, begin: int, taken: list[Counts], *, stages: StageFigures, first: Counts) -> None:
-        """Turnarounds through such stages from a boundary on, where at least `first` is taken before it."""
+    def _come_back(self, begin: int, taken: list[Counts], *, stages: StageFigures) -> None:
+        """Turnarounds through such stages from a boundary on."""
         ends, row = self._in_time(begin, stages, head=0, answer=0)
         if not row or self.turnarounds[ends].min() >= NEVER:
             return
-        turnaround, last = self._behind(ends, row), _last(self.turnarounds[ends.stop - 1] < NEVER)
+        turnaround, last = self._behind(ends, row), self._last(ends)
         for counts in taken:
-            before, after = self._places(counts, first=first, last=last)
+            before, after = self._places(counts, first=(0,) * len(counts), last=last)
             behind = turnaround[(slice(None), *after)]
             is_late = self._is_late(row, head=0, answer=0, turnaround=behind)
             place = self.turnarounds[begin][before]
@@ -169,11 +154,8 @@ class _Division:
         ends, row = self._in_time(begin, stages, head=int(heads.min()), answer=int(turns.min()))
         if not row or self.turnarounds[ends].min() >= NEVER:
             return
-        turnaround, first, last = (
-            self._behind(ends, row),
-            _first(heads < NEVER),
-            _last(self.turnarounds[ends.stop - 1] < NEVER),
-        )
+        turnaround, last = self._behind(ends, row), self._last(ends)
+        first = tuple(int(places.min()) for places in numpy.nonzero(heads < NEVER))
         for counts in taken:
             before, after = self._places(counts, first=first, last=last)
             head, answer = heads[before][None], turns[before][None]
@@ -201,6 +183,11 @@ class _Division:
         """Turnarounds from the end of an F of such stages on, by the devices taken up to their end."""
         return self.turnarounds[ends] + row.passed * self.has_turnarounds
 
+    def _last(self, ends: slice) -> Counts:
+        """Of what is counted, the places behind the last from which some turnaround is possible."""
+        is_open = (self.turnarounds[ends] < NEVER).any(axis=0)
+        return tuple(int(places.max(initial=-1)) + 1 for places in numpy.nonzero(is_open))
+
     @staticmethod
     def _places(counts: Counts, *, first: Counts, last: Counts) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Places in tables before and after so many devices are taken: from `first` before, below `last` after."""
@@ -222,26 +209,16 @@ class _Division:
         return is_late
 
 
-def _first(is_open: NDArray[numpy.bool_]) -> Counts:
-    """Per axis the first place that is open."""
-    return tuple(int(places.min()) for places in numpy.nonzero(is_open))
-
-
-def _last(is_open: NDArray[numpy.bool_]) -> Counts:
-    """Per axis the place behind the last that is open; 0 where none is."""
-    return tuple(int(places.max(initial=-1)) + 1 for places in numpy.nonzero(is_open))
-
-
 def raise_bound(
     least: Least, start: int, *, is_quick: bool = False, has_time: HasTime = always, reached: int | None = None
 ) -> int:
     """The largest makespan found out of reach, plus 1; at least `start`.
 
-    What is quick counts devices more roughly and looks at no clock; unless `is_quick`, what is exact follows.
-    `reached`: the makespan of a plan; nothing above it is tried.
+    What is quick counts devices more roughly, and takes some steps whatever the time; unless `is_quick`, what is exact
+    follows. `reached`: the makespan of a plan; nothing above it is tried.
     """
-    rough = GroupCounts(least, is_quick=True)
-    found = _raise_counts(rough, start, has_time=always, reached=reached)
+    rough, sure = GroupCounts(least, is_quick=True), iter(range(_SURE_STEPS))
+    found = _raise_counts(rough, start, has_time=lambda: next(sure, None) is not None or has_time(), reached=reached)
     if is_quick or not has_time() or rough.unit == 1 or (reached is not None and found >= reached):
         return found
     return _raise_counts(GroupCounts(least), found, has_time=has_time, reached=reached)
