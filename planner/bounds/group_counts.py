@@ -17,7 +17,7 @@ from planner.clock import HasTime, always
 
 _STEPS, _FEW_STEPS = 14, 8
 """Deadlines that are tried at most: where every device is counted, and where several count as one."""
-_SURE_STEPS = 4
+_SURE_STEPS = 6
 """Deadlines that are tried whatever the time."""
 _MOST_EFFORT = 1_000_000_000
 """Entries of tables for one deadline, at most."""
