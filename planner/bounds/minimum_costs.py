@@ -312,12 +312,13 @@ class Least:
     @cached_property
     def gradient_bytes(self) -> list[int]:
         """Per layer: gradient bytes that a device of a replicated stage synchronises, at least, rounded down."""
+        widths = enumerate(self.layer_widths)
+        return [min(self.gradient_bytes_at(number, width) for width in row) for number, row in widths]
 
-        def least(layer: Layer, widths: list[int]) -> int:
-            stated = [(layer.synchronised_bytes_at(width), width) for width in widths]
-            return min(layer.synchronised_bytes // width if size is None else size for size, width in stated)
-
-        return [least(*pair) for pair in zip(self.layers, self.layer_widths, strict=True)]
+    def gradient_bytes_at(self, number: int, width: int) -> int:
+        """The same of one layer at a width, rounded down."""
+        stated = self.layers[number].synchronised_bytes_at(width)
+        return self.layers[number].synchronised_bytes // width if stated is None else stated
 
     @cached_property
     def rings(self) -> tuple[list[int], list[int]]:

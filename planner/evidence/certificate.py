@@ -1,6 +1,6 @@
 """Bounds over all plans, each with a certificate that derives it anew in exact arithmetic, without a solver."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -138,28 +138,16 @@ def make_bound(
     costs = with_host_room(costs)
     problem, least = costs.problem, Least(costs.problem, costs)
     weights = work.find_weights(least)
-    certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
-    if problem.options.objective == "makespan":
-        number, _ = paths.find_layer(least)
-        certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
-        if problem.profile.has_host_times:
-            certificates.append({"kind": "host"})
-    if recompute_bound.applies_to(least):
-        price = recompute_bound.PricedRecomputation(least, weights).find_price()
-        certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
     holding = decisions.holding_bounds(problem.options)
+    best = max(_simple_bounds(least, weights, holding=holding), key=lambda bound: bound.value_ns)
     if holding is not None:
-        known = (_make(least, certificate) for certificate in certificates if certificate["kind"] in holding)
-        return max(known, key=lambda bound: bound.value_ns)
-    if _is_placed(problem):
-        certificates.append({"kind": "schedule"})
-    bounds = [_make(least, certificate) for certificate in certificates]
-    best = max(bounds, key=lambda bound: bound.value_ns)
+        return best
     for kind in _COUNTED:
         best = _count(least, best, kind=kind, reached=reached)
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     best = _cut(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
+    best = _count_groups(least, best, is_quick=time_limit_s == 0.0, has_time=has_time, reached=reached)
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
@@ -171,11 +159,28 @@ def make_bound(
         # memory forces no stage to recompute where its microbatches choose: packing devices says nothing new
         if not problem.options.recompute or problem.options.recompute_microbatches:
             return best
-    best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time, reached=reached)
+    best = _bound_by_classes(least, best, seconds=time_limit_s, has_time=has_time)
     if make_covering is None or not has_time():
         return best
     effort = int(time_limit_s * params.packing_per_s)
     return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached)
+
+
+def _simple_bounds(least: Least, weights: dict[str, int], *, holding: Collection[str] | None) -> Iterator[Bound]:
+    """The bounds that look for nothing; only those of the kinds `holding`, if it is given."""
+    problem = least.problem
+    certificates: list[dict[str, Any]] = [{"kind": "work", "weights": weights}]
+    if problem.options.objective == "makespan":
+        number, _ = paths.find_layer(least)
+        certificates += [{"kind": "layer", "layer": least.layers[number].name}, {"kind": "path"}]
+        if problem.profile.has_host_times:
+            certificates.append({"kind": "host"})
+    if recompute_bound.applies_to(least):
+        price = recompute_bound.PricedRecomputation(least, weights).find_price()
+        certificates.append({"kind": "recomputation", "weights": weights, "memory_price": price})
+    if _is_placed(problem):
+        certificates.append({"kind": "schedule"})
+    return (_make(least, each) for each in certificates if holding is None or each["kind"] in holding)
 
 
 def _make_listed(costs: CostModel) -> Bound:
@@ -414,17 +419,14 @@ def _raise_bound(
 
 def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTime, reached: int | None) -> Bound:
     """The groups bound, if it is above the best so far."""
-    if not group_counts.applies_to(least):
+    if (reached is not None and best.value_ns >= reached) or not group_counts.applies_to(least):
         return best
     value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
     return _better(best, "groups", value=value)
 
 
-def _bound_by_classes(
-    least: Least, best: Bound, *, seconds: float, has_time: HasTime, reached: int | None = None
-) -> Bound:
-    """The groups or classes bound, first with few classes, then with more, if it is above the best so far."""
-    best = _count_groups(least, best, is_quick=seconds == 0.0, has_time=has_time, reached=reached)
+def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:
+    """The classes bound, first with few classes, then with more, if it is above the best so far."""
     if not classes_bound.applies_to(least):
         return best
     trunk, optimizer = Trunk(least), least.optimizer_ns
@@ -683,7 +685,8 @@ def _groups(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if the devices do not suffice for any plan with a makespan below it."""
     stated = _positive(certificate)
     deadline = stated - 1 - least.optimizer_ns
-    _require_ruled_out(stated, is_out=deadline < 0 or group_counts.GroupCounts(least).is_out_of_reach(deadline))
+    counted = (group_counts.GroupCounts(least, by_type=by_type) for by_type in (None, True))
+    _require_ruled_out(stated, is_out=deadline < 0 or any(counts.is_out_of_reach(deadline) for counts in counted))
     return stated
 
 
