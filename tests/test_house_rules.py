@@ -87,7 +87,7 @@ MANY_NAMES = {
     "profiles/measure/families/transformers.py": 13,
     "profiles/measure/links.py": 15,
     "profiles/measure/model.py": 11,
-    "profiles/model_profile.py": 13,
+    "profiles/model_profile.py": 14,
     "solver_models/instance.py": 14,
     "solver_models/exact_order/branch_and_bound.py": 15,
     "solver_models/exact_order/lower_bounds.py": 12,

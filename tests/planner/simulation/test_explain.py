@@ -189,7 +189,7 @@ def test_sound_on_random_plans(case: tuple[Problem, Plan]):
 
 @given(cases())
 def test_sound_where_reductions_occupy_devices(case: tuple[Problem, Plan]):
-    """Tests the same where actions lose time to reductions beside them."""
+    """Tests that parts add up and the chain has no holes where actions lose time to reductions beside them."""
     problem, plan = case
     occupied = replace(problem, cluster=replace(problem.cluster, collective_occupancy=1000))
     assert_sound(occupied, replace(plan, problem=occupied.reference()))
