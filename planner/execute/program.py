@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torch import distributed
 
@@ -274,7 +274,8 @@ class _Losses:
     """What is told of every iteration."""
 
     def __init__(self, path: Path | None, *, first: int) -> None:
-        self.path, self.first, self.is_open = path, first, False
+        self.path, self.first = path, first
+        self._file: TextIO | None = None
 
     def note(self, number: int, iteration: Iteration) -> None:
         left_out = "" if iteration.is_updated else ", no step"
@@ -287,11 +288,12 @@ class _Losses:
         """Add a line; what an earlier run wrote of iterations to come is taken away first."""
         if self.path is None:
             return
-        if not self.is_open:
-            put_whole(self.path, self._earlier(self.path) if self.first and self.path.exists() else "")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        self.is_open = True
+        if self._file is None:
+            if has_earlier := self.first > 0 and self.path.is_file():
+                put_whole(self.path, self._earlier(self.path))
+            # Who reads a pipe reads to its end: it is opened once.
+            self._file = self.path.open("a" if has_earlier else "w", encoding="utf-8", buffering=1)
+        self._file.write(json.dumps(line) + "\n")
 
     def _earlier(self, path: Path) -> str:
         """Lines of the iterations before the first; the last one of a run that was killed may be cut off."""

@@ -14,10 +14,10 @@ def write_whole(path: Path, text: str) -> None:
 
     Links are followed. Pipes and devices, and files that cannot be replaced, are written to as they are.
     """
-    place = Path(os.path.realpath(path))
-    is_plain = not place.exists() or (place.is_file() and os.access(place, os.W_OK))
+    place = Path(os.path.realpath(path))  # of /dev/stdout that is a pipe a name that does not exist
+    is_plain = not path.exists() or (place.is_file() and os.access(place, os.W_OK))
     if not is_plain or not os.access(place.parent, os.W_OK):
-        place.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return
     part = place.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -32,4 +32,4 @@ def write_whole(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
         if error.errno not in _FIXED:
             raise
-        place.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")

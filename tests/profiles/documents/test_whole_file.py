@@ -61,6 +61,15 @@ def test_pipes_take_what_is_written(tmp_path: Path):
     os.close(reader)
 
 
+def test_inherited_pipes_take_what_is_written():
+    """Tests that a pipe that a shell made, which /proc names as no file, gets the text."""
+    reader, writer = os.pipe()
+    write_whole(Path(f"/dev/fd/{writer}"), "text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    os.close(writer)
+
+
 def refused(code: int) -> Callable[..., None]:
     def replace(*_: object) -> None:
         raise OSError(code, os.strerror(code))
