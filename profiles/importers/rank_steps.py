@@ -68,18 +68,21 @@ def read_run_steps(paths: Sequence[Path]) -> tuple[RunStep, ...]:
 
 
 def _require_all_ranks(job: RankTraces) -> None:
-    """ValueError where documents state more ranks, or a last device exchanges with more than the one before it."""
+    """ValueError where documents state more ranks, or a last device exchanges with ranks that were not given."""
     if job.form == OWN and job.world_size not in (None, len(job.ranks)):
         raise ValueError(
             f"{job.files[0]}: is of {job.world_size} ranks, but {len(job.ranks)} were given; give the traces of all"
         )
+    if job.world_size == len(job.ranks) or any(len(held) > 1 for held in job.stages.values()):
+        return
     last = max(set[int]().union(*job.stages.values()))
-    for device, rank in job.ranks.items() if all(len(held) == 1 for held in job.stages.values()) else ():
+    given = {rank.number for rank in job.ranks.values()}
+    for device, rank in job.ranks.items():
         peers = {each.peer for each in rank.messages if each.peer >= 0}
-        if last in job.stages[device] and len(peers) > min(1, last):
+        if last in job.stages[device] and len(peers) > min(1, last) and (gone := peers - given):
             raise ValueError(
                 f"{rank.source}: ran stage {last}, the last that was given, but exchanges with ranks "
-                f"{', '.join(map(str, sorted(peers)))}; give the traces of all stages"
+                f"{', '.join(map(str, sorted(gone)))}, which were not; give the traces of all ranks"
             )
 
 

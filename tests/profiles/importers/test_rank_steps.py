@@ -303,3 +303,45 @@ def test_1f1b_is_replayed_by_ranks_of_our_own(tmp_path: Path):
     assert step.measured_ns == replay_ns(step) == max(end for row in rows for _, _, end in row)
     assert {pipeline for pipeline, _ in step.actions} == {0, 1}
     assert [step.actions[pipeline, 0][0].duration_ns for pipeline in (0, 1)] == [10, 20]
+
+
+def job(folder: Path, peers: dict[int, list[int]], *, stage_of: list[int], **told: int) -> Path:
+    """Three iterations of a microbatch per stage; every rank also exchanges with these others."""
+    for rank in peers:
+        events = []
+        for step in range(3):
+            for kind, start in (("F", 20 * (stage := stage_of[rank])), ("B", 200 - 20 * stage)):
+                begin = 1000.0 * step + start
+                events.append(marked(f"PP:{stage}{kind}0", begin, 15))
+                for peer in peers[rank]:
+                    is_sent = (kind == "F") == (rank < peer)
+                    events.append(
+                        kernel("send" if is_sent else "recv", begin + (15.5 if is_sent else -3), 1, peer=peer)
+                    )
+        document = json.dumps({"distributedInfo": {"rank": rank, **told}, "traceEvents": events})
+        (folder / f"rank{rank}.json").write_text(document)
+    return folder
+
+
+SKIP = {0: [1, 2], 1: [0, 2], 2: [0, 1]}
+
+
+@pytest.mark.parametrize("told", [{}, {"world_size": 3}])
+def test_a_last_stage_may_receive_from_several(tmp_path: Path, told: dict[str, int]):
+    """Tests that a skip connection, sent straight to a later stage, is read where all ranks are given."""
+    steps = read_run_steps([job(tmp_path, SKIP, stage_of=[0, 1, 2], **told)])
+    assert [sorted(step.actions) for step in steps] == [[(0, 0), (0, 1), (0, 2)]] * 2
+
+
+@pytest.mark.parametrize("told", [{}, {"world_size": 4}])
+def test_a_skip_connection_hides_no_missing_rank(tmp_path: Path, told: dict[str, int]):
+    """Tests that only the ranks that were not given are named."""
+    with pytest.raises(ValueError, match=r"exchanges with ranks 3, which were not; give the traces of all ranks$"):
+        read_run_steps([job(tmp_path, SKIP | {2: [0, 1, 3]}, stage_of=[0, 1, 2], **told)])
+
+
+def test_ranks_that_share_a_stages_samples_are_refused_for_that(tmp_path: Path):
+    """Tests that context parallel ranks, which exchange within their stage, are not said to lack traces of others."""
+    peers = {0: [1, 2], 1: [0, 3], 2: [0, 3], 3: [1, 2]}
+    with pytest.raises(ValueError, match="do not show which of 4 ranks form a pipeline of 2 stages"):
+        read_run_steps([job(tmp_path, peers, stage_of=[0, 0, 1, 1], world_size=4)])
