@@ -81,6 +81,8 @@ class _Watch:
         """Since when there are no workers, or nobody says so; None: there are."""
         self.heard: tuple[str, ...] | None = None
         """The workers whose hearts beat, where others have fallen silent; None: all."""
+        self.beating: frozenset[str] = frozenset()
+        """The same workers, whether others are silent or not; none before the scheduler has answered."""
         self.stuck: frozenset[str] = frozenset()
         """Keys of the tasks of those that have."""
         threading.Thread(target=self._hear, daemon=True).start()
@@ -108,7 +110,8 @@ class _Watch:
             for name, each in found.items()
         }
         silent = [name for name, (_, since) in self._beats.items() if now - since > _SILENT_S]
-        self.heard = tuple(found.keys() - {*silent}) if silent else None
+        self.beating = frozenset(found.keys() - {*silent})
+        self.heard = tuple(self.beating) if silent else None
         held = self._client.processing(silent) if silent else {}
         self.stuck = frozenset(str(key) for keys in held.values() for key in keys)
         self.alone_since = self.alone_since if len(silent) == len(found) else None
@@ -174,17 +177,16 @@ class DaskWorkers:
         self, digest: str, *, packed: bytes | None, call: bytes, is_over: Callable[[], bool]
     ) -> tuple[Any, float] | str | None:
         """A worker's answer; None if nobody waits any more, or it was the end of too many workers."""
-        ended = threading.Event()
+        ended, bound = threading.Event(), self._watch.heard
         try:
-            future = self._client.submit(
-                do_task, RELEASE, digest, packed=packed, call=call, pure=False, workers=self._watch.heard
-            )
+            future = self._client.submit(do_task, RELEASE, digest, packed=packed, call=call, pure=False, workers=bound)
         except (OSError, RuntimeError):
             self._is_lost = True
             return "lost"
         future.add_done_callback(lambda _: ended.set())
         while not ended.wait(_LOOK_S):
-            if is_over() or str(future.key) in self._watch.stuck:
+            is_unreachable = bound is not None and self._watch.beating.isdisjoint(bound)  # one that restarts moves
+            if is_over() or is_unreachable or str(future.key) in self._watch.stuck:
                 threading.Thread(target=future.cancel, daemon=True).start()  # a frozen scheduler holds it up
                 return None if is_over() else "silent"
             if self._watch.is_alone():

@@ -122,6 +122,36 @@ def test_what_a_frozen_worker_has_is_done_here(
     assert re.search(r"'tcp://[\d.:]+' tcp://[\d.:]+ did not answer within 3 s; end what is frozen there", said), said
 
 
+def test_a_task_whose_workers_restart_elsewhere_is_done_here(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Tests that a task kept from a silent worker does not wait for an address whose worker died and has another."""
+    monkeypatch.setattr(dask_workers, "_SILENT_S", 0.5)
+    with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
+        silent, other = (processes := client.run(os.getpid))
+        told = client.scheduler_info
+
+        def scheduler_info() -> dict[str, Any]:
+            found = told()["workers"]
+            return {"workers": {name: {"last_seen": 0 if name == silent else time.monotonic()} for name in found}}
+
+        monkeypatch.setattr(client, "scheduler_info", scheduler_info)
+        alone = DaskWorkers(client, num_workers=2)
+        while alone._watch.heard != (other,):
+            time.sleep(0.05)
+        future = alone.submit(PortableTask(Slow(tmp_path), "work", (7,)), may_start=always, is_over=never)
+        while not (tmp_path / "began").exists() or not (tmp_path / "began").read_text():
+            time.sleep(0.05)
+        assert (tmp_path / "began").read_text() == str(processes[other])
+        os.kill(processes[other], signal.SIGKILL)
+        try:
+            ended = future.result(timeout=20)
+        finally:
+            alone.close()
+    assert ended is not None
+    assert ended[0] == (7, os.getpid())
+
+
 @pytest.mark.slow
 def test_a_frozen_scheduler_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Tests that tasks are done here when the scheduler does not answer, that none is once nobody waits, and that it is
