@@ -116,7 +116,7 @@ def test_limits_name_a_method_that_there_is():
     """Tests that methods and solvers that do not go together are refused."""
     with pytest.raises(ValueError, match="method = 'best' is unknown; give one of auto, search, cp-sat, ilp"):
         Limits(method="best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="solver = 'HiGHS' is for method = ilp"):
+    with pytest.raises(ValueError, match="solver = 'HiGHS' needs method = ilp, not auto"):
         Limits(solver="HiGHS")
     with pytest.raises(ValueError, match=r"solver 'NONE' is not available here; choose one of .*HiGHS"):
         make_plan(open_problem(), limits=Limits(method="ilp", solver="NONE"))
