@@ -178,7 +178,8 @@ def _corners(link: Link) -> tuple[tuple[int, int], ...]:
 
 def _ring_steps(link: Link) -> Mapping[str, tuple[tuple[int, int], ...]]:
     """Smaller ones than the smallest that is stated take as long; what is stated of no own ring, as in a reduction."""
-    points = {name: own or link.reduction_times for name, own in link.step_times.items()}
+    stated = {"reduction": link.reduction_times, "gather": link.gather_times, "scatter": link.scatter_times}
+    points = {name: own or link.reduction_times for name, own in stated.items()}
     return {name: ((0, own[0].time_ns), *((p.bytes, p.time_ns) for p in own)) for name, own in points.items() if own}
 
 

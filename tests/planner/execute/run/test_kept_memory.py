@@ -86,13 +86,14 @@ print(*(int(line.split()[1]) // 1024 for line in Path("/proc/self/status").open(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the caches are glibc's")
 def test_a_hole_has_room_for_its_like():
-    """Tests that a block that comes and goes takes its own room, and not that of eight, where no scraps are cached."""
+    """Tests that a block that comes and goes takes its own room where no scraps are cached, else two more at least."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
     cached, uncached = (
         int(subprocess.check_output([sys.executable, "-c", COMING_AGAIN], env=bare | more))
         for more in ({}, {"GLIBC_TUNABLES": UNCACHED})
     )
-    assert uncached < 50 < 100 < cached
+    assert uncached < 50
+    assert cached > uncached + 2 * 16
 
 
 @pytest.fixture
