@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -127,3 +128,36 @@ def test_what_one_process_would_not_see_may_not_be_remembered(name: str):
         asked = [trial.is_asked(place) for place in (variable, attribute, buffer)]
         assert asked == [True, name != "two processes", name == "another order"]
         assert re.search(reason, trial.reason)
+
+
+class Averaged(nn.Module):
+    """A batch norm, and a buffer that is no average of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+        self.register_buffer("other", torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("placement", "sources"),
+    [("2 0/1 1/2 1/2 1/2 1/2 2 2 1/0", {1: [1, 2], 2: [1, 2]}), ("0+1/2+3", {0: [0], 1: [1], 2: [0], 3: [1]})],
+)
+def test_running_averages_come_from_the_first_of_a_place_in_one_order(monkeypatch, placement: str, sources: Any):
+    """Tests that ranks go through stages alike, ask the first rank that holds their part, and share averages only."""
+    plan = make_random_plan(placement, num_microbatches=2)
+    layout, asked = make_layout(plan), list[tuple[int, Any, torch.Tensor]]()
+    monkeypatch.setattr(distributed, "broadcast", lambda x, source, group: asked.append((source, group, x)))
+    averaging = frozenset(n for n, ranks in enumerate(layout.owners) if {*sources} <= {*ranks})
+    for rank, expected in sources.items():
+        asked.clear()
+        layer, groups = Averaged(), SimpleNamespace(stages=list(range(layout.num_stages)))
+        model: Any = SimpleNamespace(
+            plan=plan, layout=layout, rank=rank, groups=groups, preparation=SimpleNamespace(averaging=averaging)
+        )
+        model.layer = lambda _, layer=layer: layer
+        LocalModel.share_averages(model)
+        assert [(source, group) for source, group, _ in asked[::3]] == list(
+            zip(expected, sorted(averaging), strict=True)
+        )
+        assert {id(x) for _, _, x in asked} == {id(each) for each in layer.norm.buffers()}
