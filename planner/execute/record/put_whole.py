@@ -15,11 +15,13 @@ def put_whole(path: Path, text: str) -> None:
     planner, so this is not `profiles/documents/whole_file.py`.
     """
     place = Path(os.path.realpath(path))  # of /dev/stdout that is a pipe a name that does not exist
-    is_plain = not path.exists() or place.is_file()
+    is_plain = not path.exists() or (place.is_file() and os.access(place, os.W_OK))
     if is_plain and os.access(place.parent, os.W_OK):
         part = place.with_name(f".{place.name}.part")
         try:
             part.write_text(text, encoding="utf-8")
+            if place.exists():
+                part.chmod(place.stat().st_mode)
             part.replace(place)
             return
         except OSError as error:

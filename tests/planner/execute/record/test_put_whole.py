@@ -72,3 +72,12 @@ def test_a_file_in_a_read_only_folder_is_written_to(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "access", lambda asked, _: Path(asked) != tmp_path)
     put_whole(tmp_path / "file", "new")
     assert ((tmp_path / "file").read_text(), (tmp_path / "file").stat().st_ino) == ("new", inode)
+
+
+def test_who_may_read_a_file_stays(tmp_path: Path):
+    """Tests that a file that only its owner may read is not opened to others as it is replaced."""
+    path = tmp_path / "losses"
+    path.write_text("before")
+    path.chmod(0o600)
+    put_whole(path, "after")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("after", 0o600)
