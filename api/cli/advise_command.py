@@ -1,8 +1,10 @@
 """`pipeplan advise`."""
 
 import sys
+from typing import Annotated
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option
 from api.cli.options.folded_help import Commands
 from api.cli.output import make_console, report_json, write_document
 from api.failures import InputError, as_input_errors
@@ -16,8 +18,18 @@ commands = Commands()
 )
 def advise_command(
     *,
-    trace: arg.TraceFile,
-    blocks: arg.BlocksPerStage = 8,
+    trace: Annotated[
+        str, argument("TRACE", "All operations of all ranks (.parquet), or the folder of a trace per rank.")
+    ],
+    blocks: Annotated[
+        int,
+        option(
+            "--blocks N",
+            "Equal blocks that a stage is assumed to consist of, since a trace does not show layers.",
+            min=1,
+            max=64,
+        ),
+    ] = 8,
     time_limit: arg.TimeLimit = 10.0,
     output: arg.Output = None,
     json: arg.Json = False,

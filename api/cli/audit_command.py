@@ -1,65 +1,91 @@
 """`pipeplan audit` and `pipeplan layout`: configurations of other programs, judged and made."""
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options import audit_answer_arguments as answered
-from api.cli.options import audit_arguments as audited
-from api.cli.options import layout_arguments as chosen
+from api.cli.options.declare import argument, count, option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import report_json
 from api.failures import Exit, InputError
+from planner.option_values import LayoutTarget
 
 if TYPE_CHECKING:
     from api.auditing.configuration_audit import Audit
 
 commands = Commands()
 
+_RUN, _CUT, _MODEL, _PIPELINE = "What runs", "How it is cut", "Model", "Pipeline"
+_run, _cut, _model, _pipeline = (partial(option, panel=panel) for panel in (_RUN, _CUT, _MODEL, _PIPELINE))
+_answer = partial(option, panel="Answer")
+
 
 class AuditedOptions(NamedTuple):
     """The audited program, its model and its devices."""
 
-    model: audited.AuditedModel = None
-    gpu: audited.AuditedGpu = None
-    gpu_memory: audited.MemoryGb = None
-    profile: audited.MeasuredProfile = None
-    devices: audited.AuditedDevices = None
-    seq_length: audited.AuditedSequence = None
-    micro_batch_size: audited.AuditedMicro = None
-    global_batch_size: audited.AuditedBatch = None
-    dtype: audited.AuditedDtype = None
-    variables: audited.SetVariables = None
+    model: Annotated[str | None, _run("--model NAME|FILE", "A known model, e.g. llama3-70b, or a config.json.")] = None
+    gpu: Annotated[str | None, _run("--gpu NAME", "a100, h100 (default), h200, b200, b300, gb200, gb300.")] = None
+    gpu_memory: Annotated[
+        float | None, _run("--gpu-memory GIB", "Memory of a GPU, where it is not its data sheet's.", min=1, max=10**4)
+    ] = None
+    profile: Annotated[
+        str | None,
+        _run("--profile FILE", "A workload with measured layers, to take times and bytes from instead of estimates."),
+    ] = None
+    devices: Annotated[int | None, count("--devices", "GPUs in all.", panel=_RUN)] = None
+    seq_length: Annotated[int | None, count("--seq-length", "Tokens of a sample.", panel=_RUN)] = None
+    micro_batch_size: Annotated[int | None, count("--micro-batch-size", "Samples of a microbatch.", panel=_RUN)] = None
+    global_batch_size: Annotated[int | None, count("--global-batch-size", "Samples of an iteration.", panel=_RUN)] = (
+        None
+    )
+    dtype: Annotated[
+        Literal["bf16", "fp8", "fp8_block", "nvfp4"] | None, _run("--dtype NAME", "bf16, fp8, fp8_block or nvfp4.")
+    ] = None
+    variables: Annotated[
+        list[str] | None,
+        _run("--set NAME=VALUE", "A variable of the script's environment; may be given several times."),
+    ] = None
 
 
 class LayoutOptions(NamedTuple):
     """Parallel degrees, and the cut into stages."""
 
-    tp: audited.Tensor = None
-    pp: audited.Pipeline = None
-    vpp: audited.Virtual = None
-    cp: audited.Context = None
-    ep: audited.Expert = None
-    layout: audited.Layout = None
-    recompute_granularity: audited.RecomputeGranularity = None
-    recompute_method: audited.RecomputeMethod = None
-    recompute_num_layers: audited.RecomputeLayers = None
-    use_distributed_optimizer: audited.ShardOptimizer = False
-    partition_method: audited.PartitionMethod = None
+    tp: Annotated[int | None, count("--tp", "Tensor-parallel degree.", panel=_CUT)] = None
+    pp: Annotated[int | None, count("--pp", "Pipeline-parallel degree.", panel=_CUT)] = None
+    vpp: Annotated[int | None, count("--vpp", "Stages per rank (virtual pipeline).", panel=_CUT)] = None
+    cp: Annotated[int | None, count("--cp", "Context-parallel degree.", panel=_CUT)] = None
+    ep: Annotated[int | None, count("--ep", "Expert-parallel degree.", panel=_CUT)] = None
+    layout: Annotated[str | None, _cut("--layout LAYOUT", "Megatron's pipeline layout, e.g. 'Et*2|(t*2|)*34L'.")] = None
+    recompute_granularity: Annotated[
+        str | None, _cut("--recompute-granularity NAME", "full or selective, as Megatron's.")
+    ] = None
+    recompute_method: Annotated[str | None, _cut("--recompute-method NAME", "uniform or block, as Megatron's.")] = None
+    recompute_num_layers: Annotated[
+        int | None, count("--recompute-num-layers", "Blocks of every stage, as Megatron's.", panel=_CUT)
+    ] = None
+    use_distributed_optimizer: Annotated[
+        bool, _cut("--use-distributed-optimizer", "Replicas shard the optimizer's state.")
+    ] = False
+    partition_method: Annotated[
+        str | None, _cut("--partition-method METHOD", "DeepSpeed's: uniform, parameters or type:REGEX.")
+    ] = None
 
 
 class AnswerOptions(NamedTuple):
     """Time of the search, limits that decide the exit code, and the form and place of the answer."""
 
-    time_limit: answered.AuditTime = 12.0
-    other_degrees: answered.OtherDegrees = False
-    max_slower: answered.MaxSlower = None
-    strict: answered.Strict = False
+    time_limit: Annotated[float, _answer("--time-limit -t SECONDS", "For the better plan.")] = 12.0
+    other_degrees: Annotated[bool, _answer("--other-degrees", "Try other degrees of every kind, too.")] = False
+    max_slower: Annotated[
+        float | None, _answer("--max-slower PERCENT", "Exit with 4 if proved slower.", min=0.0, max=1000)
+    ] = None
+    strict: Annotated[bool, _answer("--strict", "Refuse (exit 2) flags that are not known.")] = False
     json: arg.Json = False
-    output: answered.AuditFolder = None
+    output: Annotated[str | None, _answer("-o --output FOLDER", "Write question, plans, and flags as files.")] = None
 
 
 @commands.command(
@@ -76,8 +102,17 @@ class AnswerOptions(NamedTuple):
 )
 def audit_command(
     *,
-    program: audited.Program,
-    file: audited.ConfigurationFile = None,
+    program: Annotated[
+        Literal["megatron", "torchtitan", "deepspeed"], argument("PROGRAM", "megatron, torchtitan or deepspeed.")
+    ],
+    file: Annotated[
+        str | None,
+        argument(
+            "[FILE]",
+            "What it is started with: a script with flags, YAML, JSON, TOML, a log, or FILE.py:FUNCTION. Options "
+            "overrule it.",
+        ),
+    ] = None,
     run: AuditedOptions,
     layout: LayoutOptions,
     answer: AnswerOptions,
@@ -119,11 +154,26 @@ def audit_command(
 class LaidOutModel(NamedTuple):
     """The model, and what its costs rest on."""
 
-    gpu: chosen.LayoutGpu = None
-    tensor: chosen.LayoutTensor = 1
-    sequence: chosen.LayoutSequence = None
-    predicting: chosen.LayoutPredicting = None
-    mtp_loss: chosen.MtpLosses = None
+    gpu: Annotated[
+        str | None,
+        _model("--gpu NAME", "Costs by the achieved rates of a GPU (h100, b200 ...); by multiplications if not given."),
+    ] = None
+    tensor: Annotated[int, count("--tp", "Tensor-parallel degree, for --gpu.", panel=_MODEL)] = 1
+    sequence: Annotated[int | None, count("--seq-length", "Tokens of a sample.", panel=_MODEL)] = None
+    predicting: Annotated[
+        int | None,
+        _model(
+            "--mtp-num-layers N", "Layers of multi-token prediction, where it is not the model's number.", min=0, max=8
+        ),
+    ] = None
+    mtp_loss: Annotated[
+        Literal["m", "L"] | None,
+        _model(
+            "--mtp-loss LETTER",
+            "The stage that computes logits and loss of multi-token prediction: L in Megatron core to 0.19, m in "
+            "published cost tables. Not given: the layout is chosen for the worse of both.",
+        ),
+    ] = None
 
 
 @commands.command(
@@ -133,11 +183,18 @@ class LaidOutModel(NamedTuple):
 )
 def layout_command(
     *,
-    model: chosen.LayoutModel,
-    target: chosen.LayoutTargets = "megatron",
-    pp: chosen.LayoutRanks = 8,
-    vpp: chosen.LayoutChunks = None,
-    microbatches: chosen.LayoutMicrobatches = None,
+    model: Annotated[str, argument("MODEL", "A known model (llama3-70b, deepseek-v3 ...) or its config.json.")],
+    target: Annotated[
+        LayoutTarget, _pipeline("--target NAME", f"One of {', '.join(get_args(LayoutTarget))}.")
+    ] = "megatron",
+    pp: Annotated[int, count("--pp", "Pipeline-parallel degree.", panel=_PIPELINE)] = 8,
+    vpp: Annotated[
+        int | None, count("--vpp", "Stages per rank (virtual pipeline); decided if not given.", panel=_PIPELINE)
+    ] = None,
+    microbatches: Annotated[
+        int | None,
+        count("--microbatches", "Of an iteration and pipeline; eight per rank if not given.", panel=_PIPELINE),
+    ] = None,
     basis: LaidOutModel,
     json: arg.Json = False,
 ) -> None:

@@ -1,9 +1,10 @@
 """`pipeplan cluster discover`."""
 
 import sys
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import write_document
 
@@ -18,28 +19,65 @@ def cluster() -> None:
 class _DeviceOptions(NamedTuple):
     """What is assumed of devices where nobody tells it."""
 
-    accelerator_gib: arg.AcceleratorGib = None
-    device_type: arg.SlotType = "gpu"
-    cpus: arg.CountsProcessors = False
-    workers_per_host: arg.WorkersPerHost = None
+    accelerator_gib: Annotated[
+        float | None,
+        option("--accelerator-gib N", "Memory per accelerator, where the source does not state it.", min=0.0),
+    ] = None
+    device_type: Annotated[str, option("--type TYPE", "Device type of a hostfile's slots.")] = "gpu"
+    cpus: Annotated[
+        bool, option("--cpus", "Hosts without accelerators are devices as well; otherwise they are left out.")
+    ] = False
+    workers_per_host: Annotated[
+        int | None,
+        option("--workers-per-host N", "With --cpus: devices of a host without accelerators; default 1.", min=1),
+    ] = None
 
 
 class _SpeedOptions(NamedTuple):
     """Nominal speeds of links, or measured ones."""
 
-    host_gbps: arg.HostSpeed = 24.0
-    network_gbps: arg.NetworkSpeed = 12.5
-    oversubscription: arg.Oversubscription = 1.0
-    links: arg.MeasuredLinks = None
+    host_gbps: Annotated[
+        float,
+        option("--host-gb-per-s --host-gbps GB/S", "Nominal gigabytes, between a device and its host.", min=0.001),
+    ] = 24.0
+    network_gbps: Annotated[
+        float,
+        option("--network-gb-per-s --network-gbps GB/S", "Nominal gigabytes, not gigabits, to the network.", min=0.001),
+    ] = 12.5
+    oversubscription: Annotated[
+        float,
+        option("--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001),
+    ] = 1.0
+    links: Annotated[
+        str | None,
+        option(
+            "--links FILE",
+            "Tables of the link benchmark (`pipeplan profile --links`), or nccl-tests' output: measured links instead "
+            "of nominal ones.",
+        ),
+    ] = None
 
 
 class _TopologyOptions(NamedTuple):
     """How the source tells of switches, and which nodes take the job."""
 
-    topology: arg.TopologyFile = None
-    topology_label: arg.TopologyLabels = None
-    flat: arg.IsFlat = False
-    tolerate: arg.ToleratedTaints = None
+    topology: Annotated[
+        str | None,
+        option(
+            "--topology FILE",
+            "The answer of `scontrol show topology` (topology.conf and .yaml as well) or `nvidia-smi topo -m`.",
+        ),
+    ] = None
+    topology_label: Annotated[
+        list[str] | None,
+        option(
+            "--topology-label KEY", "A label of Kubernetes' nodes that names a switch; the outermost first, repeatable."
+        ),
+    ] = None
+    flat: Annotated[bool, option("--flat", "Join all hosts by one switch, whatever the source says of others.")] = False
+    tolerate: Annotated[
+        list[str] | None, option("--tolerate KEY", "A taint of Kubernetes' nodes that the job tolerates; repeatable.")
+    ] = None
 
 
 @commands.command(
@@ -52,10 +90,13 @@ class _TopologyOptions(NamedTuple):
 )
 def cluster_discover_command(
     *,
-    source: arg.DiscoverySource,
-    file: arg.DiscoveryFile = None,
+    source: Annotated[
+        Literal["slurm", "kubernetes", "nvidia-smi", "hostfile"],
+        argument("SOURCE", "What describes the machine: slurm, kubernetes, nvidia-smi (this machine) or hostfile."),
+    ],
+    file: Annotated[str | None, option("--file FILE", "Its answer, saved on another machine; or the hostfile.")] = None,
     output: arg.Output = None,
-    name: arg.ClusterName = None,
+    name: Annotated[str | None, option("--name NAME", "What the cluster is called.")] = None,
     devices: _DeviceOptions,
     speeds: _SpeedOptions,
     switches: _TopologyOptions,
@@ -101,7 +142,11 @@ def cluster_discover_command(
 
 
 @commands.command("links", epilog="Example: pipeplan cluster links links.json")
-def cluster_links_command(file: arg.LinkFile) -> None:
+def cluster_links_command(
+    file: Annotated[
+        str, argument("FILE", "Tables of the link benchmark (`pipeplan profile --links`), or nccl-tests' output.")
+    ],
+) -> None:
     """Show measured links by message size: latency, best rate, shared ports."""
     from api.reporting.link_report import describe_links
 

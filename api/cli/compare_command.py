@@ -2,9 +2,10 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option, written
 from api.cli.options.folded_help import Commands
 from api.cli.output import report, report_json, report_summary, write_document
 from api.failures import InputError
@@ -16,9 +17,16 @@ class _RunOptions(NamedTuple):
     """What is made of a plan and its run."""
 
     html: arg.Html = None
-    calibrate: arg.Calibrate = None
+    calibrate: Annotated[
+        str | None,
+        written(
+            "--calibrate PROFILE", "Write this profile or workload, with the figures of the run, to the file of -o."
+        ),
+    ] = None
     output: arg.Output = None
-    warm_up: arg.WarmUp = None
+    warm_up: Annotated[
+        int | None, option("--warm-up N", "Iterations of the run that do not count (default 1).", min=0)
+    ] = None
 
 
 @commands.command(
@@ -28,10 +36,16 @@ class _RunOptions(NamedTuple):
 )
 def compare_command(
     *,
-    files: arg.Files,
+    files: Annotated[
+        list[str],
+        argument(
+            "PLAN... [WORKLOAD]",
+            "Plan documents, then the workload unless --workload gives it; or a plan and the folder of its run.",
+        ),
+    ],
     workload: arg.WorkloadOption = None,
     cluster: arg.Cluster = None,
-    baselines: arg.Baselines = False,
+    baselines: Annotated[bool, option("--baselines", "Also play what others would have done.")] = False,
     options: _RunOptions,
     server: arg.Server = None,
     json: arg.Json = False,

@@ -2,22 +2,30 @@
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option
 from api.cli.options.folded_help import Commands
 from api.cli.output import make_console, write_document
+from planner import option_values
 
 if TYPE_CHECKING:
     from profiles.workload import Workload
 
 commands = Commands()
 
+_Template = Literal["workload", "cluster"]
+
 
 @commands.command(
     "schema", epilog="Examples:\n\npipeplan schema workload -o workload.schema.json\n\npipeplan schema plan | less"
 )
-def schema_command(*, kind: arg.SchemaKind, output: arg.Output = None) -> None:
+def schema_command(
+    *,
+    kind: Annotated[option_values.DocumentKind, argument("DOCUMENT", "workload, profile, cluster or plan.")],
+    output: arg.Output = None,
+) -> None:
     """Print the JSON Schema of a document.
 
     Editors that know it check a document while it is written: it may name the schema's file in a field "$schema".
@@ -36,12 +44,14 @@ def schema_command(*, kind: arg.SchemaKind, output: arg.Output = None) -> None:
 )
 def new_command(
     *,
-    kind: arg.TemplateKind,
-    layers: arg.TemplateLayers = 4,
-    devices: arg.TemplateDevices = 2,
-    num_microbatches: arg.TemplateMicrobatches = 8,
+    kind: Annotated[_Template, argument("DOCUMENT", "workload or cluster.")],
+    layers: Annotated[int, option("--layers N", "Layers of the model.", min=1, max=10_000)] = 4,
+    devices: Annotated[int, option("--devices N", "Devices of the host.", min=1, max=1024)] = 2,
+    num_microbatches: Annotated[int, option("-m --num-microbatches N", "Microbatches per iteration.", min=1)] = 8,
     output: arg.Output = None,
-    schema: arg.SchemaFile = None,
+    schema: Annotated[
+        str | None, option("--schema FILE", "Write the schema as well, and name it in the document.")
+    ] = None,
 ) -> None:
     """Write a small workload or cluster to fill in.
 
@@ -77,7 +87,7 @@ def _seen_from(output: str | None, schema: str | None) -> str | None:
     return os.path.relpath(schema, os.path.dirname(output) or ".")
 
 
-def _render(kind: arg.Template, workload: "Workload", *, schema: str | None) -> str:
+def _render(kind: _Template, workload: "Workload", *, schema: str | None) -> str:
     """The text of the document, which names its schema if there is one."""
     from profiles.workload import dump_cluster, dump_workload
 

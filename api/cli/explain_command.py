@@ -3,9 +3,10 @@
 import json as jsonlib
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
 from api.cli.output import play_on_server, report, report_event, report_json, report_summary
@@ -27,9 +28,13 @@ commands = Commands()
 def explain_command(
     *,
     source: PlanSource,
-    shadow_prices: arg.ShadowPrices = False,
+    shadow_prices: Annotated[
+        bool, option("--shadow-prices", "Also say what more memory, faster links or another device are worth.")
+    ] = False,
     time_limit: arg.TimeLimit = 60.0,
-    per_kind: arg.PerKind = 2,
+    per_kind: Annotated[
+        int, option("--per-kind N", "Devices and links asked about, the fullest and busiest.", min=1)
+    ] = 2,
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:

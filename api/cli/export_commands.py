@@ -2,9 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import option, written
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
 from api.cli.output import play_on_server, report, report_json, write_document
@@ -39,7 +40,10 @@ def export_torch_command(
     source: PlanSource,
     server: arg.Server = None,
     output: arg.Output = None,
-    keep_split: arg.KeepSplit = False,
+    keep_split: Annotated[
+        bool,
+        written("--keep-split", "Keep input and weight gradients apart, as planned, instead of merging neighbours."),
+    ] = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
     from api.inputs import require_writable
@@ -82,7 +86,12 @@ def _tell_ranks(
 
 
 @commands.command("model", epilog="Example: pipeplan export model plan.json -f mps -o model.mps")
-def export_model_command(*, source: PlanSource, form: arg.ModelFormName, output: arg.OutputFile) -> None:
+def export_model_command(
+    *,
+    source: PlanSource,
+    form: Annotated[str, option("--format -f FORM", "mps, lp or cp-sat (CP-SAT's text form).")],
+    output: Annotated[str, written("--output -o FILE", "Where the model goes.")],
+) -> None:
     """Write the model with everything open, for any solver, of the plan's problem: no plan longer than it is in there.
 
     `pipeplan import solution ANSWER PLAN` turns what the solver answers into a plan.
@@ -114,7 +123,9 @@ def export_megatron_command(*, source: PlanSource, output: arg.Output = None) ->
 
 
 @commands.command("torchtitan", epilog="Example: pipeplan export torchtitan plan.json -o folder")
-def export_torchtitan_command(*, source: PlanSource, output: arg.ExportFolder) -> None:
+def export_torchtitan_command(
+    *, source: PlanSource, output: Annotated[str, written("--output -o FOLDER", "Where the files go.")]
+) -> None:
     """Write config.json (fields of torchtitan's configuration, by section) and schedule.csv into a folder."""
     from planner.export.stated_assumptions import unstated_note
     from planner.export.torchtitan import make_torchtitan_files

@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import report_json, write_document
 from api.failures import InputError
@@ -16,17 +18,35 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
+_composed = partial(option, panel="With aiconfigurator")
+
 
 class _ComposedOptions(NamedTuple):
     """What is put together from measured tables."""
 
-    model: arg.ComposedModel = None
-    gpu: arg.ComposedGpu = None
-    tensor_parallel: arg.TensorParallel = "1"
-    dtype: arg.ProductDtype = "bf16"
-    microbatch_size: arg.ComposedSizes = "1"
-    sequence: arg.SequenceLength = 4096
-    hosts: arg.ComposedHosts = None
+    model: Annotated[
+        str | None,
+        _composed(
+            "--model NAME",
+            "llama3-70b, qwen3-32b, deepseek-v3, gpt-oss-120b, mixtral-8x7b ..., a name on Hugging Face, or the "
+            "path of a config.json.",
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None, _composed("--gpu TYPE[,TYPE...]", "a100_sxm, h100_sxm, h200_sxm, b200_sxm, gb200 ...")
+    ] = None
+    tensor_parallel: Annotated[str, _composed("--tensor-parallel N[,N...]", "Devices that share a layer.")] = "1"
+    dtype: Annotated[
+        Literal["bf16", "fp8", "fp8_block", "nvfp4"],
+        _composed("--dtype", "Of matrix products in blocks; fp8_block has a scale per block (MXFP8 and the like)."),
+    ] = "bf16"
+    microbatch_size: Annotated[
+        str, _composed("--microbatch-size -b N[,N...]", "Sequences per microbatch, the profile's own first.")
+    ] = "1"
+    sequence: Annotated[int, _composed("--sequence N", "Tokens of a sequence.")] = 4096
+    hosts: Annotated[
+        str | None, _composed("--hosts N[,N...]", "Also make a cluster of so many hosts of each type.")
+    ] = None
 
 
 class _ImportFiles(NamedTuple):
@@ -53,6 +73,27 @@ class _ImportedBatch(NamedTuple):
         return workload if self.global_batch is None else workload.with_batch(self.global_batch, None)
 
 
+class _ImportSource(NamedTuple):
+    """A workload, or files of another program."""
+
+    source: Annotated[
+        str,
+        argument(
+            "WORKLOAD",
+            "A workload (JSON, PipeDream's graph.txt, demo:NAME, or - for standard input), or trace, solution, sailor "
+            "or aiconfigurator.",
+        ),
+    ]
+    traces: Annotated[
+        list[str] | None,
+        argument(
+            "[TRACES...]",
+            "After trace: .parquet, Megatron's log, the profiler's traces, or folders; after solution: the answer and "
+            "the plan; after sailor: profile.json of every GPU, and llm_info.json.",
+        ),
+    ] = None
+
+
 def _require_workload(source: str, options: Mapping[str, object]) -> None:
     """Refuse options that only a workload takes: nothing would come of them, in silence."""
     if given := next((name for name, value in options.items() if value is not None), None):
@@ -73,8 +114,7 @@ def _require_workload(source: str, options: Mapping[str, object]) -> None:
 )
 def import_command(
     *,
-    source: arg.ImportSource,
-    traces: arg.TraceFiles = None,
+    imported: _ImportSource,
     composed: _ComposedOptions,
     batch: _ImportedBatch,
     cluster: arg.Cluster = None,
@@ -91,6 +131,7 @@ def import_command(
     from profiles.unlikely_figures import unlikely_parts
     from profiles.workload import dump_workload
 
+    source, traces = imported
     output, json = files.output, files.json
     require_writable(output)
     if source == "aiconfigurator":

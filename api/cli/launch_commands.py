@@ -5,15 +5,16 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options import pod_arguments as pod
+from api.cli.options.declare import healed, option, placed, written
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import make_console, report_json
 from api.failures import InputError, as_input_errors
+from planner import option_values
 
 if TYPE_CHECKING:
     from api.running.healing import JobAttempt
@@ -25,17 +26,30 @@ if TYPE_CHECKING:
 commands = Commands(no_args_is_help=True, help="Run a program under a plan, every process on its device.")
 jobs = Commands(no_args_is_help=True, help="Ask about a launched job, read its log, end it.")
 
+_Patches = Annotated[
+    list[str] | None,
+    option("--patch FILE", "YAML or JSON that is merged over what is written (docs/how-to/launch.md); repeatable."),
+]
+_MaxRestarts = Annotated[int, option("--max-restarts N", "How often a host may fail.", min=0)]
+
 
 class _JobOptions(NamedTuple):
     """What every launcher is told about a job."""
 
     cluster: arg.Cluster = None
-    name: arg.JobName = None
-    folder: arg.JobFolder = None
-    host: arg.Hosts = None
-    python: arg.Python = None
-    processors: arg.OnProcessors = False
-    plan_url: arg.PlanUrl = None
+    name: Annotated[str | None, option("--name NAME", "Name of the job; default: plan and hash.")] = None
+    folder: Annotated[
+        str | None,
+        written(
+            "--folder FOLDER", "Where plan, scripts and log stand, as all hosts see it; default: pipeplan-jobs/NAME."
+        ),
+    ] = None
+    host: Annotated[list[str] | None, placed("--host PLANNED=REAL", "The real name of a host; repeatable.")] = None
+    python: Annotated[str | None, placed("--python PATH", "The interpreter on the hosts.")] = None
+    processors: Annotated[bool, placed("--processors", "Run on processors, even where there are accelerators.")] = False
+    plan_url: Annotated[
+        str | None, placed("--plan-url URL", "Where every process fetches the plan, instead of a file.")
+    ] = None
 
     def make(self, plan: str, program: list[str], *, default_python: str | None = None) -> "Launch":
         """The launch of the program under the plan."""
@@ -59,8 +73,14 @@ class _JobOptions(NamedTuple):
 class _HealOptions(NamedTuple):
     """Whether and how far a job is kept going."""
 
-    heal: arg.IsHealed = False
-    heals: arg.Heals = 3
+    heal: Annotated[
+        bool,
+        healed(
+            "--heal",
+            "Stay with the job: when a device is lost, plan for the others and continue from the newest checkpoint.",
+        ),
+    ] = False
+    heals: Annotated[int, healed("--heals N", "How many losses are healed.", min=0)] = 3
     heal_time_limit: arg.HealTime = 5.0
     storage_rate: arg.StorageRate = 1.0
     json: arg.Json = False
@@ -103,8 +123,8 @@ _USUAL = ("plan", "program", "dry_run", "folder", "cluster", "name", "host", "py
 class _AgentOptions(NamedTuple):
     """Options of torchrun's agents."""
 
-    detach: arg.Detach = False
-    here: arg.IsHere = False
+    detach: Annotated[bool, option("--detach", "Leave it running; see `pipeplan job`.")] = False
+    here: Annotated[bool, placed("--here", "Run all processes on this machine instead of the plan's hosts.")] = False
 
 
 class _MeetingOptions(NamedTuple):
@@ -118,19 +138,31 @@ class _SlurmOptions(NamedTuple):
     """Options of a Slurm job."""
 
     gpus: arg.WithGpus = False
-    sbatch: arg.SbatchOptions = None
+    sbatch: Annotated[
+        list[str] | None, option("--sbatch OPTION", "A further option of sbatch, e.g. --sbatch=--time=2:00:00.")
+    ] = None
 
 
 class _PodOptions(NamedTuple):
     """Image, controller and manifests on Kubernetes."""
 
-    image: pod.Image
-    controller: pod.Controller = "jobset"
-    namespace: pod.Namespace = "default"
-    max_restarts: pod.MaxRestarts = 3
-    kueue: pod.Queue = None
-    kueue_level: pod.QueueLevels = None
-    patch: pod.Patches = None
+    image: Annotated[str, option("--image IMAGE", "Container image with torch and pipeplan.")]
+    controller: Annotated[option_values.Controller, option("--controller", "What runs the job in the cluster.")] = (
+        "jobset"
+    )
+    namespace: Annotated[str, option("--namespace NAME", "Where the job is created.")] = "default"
+    max_restarts: _MaxRestarts = 3
+    kueue: Annotated[
+        str | None, option("--kueue QUEUE", "Kueue's LocalQueue; it chooses nodes, whole NVLink domains alike.")
+    ] = None
+    kueue_level: Annotated[
+        list[str] | None,
+        option(
+            "--kueue-level LABEL",
+            "A level of its Topology, outermost first; the last: NVLink domains [default: nvidia.com/gpu.clique].",
+        ),
+    ] = None
+    patch: _Patches = None
 
     def queue(self) -> "KueueQueue | None":
         """Who places the pods, if not the plan."""
@@ -147,21 +179,27 @@ class _PodOptions(NamedTuple):
 class _SkyOptions(NamedTuple):
     """Accelerators and setup on SkyPilot."""
 
-    accelerators: arg.SkyAccelerators = None
-    infra: arg.SkyInfra = None
-    image: arg.SkyImage = None
-    workdir: arg.SkyWorkdir = None
-    patch: pod.Patches = None
+    accelerators: Annotated[
+        str | None, option("--accelerators NAME:N", "Per node, e.g. H100:8; without them, processors.")
+    ] = None
+    infra: Annotated[str | None, option("--infra INFRA", "Cloud, region and zone, e.g. aws/us-east-1.")] = None
+    image: Annotated[str | None, option("--image IMAGE", "docker:IMAGE, or a machine image.")] = None
+    workdir: Annotated[
+        str | None, option("--workdir FOLDER", "Local folder that every node gets, and starts the program in.")
+    ] = None
+    patch: _Patches = None
 
 
 class _RayOptions(NamedTuple):
     """Options of a Ray job."""
 
-    address: arg.RayAddress = None
+    address: Annotated[
+        str | None, option("--address URL", "Ray's dashboard, e.g. http://head:8265; default: RAY_API_SERVER_ADDRESS.")
+    ] = None
     gpus: arg.WithGpus = False
-    max_restarts: pod.MaxRestarts = 3
+    max_restarts: _MaxRestarts = 3
     master_port: arg.MasterPort = 29500
-    patch: pod.Patches = None
+    patch: _Patches = None
 
 
 @commands.command(
@@ -409,7 +447,9 @@ def job_status_command(folder: arg.JobPlace) -> None:
 
 
 @jobs.command("logs", epilog="Example: pipeplan job logs -f pipeplan-jobs/plan-1a2b3c4d")
-def job_logs_command(folder: arg.JobPlace, follow: arg.Follow = False) -> None:
+def job_logs_command(
+    folder: arg.JobPlace, follow: Annotated[bool, option("--follow -f", "Keep showing new lines.")] = False
+) -> None:
     """Show what the processes of a job have said."""
     from api.running.launching import read_submitted, show_logs
 

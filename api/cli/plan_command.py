@@ -2,17 +2,19 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.decision_switches import DecisionSwitches
-from api.cli.options.declare import option
+from api.cli.options.declare import argument, decided, option, timed, written
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_event, write_document
 from api.failures import BrokenOffError, Exit, InputError, as_input_errors
+from planner import option_values
+from planner.decisions.choices import switches
+from planner.decisions.decision import Switch
 
 if TYPE_CHECKING:
     from api.planning_run import Effort
@@ -30,11 +32,14 @@ commands = Commands()
 class _WorkloadSource(NamedTuple):
     """The workload and its batch."""
 
-    workload: arg.Workload
+    workload: Annotated[str, argument("WORKLOAD", "A workload file, demo:NAME, or - for standard input.")]
     cluster: arg.Cluster = None
     num_microbatches: arg.NumMicrobatches = None
     global_batch: arg.GlobalBatch = None
-    microbatch_sizes: arg.ChosenSizes = None
+    microbatch_sizes: Annotated[
+        str | None,
+        option("--microbatch-sizes -b N[,N...]", "With a global batch: the sizes to decide among; e.g. 1,2,4."),
+    ] = None
 
 
 class _PlanFiles(NamedTuple):
@@ -42,8 +47,16 @@ class _PlanFiles(NamedTuple):
 
     output: arg.Output = None
     html: arg.Html = None
-    trace: arg.Trace = None
-    top: arg.Top = 1
+    trace: Annotated[str | None, written("--trace FILE", "Also write a Chrome trace for Perfetto.")] = None
+    top: Annotated[
+        int,
+        written(
+            "--top K",
+            "The best plan and up to K - 1 of other kinds, each verified; -o plan.json also writes plan.2.json, ...",
+            min=1,
+            max=20,
+        ),
+    ] = 1
 
 
 _Workers = Annotated[
@@ -61,14 +74,44 @@ class _SearchLimits(NamedTuple):
     """When to stop."""
 
     time_limit_s: arg.TimeLimit = 60.0
-    gap: arg.Gap = None
+    gap: Annotated[
+        float | None,
+        timed("--gap FRACTION", "Stop at this gap to the best possible plan; exit with 4 if it is not reached."),
+    ] = None
     seed: arg.Seed = 0
     max_rounds: arg.MaxRounds = None
-    patience: arg.PatienceRounds = None
-    threads: arg.Threads = None
-    method: arg.MethodName = "auto"
-    solver: arg.SolverName = None
-    search_param: arg.SearchParameters = None
+    patience: Annotated[
+        int | None,
+        timed(
+            "--patience N",
+            "Stop after N steps of the search without a better plan (200 unless --max-rounds is given).",
+            min=1,
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        timed("--threads N", "Threads that search at once (left out: all cores that this process may use).", min=1),
+    ] = None
+    method: Annotated[
+        str,
+        timed(
+            "--method NAME",
+            "auto; search: without the complete search; cp-sat or ilp: a solver decides everything at once, for small "
+            "problems.",
+        ),
+    ] = "auto"
+    solver: Annotated[
+        str | None,
+        timed(
+            "--solver NAME",
+            "PuLP's name of the solver of --method ilp: HiGHS unless given, PULP_CBC_CMD, SCIP_PY, GUROBI, ... as "
+            "installed.",
+        ),
+    ] = None
+    search_param: Annotated[
+        list[str] | None,
+        timed("--search-param NAME=VALUE", "What steers the search, as `pipeplan search-params` lists it; repeatable."),
+    ] = None
     workers: _Workers = None
     islands: _Islands = None
 
@@ -76,19 +119,50 @@ class _SearchLimits(NamedTuple):
 class _DecisionOptions(NamedTuple):
     """What is open, beside the decisions that ask for themselves."""
 
-    decide_all: arg.DecideAll = False
-    objective: arg.Objective = None
-    deadline: arg.Deadline = None
-    max_stages_per_device: arg.MaxStages = None
-    max_replicas: arg.MaxReplicas = None
-    no_replication: arg.NoReplication = False
-    no_split_backward: arg.NoSplit = False
-    no_uneven_replication: arg.NoUneven = False
-    no_skip_edges: arg.NoSkips = False
-    no_idle_devices: arg.NoIdle = False
-    receive_buffers: arg.ReceiveBuffers = None
-    synchronisation: arg.Synchronisation = None
-    pin: arg.Pins = None
+    decide_all: Annotated[
+        bool,
+        decided(
+            "--decide-all",
+            "Decide all that the profile has costs for: devices per stage replica, up to 12 stages per device, "
+            "recomputation per layer and microbatch, sharded optimizer.",
+        ),
+    ] = False
+    objective: Annotated[
+        option_values.Objective | None,
+        decided(
+            "--objective WHAT",
+            "makespan: end of the iteration; span: longest busy stretch of a device; cost: makespan times the prices "
+            "of the devices used.",
+        ),
+    ] = None
+    deadline: Annotated[
+        float | None,
+        decided("--deadline MS", "With --objective cost: the iteration takes so many milliseconds at most."),
+    ] = None
+    max_stages_per_device: Annotated[int | None, decided("--max-stages-per-device N", "1: one stage per device.")] = (
+        None
+    )
+    max_replicas: Annotated[int | None, decided("--max-replicas N", "Largest number of replicas of a stage.")] = None
+    no_replication: Annotated[bool, decided("--no-replication", "The same as --max-replicas 1.")] = False
+    no_split_backward: Annotated[
+        bool, decided("--no-split-backward", "Compute input and weight gradients in one action.")
+    ] = False
+    no_uneven_replication: Annotated[
+        bool, decided("--no-uneven-replication", "All stages have equally many replicas.")
+    ] = False
+    no_skip_edges: Annotated[bool, decided("--no-skip-edges", "Tensors pass between neighbouring stages only.")] = False
+    no_idle_devices: Annotated[bool, decided("--no-idle-devices", "Every device holds a stage.")] = False
+    receive_buffers: Annotated[
+        int | None, decided("--receive-buffers N", "Tensors that may wait at each input of a stage; 0 counts none.")
+    ] = None
+    synchronisation: Annotated[
+        option_values.Synchronisation | None,
+        decided(
+            "--synchronisation HOW",
+            "Reduce gradients of replicas beside other transfers (after), or in one queue with them (bucketed).",
+        ),
+    ] = None
+    pin: Annotated[list[str] | None, decided("--pin LAYER=DEVICE", "Put a layer on this device; repeatable.")] = None
 
 
 class _OtherOptions(NamedTuple):
@@ -96,6 +170,25 @@ class _OtherOptions(NamedTuple):
 
     server: arg.Server = None
     target: arg.TargetName = None
+
+
+def _annotation(option: str, switch: Switch) -> Any:
+    kind: Any = bool if switch.metavar is None else Literal[switch.values] | None if switch.values else int | None
+    flag = f"--{option.replace('_', '-')}"
+    return Annotated[
+        kind,
+        typer.Option(
+            flag, metavar=switch.metavar, min=switch.least, help=switch.help, rich_help_panel="What may be decided"
+        ),
+    ]
+
+
+class _DecisionSwitches(dict[str, Any]):
+    """The switches of `planner.decisions`: values by the option that each sets."""
+
+    _fields = tuple(switches())
+    _field_defaults: ClassVar = {option: None if each.metavar else False for option, each in switches().items()}
+    __annotations__ = {option: _annotation(option, each) for option, each in switches().items()}
 
 
 _PlanHelp = folded(
@@ -120,7 +213,7 @@ def plan_command(
     limits: _SearchLimits,
     rest: _OtherOptions,
     decisions: _DecisionOptions,
-    asked: DecisionSwitches,
+    asked: _DecisionSwitches,
 ) -> None:
     """Make a verified plan, and say how far from the best it can be.
 
@@ -182,7 +275,7 @@ def _require_served(limits: _SearchLimits, files: _PlanFiles, *, server: str | N
         raise InputError("--search-param: a service searches with its own parameters; leave --server out")
 
 
-def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: DecisionSwitches) -> "Question":
+def _question(source: _WorkloadSource, decisions: _DecisionOptions, *, asked: _DecisionSwitches) -> "Question":
     from api.inputs import choose_batch, make_question, parse_changes, read_workload
 
     workload = choose_batch(

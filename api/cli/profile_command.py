@@ -1,57 +1,100 @@
 """`pipeplan profile`."""
 
 import sys
-from typing import NamedTuple
+from functools import partial
+from typing import Annotated, Literal, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import on_machine, option, timed, written
 from api.cli.options.folded_help import Commands, folded
 from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_event, write_document
 
 commands = Commands()
 
+_measured = partial(option, panel="What is measured")
+
 
 class _MeasuredOptions(NamedTuple):
     """The model, its sizes and its types."""
 
     num_microbatches: arg.NumMicrobatches = None
-    microbatch_size: arg.MicrobatchSizes = None
-    global_batch: arg.MeasuredBatch = None
-    widths: arg.Widths = "1"
-    group_widths: arg.GroupWidths = None
-    dtype: arg.Dtype = None
-    clock: arg.Clock = "thread"
-    no_recompute: arg.NoRecompute = False
-    each_layer: arg.EachLayer = False
-    no_split: arg.WholeBackward = False
+    microbatch_size: Annotated[
+        str | None,
+        _measured(
+            "--microbatch-size -b N[,N...]",
+            "Samples per microbatch, the profile's own first (left out: batch / -m, or doublings).",
+        ),
+    ] = None
+    global_batch: Annotated[
+        int | None,
+        _measured("--global-batch -g SAMPLES", "Samples per iteration; `plan` decides the microbatches.", min=1),
+    ] = None
+    widths: Annotated[str, _measured("--widths N[,N...]", "CPU threads per layer, e.g. 1,2.")] = "1"
+    group_widths: Annotated[
+        str | None,
+        _measured("--group-widths N[,N...]", "Processes that run each layer together, tensor-parallel, e.g. 2."),
+    ] = None
+    dtype: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None, _measured("--dtype", "Bring weights and activations into this type.")
+    ] = None
+    clock: Annotated[
+        Literal["thread", "wall"], _measured("--clock", "On a CPU at width 1: the thread's own time, or all.")
+    ] = "thread"
+    no_recompute: Annotated[bool, _measured("--no-recompute", "Leave recomputation out.")] = False
+    each_layer: Annotated[bool, _measured("--each-layer", "Measure layers that are alike one by one.")] = False
+    no_split: Annotated[
+        bool, _measured("--no-split", "For plans with whole backward passes: no weight gradient waits.")
+    ] = False
 
 
 class _RepetitionOptions(NamedTuple):
     """Repetitions per layer, and the load beside it."""
 
-    alone: arg.Alone = False
-    repetitions: arg.Repetitions = 10
-    seconds: arg.SecondsPerLayer = 20.0
-    attempts: arg.Attempts = 3
+    alone: Annotated[
+        bool,
+        timed("--alone", "Time layers one by one on an idle host, not as run beside the other devices of the host."),
+    ] = False
+    repetitions: Annotated[int, timed("--repetitions N", "Per layer, after the warm-up.")] = 10
+    seconds: Annotated[float, timed("--seconds S", "Per layer: then three repetitions are enough.")] = 20.0
+    attempts: Annotated[
+        int,
+        timed(
+            "--attempts N",
+            "Repeat all timings up to N times, until the figures and a short run are within 10 % of each other.",
+        ),
+    ] = 3
 
 
 class _MachineOptions(NamedTuple):
     """The devices to measure."""
 
-    device: arg.Device = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], on_machine("--device", "Where layers run.")] = "auto"
     devices: arg.NumDevices = None
     device_type: arg.DeviceType = None
-    memory: arg.MemoryGib = None
-    estimate: arg.Estimate = None
-    links: arg.Links = None
-    no_links: arg.NoLinks = False
+    memory: Annotated[
+        float | None, on_machine("--memory GIB", "Memory of a device; layers that need more are estimated.")
+    ] = None
+    estimate: Annotated[
+        str | None, on_machine("--estimate TYPE", "Run nothing: estimate for A100, H100, H200, B200, GB200, A10 or L4.")
+    ] = None
+    links: Annotated[
+        str | None, on_machine("--links FILE", "Tables of links, read or, if there are none, written.")
+    ] = None
+    no_links: Annotated[bool, on_machine("--no-links", "Measure no links, write no cluster.")] = False
 
 
 class _ProfileFiles(NamedTuple):
     """Files to write."""
 
     output: arg.Output = None
-    journal: arg.JournalFile = None
+    journal: Annotated[
+        str | None,
+        written(
+            "--journal FILE",
+            "Measurements are saved here at once, and an interrupted run continues from them; left out: FILE.partial.",
+        ),
+    ] = None
 
 
 @commands.command(

@@ -15,13 +15,6 @@ stores = Commands(no_args_is_help=True, help="Back up and restore what a service
 keys = Commands(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
 
 
-class _AddressOptions(NamedTuple):
-    """Host and port of the service."""
-
-    host: serving.Host = "127.0.0.1"
-    port: serving.Port = 8765
-
-
 _Scheduler = Annotated[
     str | None,
     option("--scheduler ADDRESS", "A Dask scheduler whose workers do tasks of every job.", envvar="PIPEPLAN_SCHEDULER"),
@@ -39,34 +32,39 @@ class _StoreOptions(NamedTuple):
     wait_for_database: serving.WaitForDatabase = 60.0
 
 
-class _AccessOptions(NamedTuple):
-    """API keys, and the identity provider whose tokens count."""
-
-    keys: serving.Keys = None
-    oidc_issuer: serving.OidcIssuer = None
-    oidc_audience: serving.OidcAudience = "pipeplan"
-    oidc_jwks: serving.OidcJwks = None
-
-
 class _CeilingOptions(NamedTuple):
     """Limits of a service."""
 
     memory_gib: serving.MemoryGib = None
     max_time_limit: serving.MaxTimeLimit = 3600.0
-    retention_days: serving.RetentionDays = 30.0
+    retention_days: Annotated[
+        float,
+        serving.limited(
+            "--retention-days X", "Finished jobs are kept so long.", envvar="PIPEPLAN_RETENTION_DAYS", min=0.0
+        ),
+    ] = 30.0
     limit: serving.ClientLimit = None
-    webhook_host: serving.WebhookHosts = None
+    webhook_host: Annotated[
+        list[str] | None,
+        serving.guarded(
+            "--webhook-host HOST",
+            "A host that webhooks may speak to, e.g. hooks.example.com or *.example.com; repeatable.",
+            envvar="PIPEPLAN_WEBHOOK_HOSTS",
+        ),
+    ] = None
 
 
 class _KeyOptions(NamedTuple):
     """What a new key may do."""
 
-    tenant: serving.Tenant
-    name: serving.KeyName = ""
-    scope: serving.Scopes = None
-    expires_days: serving.ExpiresDays = None
-    hourly_jobs: serving.HourlyJobs = None
-    concurrent_jobs: serving.ConcurrentJobs = None
+    tenant: Annotated[str, option("--tenant NAME", "Whose key it is.")]
+    name: Annotated[str, option("--name TEXT", "What it is for.")] = ""
+    scope: Annotated[
+        list[str] | None, option("--scope SCOPE", "plans:read, plans:write or metrics; repeatable; left out: all.")
+    ] = None
+    expires_days: Annotated[float | None, option("--expires-days X", "Ends by itself after so long.")] = None
+    hourly_jobs: Annotated[int | None, option("--hourly-jobs N", "Jobs in an hour.", min=1)] = None
+    concurrent_jobs: Annotated[int | None, option("--concurrent-jobs N", "Jobs queued or running.", min=1)] = None
 
 
 @commands.command(
@@ -74,13 +72,13 @@ class _KeyOptions(NamedTuple):
 )
 def serve_command(
     *,
-    address: _AddressOptions,
+    address: serving.AddressOptions,
     store: _StoreOptions,
-    access: _AccessOptions,
+    access: serving.AccessOptions,
     ceilings: _CeilingOptions,
-    traces: serving.Traces = False,
+    traces: Annotated[bool, option("--traces", "Make OpenTelemetry spans (needs opentelemetry-sdk).")] = False,
     log_format: serving.LogForm = "text",
-    openapi: serving.OpenApi = False,
+    openapi: Annotated[bool, option("--openapi", "Print the OpenAPI document and end.")] = False,
 ) -> None:
     """Answer questions over HTTP: POST a profile, get a verified plan.
 
@@ -103,8 +101,19 @@ class _WorkerOptions(NamedTuple):
     """What a worker says about itself."""
 
     log_format: serving.LogForm = "text"
-    metrics_port: serving.MetricsPort = None
-    metrics_host: serving.MetricsHost = "127.0.0.1"
+    metrics_port: Annotated[
+        int | None,
+        option(
+            "--metrics-port N",
+            "Answer /metrics and /livez on this port.",
+            envvar="PIPEPLAN_METRICS_PORT",
+            min=0,
+            max=65535,
+        ),
+    ] = None
+    metrics_host: Annotated[
+        str, option("--metrics-host ADDRESS", "Address of that port.", envvar="PIPEPLAN_METRICS_HOST")
+    ] = "127.0.0.1"
 
 
 @commands.command(
@@ -121,26 +130,22 @@ def worker_command(*, store: _StoreOptions, memory_gib: serving.MemoryGib = None
 
 
 @keys.command("create", epilog="Example: pipeplan keys create --tenant research --scope plans:read")
-def create_key_command(
-    *, wanted: _KeyOptions, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
-) -> None:
+def create_key_command(*, wanted: _KeyOptions, store: serving.StorePlace) -> None:
     """Make an API key; it is shown once, and only its hash is kept."""
     from api import service_commands
 
-    with service_commands.key_ring(data, database_url) as ring:
+    with service_commands.key_ring(*store) as ring:
         key, text = service_commands.create_key(ring, wanted._asdict())
     print(text)
     print(f"key {key.id} of tenant {key.tenant}: {', '.join(key.scopes)}", file=sys.stderr)
 
 
 @keys.command("list", epilog="Example: pipeplan keys list --json")
-def list_keys_command(
-    *, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None, json: arg.Json = False
-) -> None:
+def list_keys_command(*, store: serving.StorePlace, json: arg.Json = False) -> None:
     """List the API keys, without their secrets."""
     from api import service_commands
 
-    with service_commands.key_ring(data, database_url) as ring:
+    with service_commands.key_ring(*store) as ring:
         rows = service_commands.key_entries(ring)
     report_summary(rows if json else service_commands.key_rows(rows), is_json=json)
 
@@ -149,67 +154,61 @@ def list_keys_command(
 def rotate_key_command(
     *,
     key_id: serving.KeyId,
-    overlap_hours: serving.OverlapHours = 24.0,
-    data: serving.Data = serving.DATA,
-    database_url: serving.DatabaseUrl = None,
+    overlap_hours: Annotated[
+        float, option("--overlap-hours X", "How long the old key is still good.", min=0, max=10_000)
+    ] = 24.0,
+    store: serving.StorePlace,
 ) -> None:
     """Replace a key: the new one has the same rights."""
     from api import service_commands
 
-    with service_commands.key_ring(data, database_url) as ring:
+    with service_commands.key_ring(*store) as ring:
         key, text = service_commands.rotate_key(ring, key_id, overlap_hours=overlap_hours)
     print(text)
     print(f"key {key.id} of tenant {key.tenant}; {key_id} is good for {overlap_hours:g} h more", file=sys.stderr)
 
 
 @keys.command("revoke", epilog="Example: pipeplan keys revoke 0123456789ab")
-def revoke_key_command(
-    *, key_id: serving.KeyId, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
-) -> None:
+def revoke_key_command(*, key_id: serving.KeyId, store: serving.StorePlace) -> None:
     """End an API key at once."""
     from api import service_commands
 
-    with service_commands.key_ring(data, database_url) as ring:
+    with service_commands.key_ring(*store) as ring:
         if not ring.revoke(key_id):
             raise InputError(f"{key_id}: there is no such key that is not revoked yet; see pipeplan keys list")
 
 
 @stores.command("backup", epilog="Example: pipeplan store backup monday.gz")
-def backup_command(
-    *, file: serving.BackupFile, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
-) -> None:
+def backup_command(*, file: serving.BackupFile, store: serving.StorePlace) -> None:
     """Write all that a service keeps into one file, while it works."""
     from api import service_commands
 
-    counts = service_commands.back_up_store(file, data=data, database_url=database_url)
+    counts = service_commands.back_up_store(file, **store._asdict())
     print(f"{file}: {counts['jobs']} plans, {counts['api_keys']} keys", file=sys.stderr)
 
 
 @stores.command("restore", epilog="Example: pipeplan store restore monday.gz --data new-folder")
-def restore_command(
-    *, file: serving.BackupFile, data: serving.Data = serving.DATA, database_url: serving.DatabaseUrl = None
-) -> None:
+def restore_command(*, file: serving.BackupFile, store: serving.StorePlace) -> None:
     """Fill an empty store, of either engine, from a backup.
 
     Jobs that were running wait again.
     """
     from api import service_commands
 
-    counts = service_commands.restore_store(file, data=data, database_url=database_url)
+    counts = service_commands.restore_store(file, **store._asdict())
     print(f"{counts['jobs']} plans and {counts['api_keys']} keys are back", file=sys.stderr)
 
 
 @stores.command("audit", epilog="Example: pipeplan store audit --json")
 def audit_command(
     *,
-    entries: serving.Entries = 100,
-    data: serving.Data = serving.DATA,
-    database_url: serving.DatabaseUrl = None,
+    entries: Annotated[int, option("-n --entries N", "The latest so many.", min=1, max=100_000)] = 100,
+    store: serving.StorePlace,
     json: arg.Json = False,
 ) -> None:
     """Show who made keys, deleted plans, and took backups."""
     from api import service_commands
 
-    with service_commands.opened(data, database_url) as database:
+    with service_commands.opened(*store) as database:
         rows = service_commands.audit_entries(database, limit=entries, is_table=not json)
     report_summary(rows, is_json=json)

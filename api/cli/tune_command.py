@@ -1,9 +1,10 @@
 """`pipeplan tune`."""
 
 import sys
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import on_machine, timed
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_event, write_document
@@ -15,9 +16,11 @@ class _TuningEffort(NamedTuple):
     """Time limit, number of runs and accepted error."""
 
     time_limit: arg.TimeLimit = 300.0
-    runs: arg.TuneRuns = 3
-    steps: arg.TuneSteps = None
-    within: arg.Within = 3.0
+    runs: Annotated[int, timed("--runs N", "Runs of every plan, in turns, per round.")] = 3
+    steps: Annotated[int | None, timed("--steps N", "Iterations of a run; left out: a few seconds of them.")] = None
+    within: Annotated[
+        float, timed("--within PERCENT", "Prediction and run agree if they differ by no more.", min=0, max=1000)
+    ] = 3.0
 
 
 class _TunedWorkload(NamedTuple):
@@ -25,7 +28,9 @@ class _TunedWorkload(NamedTuple):
 
     num_microbatches: arg.NumMicrobatches = None
     devices: arg.NumDevices = None
-    workload: arg.TuneWorkload = None
+    workload: Annotated[
+        str | None, on_machine("--workload -w FILE", "Measured before; left out: the model is profiled first.")
+    ] = None
 
 
 @commands.command(

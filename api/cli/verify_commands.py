@@ -1,11 +1,12 @@
 """`pipeplan verify` and `pipeplan simulate`: is a plan right, and how does it go?"""
 
 import json as jsonlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
 from api.cli.output import play_on_server, report, report_json, report_summary
@@ -25,8 +26,16 @@ commands = Commands()
 def verify_command(
     *,
     source: PlanSource,
-    certificate: arg.Certificate = False,
-    baselines: arg.WithBaselines = None,
+    certificate: Annotated[
+        bool, option("--certificate", "Also derive bound, gap, status and baselines again, without a solver.")
+    ] = False,
+    baselines: Annotated[
+        bool | None,
+        option(
+            "--baselines/--no-baselines",
+            "Also play the baselines again (left out: where that is cheap); with --certificate.",
+        ),
+    ] = None,
     server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:

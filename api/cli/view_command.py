@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
 from api.cli.output import make_console, play_on_server, write_document
@@ -18,9 +20,11 @@ def view_command(
     source: PlanSource,
     server: arg.Server = None,
     output: arg.Output = None,
-    against: arg.Against = None,
-    text: arg.AsText = False,
-    open_it: arg.OpenIt = False,
+    against: Annotated[str | None, option("--against PLAN", "A second plan, drawn below on the same scale.")] = None,
+    text: Annotated[
+        bool, option("--text", "Draw it as text, as wide as the terminal, on standard output or to the file of -o.")
+    ] = False,
+    open_it: Annotated[bool, option("--open", "Show it in the browser.")] = False,
 ) -> None:
     """Draw a plan's timeline: one HTML file that works offline, or text."""
     from api.inputs import play, read_plan, require_writable

@@ -1,9 +1,10 @@
 """`pipeplan watch`."""
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option, timed, written
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import make_console, report_json, write_document
 from api.failures import InputError, as_input_errors
@@ -21,7 +22,9 @@ class _RunningPlan(NamedTuple):
     """The running plan and its timings."""
 
     plan: arg.PlanFile
-    timings: arg.Timings = None
+    timings: Annotated[
+        list[str] | None, argument("[TIMINGS...]", "Folders of the executor's --trace, or traces of torch's profiler.")
+    ] = None
     workload: arg.WorkloadOption = None
     cluster: arg.Cluster = None
 
@@ -31,14 +34,25 @@ class _ReplanOptions(NamedTuple):
 
     lost: arg.Lost = None
     output: arg.Output = None
-    recipe: arg.RecipeFile = None
+    recipe: Annotated[str | None, written("--recipe FILE", "Also write which state moves where (JSON).")] = None
     time_limit: arg.TimeLimit = 10.0
-    tolerance: arg.Tolerance = 0.1
-    steps_left: arg.StepsLeft = 1_000
+    tolerance: Annotated[
+        float, option("--tolerance FRACTION", "Differences up to this fraction count as none.", min=0, max=1000)
+    ] = 0.1
+    steps_left: Annotated[
+        int, timed("--steps-left N", "Iterations under a new plan, over which it has to earn what moves for it.", min=1)
+    ] = 1_000
     storage_rate: arg.StorageRate = 1.0
     seed: arg.Seed = 0
     target: arg.TargetName = None
-    notify: arg.Notify = None
+    notify: Annotated[
+        str | None,
+        option(
+            "--notify URL",
+            "The plan's URL at a service, which reports drift and losses to webhooks; key: PIPEPLAN_KEY.",
+            envvar="PIPEPLAN_NOTIFY",
+        ),
+    ] = None
 
 
 @commands.command(

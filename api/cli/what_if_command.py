@@ -1,8 +1,9 @@
 """`pipeplan what-if`."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import argument, option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import Reporting
 from api.cli.output import make_console, report_json, write_document
@@ -13,7 +14,12 @@ commands = Commands()
 class _QuestionSource(NamedTuple):
     """A plan, or a workload that is planned first."""
 
-    question: arg.Question
+    question: Annotated[
+        str,
+        argument(
+            "PLAN|WORKLOAD", "A plan, or a workload (a file, demo:NAME, or - for standard input) that is planned first."
+        ),
+    ]
     workload: arg.PlansWorkload = None
     cluster: arg.Cluster = None
     num_microbatches: arg.NumMicrobatches = None
@@ -36,7 +42,14 @@ class _ShortLimits(NamedTuple):
 def what_if_command(
     *,
     source: _QuestionSource,
-    change: arg.Changes = None,
+    change: Annotated[
+        list[str] | None,
+        option(
+            "--change FIELD=VALUE",
+            "devices=N more (or -N), memory_bytes=8GiB more per device (or -8GiB), link_speed=FACTOR, "
+            "num_microbatches=N, lost=DEVICE or HOST; repeatable.",
+        ),
+    ] = None,
     limits: _ShortLimits,
     output: arg.Output = None,
     reporting: Reporting,

@@ -116,7 +116,7 @@ def test_webhooks_leave_the_cluster(tmp_path: Path, base: str):
     }
     variable = "PIPEPLAN_WEBHOOK_HOSTS"
     assert {name for name, variables in named.items() if variable in variables} == {"pipeplan-api"}
-    assert variable in (ROOT / "api" / "cli" / "options" / "serving_arguments.py").read_text(encoding="utf-8")
+    assert variable in (ROOT / "api" / "cli" / "serving_commands.py").read_text(encoding="utf-8")
 
 
 def memory_bytes(amount: str) -> int:

@@ -36,15 +36,9 @@ class _ToolStoreOptions(NamedTuple):
     wait_for_database: serving.WaitForDatabase = 60.0
 
 
-class _HttpOptions(NamedTuple):
-    """Where it listens, and who may come in."""
+class _ToolLimits(NamedTuple):
+    """Limits of what is served."""
 
-    host: serving.Host = "127.0.0.1"
-    port: serving.Port = 8765
-    keys: serving.Keys = None
-    oidc_issuer: serving.OidcIssuer = None
-    oidc_audience: serving.OidcAudience = "pipeplan"
-    oidc_jwks: serving.OidcJwks = None
     max_time_limit: serving.MaxTimeLimit = 3600.0
     limit: serving.ClientLimit = None
 
@@ -54,7 +48,14 @@ class _HttpOptions(NamedTuple):
     epilog="Examples:\n\npipeplan mcp\n\npipeplan mcp --data plans\n\n"
     "pipeplan mcp --http --host 0.0.0.0 --data /var/lib/pipeplan",
 )
-def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _HttpOptions) -> None:
+def mcp_command(
+    *,
+    http: _OverHttp = False,
+    store: _ToolStoreOptions,
+    address: serving.AddressOptions,
+    access: serving.AccessOptions,
+    ceilings: _ToolLimits,
+) -> None:
     """Give agents tools (Model Context Protocol).
 
     They audit, plan, verify, explain and answer what-if.
@@ -65,12 +66,12 @@ def mcp_command(*, http: _OverHttp = False, store: _ToolStoreOptions, access: _H
     from api import service_commands
     from api.agents.transports import PATH, run_http, run_stdio
 
-    switches = access._asdict() | store._asdict() | {"data": store.data or serving.DATA}
+    switches = address._asdict() | access._asdict() | ceilings._asdict() | store._asdict()
     service_commands.begin_logs("text")
-    settings = service_commands.make_settings(switches)
+    settings = service_commands.make_settings(switches | {"data": store.data or serving.DATA})
     if http:
-        print(f"pipeplan serves http://{access.host}:{access.port}{PATH}", file=sys.stderr)
-        run_http(settings, host=access.host, port=access.port, wait_s=store.wait_for_database)
+        print(f"pipeplan serves http://{address.host}:{address.port}{PATH}", file=sys.stderr)
+        run_http(settings, host=address.host, port=address.port, wait_s=store.wait_for_database)
     else:
         run_stdio(settings, data=store.data)
 

@@ -1,5 +1,6 @@
 """Options and arguments, declared as the help shows them: `option("--output -o FILE", "Where it goes.")`."""
 
+from functools import partial
 from typing import Any
 
 import typer
@@ -24,3 +25,12 @@ def argument(usage: str, text: str) -> Any:
 def count(usage: str, text: str, *, panel: str) -> Any:
     """An option that takes a positive whole number."""
     return option(f"{usage} N", text, panel=panel, show_default=False, min=1, max=10**7)
+
+
+decided = partial(option, panel="What may be decided")
+"""An option under this heading of the help, as those that follow."""
+timed = partial(option, panel="When to stop")
+written = partial(option, panel="Output")
+placed = partial(option, panel="Where")
+healed = partial(option, panel="When devices are lost")
+on_machine = partial(option, panel="On what")

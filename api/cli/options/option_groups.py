@@ -6,9 +6,10 @@ Named tuples, since a dataclass takes seven times as long to make, and every sta
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 from api.cli.options import arguments as arg
+from api.cli.options.declare import written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +75,7 @@ class Reporting(NamedTuple):
     """Options of a long command's report: `--json`, `--quiet`."""
 
     json: arg.Json = False
-    quiet: arg.Quiet = False
+    quiet: Annotated[bool, written("--quiet -q", "Print errors only.")] = False
 
     def style(self, console: "Console") -> "ReportStyle":
         """What suits the console unless something else was asked for."""
