@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, overload
 
-from profiles.importers.profiler_events import ACTION_NAME
+from profiles.importers.profiler_events import ACTION_NAME, OWN, RankTrace
 from profiles.importers.rank_clocks import Entry
 
 CHUNK_CHARACTERS = 2**20
@@ -68,19 +68,12 @@ class OwnTimes(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class OwnTrace:
-    """One rank."""
+class OwnTrace(RankTrace):
+    """One rank, whose `of_run` has those of `OF_RUN` that it states."""
 
-    rank: int | None = None
-    """Its number, if the document says it."""
-    device: str = ""
-    """Name of the device in the plan."""
-    of_run: dict[str, int] = field(default_factory=dict)
-    """Those of `OF_RUN` that it states."""
+    form: str = OWN
     rows: _ActionColumns = field(default_factory=_ActionColumns)
-    """Per iteration its actions."""
     taken_up: "list[array[int]]" = field(default_factory=list)
-    """Per iteration when each action was taken up; from then until its start the device waited. Empty: not told."""
     times: list[OwnTimes] = field(default_factory=list)
     """Per iteration; fewer where they are not told of all."""
 
@@ -103,7 +96,7 @@ def read_own_trace(path: Path) -> OwnTrace | None:
 
 
 def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
-    trace = OwnTrace()
+    trace = OwnTrace(source=str(path))
     for name, value in members:
         if name == "iterations":
             trace.rows.append(_entries(value, path=path))
@@ -117,6 +110,7 @@ def _read(members: Iterator[tuple[str, Any]], *, path: Path) -> OwnTrace:
             trace.rank = value
         elif name in OF_RUN and isinstance(value, int):
             trace.of_run[name] = value
+    trace.world_size = trace.of_run.get("world_size")
     return trace
 
 

@@ -5,7 +5,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +29,7 @@ ACTION_NAME = re.compile(r"(?:PP:)?([0-9]+)([FIWB])([0-9]+)")
 _ARRAY = re.compile(r'"(traceEvents|nodes)"\s*:\s*\[')
 
 PROFILER, LINKED, PROTOBUF = "torch's profiler", "Chakra's linked traces", "Chakra's traces (protobuf)"
+OWN = "executor (--trace)"
 """Tools whose traces are read."""
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
@@ -36,35 +37,41 @@ _WORLD = re.compile(r'"world_size"\s*:\s*([0-9]+)')
 
 
 @dataclass(slots=True, kw_only=True)
-class ProfiledRank:
-    """What one rank's trace says about actions."""
+class RankTrace:
+    """One rank's document."""
 
-    rank: int | None
-    """As the trace states it; of Chakra's, as the file is named."""
-    world_size: int | None = None
-    """Ranks of the job, as the trace states it."""
+    source: str = ""
     form: str = PROFILER
-    is_rebuilt: bool = False
-    """Whether only durations and order are told, and times are rebuilt from them."""
-    actions: list[Entry] = field(default_factory=list)
-    """Start, end, kind, stage and microbatch, in nanoseconds; sorted."""
-    categories: Counter[str] = field(default_factory=Counter)
-    """How many events of each category there are."""
-    messages: list[MessageEnd] = field(default_factory=list)
-    """Sends and receives, in the order of their begins."""
+    """Tool that wrote the trace."""
+    device: str = ""
+    """Name of the device, if the document says it."""
+    rank: int | None = None
+    """As the document states it; of Chakra's, as the file is named."""
+    world_size: int | None = None
+    """Ranks of the job, if the document says it."""
+    of_run: dict[str, int] = field(default_factory=dict)
+    """What documents of our executor's state of their run."""
+    rows: Sequence[Sequence[Entry]] = field(default_factory=list)
+    """Per iteration, by its own clock; empty as long as its stage is not known."""
+    taken_up: "Sequence[Sequence[int]]" = field(default_factory=list)
+    """Per iteration when each action was taken up; from then until its start the device waited. Empty: not told."""
     unmarked: UnmarkedRank | None = None
     """Where no event is marked: the actions that are told all the same."""
+    messages: list[MessageEnd] = field(default_factory=list)
+    """Sends and receives, in the order of their begins."""
+    is_rebuilt: bool = False
+    """Whether only durations and order are told, and times are rebuilt from them."""
 
-    @property
-    def rows(self) -> list[list[Entry]]:
-        """The actions by iteration: an action's n-th event is of iteration n."""
-        rows, seen = list[list[Entry]](), Counter[tuple[str, int, int]]()
-        for entry in self.actions:
-            if seen[entry[2:]] == len(rows):
-                rows.append([])
-            rows[seen[entry[2:]]].append(entry)
-            seen[entry[2:]] += 1
-        return rows
+
+def _by_iteration(actions: Iterable[Entry]) -> list[list[Entry]]:
+    """An action's n-th event is of iteration n."""
+    rows, seen = list[list[Entry]](), Counter[tuple[str, int, int]]()
+    for entry in actions:
+        if seen[entry[2:]] == len(rows):
+            rows.append([])
+        rows[seen[entry[2:]]].append(entry)
+        seen[entry[2:]] += 1
+    return rows
 
 
 class MarkedActions:
@@ -118,23 +125,24 @@ class MarkedActions:
         return sorted(computing), messages
 
 
-def read_profiled_rank(path: Path) -> ProfiledRank:
+def read_profiled_rank(path: Path) -> RankTrace:
     """The marked actions of one rank, or what is told without marks; times on the GPU where the trace has both.
 
     Raises ValueError with one message if the file is cut off or no such trace, or if no action can be told.
     """
-    result, marked = ProfiledRank(rank=None), MarkedActions(str(path))
+    result, marked, categories = RankTrace(source=str(path)), MarkedActions(str(path)), Counter[str]()
     columns: EventColumns | None = EventColumns()
     for event in _stream_events(path, head=result):
-        result.categories[str(event.get("cat", "none"))] += 1
+        categories[str(event.get("cat", "none"))] += 1
         if marked.take(event):
             columns = None
         elif columns is not None:
             columns.take(event)
-    result.actions, result.messages = marked.finish()
-    if not result.actions:
+    actions, result.messages = marked.finish()
+    result.rows = _by_iteration(actions)
+    if not actions:
         if columns is None or not len(columns.rows[0]):
-            kinds = ", ".join(f"{count:,} {name}" for name, count in result.categories.most_common(4)) or "no events"
+            kinds = ", ".join(f"{count:,} {name}" for name, count in categories.most_common(4)) or "no events"
             raise ValueError(
                 f"{path}: holds {kinds}, but no marked action (PP:0F3 = forward of stage 0, microbatch 3); profile "
                 f"torch's pipelining runtime, or {REMEDY}"
@@ -144,9 +152,8 @@ def read_profiled_rank(path: Path) -> ProfiledRank:
     return result
 
 
-def _stream_events(path: Path, *, head: ProfiledRank | None = None) -> Iterator[dict[str, Any]]:
+def _stream_events(path: Path, *, head: RankTrace) -> Iterator[dict[str, Any]]:
     """Event by event; what precedes them is looked through for the rank."""
-    head = head or ProfiledRank(rank=None)
     try:
         if path.name.endswith(trace_files.PROTOBUF):
             head.form, head.rank = PROTOBUF, rank_of_name(path)

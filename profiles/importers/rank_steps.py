@@ -8,9 +8,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import cast
 
+from profiles.importers.profiler_events import OWN
 from profiles.importers.rank_clocks import Entry
 from profiles.importers.rank_messages import Transfer
-from profiles.importers.rank_traces import OWN, RankTraces, read_ranks
+from profiles.importers.rank_traces import RankTraces, read_ranks
 from profiles.importers.straggler import (
     ActionKind,
     Key,
@@ -76,7 +77,7 @@ def _require_all_ranks(job: RankTraces) -> None:
     if job.world_size == len(job.ranks) or any(len(held) > 1 for held in job.stages.values()):
         return
     last = max(set[int]().union(*job.stages.values()))
-    given = {rank.number for rank in job.ranks.values()}
+    given = {rank.rank for rank in job.ranks.values()}
     for device, rank in job.ranks.items():
         peers = {each.peer for each in rank.messages if each.peer >= 0}
         if last in job.stages[device] and len(peers) > min(1, last) and (gone := peers - given):
@@ -165,7 +166,7 @@ def _find_pipelines(job: RankTraces, places: Mapping[str, int]) -> list[list[str
     if len(devices) == count:
         return [devices]
     if job.form == OWN:
-        devices.sort(key=lambda device: -1 if (number := job.ranks[device].number) is None else number)
+        devices.sort(key=lambda device: -1 if (number := job.ranks[device].rank) is None else number)
         return [devices[place : place + count] for place in range(0, len(devices), count)]
     pipelines = [{device} for device in devices]
     for a, b in _neighbours(job):
@@ -179,7 +180,7 @@ def _neighbours(job: RankTraces) -> Iterator[tuple[str, str]]:
     if job.pairs is not None:
         yield from sorted(job.pairs)
         return
-    names = {rank.number: device for device, rank in job.ranks.items() if rank.number is not None}
+    names = {rank.rank: device for device, rank in job.ranks.items() if rank.rank is not None}
     for device, rank in job.ranks.items():
         for peer in {each.peer for each in rank.messages} & names.keys():
             yield device, names[peer]

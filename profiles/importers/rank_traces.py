@@ -2,44 +2,18 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from profiles.importers.own_trace import read_own_trace
-from profiles.importers.profiler_events import PROFILER, ProfiledRank, read_profiled_rank
+from profiles.importers.profiler_events import OWN, PROFILER, RankTrace, read_profiled_rank
 from profiles.importers.rank_clocks import ClockRules, ClockWindow, Entry, find_windows, on_one_clock
-from profiles.importers.rank_messages import MessageEnd, Transfer, pair_messages
+from profiles.importers.rank_messages import Transfer, pair_messages
 from profiles.importers.unmarked_actions import UnmarkedRank, find_stages
 from profiles.importers.unmarked_chunks import follow, has_chunks
 
 _NOT_MARKED = ", actions not marked"
-OWN = "executor (--trace)"
-
-
-@dataclass(slots=True, kw_only=True)
-class _RankTrace:
-    """One rank's document."""
-
-    source: str
-    form: str
-    """Tool that wrote the trace."""
-    number: int | None
-    """Its rank, if the document says it."""
-    world_size: int | None = None
-    """Ranks of the job, if the document says it."""
-    of_run: Mapping[str, int] = field(default_factory=dict)
-    """What documents of our executor's state of their run."""
-    rows: Sequence[Sequence[Entry]] = field(default_factory=list)
-    """Per iteration, by its own clock; empty as long as its stage is not known."""
-    taken_up: Sequence[Sequence[int]] = ()
-    """Per iteration when each action was taken up, by the same clock; empty where it is not told."""
-    unmarked: UnmarkedRank | None = None
-    """Actions of a trace without marks."""
-    messages: list[MessageEnd] = field(default_factory=list)
-    """Sends and receives, in the order of their begins."""
-    is_rebuilt: bool = False
-    """Whether only durations and order are told."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +24,7 @@ class RankTraces:
     """One path per rank, or one for all of them."""
     form: str
     """Tool that wrote the traces."""
-    ranks: Mapping[str, _RankTrace]
+    ranks: Mapping[str, RankTrace]
     """By device."""
     pairs: frozenset[tuple[str, str]] | None
     """Devices that follow each other in a pipeline; None: not told."""
@@ -99,7 +73,7 @@ class RankTraces:
 
     def transfers(self) -> Iterator[Transfer]:
         """Messages of which both ends are known, without the first iteration's."""
-        known = {rank.number: (device, rank.messages) for device, rank in self.ranks.items() if rank.number is not None}
+        known = {rank.rank: (device, rank.messages) for device, rank in self.ranks.items() if rank.rank is not None}
         if self.is_rebuilt or not any(messages for _, messages in known.values()):
             return iter(())
         busy: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -119,10 +93,10 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
 
     Raises ValueError with one message where one is broken, given twice, or of another run or form than the first.
     """
-    ranks: dict[str, _RankTrace] = {}
+    ranks: dict[str, RankTrace] = {}
     for file in files:
-        device, rank = _read_rank(file)
-        if device in ranks:
+        rank = _read_rank(file)
+        if (device := rank.device) in ranks:
             raise ValueError(f"{file}: {device!r} was given before; give every rank's trace once")
         if ranks and rank.form != (form := next(iter(ranks.values())).form):
             raise ValueError(f"{file}: is {rank.form}, {files[0]} is {form}; give the traces of one run in one form")
@@ -148,91 +122,74 @@ def read_ranks(files: Sequence[Path]) -> RankTraces:
     return RankTraces(files=files, form=form, ranks=ranks, pairs=pairs, windows=windows, clocks=clocks)
 
 
-def _iterations(ranks: Mapping[str, _RankTrace]) -> Iterator[dict[str, Sequence[Entry]]]:
+def _iterations(ranks: Mapping[str, RankTrace]) -> Iterator[dict[str, Sequence[Entry]]]:
     """Every iteration's rows by device, each made when it is its turn."""
     for rows in zip(*(rank.rows for rank in ranks.values()), strict=True):
         yield dict(zip(ranks, rows, strict=True))
 
 
-def _find_rows(ranks: Mapping[str, _RankTrace]) -> frozenset[tuple[str, str]] | None:
+def _find_rows(ranks: Mapping[str, RankTrace]) -> frozenset[tuple[str, str]] | None:
     """Fill in the rows of ranks whose stages only the messages of all tell; devices that follow each other, if told."""
-    unmarked = {rank.number: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.number is not None}
+    unmarked = {rank.rank: rank.unmarked for rank in ranks.values() if rank.unmarked and rank.rank is not None}
     if not unmarked:
         return None
     if has_chunks(unmarked):
         return _follow(ranks, unmarked)
     stages = find_stages(unmarked)
     for rank in ranks.values():
-        if rank.unmarked is not None and rank.number is not None:
+        if rank.unmarked is not None and rank.rank is not None:
             rank.rows = [
-                [(each.start_ns, each.end_ns, each.kind, stages[rank.number], each.microbatch) for each in row]
+                [(each.start_ns, each.end_ns, each.kind, stages[rank.rank], each.microbatch) for each in row]
                 for row in rank.unmarked.iterations
             ]
-    names = {rank.number: device for device, rank in ranks.items()}
+    names = {rank.rank: device for device, rank in ranks.items()}
     behind = {(number, peer) for number, told in unmarked.items() for peer in told.behind}
     if any(stages.get(peer) != stages[number] + 1 for number, peer in behind):
         return None
     return frozenset((names[number], names[peer]) for number, peer in behind)
 
 
-def _follow(ranks: Mapping[str, _RankTrace], unmarked: Mapping[int, UnmarkedRank]) -> frozenset[tuple[str, str]]:
+def _follow(ranks: Mapping[str, RankTrace], unmarked: Mapping[int, UnmarkedRank]) -> frozenset[tuple[str, str]]:
     """The same where devices have several stages, which only microbatches tell that are followed through all ranks."""
     found = follow(unmarked)
     for rank in ranks.values():
-        if rank.unmarked is not None and rank.number is not None:
+        if rank.unmarked is not None and rank.rank is not None:
             rank.rows = [
                 [
                     (each.start_ns, each.end_ns, each.kind, stage, microbatch)
-                    for each, (stage, microbatch) in zip(row, one.actions[rank.number], strict=True)
+                    for each, (stage, microbatch) in zip(row, one.actions[rank.rank], strict=True)
                 ]
                 for row, one in zip(rank.unmarked.iterations, found, strict=True)
             ]
-    names = {rank.number: device for device, rank in ranks.items()}
+    names = {rank.rank: device for device, rank in ranks.items()}
     return frozenset((names[a], names[b]) for one in found for a, b in one.pairs)
 
 
-def _form(profiled: ProfiledRank) -> str:
-    return profiled.form + ("" if profiled.unmarked is None else _NOT_MARKED)
-
-
-def _read_rank(path: Path) -> tuple[str, _RankTrace]:
-    """Device and document of one rank; its stage is not known where nothing is marked."""
+def _read_rank(path: Path) -> RankTrace:
+    """The document of one rank, with its device; its stage is not known where nothing is marked."""
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".et")
     if (own := read_own_trace(path)) is not None:
-        return own.device or name, _RankTrace(
-            source=str(path),
-            form=OWN,
-            number=own.rank,
-            world_size=own.of_run.get("world_size"),
-            of_run=own.of_run,
-            rows=own.rows,
-            taken_up=own.taken_up,
-        )
-    profiled = read_profiled_rank(path)
-    device = name if profiled.rank is None else f"rank{profiled.rank}"
-    if profiled.unmarked is not None and profiled.rank is None:
+        own.device = own.device or name
+        return own
+    rank = read_profiled_rank(path)
+    rank.device = name if rank.rank is None else f"rank{rank.rank}"
+    if rank.unmarked is None:
+        _require_whole_iterations(rank)
+        return rank
+    if rank.rank is None:
         raise ValueError(
             f"{path}: is Chakra's, whose traces state no rank; name the file by it, e.g. linked_0.json"
-            if profiled.form != PROFILER
+            if rank.form != PROFILER
             else f"{path}: has no distributedInfo.rank; export the trace after init_process_group"
         )
-    return device, _RankTrace(
-        source=str(path),
-        form=_form(profiled),
-        number=profiled.rank,
-        world_size=profiled.world_size,
-        rows=_profiled_rows(profiled, path=path),
-        unmarked=profiled.unmarked,
-        messages=profiled.messages,
-        is_rebuilt=profiled.is_rebuilt,
-    )
+    rank.form += _NOT_MARKED
+    return rank
 
 
-def _profiled_rows(rank: ProfiledRank, *, path: Path) -> list[list[Entry]]:
-    """By iteration; ValueError where not all actions ran as often."""
-    rows, ran = rank.rows, Counter(entry[2:] for entry in rank.actions)
-    if ran and min(ran.values()) != len(rows):
+def _require_whole_iterations(rank: RankTrace) -> None:
+    """ValueError where not all actions ran as often."""
+    ran = Counter(entry[2:] for row in rank.rows for entry in row)
+    if ran and min(ran.values()) != len(rank.rows):
         kind, stage, number = rare = min(ran, key=lambda key: ran[key])
-        told = f"{stage}{kind}{number} ran {ran[rare]} times, others {len(rows)}"
-        raise ValueError(f"{path}: {told}; give a trace of whole iterations")
-    return rows
+        told = f"{stage}{kind}{number} ran {ran[rare]} times, others {len(rank.rows)}"
+        raise ValueError(f"{rank.source}: {told}; give a trace of whole iterations")

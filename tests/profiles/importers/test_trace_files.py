@@ -19,7 +19,7 @@ lines = lambda: Path("/proc/self/status").read_text().splitlines()
 peak = lambda: next(int(line.split()[1]) for line in lines() if line.startswith("VmHWM:")) * 1024
 before = peak()
 rank = read_profiled_rank(Path(sys.argv[1]))
-found = len(rank.actions) if rank.unmarked is None else sum(map(len, rank.unmarked.iterations))
+found = sum(map(len, rank.rows if rank.unmarked is None else rank.unmarked.iterations))
 print(before, peak(), found)
 """
 
