@@ -639,7 +639,7 @@ def test_orders_become_times_in_few_places():
 LAYER_COSTS = """layer_work bytes_at wider fused_backward_ns recompute_kinds shardable_bytes_at synchronised_bytes
 synchronised_bytes_at gathered_bytes gathered_bytes_at is_trainable"""
 LAYER_COST_READERS = {
-    "api/auditing/measured_layers.py",
+    "api/auditing/audited_problem.py",
     "api/viewer/content.py",
     "planner/baselines/layer_pipe/plans.py",
     "planner/baselines/partitions.py",

@@ -6,7 +6,7 @@ The private parts of torch's styles are used; the executor is pinned to one vers
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import distributed, nn
@@ -15,7 +15,6 @@ from torch.distributed.tensor import Replicate, Shard, distribute_module, distri
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
 from planner.execute.model.deferred import is_conv1d
-from planner.execute.parallel.group_functions import add_up, own_part, sum_over, take_whole
 
 NUM_FUSED = "num_fused"
 """Attribute of a parameter that is several matrices beside each other: how many."""
@@ -53,7 +52,7 @@ class SummedGradients(ParallelStyle):
         group = device_mesh.get_group()
         for parameter in module.parameters():
             if parameter.requires_grad:
-                parameter.register_hook(partial(sum_over, group=group))  # type: ignore[no-untyped-call]
+                parameter.register_hook(partial(_sum_over, group=group))  # type: ignore[no-untyped-call]
         return module
 
 
@@ -95,11 +94,11 @@ class _BiasOfAllHeads:
     def compute_bias(self, *args: Any, **named: Any) -> torch.Tensor:
         """That of this member's heads; all of them are kept to be given."""
         self.made = self.compute(*args, **named)
-        return own_part(self.made, dim=1, group=self.group)
+        return _own_part(self.made, dim=1, group=self.group)
 
     def __call__(self, *args: Any, position_bias: torch.Tensor | None = None, **named: Any) -> tuple[Any, ...]:
         """What the attention gives, with the bias of all heads."""
-        mine = None if position_bias is None else own_part(position_bias, dim=1, group=self.group)
+        mine = None if position_bias is None else _own_part(position_bias, dim=1, group=self.group)
         try:
             output, used, *rest = self.forward(*args, position_bias=mine, **named)
         finally:  # a recomputation may leave it as soon as it has what it wants
@@ -143,14 +142,14 @@ def _take_floats(_: nn.Module, arguments: tuple[Any, ...], *, group: distributed
     """
     least = arguments[0].dtype
     return tuple(
-        take_whole(each.to(torch.promote_types(each.dtype, least)), group=group) if each.is_floating_point() else each
+        _take_whole(each.to(torch.promote_types(each.dtype, least)), group=group) if each.is_floating_point() else each
         for each in arguments
     )
 
 
 def _add_up_output(_: nn.Module, *given: Any, group: distributed.ProcessGroup) -> torch.Tensor:
     """`given`: the arguments, then what the module made of them."""
-    return add_up(given[-1], group=group)
+    return _add_up(given[-1], group=group)
 
 
 def interleave(tensor: torch.Tensor, *, dim: int, num_fused: int, width: int) -> torch.Tensor:
@@ -166,3 +165,62 @@ def _put(module: nn.Module, name: str, *, tensor: torch.Tensor, placement: Any, 
     needs_grad = module.get_parameter(name).requires_grad
     given = distribute_tensor(tensor.detach(), mesh, [placement], src_data_rank=None)
     module.register_parameter(name, nn.Parameter(given, requires_grad=needs_grad))
+
+
+def _sum_over(tensor: torch.Tensor, *, group: Any) -> torch.Tensor:
+    """The sum of what every member has, as a tensor of its own."""
+    total = tensor.clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total, group=group)
+    return total
+
+
+def _take_whole(tensor: torch.Tensor, *, group: Any) -> torch.Tensor:
+    """What every member has alike, and uses for a part of the work: its gradient is the sum of theirs."""
+    return cast(torch.Tensor, _Taken.apply(tensor, group))  # type: ignore[no-untyped-call]
+
+
+def _add_up(tensor: torch.Tensor, *, group: Any) -> torch.Tensor:
+    """The sum of what members computed in parts; each has the gradient of the sum."""
+    return cast(torch.Tensor, _AddedUp.apply(tensor, group))  # type: ignore[no-untyped-call]
+
+
+def _own_part(tensor: torch.Tensor, *, dim: int, group: Any) -> torch.Tensor:
+    """This member's part of what every member has alike; the gradient is put together of all parts."""
+    return cast(torch.Tensor, _OwnPart.apply(tensor, dim, group))  # type: ignore[no-untyped-call]
+
+
+class _Taken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, *rest: Any) -> torch.Tensor:
+        (ctx.group,) = rest
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return _sum_over(grad, group=ctx.group), None
+
+
+class _AddedUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, *rest: Any) -> torch.Tensor:  # noqa: ARG004
+        (group,) = rest
+        return _sum_over(tensor, group=group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ARG004
+        return grad, None
+
+
+class _OwnPart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, *rest: Any) -> torch.Tensor:
+        ctx.dim, ctx.group = rest
+        ctx.width = distributed.get_world_size(ctx.group)
+        parts = tensor.chunk(ctx.width, ctx.dim)
+        return parts[distributed.get_rank(ctx.group)].clone(memory_format=torch.contiguous_format)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        parts = [torch.empty_like(grad, memory_format=torch.contiguous_format) for _ in range(ctx.width)]
+        distributed.all_gather(parts, grad.contiguous(), group=ctx.group)
+        return torch.cat(parts, ctx.dim), None, None
