@@ -59,15 +59,13 @@ class _JobOptions(NamedTuple):
         python = self.python or default_python
         return make_launch(plan, program, name=self.name, where=where, python=python, on_processors=self.processors)
 
-    def said(self, launch: "Launch") -> dict[str, Any]:
-        """Of a request, what every launcher is told."""
+    def request(self, launch: "Launch", **more: Any) -> "LaunchRequest":
+        """What the job is launched with, again where devices are lost; `more`: its launcher, and what that is told."""
+        from planner.launch.job_commands import LaunchRequest
+
         job = launch.job
-        return {
-            "program": job.program,
-            "python": job.python,
-            "on_processors": job.on_processors,
-            "host_names": dict(job.host_names),
-        }
+        told: dict[str, Any] = {"python": job.python, "on_processors": job.on_processors, **more}
+        return LaunchRequest(program=job.program, host_names=dict(job.host_names), **told)
 
 
 class _HealOptions(NamedTuple):
@@ -224,24 +222,21 @@ def launch_torchrun_command(
     """
     from api.running.attempts import start_torchrun
     from api.running.launching import (
+        as_started_here,
         describe_start,
         detach_agents,
         own_python,
         remember_request,
+        render_beside,
         run_agents,
-        start_locally,
+        write_files,
     )
-    from planner.launch.job_commands import LaunchRequest, Submitted
-    from planner.launch.torchrun import render_torchrun
+    from planner.launch.job_commands import Submitted
 
     launch = job.make(plan, program, default_python=own_python())
-
-    def render(launch: "Launch") -> "LaunchSubmission":
-        with as_input_errors():
-            return render_torchrun(
-                launch.job, port=meeting.master_port, master=meeting.master_addr, is_here=agents.here
-            )
-
+    told = {"is_here": agents.here, "master": meeting.master_addr or "", "port": meeting.master_port}
+    request = job.request(launch, launcher="torchrun", **told)
+    render = partial(render_beside, request=request)
     submission = render(launch)
     if dry_run:
         _show_submission(launch, submission)
@@ -252,14 +247,8 @@ def launch_torchrun_command(
         output = sys.stderr.fileno() if healing.json else None
         start = partial(start_torchrun, render=render, output=output)
         healing.attend(plan, launch, cluster=job.cluster, start=start)
-    commands = start_locally(launch, submission)
-    request = LaunchRequest(
-        launcher="torchrun",
-        **job.said(launch),
-        is_here=agents.here,
-        master=meeting.master_addr or "",
-        port=meeting.master_port,
-    )
+    write_files(launch, submission)
+    commands = as_started_here(submission)
     remember_request(launch, request)
     if not agents.detach:
         raise typer.Exit(run_agents(commands))
@@ -287,32 +276,16 @@ def launch_slurm_command(
     Each task is on the node where the plan has its device.
     """
     from api.running.attempts import start_slurm
-    from planner.launch.job_commands import LaunchRequest, Submitted
-    from planner.launch.slurm import render_slurm
+    from api.running.launching import render_beside
+    from planner.launch.job_commands import Submitted
 
     launch = job.make(plan, program)
-
-    def render(launch: "Launch") -> "LaunchSubmission":
-        with as_input_errors():
-            return render_slurm(
-                launch.job,
-                folder=str(launch.folder),
-                master=master_addr,
-                with_gpus=slurm.gpus,
-                options=slurm.sbatch or (),
-                is_attended=healing.heal,
-            )
-
+    told = {"master": master_addr or "", "with_gpus": slurm.gpus, "options": tuple(slurm.sbatch or ())}
+    request = job.request(launch, launcher="slurm", **told)
+    render = partial(render_beside, request=request, is_attended=healing.heal)
     submission = render(launch)
     if healing.heal and not dry_run:
         healing.attend(plan, launch, cluster=job.cluster, start=partial(start_slurm, render=render))
-    request = LaunchRequest(
-        launcher="slurm",
-        **job.said(launch),
-        master=master_addr or "",
-        with_gpus=slurm.gpus,
-        options=tuple(slurm.sbatch or ()),
-    )
     submitted = Submitted(launcher="slurm", name=launch.job.name)
     _report_submission(launch, submission, submitted=submitted, dry_run=dry_run, request=request)
 
@@ -336,7 +309,7 @@ def launch_kubernetes_command(
     The plan is in a ConfigMap.
     """
     from api.running.launching import render_pods
-    from planner.launch.job_commands import LaunchRequest, Submitted
+    from planner.launch.job_commands import Submitted
     from planner.launch.kubernetes import PodNeeds
 
     launch = job.make(plan, program)
@@ -349,9 +322,9 @@ def launch_kubernetes_command(
     )
     patches = tuple(str(Path(file).absolute()) for file in pods.patch or ())
     submitted = Submitted(launcher="kubernetes", name=launch.job.name, namespace=pods.namespace, kind=pods.controller)
-    request = LaunchRequest(
+    request = job.request(
+        launch,
         launcher="kubernetes",
-        **job.said(launch),
         with_gpus=gpus,
         controller=pods.controller,
         image=pods.image,

@@ -34,6 +34,7 @@ from api.running.launching import (
     read_request,
     read_submitted,
     remember_request,
+    render_beside,
     submit_again,
 )
 from api.running.notices import notify_service
@@ -42,8 +43,6 @@ from api.running.replanning import Replanned, describe_cost
 from planner.launch.job_commands import LaunchRequest, Submitted, node_states_command, read_down_nodes
 from planner.launch.kubernetes import CLUSTER_PATH, RECIPE_PATH, PodNeeds, plan_path, render_kubernetes
 from planner.launch.launch_job import Command, LaunchSubmission
-from planner.launch.slurm import render_slurm
-from planner.launch.torchrun import render_torchrun
 from planner.option_values import Controller
 from planner.plan import Plan
 from planner.problem import Problem
@@ -191,24 +190,14 @@ def _submit(request: LaunchRequest, launch: Launch, *, avoided: Sequence[str]) -
     submitted = Submitted(
         launcher=request.launcher, name=launch.job.name, namespace=request.namespace, kind=request.controller
     )
+    if request.launcher == "kubernetes":
+        submission = _render_pods(launch, request, avoided=avoided)
+        return submit_again(submission, submitted=submitted, folder=launch.folder)
+    submission = render_beside(launch, request=request)
     if request.launcher == "torchrun":
-        submission = render_torchrun(
-            launch.job, port=request.port, master=request.master or None, is_here=request.is_here
-        )
         for old in launch.folder.glob("exit-*"):
             old.unlink()
         return detach_agents(as_started_here(submission), submitted=submitted, folder=launch.folder)
-    if request.launcher == "slurm":
-        with reading():
-            submission = render_slurm(
-                launch.job,
-                folder=str(launch.folder),
-                master=request.master or None,
-                with_gpus=request.with_gpus,
-                options=request.options,
-            )
-    else:
-        submission = _render_pods(launch, request, avoided=avoided)
     return submit_again(submission, submitted=submitted, folder=launch.folder)
 
 

@@ -24,7 +24,8 @@ from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, make
 from planner.launch.rank_mapping import place_ranks
 from planner.launch.ray_train import CLUSTER_PATH, PLAN_PATH, RayNeeds, describe_ray_job, find_ray_number, render_ray
 from planner.launch.skypilot import SkyNeeds, describe_sky_job, render_sky, sky_plan_path
-from planner.launch.slurm import describe_slurm_job, find_job_id
+from planner.launch.slurm import describe_slurm_job, find_job_id, render_slurm
+from planner.launch.torchrun import over_ssh, render_torchrun
 from planner.option_values import Controller
 from planner.plan import Plan
 from profiles.documents.whole_file import write_whole
@@ -154,21 +155,29 @@ def _write_submission(submission: LaunchSubmission, folder: Path) -> None:
         write_whole(folder / name, text)
 
 
-def start_locally(launch: Launch, submission: LaunchSubmission) -> tuple[Command, ...]:
-    """Write the job's files; returns the commands as they run from here: those of other hosts through ssh."""
-    write_files(launch, submission)
-    return as_started_here(submission)
-
-
 def as_started_here(submission: LaunchSubmission) -> tuple[Command, ...]:
     """The commands as they run from here: those of other hosts through ssh."""
-    from planner.launch.torchrun import over_ssh
-
     here = os.getcwd()
     return tuple(
         command if command.host in (None, socket.gethostname(), "localhost") else over_ssh(command, folder=here)
         for command in submission.commands
     )
+
+
+def render_beside(launch: Launch, *, request: LaunchRequest, is_attended: bool = False) -> LaunchSubmission:
+    """What torchrun or Slurm is given, whose processes see the job's folder."""
+    master = request.master or None
+    with reading():
+        if request.launcher == "torchrun":
+            return render_torchrun(launch.job, port=request.port, master=master, is_here=request.is_here)
+        return render_slurm(
+            launch.job,
+            folder=str(launch.folder),
+            master=master,
+            with_gpus=request.with_gpus,
+            options=request.options,
+            is_attended=is_attended,
+        )
 
 
 def render_pods(
