@@ -129,21 +129,22 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
             keep_freed_memory()  # layers that are timed alone are timed here
         starter = HostProcesses(also=EXECUTOR, prepare=prepare, environment=variables)
         with ProfilingReporter(console, style) as reporter, starter as host:
-            machine = cache(
-                lambda: given or _measured_cluster(wanted, survey, journal=journal, reporter=reporter, host=host)
+            run = _ProfilingRun(
+                wanted=wanted, loaded=loaded, survey=survey, num_microbatches=count, reporter=reporter, host=host
             )
+            machine = cache(lambda: given or run.measure_cluster(journal))
 
             def measure(records: "Journal") -> "tuple[Findings, Workload]":
-                findings = _survey(wanted.model, loaded, survey=survey, journal=records, reporter=reporter, host=host)
-                made = _assemble(wanted, loaded, findings=findings, cluster=machine(), num_microbatches=count)
+                findings = run.time_layers(records)
+                made = run.assemble(findings, cluster=machine())
                 if findings.conditions == "busy" and loaded.kind == "training":
-                    made = _add_overheads(wanted, made, reporter=reporter, host=host)
+                    made = run.add_overheads(made)
                 return findings, made
 
             findings, workload = _measure_again_where_wide(
                 measure, journal, attempts=wanted.attempts, reporter=reporter
             )
-            workload = _add_groups(wanted, workload, survey=survey, reporter=reporter, host=host)
+            workload = run.add_groups(workload)
             if wanted.leaves_sizes_open:
                 workload = _leave_sizes_open(workload, findings, sizes=survey.microbatch_sizes)
             elif wanted.global_batch is not None:
@@ -357,46 +358,151 @@ def _sheet(name: str | None) -> Any:
     return SHEETS[name]
 
 
-def _survey(
-    name: str,
-    loaded: "LoadedModel",
-    *,
-    survey: "Survey",
-    journal: "Journal",
-    reporter: "ProfilingReporter",
-    host: "HostProcesses",
-) -> "Findings":
-    """I and W are split by the executor's own hand: that is what will run."""
-    from planner.execute.model.layer_alone import make_deferring
-    from planner.execute.training import training_of
-    from profiles.measure.background_load import BusyProcesses, BusyWork
-    from profiles.measure.measure_layers import survey_model
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProfilingRun:
+    """What one run measures, who hears of it, and who starts its processes."""
 
-    work = BusyWork(
-        model=name,
-        device=survey.device,
-        dtype=survey.dtype,
-        recomputes=survey.recomputes,
-        defer=_name_of(make_deferring),
-        cut=_name_of(training_of),
-    )
-    with BusyProcesses(work, count=survey.busy_processes, host=host) as processes:
+    wanted: ProfileRequest
+    loaded: "LoadedModel"
+    survey: "Survey"
+    num_microbatches: int | None
+    reporter: "ProfilingReporter"
+    host: "HostProcesses"
 
-        def crowd(takes: Mapping[str, tuple[str, ...]], rounds: Mapping[int, int]) -> Any:
-            label = f"{survey.busy_processes} processes at work, microbatches of {', '.join(map(str, rounds))}"
-            reporter.hear("rounds", 0, total=1, label=label)
-            found = processes.time(takes, rounds)
-            reporter.hear("rounds", 1, total=1, label=label)
-            return found
+    def time_layers(self, journal: "Journal") -> "Findings":
+        """I and W are split by the executor's own hand: that is what will run."""
+        from planner.execute.model.layer_alone import make_deferring
+        from planner.execute.training import training_of
+        from profiles.measure.background_load import BusyProcesses, BusyWork
+        from profiles.measure.measure_layers import survey_model
 
-        return survey_model(
-            loaded.model,
-            survey,
-            defer=make_deferring,
-            journal=journal,
-            hear=lambda step: reporter.hear("layers", step.done, total=step.total, label=f"{step.label} {step.how}"),
-            crowd=crowd,
+        work = BusyWork(
+            model=self.wanted.model,
+            device=self.survey.device,
+            dtype=self.survey.dtype,
+            recomputes=self.survey.recomputes,
+            defer=_name_of(make_deferring),
+            cut=_name_of(training_of),
         )
+        with BusyProcesses(work, count=self.survey.busy_processes, host=self.host) as processes:
+
+            def crowd(takes: Mapping[str, tuple[str, ...]], rounds: Mapping[int, int]) -> Any:
+                label = f"{self.survey.busy_processes} processes at work, microbatches of {', '.join(map(str, rounds))}"
+                self.reporter.hear("rounds", 0, total=1, label=label)
+                found = processes.time(takes, rounds)
+                self.reporter.hear("rounds", 1, total=1, label=label)
+                return found
+
+            return survey_model(
+                self.loaded.model,
+                self.survey,
+                defer=make_deferring,
+                journal=journal,
+                hear=lambda step: self.reporter.hear(
+                    "layers", step.done, total=step.total, label=f"{step.label} {step.how}"
+                ),
+                crowd=crowd,
+            )
+
+    def measure_cluster(self, journal: "Journal") -> Cluster | None:
+        """This machine; None where nothing is known of it."""
+        from profiles.measure.links import dump_links, infer_cluster
+
+        if self.wanted.no_links or self.survey.sheet is not None:
+            return None
+        tables = self._tables(journal)
+        if self.wanted.links is not None:
+            write_whole(Path(self.wanted.links), dump_links(tables))
+        return infer_cluster(tables, name=tables.places[0].host)
+
+    def _tables(self, journal: "Journal") -> "LinkTables":
+        from profiles.documents.validation import validate
+        from profiles.measure.devices import count_devices
+        from profiles.measure.link_run import DeviceKind, measure_links
+        from profiles.measure.links import LinkTables
+
+        survey = self.survey
+        count = self.wanted.devices or count_devices(survey.device)
+        key = f"links {count} {survey.device} {survey.device_type} {survey.memory_bytes}"
+        if key not in journal.tables:
+            tables = measure_links(
+                count,
+                host=self.host,
+                kind=DeviceKind(
+                    device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
+                ),
+                hear=lambda done, total: self.reporter.hear("links", done, total=total, label="pairs"),
+            )
+            journal.put_table(key, to_plain(tables))
+        return validate(LinkTables, journal.tables[key], source="journal")
+
+    def assemble(self, findings: "Findings", *, cluster: Cluster | None) -> Workload:
+        """The workload of what was timed, with the conditions under which it was."""
+        from profiles.measure.assemble import Origin, make_profile
+
+        dtype = findings.survey.dtype
+        notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
+        if findings.conditions == "busy":
+            notes += (f"layers timed by {findings.survey.busy_processes} processes at once",)
+        if left_out := self.loaded.model.not_compared:
+            notes += (tell_not_compared(left_out),)
+        profile = make_profile(
+            self.wanted.model[:MAX_NAME_LENGTH],
+            takes=findings.takes,
+            records=findings.records,
+            asked=findings.survey,
+            origin=Origin(
+                model=self.wanted.model,
+                machine=findings.machine,
+                notes=notes,
+                conditions=findings.conditions if findings.survey.sheet is None else None,
+            ),
+            is_split=not self.wanted.no_split,
+        )
+        options: dict[str, object] = {}
+        if self.loaded.kind == "training":
+            profile = replace(profile, bucket_bytes=_bucket_bytes(), gradient_as_bucket_view=True)
+        if self.loaded.kind == "training" and self.num_microbatches is not None:
+            # what planner.execute can run on torch 2.13 without its own messages
+            options = {"uneven_replication": False}
+        if self.wanted.no_split:
+            options["split_backward"] = False
+        if findings.cut_dependence and self.loaded.kind == "training":
+            options["max_replicas"] = 1
+            profile = replace(profile, provenance=f"{profile.provenance} No replicas: {findings.cut_dependence}.")
+        return Workload(profile=profile, cluster=cluster, num_microbatches=self.num_microbatches, options=options)
+
+    def add_overheads(self, workload: Workload) -> Workload:
+        """With what actions and messages cost in the real executor; where that fails, the provenance says why."""
+        from api.executor_probe import probe, with_overheads
+
+        self.reporter.hear("executor", 0, total=1, label="a short pipeline")
+        found, reason = probe(workload, model=self.wanted.model, by_wall=self.wanted.clock == "wall", host=self.host)
+        self.reporter.hear("executor", 1, total=1, label="a short pipeline")
+        if found is not None:  # who states the memory of a device states what plans may fill
+            stated = self.wanted.memory is not None
+            return with_overheads(workload, replace(found, reserved_bytes=None, reduction_bytes=0) if stated else found)
+        note = f"Overhead of actions and messages not measured: {reason}."
+        return replace(workload, profile=replace(workload.profile, provenance=f"{workload.profile.provenance} {note}"))
+
+    def add_groups(self, workload: Workload) -> Workload:
+        """With what layers cost on groups of processes; raises InputError that says why they could not be measured."""
+        from api.executor_probe import time_group
+
+        for width in () if self.wanted.group_widths is None else _numbers("--group-widths", self.wanted.group_widths):
+            self.reporter.hear("groups", 0, total=1, label=f"{width} processes together")
+            workload, reason = time_group(
+                workload,
+                model=self.wanted.model,
+                width=width,
+                sizes=self.survey.microbatch_sizes,
+                iterations=max(1, self.wanted.repetitions // 2),
+                host=self.host,
+            )
+            self.reporter.hear("groups", 1, total=1, label=f"{width} processes together")
+            if reason:
+                raise InputError(f"--group-widths {width}: {reason}")
+        return workload
 
 
 def _name_of(function: Any) -> str:
@@ -410,95 +516,6 @@ def _given_cluster(wanted: ProfileRequest, survey: "Survey") -> Cluster | None:
     if wanted.links is None or not Path(wanted.links).exists():
         return None
     return infer_cluster(load_links(Path(wanted.links)), name=survey.device_type)
-
-
-def _measured_cluster(
-    wanted: ProfileRequest,
-    survey: "Survey",
-    *,
-    journal: "Journal",
-    reporter: "ProfilingReporter",
-    host: "HostProcesses",
-) -> Cluster | None:
-    """This machine; None where nothing is known of it."""
-    from profiles.measure.links import dump_links, infer_cluster
-
-    if wanted.no_links or survey.sheet is not None:
-        return None
-    tables = _tables(wanted, survey, journal=journal, reporter=reporter, host=host)
-    if wanted.links is not None:
-        write_whole(Path(wanted.links), dump_links(tables))
-    return infer_cluster(tables, name=tables.places[0].host)
-
-
-def _tables(
-    wanted: ProfileRequest,
-    survey: "Survey",
-    *,
-    journal: "Journal",
-    reporter: "ProfilingReporter",
-    host: "HostProcesses",
-) -> "LinkTables":
-    from profiles.documents.validation import validate
-    from profiles.measure.devices import count_devices
-    from profiles.measure.link_run import DeviceKind, measure_links
-    from profiles.measure.links import LinkTables
-
-    count = wanted.devices or count_devices(survey.device)
-    key = f"links {count} {survey.device} {survey.device_type} {survey.memory_bytes}"
-    if key not in journal.tables:
-        tables = measure_links(
-            count,
-            host=host,
-            kind=DeviceKind(
-                device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
-            ),
-            hear=lambda done, total: reporter.hear("links", done, total=total, label="pairs"),
-        )
-        journal.put_table(key, to_plain(tables))
-    return validate(LinkTables, journal.tables[key], source="journal")
-
-
-def _assemble(
-    wanted: ProfileRequest,
-    loaded: "LoadedModel",
-    *,
-    findings: "Findings",
-    cluster: Cluster | None,
-    num_microbatches: int | None,
-) -> Workload:
-    from profiles.measure.assemble import Origin, make_profile
-
-    dtype = findings.survey.dtype
-    notes: tuple[str, ...] = () if dtype is None else (f"weights and activations in {dtype}",)
-    if findings.conditions == "busy":
-        notes += (f"layers timed by {findings.survey.busy_processes} processes at once",)
-    if left_out := loaded.model.not_compared:
-        notes += (tell_not_compared(left_out),)
-    profile = make_profile(
-        wanted.model[:MAX_NAME_LENGTH],
-        takes=findings.takes,
-        records=findings.records,
-        asked=findings.survey,
-        origin=Origin(
-            model=wanted.model,
-            machine=findings.machine,
-            notes=notes,
-            conditions=findings.conditions if findings.survey.sheet is None else None,
-        ),
-        is_split=not wanted.no_split,
-    )
-    options: dict[str, object] = {}
-    if loaded.kind == "training":
-        profile = replace(profile, bucket_bytes=_bucket_bytes(), gradient_as_bucket_view=True)
-    if loaded.kind == "training" and num_microbatches is not None:
-        options = {"uneven_replication": False}  # what planner.execute can run on torch 2.13 without its own messages
-    if wanted.no_split:
-        options["split_backward"] = False
-    if findings.cut_dependence and loaded.kind == "training":
-        options["max_replicas"] = 1
-        profile = replace(profile, provenance=f"{profile.provenance} No replicas: {findings.cut_dependence}.")
-    return Workload(profile=profile, cluster=cluster, num_microbatches=num_microbatches, options=options)
 
 
 def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[int, ...]) -> Workload:
@@ -552,22 +569,6 @@ def _bucket_bytes() -> int:
     return BUCKET_BYTES
 
 
-def _add_overheads(
-    wanted: ProfileRequest, workload: Workload, *, reporter: "ProfilingReporter", host: "HostProcesses"
-) -> Workload:
-    """With what actions and messages cost in the real executor; where that fails, the provenance says why."""
-    from api.executor_probe import probe, with_overheads
-
-    reporter.hear("executor", 0, total=1, label="a short pipeline")
-    found, reason = probe(workload, model=wanted.model, by_wall=wanted.clock == "wall", host=host)
-    reporter.hear("executor", 1, total=1, label="a short pipeline")
-    if found is not None:  # who states the memory of a device states what plans may fill
-        stated = wanted.memory is not None
-        return with_overheads(workload, replace(found, reserved_bytes=None, reduction_bytes=0) if stated else found)
-    note = f"Overhead of actions and messages not measured: {reason}."
-    return replace(workload, profile=replace(workload.profile, provenance=f"{workload.profile.provenance} {note}"))
-
-
 def _require_groups(
     wanted: ProfileRequest, loaded: "LoadedModel", *, survey: "Survey", num_microbatches: int | None
 ) -> None:
@@ -582,33 +583,6 @@ def _require_groups(
     samples = (num_microbatches or 0) * survey.microbatch_sizes[0]
     if not samples or any(samples % size for size in survey.microbatch_sizes):
         raise InputError(f"{given}: an iteration of {samples} samples is not a multiple of every size of -b; give -m")
-
-
-def _add_groups(
-    wanted: ProfileRequest,
-    workload: Workload,
-    *,
-    survey: "Survey",
-    reporter: "ProfilingReporter",
-    host: "HostProcesses",
-) -> Workload:
-    """With what layers cost on groups of processes; raises InputError that says why they could not be measured."""
-    from api.executor_probe import time_group
-
-    for width in () if wanted.group_widths is None else _numbers("--group-widths", wanted.group_widths):
-        reporter.hear("groups", 0, total=1, label=f"{width} processes together")
-        workload, reason = time_group(
-            workload,
-            model=wanted.model,
-            width=width,
-            sizes=survey.microbatch_sizes,
-            iterations=max(1, wanted.repetitions // 2),
-            host=host,
-        )
-        reporter.hear("groups", 1, total=1, label=f"{width} processes together")
-        if reason:
-            raise InputError(f"--group-widths {width}: {reason}")
-    return workload
 
 
 class ProfilingReporter:
