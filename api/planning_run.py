@@ -1,21 +1,29 @@
 """One planning run: progress told, Ctrl+C heard, a rejected plan kept as a bundle."""
 
+import json
+import platform
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from api.bundle import render_bundle, save_bundle
 from api.failures import InputError
 from api.interrupts import Interrupts
 from api.progress import Reporter, ReportStyle, RunSummary
-from planner.batch_problem import Question
+from planner.batch_problem import Question, workload_of_question
+from planner.document import plan_to_plain
 from planner.errors import NoPlanFoundError, PlanError
 from planner.export.targets import Target
 from planner.plan import Plan
 from planner.progress import Limits
+from planner.release import RELEASE
+from profiles.documents.canonical_json import to_plain
+from profiles.workload import workload_to_plain
 
 if TYPE_CHECKING:
     from api.dask_workers import DaskWorkers
@@ -93,7 +101,7 @@ def _attended(problem: Question, effort: Effort, *, reporter: Reporter) -> Itera
                 raise KeyboardInterrupt from None
             raise
         except PlanError as error:
-            path = save_bundle(render_bundle(problem, limits, error=error))
+            path = _save_bundle(_render_bundle(problem, limits, error=error))
             raise PlanError(f"{error}; the inputs to reproduce it are in {path}") from error
 
 
@@ -115,3 +123,42 @@ def _workers(where: str) -> Iterator["DaskWorkers"]:
         except ValueError as error:
             raise InputError(f"--{error}") from None
         yield found
+
+
+_BUNDLE_FORMAT = "pipeplan-bundle/1"
+
+
+def _render_bundle(problem: Question, limits: Limits, *, error: BaseException) -> str:
+    """All that is needed to see it happen again, with the rejected plan where the error carries it."""
+    plan = getattr(error, "plan", None)
+    bundle = {
+        "format": _BUNDLE_FORMAT,
+        "message": str(error),
+        "limits": to_plain(limits),
+        "versions": {"python": platform.python_version(), "pipeline-planner": RELEASE, **_versions()},
+        "workload": workload_to_plain(workload_of_question(problem)),
+        "rejected_plan": plan_to_plain(plan) if isinstance(plan, Plan) else None,
+    }
+    return json.dumps(bundle, ensure_ascii=False) + "\n"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("ortools", "highspy", "pulp", "numba"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _save_bundle(text: str) -> Path:
+    """Write the bundle beside the user, or in the temporary folder where that is not allowed."""
+    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+        path = folder / "pipeplan-bundle.json"
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError:
+            continue
+        return path
+    raise OSError("no folder to write the bundle to; set TMPDIR to one that can be written")

@@ -19,15 +19,20 @@ from planner.execute.model.user_code import OwnCodeError
 from planner.execute.parallel.process_groups import gather
 from planner.execute.record.executed_timeline import MemoryUsed, render_executed_trace, render_rank
 from planner.execute.record.put_whole import put_whole
-from planner.execute.record.recipe import RecipeOrder, read_recipe
+from planner.execute.record.recipe import RecipeOrder, read_recipe, require_fit
 from planner.execute.record.resumption_record import Resumption, record_resumption
 from planner.execute.record.run_time import describe_time
 from planner.execute.run.execution import CHECK_EVERY, Execution, Iteration
 from planner.execute.run.preparation import prepare
 from planner.execute.session import Choices, join, refuse
-from planner.execute.state.checkpoint import save_checkpoint, write_numbered
-from planner.execute.state.live_copies import clear_copies, keep_copy
-from planner.execute.state.resume import resume
+from planner.execute.state.checkpoint import (
+    CountingReader,
+    find_newest,
+    load_checkpoint,
+    save_checkpoint,
+    write_numbered,
+)
+from planner.execute.state.live_copies import clear_copies, keep_copy, restore_copies
 from planner.execute.state.state_dict import load_weights, require_savable, save_weights
 from planner.execute.training import Training, load_training
 
@@ -258,7 +263,7 @@ def _run(execution: Execution, options: argparse.Namespace) -> None:
 
 def _go_on(execution: Execution, options: argparse.Namespace) -> Resumption:
     """Where it continues, the first iteration among it."""
-    resumption = resume(
+    resumption = _resume(
         execution,
         order=_order(options),
         folder=options.checkpoint if options.resume else options.load,
@@ -357,3 +362,33 @@ def _write_timeline(
         for old in folder.glob("rank*.json"):
             if (number := old.stem.removeprefix("rank")).isdecimal() and int(number) >= size:
                 old.unlink()  # of an earlier run
+
+
+def _resume(
+    execution: Execution, *, order: RecipeOrder | None, folder: Path | None, copies: Path | None, is_named: bool
+) -> Resumption:
+    """Continue as a recipe orders, or from the newest checkpoint in a folder; a collective call.
+
+    `copies`: folder of the live copies; `is_named`: that the folder has a checkpoint is not in doubt. Raises ValueError
+    if the recipe is for another plan, or wants another iteration than its checkpoint has.
+    """
+    if order is not None:
+        require_fit(order, execution.plan)
+        if order.copies is not None and copies is not None:
+            number = restore_copies(execution, copies, order=order.copies, since=order.iteration or 0)
+            if number is not None:
+                return Resumption(iteration=number, source="live copies", storage_bytes=0)
+        folder, is_named = order.checkpoint or folder, is_named or order.checkpoint is not None
+    found: list[Any] = [None if folder is None else find_newest(folder)]  # as rank 0 sees it
+    distributed.broadcast_object_list(found)
+    place = found[0] or (folder if is_named else None)
+    if place is None:
+        return Resumption(iteration=0, source="beginning", storage_bytes=0)
+    reader = CountingReader(place)
+    number = load_checkpoint(execution, place, reader=reader)
+    if order is not None and order.iteration not in (None, number):
+        raise ValueError(
+            f"{place}: was written after {number} iterations, but the recipe needs {order.iteration}; "
+            "give the checkpoint it was made for"
+        )
+    return Resumption(iteration=number, source="checkpoint", storage_bytes=sum(gather(reader.num_bytes)))

@@ -3,20 +3,63 @@
 The layers are an embedding, the blocks and a head, one LayerSpec each.
 """
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
-from profiles.configurations.planned_module import PlannedModule, read_planned_module
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
 from profiles.documents.unique_names import read_json
 from profiles.estimates.block_operations import Run
 from profiles.estimates.block_weights import block_weights
 from profiles.estimates.model_shapes import ModelShape
+
+
+class _PlannedModule(NamedTuple):
+    """What the module states beside a configuration."""
+
+    parts: list[int]
+    """Layers before each stage, and all of them."""
+    model: dict[str, Any]
+    """How the layers' own code has to run them, by fields of `profiles.assumptions.Assumptions`."""
+
+
+def _read_planned_module(text: str, *, source: str) -> tuple[dict[str, Any], _PlannedModule]:
+    """What `pipeplan export deepspeed` writes, as DeepSpeed's JSON would state it, not run; and the rest.
+
+    Raises ValueError for another module, and for one of DualPipeV, whose order no audit plays.
+    """
+    try:
+        body = ast.parse(text).body
+        values = {
+            ast.unparse(each.targets[0]): ast.literal_eval(each.value) for each in body if isinstance(each, ast.Assign)
+        }
+        parts, ranks = values["PARTS"], len(values["RANKS"])
+    except (KeyError, SyntaxError, TypeError, ValueError, RecursionError):
+        raise ValueError(
+            f"{source}: is no module that `pipeplan export deepspeed` wrote; give one, or DeepSpeed's JSON"
+        ) from None
+    if any(isinstance(each, ast.ClassDef) and "DualPipeV" in each.name for each in body):
+        raise ValueError(f"{source}: DualPipeV is not audited; give a plan with --target deepspeed")
+    if len(parts) < 2 or any(type(each) is not int for each in parts) or parts != sorted({0, *parts}):
+        raise ValueError(f"PARTS = {str(parts)[:60]}: are not layers before each stage, from 0 on; export it again")
+    document = {
+        "pipeline": {
+            "stages": len(parts) - 1,
+            "activation_checkpoint_interval": values.get("ACTIVATION_CHECKPOINT_INTERVAL"),
+        },
+        "gradient_accumulation_steps": values.get("NUM_MICROBATCHES"),
+        "data_parallel_size": max(1, ranks // (len(parts) - 1)),
+        "sequence_parallel_size": 1,
+        "zero_optimization": values.get("ZERO_OPTIMIZATION", {}),
+        **values.get("CONFIG", {}),
+    }
+    return document, _PlannedModule(parts=parts, model=values.get("MODEL", {}))
+
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "pipeline": ("stages", "partition", "partition_method", "activation_checkpoint_interval"),
@@ -40,7 +83,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     """The run; raises ValueError with field, value and remedy for what is not understood."""
     planned = None
     if source.endswith(".py"):
-        document, planned = read_planned_module(text, source=source)
+        document, planned = _read_planned_module(text, source=source)
     else:
         document = _document(text, source=source)
     typed = {"train_micro_batch_size_per_gpu": asked.micro_batch_size, "train_batch_size": asked.global_batch_size}
@@ -239,7 +282,7 @@ def cut_layers(shape: ModelShape, *, count: int, method: str, notes: ReadingNote
     return stages
 
 
-def _stated_stages(planned: PlannedModule, shape: ModelShape, *, asked: AuditQuestion) -> tuple[str, ...]:
+def _stated_stages(planned: _PlannedModule, shape: ModelShape, *, asked: AuditQuestion) -> tuple[str, ...]:
     """As the module cuts; raises ValueError where it is another model's, and where options say otherwise."""
     parts, letters = planned.parts, "E" + "t" * shape.blocks + "L"
     if asked.partition_method is not None or asked.pp not in (None, len(parts) - 1):

@@ -1,4 +1,4 @@
-"""The bundle that is saved when our own verifier rejects a plan: tests of api/bundle.py."""
+"""The bundle that is saved when our own verifier rejects a plan: tests of api/planning_run.py."""
 
 import pytest
 

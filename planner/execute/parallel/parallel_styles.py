@@ -1,6 +1,7 @@
 """Styles for `parallelize_module` beside torch's own, for what transformers' models have.
 
-The private parts of torch's styles are used; the executor is pinned to one version of torch.
+The private parts of torch's styles are used; the executor is pinned to one version of torch. What torch's styles do
+not know, members of a group tell each other: in a backward pass each sends what the others' forward needs of it.
 """
 
 from collections.abc import Mapping

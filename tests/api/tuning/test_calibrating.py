@@ -1,12 +1,12 @@
-"""A profile with the figures of several runs: tests of api/tuning/calibrating.py."""
+"""A profile with the figures of several runs: tests of api/tuning/workbench.py."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from api.tuning.calibrating import calibrate_with
 from api.tuning.short_run import ShortRun
+from api.tuning.workbench import calibrate_with
 from planner.execute.record.executed_timeline import IterationTimes, render_rank
 from planner.problem import Problem
 from planner.simulation.simulate import simulate

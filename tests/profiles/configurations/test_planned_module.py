@@ -1,4 +1,4 @@
-"""Modules that `export deepspeed` writes: tests of profiles/configurations/planned_module.py."""
+"""Modules that `export deepspeed` writes: tests of profiles/configurations/deepspeed_run.py."""
 
 from typing import Any
 
