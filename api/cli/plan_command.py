@@ -59,17 +59,6 @@ class _PlanFiles(NamedTuple):
     ] = 1
 
 
-_Workers = Annotated[
-    str | None,
-    option(
-        "--workers ADDRESS|N",
-        "Workers of a Dask scheduler, or N processes of this machine, do tasks of the search.",
-        panel="When to stop",
-    ),
-]
-_Islands = Annotated[int | None, typer.Option("--islands", hidden=True)]
-
-
 class _SearchLimits(NamedTuple):
     """When to stop."""
 
@@ -112,8 +101,14 @@ class _SearchLimits(NamedTuple):
         list[str] | None,
         timed("--search-param NAME=VALUE", "What steers the search, as `pipeplan search-params` lists it; repeatable."),
     ] = None
-    workers: _Workers = None
-    islands: _Islands = None
+    workers: Annotated[
+        str | None,
+        timed(
+            "--workers ADDRESS|N",
+            "Workers of a Dask scheduler, or N processes of this machine, do tasks of the search.",
+        ),
+    ] = None
+    islands: Annotated[int | None, typer.Option("--islands", hidden=True)] = None
 
 
 class _DecisionOptions(NamedTuple):

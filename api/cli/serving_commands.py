@@ -15,19 +15,18 @@ stores = Commands(no_args_is_help=True, help="Back up and restore what a service
 keys = Commands(no_args_is_help=True, help="Make, list and revoke the API keys of a service.")
 
 
-_Scheduler = Annotated[
-    str | None,
-    option("--scheduler ADDRESS", "A Dask scheduler whose workers do tasks of every job.", envvar="PIPEPLAN_SCHEDULER"),
-]
-
-
 class _StoreOptions(NamedTuple):
     """Where jobs are kept, and how many are solved at once."""
 
     data: serving.Data = serving.DATA
     workers: serving.Workers = 1
     threads: serving.Threads = None
-    scheduler: _Scheduler = None
+    scheduler: Annotated[
+        str | None,
+        option(
+            "--scheduler ADDRESS", "A Dask scheduler whose workers do tasks of every job.", envvar="PIPEPLAN_SCHEDULER"
+        ),
+    ] = None
     database_url: serving.DatabaseUrl = None
     wait_for_database: serving.WaitForDatabase = 60.0
 
