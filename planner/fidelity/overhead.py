@@ -51,7 +51,7 @@ class Overheads:
     reserved_bytes: int | None
     """What processes held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     reduction_bytes: int
-    """What a process of a replicated stage held beyond that, too; 0: nothing, or unknown."""
+    """What processes of a replicated stage held beyond that, too; 0: nothing, or unknown."""
     reduction_ns: int | None
     """What it took to put all gradients together, over `reduced_bytes`; None: nothing was replicated."""
     reduced_bytes: int
@@ -373,14 +373,14 @@ def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
 def _find_reduction(
     problem: Problem, *, layers: tuple[Layer, ...], reserve: int | None, ranks: Sequence[Mapping[str, Any]]
 ) -> int:
-    """What the process that held most as a replica of the whole model held beyond what the plan says of it by now."""
+    """What processes held as replicas of the whole model beyond what the plan says of them by now, the mean."""
     plan, held = make_replicated_plan(problem), [rank["replicated_peak_bytes"] for rank in ranks]
     if plan is None or reserve is None or None in held:
         return 0
     profile = replace(problem.profile, layers=layers, reduction_bytes=0)
     peaks = simulate(replace(problem, profile=profile), plan).peak_bytes
-    most = max(size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True))
-    return int(max(0, most - reserve))
+    beyond = statistics.fmean(size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True))
+    return max(0, round(beyond - reserve))
 
 
 def _find_closing(
