@@ -367,11 +367,11 @@ def _find_reduction(
     """
     small = replace(problem, profile=replace(problem.profile, layers=layers, reduction_bytes=0))
     plan, beyond = make_replicated_plan(small), list[int]()
-    orders = {"replicated": plan, "whole": plan_whole_batch(small, plan, memory_bytes=None)}
-    for name, order in orders.items():
+    whole = plan_whole_batch(small, plan, memory_bytes=None)
+    for name, at, order in (("replicated", lambda: small, plan), ("whole", lambda: batch_at_once(small), whole)):
         held = [rank[f"{name}_peak_bytes"] for rank in ranks]
         if order is not None and None not in held:
-            peaks = simulate(batch_at_once(small) if name == "whole" else small, order).peak_bytes
+            peaks = simulate(at(), order).peak_bytes
             beyond += [size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True)]
     return max(0, round(statistics.fmean(beyond) - reserve)) if beyond and reserve is not None else 0
 
