@@ -3,6 +3,7 @@
 docs/reference/comparison.md says which figure becomes which entry.
 """
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from planner.layout.costs import CostModel
 from planner.plan import Stage
 from profiles.cluster import Cluster, Link
 from profiles.field_rules import MAX_NANOSECONDS
-from profiles.model_profile import ActionOverhead, Layer, LayerCost, Measurement, ModelProfile
+from profiles.model_profile import ActionOverhead, Layer, LayerCost, Measurement, ModelProfile, RecomputeBytes
 
 _FIELDS = {"F": "forward_ns", "I": "input_grad_ns", "W": "weight_grad_ns", "B": "backward_ns"}
 
@@ -322,3 +323,23 @@ def _moved(link: Link, extra: Iterable[int]) -> Link:
     if not samples:
         return link
     return link.later_by(round(statistics.median(samples)))
+
+
+def with_held(layer: Layer, permille: int) -> Layer:
+    """The layer with that much of its stash, and of workspace that grows with it, rounded up; what recomputation leaves
+    is no more.
+    """
+    always = layer.fixed_workspace_bytes
+    stash = math.ceil(layer.stash_bytes * permille / 1000)
+    kinds = tuple(
+        RecomputeBytes(kind=each.kind, checkpoint_bytes=min(stash, each.checkpoint_bytes))
+        for each in layer.recompute_kinds
+    )
+    return replace(
+        layer,
+        stash_bytes=stash,
+        workspace_bytes=always + math.ceil((layer.workspace_bytes - always) * permille / 1000),
+        weight_stash_bytes=min(stash, math.ceil(layer.weight_stash_bytes * permille / 1000)),
+        checkpoint_bytes=min(stash, layer.checkpoint_bytes),
+        recompute_kinds=kinds,
+    )

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from planner.actions import Action, parse_action
 from planner.fidelity.attribution import Comparison
-from planner.fidelity.calibration import divided, scaled_layer, with_shorter_step
+from planner.fidelity.calibration import divided, scaled_layer, with_held, with_shorter_step
 from planner.fidelity.executed_run import ExecutedIteration, make_iteration
 from planner.fidelity.expected import expected, low
 from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
+    held_permille,
     lengths_by_kind,
     plan_whole_batch,
     reduction_ns,
@@ -310,7 +311,7 @@ def _with_whole_batch(
     device_type: str,
     exchange_ns: int,
 ) -> tuple[Layer, ...]:
-    """The layers as they take where replicas take the whole batch at once, if they did.
+    """The layers as they take, and as much as they hold, where replicas take the whole batch at once, if they did.
 
     Layers were timed by the clock of `direct`, but replicas that exchange statistics wait for each other within
     actions: of these the host's clock tells.
@@ -323,12 +324,22 @@ def _with_whole_batch(
     if direct is not None:
         entries = [entry for rank in ranks for entry in rank[direct.clock.replace("replicated", "whole")]]
         beyond = {kind: direct.action.of(kind, has_stages=False) for kind in "FIB"}
-    run = WholeBatchRun(problem=batch_at_once(problem), plan=whole, entries=entries)
+    runs = [
+        WholeBatchRun(problem=at, plan=plan, entries=entries, peak_bytes=_peaks(ranks, f"{name}_peak_bytes"))
+        for name, at, plan in (("replicated", problem, small), ("whole", batch_at_once(problem), whole))
+    ]
     least = 2 if direct is not None else 1
     at_once = batch_at_once(replace(problem, profile=replace(problem.profile, action_overhead_ns=())))
     cost = CostModel(at_once).stage_cost(whole.stages[0], 0)
     planned = {kind: cost.duration_ns(kind) for kind in "FIB"}
-    return with_whole_batch(problem, run, device_type=device_type, planned=planned, beyond=beyond, parts=least)
+    layers = with_whole_batch(problem, runs[1], device_type=device_type, planned=planned, beyond=beyond, parts=least)
+    permille = held_permille(*runs)
+    return tuple(with_held(layer, permille) for layer in layers)
+
+
+def _peaks(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    held = {str(rank["device"]): int(rank[name]) for rank in ranks if rank[name] is not None}
+    return held if len(held) == len(ranks) else {}
 
 
 def _exchange_counts(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -362,18 +373,14 @@ def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, 
 def _find_reduction(
     problem: Problem, *, layers: tuple[Layer, ...], reserve: int | None, ranks: Sequence[Mapping[str, Any]]
 ) -> int:
-    """What processes held as replicas of the whole model beyond what the plan says of them by now: the mean of those
-    that took small microbatches, and of those that took the whole batch at once.
-    """
-    small = replace(problem, profile=replace(problem.profile, layers=layers, reduction_bytes=0))
-    plan, beyond = make_replicated_plan(small), list[int]()
-    whole = plan_whole_batch(small, plan, memory_bytes=None)
-    for name, at, order in (("replicated", lambda: small, plan), ("whole", lambda: batch_at_once(small), whole)):
-        held = [rank[f"{name}_peak_bytes"] for rank in ranks]
-        if order is not None and None not in held:
-            peaks = simulate(at(), order).peak_bytes
-            beyond += [size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True)]
-    return max(0, round(statistics.fmean(beyond) - reserve)) if beyond and reserve is not None else 0
+    """What processes held as replicas of the whole model beyond what the plan says of them by now, the mean."""
+    plan, held = make_replicated_plan(problem), [rank["replicated_peak_bytes"] for rank in ranks]
+    if plan is None or reserve is None or None in held:
+        return 0
+    profile = replace(problem.profile, layers=layers, reduction_bytes=0)
+    peaks = simulate(replace(problem, profile=profile), plan).peak_bytes
+    beyond = statistics.fmean(size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True))
+    return max(0, round(beyond - reserve))
 
 
 def _find_closing(

@@ -1,7 +1,8 @@
-"""What the whole batch at once says, beside microbatches: layers in a row, the reduction of gradients.
+"""What the whole batch at once says, beside microbatches: layers in a row, the reduction of gradients, what is held.
 
 Layers cost less in a row than one by one, and the more so the fewer samples they take: what is saved is what is done
-once per call. So the ratio of small microbatches does not hold for large ones.
+once per call. So the ratio of small microbatches does not hold for large ones. The same goes for bytes: what one layer
+saves as its output and the next as its input is one tensor, but counts with both.
 """
 
 import statistics
@@ -11,13 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.actions import parse_action
-from planner.fidelity.calibration import Ratios, scaled_layer
+from planner.fidelity.calibration import Ratios, scaled_layer, with_held
 from planner.fidelity.expected import expected, low
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.microbatch_sizes import profile_at
 from profiles.model_profile import Layer, LayerCost
+
+_WHOLE, _MOST_HELD = 1000, 1200
+"""Permille of the layers' stashes that a run may be found to hold; beyond the latter it is not the stash that differs.
+
+Never less than all: what one plan leaves out another holds, and a device that is told too little runs out of memory.
+"""
 
 _ROOM = 0.5
 """The whole batch is not run where more than this part of a device's memory would be held."""
@@ -33,6 +40,8 @@ class WholeBatchRun:
     """One stage, a replica per device."""
     entries: Sequence[Mapping[str, Any]]
     """Per iteration and process its actions, by the clock that layers were timed by."""
+    peak_bytes: Mapping[str, int]
+    """What each device held at most; empty: unknown."""
 
 
 def batch_at_once(problem: Problem) -> Problem:
@@ -150,3 +159,27 @@ def waiting_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> float:
     lengths = [[sum(end - start for _, start, end in entry["actions"]) for entry in entries]
                for entries in zip(*processes, strict=True)]  # fmt: skip
     return expected([round(max(each) - statistics.fmean(each)) for each in lengths])
+
+
+def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
+    """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes on average.
+
+    Workspaces go with them: both grow with the samples, and the run tells their sum.
+    """
+    if not small.peak_bytes or not large.peak_bytes:
+        return _WHOLE
+    grown = statistics.fmean(large.peak_bytes[device] - small.peak_bytes[device] for device in large.peak_bytes)
+
+    def grows(permille: int) -> int:
+        most = []
+        for run in (small, large):
+            layers = tuple(with_held(layer, permille) for layer in run.problem.profile.layers)
+            problem = replace(run.problem, profile=replace(run.problem.profile, layers=layers))
+            most.append(simulate(problem, run.plan).peak_bytes)
+        return max(most[1][device] - most[0][device] for device in most[0])
+
+    low, high = _WHOLE, _MOST_HELD
+    while low < high:  # the least at which it grows by as much
+        middle = (low + high) // 2
+        low, high = (low, middle) if grows(middle) >= grown else (middle + 1, high)
+    return low

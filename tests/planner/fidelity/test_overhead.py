@@ -14,7 +14,6 @@ from planner.fidelity.overhead import (
     make_probe_plan,
     make_replicated_plan,
 )
-from planner.fidelity.whole_batch import batch_at_once, plan_whole_batch
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
@@ -315,25 +314,3 @@ def test_what_replicas_hold_beyond_the_plan_and_its_reserve(more: tuple[int, int
     replicated = replace(by_then, profile=replace(by_then.profile, reduction_bytes=found.reduction_bytes))
     assert simulate(replicated, both).peak_bytes == {device: size + expected for device, size in peaks.items()}
     assert verify(replicated, replace(both, problem=replicated.reference())).passed
-
-
-def test_the_whole_batch_tells_as_much_of_replicas_as_small_microbatches():
-    """Tests that both runs count alike for what replicas hold, and that layers hold what they did."""
-    problem, plan = make_case(3)
-    problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
-    both = make_replicated_plan(problem)
-    whole = plan_whole_batch(problem, both, memory_bytes=None)
-    assert both is not None
-    assert whole is not None
-    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
-    before = find_overheads(problem, plan, ranks=ranks, **where)
-    assert before.reserved_bytes is not None
-    for name, at, order, more in (("replicated", problem, both, 100), ("whole", batch_at_once(problem), whole, 700)):
-        for device, size in simulate(at, order).peak_bytes.items():
-            next(each for each in ranks if each["device"] == device)[f"{name}_peak_bytes"] = (
-                size + before.reserved_bytes + more
-            )
-    found = find_overheads(problem, plan, ranks=ranks, **where)
-    assert found.reduction_bytes == 400
-    assert [each.stash_bytes for each in found.layers] == [each.stash_bytes for each in problem.profile.layers]

@@ -1,15 +1,17 @@
-"""What a run of the whole batch at once says of layers and of reductions."""
+"""What a run of the whole batch at once says of layers, of reductions and of what is held."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from planner.fidelity.calibration import with_held
 from planner.fidelity.overhead import DEVICES, make_probe, make_replicated_plan
 from planner.fidelity.whole_batch import (
     WholeBatchRun,
     batch_at_once,
     fully_sharded,
+    held_permille,
     plan_whole_batch,
     reduction_ns,
     sharding_ns,
@@ -43,11 +45,13 @@ def make_case(num_microbatches: int = 8) -> tuple[Problem, Plan]:
     return problem, plan
 
 
-def make_run(problem: Problem, plan: Plan, *, times: dict[str, int]) -> WholeBatchRun:
+def make_run(
+    problem: Problem, plan: Plan, *, times: dict[str, int], held: dict[str, int] | None = None
+) -> WholeBatchRun:
     whole = plan_whole_batch(problem, plan, memory_bytes=None)
     assert whole is not None
     entry: dict[str, Any] = {"actions": [["0F0", 0, times["F"]], ["0B0", times["F"], times["F"] + times["B"]]]}
-    return WholeBatchRun(problem=batch_at_once(problem), plan=whole, entries=[entry] * 3)
+    return WholeBatchRun(problem=batch_at_once(problem), plan=whole, entries=[entry] * 3, peak_bytes=held or {})
 
 
 def test_the_whole_batch_is_a_plan_where_it_fits():
@@ -115,3 +119,23 @@ def test_a_full_shard_is_compared_with_its_layers_and_messages():
     lengths = [(cost.forward_ns + more, cost.backward_ns - 9) for more in (40, 30, 900, 50, 35)]
     entries = [{"actions": [["0F0", 7, 7 + f], ["0B0", 7 + f, 7 + f + b]]} for f, b in lengths]
     assert sharding_ns(at_once, sharded, entries=entries) == (35, 0)
+
+
+@pytest.mark.parametrize(("permille", "found"), [(1000, 1000), (1150, 1150), (700, 1000), (1500, 1200)])
+def test_the_stash_is_what_larger_microbatches_hold_more(permille: int, found: int):
+    """Tests that the part is found whatever processes hold besides, also where one grows by more and the other by less,
+    and that a wild one is not believed.
+    """
+    problem, plan = make_case()
+    runs = []
+    for at, order in ((problem, plan), (batch_at_once(problem), plan_whole_batch(problem, plan, memory_bytes=None))):
+        assert order is not None
+        layers = tuple(with_held(layer, permille) for layer in at.profile.layers)
+        peaks = simulate(replace(at, profile=replace(at.profile, layers=layers)), order).peak_bytes
+        held = {device: peak + 12_345 for device, peak in peaks.items()}
+        runs.append(WholeBatchRun(problem=at, plan=order, entries=(), peak_bytes=held))
+    assert abs(held_permille(*runs) - found) <= 1
+    assert held_permille(replace(runs[0], peak_bytes={}), runs[1]) == 1000
+    first, second = runs[1].peak_bytes
+    apart = {first: runs[1].peak_bytes[first] + 5_000, second: runs[1].peak_bytes[second] - 5_000}
+    assert abs(held_permille(runs[0], replace(runs[1], peak_bytes=apart)) - found) <= 1
