@@ -32,16 +32,13 @@ from profiles.model_profile import MAX_EXCHANGE_NS, ActionOverhead, Layer, Model
 
 DEVICES = ("probe0", "probe1")
 
-_RUN_TO_RUN = 0.03
-"""So much is kept for runs that hold more, as the heap lies; some hold 10 % more (docs/benchmarks/fidelity.md)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
     """Overheads of actions and transfers that the comparison found."""
 
     layers: tuple[Layer, ...]
-    """As they took in the run, their exchanges aside, and with the workspace that shows there."""
+    """As they took in the run, their exchanges aside."""
     action: ActionOverhead
     message_ns: int
     """Beyond what the link takes."""
@@ -52,9 +49,9 @@ class Overheads:
     stages_iteration_ns: int
     """What plans of several stages add to that."""
     reserved_bytes: int | None
-    """What every process held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
+    """What processes held beyond the plan's peak: runtime, messages, the allocator's slack; None: unknown."""
     reduction_bytes: int
-    """What a process of a replicated stage held beyond that, too; 0: nothing, or unknown."""
+    """What processes of a replicated stage held beyond that, too; 0: nothing, or unknown."""
     reduction_ns: int | None
     """What it took to put all gradients together, over `reduced_bytes`; None: nothing was replicated."""
     reduced_bytes: int
@@ -167,9 +164,7 @@ def find_overheads(
     always_ns = iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
     if direct is not None:
         action, always_ns = divided(action, direct.action), min(direct.iteration_ns, iteration_ns)
-    beyond = _held_beyond(problem, plan, ranks=ranks)
-    layers = _with_blocks(problem.profile.layers, plan, beyond=beyond)
-    reserve = _find_reserve(beyond, ranks=ranks)
+    layers, reserve = problem.profile.layers, _find_reserve(problem, plan, ranks=ranks)
     return Overheads(
         layers=layers,
         action=action,
@@ -367,46 +362,25 @@ def _surplus(problem: Problem, plan: Plan, *, inside: Mapping[tuple[int, str], S
     return {kind: statistics.fmean(each) for kind, each in found.items()}
 
 
-def _held_beyond(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many bytes each process held beyond the plan's peak; empty if one does not know."""
+def _find_reserve(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    """What processes held beyond the plan's peak, the mean: where a heap's holes lie differs, and one run has few."""
     peaks = simulate(problem, plan).peak_bytes
     if any(rank["peak_bytes"] is None for rank in ranks):
-        return {}
-    return {rank["device"]: max(0, rank["peak_bytes"] - peaks[rank["device"]]) for rank in ranks}
-
-
-def _find_reserve(beyond: Mapping[str, int], *, ranks: Sequence[Mapping[str, Any]]) -> int | None:
-    """What all processes held beyond their peaks, and what the next run may hold more than this one."""
-    if not beyond:
         return None
-    most = max(int(rank["peak_bytes"]) for rank in ranks)
-    return min(beyond.values()) + round(_RUN_TO_RUN * most)
+    return round(statistics.fmean(max(0, rank["peak_bytes"] - peaks[rank["device"]]) for rank in ranks))
 
 
 def _find_reduction(
     problem: Problem, *, layers: tuple[Layer, ...], reserve: int | None, ranks: Sequence[Mapping[str, Any]]
 ) -> int:
-    """What the process that held most as a replica of the whole model held beyond what the plan says of it by now."""
+    """What processes held as replicas of the whole model beyond what the plan says of them by now, the mean."""
     plan, held = make_replicated_plan(problem), [rank["replicated_peak_bytes"] for rank in ranks]
     if plan is None or reserve is None or None in held:
         return 0
     profile = replace(problem.profile, layers=layers, reduction_bytes=0)
     peaks = simulate(replace(problem, profile=profile), plan).peak_bytes
-    most = max(size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True))
-    return int(max(0, most - reserve))
-
-
-def _with_blocks(layers: tuple[Layer, ...], plan: Plan, *, beyond: Mapping[str, int]) -> tuple[Layer, ...]:
-    """What one process held beyond that of all stays with its layer that has the largest workspace: around large blocks
-    that come and go the heap has holes, which do not grow with the samples.
-    """
-    more = dict[str, int]()
-    by_name = {layer.name: layer for layer in layers}
-    for stage in plan.stages:
-        (device,) = stage.replicas[0]
-        heaviest = max(stage.layers, key=lambda name: by_name[name].workspace_bytes)
-        more[heaviest] = beyond.get(device, 0) - min(beyond.values(), default=0)
-    return tuple(replace(layer, state_bytes=layer.state_bytes + more.get(layer.name, 0)) for layer in layers)
+    beyond = statistics.fmean(size - peaks[rank["device"]] for size, rank in zip(held, ranks, strict=True))
+    return max(0, round(beyond - reserve))
 
 
 def _find_closing(

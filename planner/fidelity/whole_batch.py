@@ -162,13 +162,13 @@ def waiting_ns(processes: Sequence[Sequence[Mapping[str, Any]]]) -> float:
 
 
 def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
-    """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes.
+    """How much of what the layers' stashes add up to is held, from how much more a larger microbatch takes on average.
 
     Workspaces go with them: both grow with the samples, and the run tells their sum.
     """
     if not small.peak_bytes or not large.peak_bytes:
         return _WHOLE
-    grown = max(large.peak_bytes[device] - small.peak_bytes[device] for device in large.peak_bytes)
+    grown = statistics.fmean(large.peak_bytes[device] - small.peak_bytes[device] for device in large.peak_bytes)
 
     def grows(permille: int) -> int:
         most = []

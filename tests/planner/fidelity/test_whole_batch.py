@@ -123,7 +123,9 @@ def test_a_full_shard_is_compared_with_its_layers_and_messages():
 
 @pytest.mark.parametrize(("permille", "found"), [(1000, 1000), (1150, 1150), (700, 1000), (1500, 1200)])
 def test_the_stash_is_what_larger_microbatches_hold_more(permille: int, found: int):
-    """Tests that the part is found whatever all processes hold besides, and that a wild one is not believed."""
+    """Tests that the part is found whatever processes hold besides, also where one grows by more and the other by less,
+    and that a wild one is not believed.
+    """
     problem, plan = make_case()
     runs = []
     for at, order in ((problem, plan), (batch_at_once(problem), plan_whole_batch(problem, plan, memory_bytes=None))):
@@ -134,3 +136,6 @@ def test_the_stash_is_what_larger_microbatches_hold_more(permille: int, found: i
         runs.append(WholeBatchRun(problem=at, plan=order, entries=(), peak_bytes=held))
     assert abs(held_permille(*runs) - found) <= 1
     assert held_permille(replace(runs[0], peak_bytes={}), runs[1]) == 1000
+    first, second = runs[1].peak_bytes
+    apart = {first: runs[1].peak_bytes[first] + 5_000, second: runs[1].peak_bytes[second] - 5_000}
+    assert abs(held_permille(runs[0], replace(runs[1], peak_bytes=apart)) - found) <= 1
