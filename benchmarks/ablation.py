@@ -33,6 +33,7 @@ COMMITTED = Path(__file__).parent / "workloads"
 GENERATED: Mapping[str, Mapping[str, object]] = {
     "chain-12x4-m8-tight-random-different": {},
     "chain-24x4-m16-scarce-homogeneous-equal": {},
+    "chain-20x5-m10-scarce-two-level-equal": {"max_replicas": 1},
     "chain-24x6-m8-tight-two-level-classes": {"max_stages_per_device": 1},
     "chain-24x8-m16-mid-sparse-four": {},
     "dag-40x4-m8-scarce-two-level-different": {},

@@ -8,13 +8,15 @@ import numpy
 
 from planner.bounds.counting import lost_at_ends
 from planner.bounds.loop import loop_bound
-from planner.bounds.loop.loop_bound import MAX_EFFORT
 from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
 from planner.bounds.loop.loop_cuts import LoopCuts, WindowTables
 from planner.bounds.loop.loop_layers import LoopLayers
 from planner.bounds.loop.loop_shapes import LoopShape, hops_ns, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, always
+
+MAX_EFFORT = 10**8
+"""Actions that may be played to refute cases, of one width and number of replicas."""
 
 MAX_LAYERS = 256
 """Of longer chains no tables are made."""
@@ -88,7 +90,7 @@ class _AllCuts:
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan at all ends within `deadline` (without the optimizer)."""
-        effort = ActionsLeft(self.effort, cases_per_step=1_024, cases_at_once=16_384)
+        effort = ActionsLeft(self.effort)
         return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=effort) for kind in self.kinds)
 
 
@@ -108,6 +110,8 @@ def raise_bound(
     `reached`: what a plan takes; None: twice the start. Optimizer not counted.
     """
     cuts = _AllCuts(open_kinds(least), effort=effort)
+    if reached is not None and reached > start and has_time() and cuts.is_out_of_reach(reached - 1):
+        return reached, {"effort": effort}  # all that is worth proving
     low, high = start, 2 * start if reached is None else reached
     while high - low > max(1, low // _FINEST) and has_time():
         middle = (low + high) // 2

@@ -9,8 +9,6 @@ from typing import Any
 import numpy
 
 from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals, read_counted
-from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
-from planner.bounds.loop.loop_fillings import RankRooms, StageFillings
 from planner.bounds.loop.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld
 from planner.bounds.loop.loop_shapes import MAX_RANKS, LoopShape, hops_ns, num_ranks, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Integers, Least
@@ -21,8 +19,8 @@ MAX_CELLS = 400_000
 MANY_KINDS, MANY_RANKS = 8, 5_000
 """Of more kinds, and of more ranks of all loops, so many times fewer ways to count are tried for each kind."""
 
-MAX_EFFORT = 10**8
-"""Actions that may be played to refute cases, of one width and number of replicas."""
+_FIELDS = {"width", "replicas", "unit", "special"}
+"""Of a way to count."""
 
 MOST_NS = 1 << 53
 """No plan takes as long; a bound that reaches it says that none fits into memory."""
@@ -55,13 +53,10 @@ class _LoopCounting:
     not all ranks are open to a special layer: layer i < P is in one of the first i + 1 stages, so on rank i or before;
     a layer with k < P behind it is in one of the last k + 1 stages, and as the last one is on rank P - 1, on rank P - 1
     - k or after. If that is impossible for all P, no plan of this width with so many replicas ends by T.
-
-    Where whole layers fit, and there is effort left, the cases of how many of them every stage holds are refuted by the
-    order itself (`StageFillings`, `is_refuted`), for every number of chunks.
     """
 
-    def __init__(self, layers: LoopLayers, *, unit: int, special: Sequence[int], effort: int = 0) -> None:
-        self.layers, self.least, self.special, self.effort = layers, layers.least, list(special), effort
+    def __init__(self, layers: LoopLayers, *, unit: int, special: Sequence[int]) -> None:
+        self.layers, self.least, self.special = layers, layers.least, list(special)
         work = layers.time.total
         self.counted = [number for number in range(len(work)) if number not in set(special)]
         self.unit, self.work, self.most = unit, int(work.sum()), layers.longest_ns
@@ -70,7 +65,6 @@ class _LoopCounting:
         self.lost = lost_at_ends(self.least, layers.time)
         self.overhead = sum(self.least.overhead)
         self.shapes, self._looked_at = shapes_of(self.least, layers.kind), cache(self._look_at)
-        self.fillings = StageFillings(layers, unit=unit, special=special)
 
     def _look_at(self, shape: LoopShape) -> tuple[UnitsHeld, Integers, Integers]:
         """What a rank holds; what special layers take of time and memory on every rank; the ways to put them there."""
@@ -86,10 +80,9 @@ class _LoopCounting:
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan of the kind ends within `deadline` (without the optimizer)."""
-        effort = ActionsLeft(self.effort)
-        return deadline < 0 or all(self._is_shape_out(shape, deadline, effort=effort) for shape in self.shapes)
+        return deadline < 0 or all(self._is_shape_out(shape, deadline) for shape in self.shapes)
 
-    def _is_shape_out(self, shape: LoopShape, deadline: int, *, effort: ActionsLeft) -> bool:
+    def _is_shape_out(self, shape: LoopShape, deadline: int) -> bool:
         count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
         travel = replicas * sum(hops_ns(self.least, replicas)) * numpy.arange(shape.ranks)
         lost = self.lost[: shape.ranks] + travel
@@ -101,25 +94,7 @@ class _LoopCounting:
         held, special, assignments = self._looked_at(shape)
         time = numpy.minimum(time, self.most)
         room = numpy.stack([time, numpy.full_like(time, replicas * self.layers.usable)])
-        if not holds_all(room, assignments, special=special, units=held.units, count=held.count):
-            return True
-        rooms = RankRooms(room=room, special=special, held=held)
-        return self.all_return and shape.ranks > 1 and self._is_played_out(shape, deadline, rooms=rooms, effort=effort)
-
-    def _is_played_out(self, shape: LoopShape, deadline: int, *, rooms: RankRooms, effort: ActionsLeft) -> bool:
-        """Whether the order ends too late however many units the stages hold, for every number of chunks."""
-        count, replicas = self.least.problem.num_microbatches, shape.kind.replicas
-        there, back = hops_ns(self.least, replicas)
-        for chunks in shape.numbers_of_chunks(self.least):
-            if 2 * count * chunks * shape.ranks > effort.left:
-                return False
-            hops = replicas * there, replicas * back
-            questions = self.fillings.questions(ranks=shape.ranks, chunks=chunks, rooms=rooms, hops=hops)
-            if questions is None:
-                return False
-            if not all(is_refuted(question, replicas * deadline, effort=effort) for question in questions):
-                return False
-        return True
+        return not holds_all(room, assignments, special=special, units=held.units, count=held.count)
 
     def _time_between(self, shape: LoopShape, deadline: int) -> Integers:
         """Per rank, with one stage on each: time per microbatch for its layers, by what lies around its backwards."""
@@ -224,7 +199,7 @@ def _raise_kind(
 def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
     """The ways to count that a certificate names, one of every kind; raises ValueError if it does not."""
     kinds, rows = open_kinds(least), certificate["ways"]
-    is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and _has_fields(row) for row in rows)
+    is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and set(row) == _FIELDS for row in rows)
     wanted = [(layers.kind.width, layers.kind.replicas) for layers in kinds]
     if not is_table or not wanted or [(row["width"], row["replicas"]) for row in rows] != wanted:
         raise ValueError(
@@ -235,17 +210,8 @@ def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
     return _AllKinds([_read_count(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
 
 
-def _has_fields(row: Mapping[str, Any]) -> bool:
-    """Those of a way to count; without cases it needs no effort."""
-    return set(row) - {"effort"} == {"width", "replicas", "unit", "special"}
-
-
 def _read_count(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> _LoopCounting:
     unit, special = read_counted(layers.least, row)
     if _cells(layers.least, layers.kind, special=special) > most_cells:
         raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
-    effort = row.get("effort", 0)
-    if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
-        shown = f"certificate: effort = {str(effort)[:60]!r}"
-        raise ValueError(f"{shown} is not an integer from 0 to {MAX_EFFORT}; make the bound again")
-    return _LoopCounting(layers, unit=unit, special=special, effort=effort)
+    return _LoopCounting(layers, unit=unit, special=special)

@@ -1,23 +1,16 @@
-"""How many units of layers the stages of a loop hold: all cases refuted by playing the fixed order.
+"""How many layers the stages of a loop hold: all cases refuted by playing the fixed order.
 
-A case gives each rank a set of possible numbers of units per stage. A filling is removed if all units no longer find
-room, or if the order ends after T with all other stages at their least. Stage s takes at least its special layers plus
-n(s) units. The end of a fixed order is a longest path, so longer stages never shorten it. A case without fillings for a
-rank is closed; other cases split.
+A case gives each rank a set of possible numbers of layers per stage. A filling is removed if all layers no longer find
+room, or if the order ends after T with all other stages at their least. The end of a fixed order is a longest path, so
+longer stages never shorten it. A case without fillings for a rank is closed; other cases split.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy
 
-from planner.bounds.loop.loop_order import LoopOrder
+from planner.bounds.loop.loop_cuts import LoopCuts
 from planner.bounds.minimum_costs import Integers
-
-MOST_FILLINGS = 20_000
-"""Fillings of the stages of ranks, over all ranks, of one question."""
 
 _PLAYED_AT_ONCE = 4_096
 """Plays that are done together."""
@@ -26,13 +19,13 @@ _STEPS_PER_WAVE, _CASES_PER_WAVE = 2, 256
 """Actions that take about as long as a wave, and cases that do not make it longer."""
 
 NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
-"""Less, and more, units than any rank holds."""
+"""Less, and more, layers than any rank holds."""
 
 
 class ActionsLeft:
     """Actions that may be played yet; a play of many cases counts for several."""
 
-    def __init__(self, left: int, *, cases_per_step: int = 256, cases_at_once: int = 4_096) -> None:
+    def __init__(self, left: int, *, cases_per_step: int = 1_024, cases_at_once: int = 16_384) -> None:
         """`cases_per_step`: as many take about as long as what every action of a play takes once.
 
         `cases_at_once`: for as many ways of a case all are looked at together.
@@ -44,7 +37,7 @@ class ActionsLeft:
         self.left -= actions * (1 + cases // self._cases_per_step)
         return self.left >= 0
 
-    def take_play(self, question: "LoopQuestion", *, cases: int) -> bool:
+    def take_play(self, question: LoopCuts, *, cases: int) -> bool:
         """Whether a play is still paid for: ranks that act at once make it cheaper than it was once, never dearer."""
         actions, order = question.num_actions, question.order
         waves = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
@@ -52,89 +45,12 @@ class ActionsLeft:
         return self.take(min(in_a_row, waves * (1 + cases // _CASES_PER_WAVE)), cases=0)
 
 
-class LoopQuestion(Protocol):
-    """Whether the stages of a loop can hold all units of layers and end in time."""
-
-    @property
-    def order(self) -> LoopOrder:
-        """Order of the actions of all ranks."""
-        ...
-
-    @property
-    def units(self) -> int:
-        """Units of all layers."""
-        ...
-
-    @property
-    def hops(self) -> tuple[int, int]:
-        """What an activation takes to the next stage, and a gradient to the one before."""
-        ...
-
-    @property
-    def num_actions(self) -> int:
-        """What a play is counted as."""
-        ...
-
-    def fillings(self) -> list[list[tuple[int, ...]]] | None:
-        """Per rank: the units of its stages, for every way to fill them; None where these are too many."""
-        ...
-
-    def times(self, lower: Integers, upper: Integers) -> Integers:
-        """[2, stages, cases] what stages take at least that hold from `lower` to `upper` units, [cases, stages]."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopFilling:
-    """Stages that hold units of layers, wherever these are.
-
-    Stage s with n units takes at least `base[:, s] + n x unit` for an F and for a backward pass.
-    """
-
-    order: LoopOrder
-    base: Integers
-    """[2, stages] what special layers and overheads take in every stage."""
-    unit: Integers
-    """[2] what a unit takes."""
-    lower: Integers
-    """[stages] units that a stage has at least."""
-    upper: Integers
-    """[stages] units that a stage has at most."""
-    rooms: Integers
-    """[ranks] units that all stages of a rank have at most."""
-    units: int
-    hops: tuple[int, int]
-
-    @property
-    def num_actions(self) -> int:
-        """Actions of all ranks."""
-        return len(self.order.steps)
-
-    def fillings(self) -> list[list[tuple[int, ...]]] | None:
-        """Per rank: numbers within the limits of its stages that fit into its room, and leave none too many."""
-        ranks, found = len(self.rooms), list[list[tuple[int, ...]]]()
-        slack = int(self.rooms.sum()) - self.units
-        for rank, most in enumerate(self.rooms.tolist()):
-            limits = [(int(self.lower[s]), int(self.upper[s])) for s in range(rank, len(self.lower), ranks)]
-            left = MOST_FILLINGS - sum(map(len, found))
-            found.append(list(islice(_fillings(limits, least=most - slack, most=most), left + 1)))
-            if len(found[-1]) > left:
-                return None
-        return found
-
-    def times(self, lower: Integers, upper: Integers) -> Integers:
-        """[2, stages, cases] by the least units alone."""
-        del upper
-        times: Integers = self.base[:, :, None] + self.unit[:, None, None] * lower.T
-        return times
-
-
-def is_refuted(question: LoopQuestion, deadline: int, *, effort: ActionsLeft) -> bool:
-    """Whether no stages of so many units end within the deadline; False also where the effort does not suffice.
+def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> bool:
+    """Whether no cut into stages ends within the deadline; False also where the effort does not suffice.
 
     Proof. The order is fixed, so that when all has ended is a longest path, which no stage shortens by taking longer. A
-    case says for every rank which fillings of its stages are left. Every stage has at least the least units of those.
-    A way is crossed out where its units, with the most that is left to the other ranks, are fewer than all units, or
+    case says for every rank which fillings of its stages are left. Every stage has at least the least layers of those.
+    A way is crossed out where its layers, with the most that is left to the other ranks, are fewer than all layers, or
     with the least are more; and where the order ends too late with the rank's stages filled that way and all others at
     their least. What is crossed out is in no plan of the case, so this continues until nothing changes. A case with a
     rank to which nothing is left is refuted; another is split by the fillings of one rank; one that has a single way
@@ -161,24 +77,12 @@ def is_refuted(question: LoopQuestion, deadline: int, *, effort: ActionsLeft) ->
     return True
 
 
-def _fillings(limits: Sequence[tuple[int, int]], *, least: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Numbers within these limits whose sum is from `least` to `most`."""
-    if not limits:
-        if least <= 0 <= most:
-            yield ()
-        return
-    (low, high), rest = limits[0], limits[1:]
-    fewest, greatest = sum(pair[0] for pair in rest), sum(pair[1] for pair in rest)
-    for number in range(max(low, least - greatest), min(high, most - fewest) + 1):
-        yield from ((number, *row) for row in _fillings(rest, least=least - number, most=most - number))
-
-
 class _OpenCases:
     """Cases of a question, each a row that says which fillings of ranks are left; those of a rank stand together."""
 
     def __init__(
         self,
-        question: LoopQuestion,
+        question: LoopCuts,
         fillings: Sequence[Sequence[tuple[int, ...]]],
         *,
         deadline: int,
@@ -187,7 +91,7 @@ class _OpenCases:
         self.question, self.deadline, self.effort = question, deadline, effort
         self.ranks, self.num_fillings = len(fillings), sum(map(len, fillings))
         self.sizes = numpy.array([row for rows in fillings for row in rows], dtype=numpy.int64)
-        """[ways, chunks] units of the rank's stages."""
+        """[ways, chunks] layers of the rank's stages."""
         self.totals = self.sizes.sum(axis=1)
         self.rank = numpy.repeat(numpy.arange(self.ranks), [len(rows) for rows in fillings])
         self.first = numpy.cumsum([0, *(len(rows) for rows in fillings[:-1])])
@@ -211,7 +115,7 @@ class _OpenCases:
         return numpy.concatenate(done)
 
     def _count(self, cases: Integers) -> tuple[Integers, Integers]:
-        """Cases without the ways that leave too few or too many units; only those in which no rank has none left."""
+        """Cases without the ways that leave too few or too many layers; only those in which no rank has none left."""
         kept, before = numpy.arange(len(cases)), -1
         while len(cases) and cases.sum() != before:
             before = cases.sum()
@@ -227,7 +131,7 @@ class _OpenCases:
         return cases, kept
 
     def _sizes(self, cases: Integers) -> list[Integers]:
-        """[cases, stages] the least units of every stage, and the most."""
+        """[cases, stages] the least layers of every stage, and the most."""
         found = []
         for edge, none in ((numpy.minimum, ALL_LEFT), (numpy.maximum, NONE_LEFT)):
             rows = numpy.empty((len(cases), self.sizes.shape[1], self.ranks), dtype=numpy.int64)

@@ -5,14 +5,15 @@ from functools import cached_property
 
 import numpy
 
-from planner.bounds.loop.loop_cases import MOST_FILLINGS
 from planner.bounds.loop.loop_layers import NOT_ENOUGH
 from planner.bounds.loop.loop_order import LoopOrder, order_of
 from planner.bounds.minimum_costs import Integers
 
+MOST_FILLINGS = 20_000
+"""Fillings of the stages of ranks, over all ranks, of one question."""
+
 NEVER = 1 << 60
 """More than any time."""
-
 
 _LOOKED_UP = 32
 """Actions that are played while the times of a stage are looked up, about."""
