@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_sums
+from planner.bounds.listed.pack_splits import Held, Split, hold, most_worth, split_idle
 
 Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
@@ -23,8 +24,10 @@ _LEVELS = 16
 _IDLES = 100
 _SUMS = 14
 _TRIALS = 60
-_RAISE = 1.002
-_HALVINGS = 20
+_RAISE = 0.002
+_HALVINGS = 6
+_STEP = 3.0
+_PART = 0.25
 _SAFE = 1e-9
 """Of rounding."""
 
@@ -44,6 +47,7 @@ class _Levels(NamedTuple):
     """[L, G] of it, over idle."""
     longest: Reals
     """[N + 1] work of so many sequences at most."""
+    split: Split
     pipelines: int
 
 
@@ -64,6 +68,8 @@ class _IdleLosses(NamedTuple):
     """[L, G - 1] whether there is room for one sequence at least."""
     tops: Whole
     """Per pipeline: its longest sequence is not shorter than this level."""
+    long: Held
+    """Of pipelines with the longest sequences."""
 
 
 def bound_by_prices(
@@ -112,12 +118,19 @@ def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, 
     )
     lines = least[:, None, :] - idle[:, None] * sums
     best = lines.max(axis=2)
+    shortest = numpy.minimum.accumulate(work[order])[held].astype(float)
+    longest = numpy.concatenate([[0], numpy.sort(work)[::-1].cumsum()]).astype(float)
+    few = shortest[: int((held < pipelines).sum())]
+    split = split_idle(
+        longer, shortest=few, longest=longest, own=float(falling[-1]), factors=factors, per_work=per_work
+    )
     return _Levels(
         work=done[held],
-        shortest=numpy.minimum.accumulate(work[order])[held].astype(float),
+        shortest=shortest,
         idle=idle,
         short=numpy.maximum(best, 0) / per_work,
-        longest=numpy.concatenate([[0], numpy.sort(work)[::-1].cumsum()]).astype(float),
+        longest=longest,
+        split=split,
         slope=numpy.where(best > 0, -sums[lines.argmax(axis=2)], 0) / per_work,
         pipelines=pipelines,
     )
@@ -129,22 +142,27 @@ def _raise(levels: _Levels, *, time: float) -> float:
     shares = numpy.full(count, 0.1 / count)
     shares[-1] = 0.9
     prices, refuting, begin, loss = shares / levels.work, None, time, _losses(levels, time=time)
+    late = time
     for trial in range(_TRIALS):
         held = None if loss is None else _held(loss, prices, time=time)
-        if held is None or (prices * (levels.work - held)).sum() > 0:
-            refuting, time = prices, time * _RAISE
+        lack = 1.0 if held is None else 1 - (prices * held).sum()
+        if lack > 0:
+            refuting, late = prices, time
+            time *= 1 + max(_RAISE, lack * _PART)
             loss = _losses(levels, time=time)
             continue
-        step = 1.5 / (1 + trial / 10)
-        prices = prices * numpy.exp(step * numpy.clip(1 - held / levels.work, -1, 1))
+        missing = numpy.clip(1 - held / levels.work, -1, 1)
+        shares = prices * levels.work
+        spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
+        prices = prices * numpy.exp(min(3.0, (_STEP * 1e-3 - lack) / max(spread, 1e-9)) * missing)
         prices /= (prices * levels.work).sum()
     if refuting is None:
         return begin
-    low, high = begin, time
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _is_refuted(levels, refuting, time=middle) else (low, middle)
-    return low
+    for halving in range(_HALVINGS):
+        early = late * (1 - _RAISE * (2**halving - 1) / 4)
+        if _is_refuted(levels, refuting, time=early):
+            return early
+    return begin
 
 
 def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
@@ -161,6 +179,9 @@ def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
     falls, rises = numpy.where(few, 0, falls), numpy.where(few, 0, rises)
     room = numpy.minimum(room, whole)
     most = numpy.where(fits[:, None, :], room[None, :, :], -1).max(axis=2)
+    long = hold(levels.split, time)
+    few = len(long.most)
+    most[:few, :few] = numpy.minimum(most[:few, :few], long.most)
     most[numpy.tril_indices(count, -1)] = 0
     if most[0, 0] < 0:
         return None
@@ -170,7 +191,7 @@ def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
         missing = numpy.nonzero(held < levels.work * (1 - _SAFE))[0]
         tops.append(int(missing[0]) if len(missing) else count - 1)
         held = held + most[tops[-1]]
-    return _IdleLosses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops))
+    return _IdleLosses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops), long)
 
 
 def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> Reals:
@@ -178,13 +199,19 @@ def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> Reals:
     value = prices[::-1].cumsum()[::-1]
     lost = (prices[:, None] * loss.right)[::-1].cumsum(axis=0)[::-1]
     lost[~loss.fits] = numpy.inf
-    idle, most = lost.argmin(axis=1), (value * time - lost.min(axis=1)).tolist()
+    idle, most = lost.argmin(axis=1), value * time - lost.min(axis=1)
+    worth, contents = most_worth(loss.long, prices)
+    is_less = worth < most[: len(worth)]
+    most[: len(worth)] = numpy.minimum(worth, most[: len(worth)])
     held, best, chosen = numpy.zeros(len(prices)), 0, []
-    for level, value in enumerate(most):
+    for level, value in enumerate(most.tolist()):
         best = level if value > most[best] else best
         chosen.append(best)
     for level in (chosen[top] for top in loss.tops):
-        held[level:] += time - loss.right[level:, idle[level]]
+        if level < len(worth) and is_less[level]:
+            held[level:] += contents[level, level:]
+        else:
+            held[level:] += time - loss.right[level:, idle[level]]
     return held
 
 
@@ -201,5 +228,8 @@ def _is_refuted(levels: _Levels, prices: Reals, *, time: float) -> bool:
     ends = numpy.minimum(left, right)
     least = numpy.where(falls >= 0, left, numpy.where(rises <= 0, right, numpy.minimum(meet, ends)))
     least[~loss.fits] = numpy.inf
-    most = numpy.maximum.accumulate(prices[::-1].cumsum()[::-1] * time - least.min(axis=1))
+    most = prices[::-1].cumsum()[::-1] * time - least.min(axis=1)
+    worth, _ = most_worth(loss.long, prices)
+    most[: len(worth)] = numpy.minimum(worth, most[: len(worth)])
+    most = numpy.maximum.accumulate(most)
     return bool(most[loss.tops].sum() < (prices * levels.work).sum() * (1 - _SAFE))

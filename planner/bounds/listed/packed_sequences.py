@@ -98,19 +98,26 @@ def _bound_by_longest(loads: Table, forward: Table, *, own: Table, num_packs: in
 
 def _hidden_part(forward: Table, backward: Table, *, work: Table) -> Fraction:
     """Which part of a sequence's work on the first stage either direction takes, at most."""
-    rows = zip(numpy.maximum(forward, backward).tolist(), work.tolist(), strict=True)
-    part: Fraction = max((Fraction(longer, whole) for longer, whole in rows if whole), default=Fraction(1))
-    return part
+    return _largest_ratio(numpy.maximum(forward, backward), work, otherwise=Fraction(1))
 
 
 def _idle_per_forward(forward: Table, backward: Table, *, own: Table) -> Fraction:
     """What the longest pack costs at least, as a multiple of its forward on the first stage."""
     last = forward.shape[1] - 1
-    ups = (*forward[:, 0].tolist(), int(own[0, 0]))
-    backs = (*backward[:, :last].sum(axis=1).tolist(), int(own[1, :last].sum()))
-    ratios = (Fraction(back, up) for up, back in zip(ups, backs, strict=True) if up)
-    least: Fraction = min(ratios, default=Fraction(0)) - last
-    return max(Fraction(0), least)
+    ups = numpy.append(forward[:, 0], own[0, 0])
+    backs = numpy.append(backward[:, :last].sum(axis=1), own[1, :last].sum())
+    return max(Fraction(0), -_largest_ratio(-backs, ups, otherwise=Fraction(0)) - last)
+
+
+def _largest_ratio(above: Table, below: Table, *, otherwise: Fraction) -> Fraction:
+    """Of those with something below: rounding leaves few that may be the largest."""
+    known = below > 0
+    above, below = above[known], below[known]
+    if not len(below):
+        return otherwise
+    ratios = above / below
+    near = ratios >= ratios.max() - 1e-9 * abs(ratios.max())
+    return max(Fraction(*pair) for pair in set(zip(above[near].tolist(), below[near].tolist(), strict=True)))
 
 
 def fewest_packs(lengths: Sequence[int], cap: int) -> int:
