@@ -8,7 +8,8 @@ rise and fall in several ways are played; for a time and a longest pack, the one
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from operator import neg
+from itertools import accumulate
+from operator import mul, neg
 from typing import Any, NamedTuple
 
 import numpy
@@ -23,6 +24,8 @@ _LEVELS = (0.0, 0.15, 0.3, 0.45, 0.6)
 """Of the longest pack: where one stands out, equal ones behind it."""
 _RISES = (1.2, 1.7)
 """Packs before the longest one, as such a multiple, beside as many as there are until the shortest."""
+_BEFORE, _SEVERAL, _NEXT = 6, 4, 0.94
+"""Pipelines for the longest sequences alone: packs before them, how many, and each one's part of the one before."""
 _LEAST = 1e-3
 _UNIT = 1 << 24
 _SLACK = 1.02
@@ -79,6 +82,8 @@ def _sizes(count: int, *, others: int, ratio: float, least: float) -> Iterator[l
     rises = {min(len(up), max(1, round(part * others)) + 1) for part in _RISES} | {len(up)}
     shapes = [up[-rise:] + each for rise in sorted(rises) for each in behind]
     shapes += [[1.0] * alone for alone in range(1, 2 * others + 1)]
+    several = list(accumulate([1.0] + [_NEXT] * (_SEVERAL - 1), mul))
+    shapes += [up[-2 - before : -1] + several[:long] for before in range(_BEFORE) for long in range(1, _SEVERAL + 1)]
     for shape in shapes:
         free = count - len(shape)
         if free >= 0:

@@ -6,11 +6,12 @@ only. So many packs as there are at most have so much work only if I is long eno
 
 Let a sequence be worth the sum of prices of all levels z that it is not shorter than, per work. If all pipelines
 together cannot hold as much worth as there is, no packing ends by T, whatever the prices. Pipelines are sorted by their
-longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Prices are
-found by trial: more for levels of which too little is held.
+longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Pipelines with
+the longest ones hold no more than `pack_splits` says, either. Prices are found by trial: more for levels of which too
+little is held.
 """
 
-from math import ceil
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 import numpy
@@ -24,10 +25,12 @@ _LEVELS = 16
 _IDLES = 100
 _SUMS = 14
 _TRIALS = 60
+_AGAIN = 16
+"""Trials after which the time is chosen anew."""
 _RAISE = 0.002
-_HALVINGS = 6
-_STEP = 3.0
-_PART = 0.25
+_BEYOND, _LARGEST = 0.003, 3.0
+"""How far prices are changed: until a time is refuted by so much, and at most by so many powers of e."""
+_STEPS = 6
 _SAFE = 1e-9
 """Of rounding."""
 
@@ -141,28 +144,36 @@ def _raise(levels: _Levels, *, time: float) -> float:
     count = len(levels.work)
     shares = numpy.full(count, 0.1 / count)
     shares[-1] = 0.9
-    prices, refuting, begin, loss = shares / levels.work, None, time, _losses(levels, time=time)
-    late = time
-    for trial in range(_TRIALS):
-        held = None if loss is None else _held(loss, prices, time=time)
-        lack = 1.0 if held is None else 1 - (prices * held).sum()
+    begin, prices = time, shares / levels.work
+    loss, latest, best, refuted = _losses(levels, time=time), 0.0, prices, prices
+    late = begin
+    for trial in range(1, _TRIALS + 1):
+        held, rate = (0 * prices, inf) if loss is None else _held(loss, prices, time=time)
+        lack = 1 - float((prices * held).sum())
+        guess = time * (1 + lack / rate)
+        if guess > latest:
+            latest, best = guess, prices
         if lack > 0:
-            refuting, late = prices, time
-            time *= 1 + max(_RAISE, lack * _PART)
-            loss = _losses(levels, time=time)
+            late, refuted = time, prices
+        elif trial % _AGAIN:
+            prices = _changed(prices, held, levels=levels, lack=lack)
             continue
-        missing = numpy.clip(1 - held / levels.work, -1, 1)
-        shares = prices * levels.work
-        spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
-        prices = prices * numpy.exp(min(3.0, (_STEP * 1e-3 - lack) / max(spread, 1e-9)) * missing)
-        prices /= (prices * levels.work).sum()
-    if refuting is None:
-        return begin
-    for halving in range(_HALVINGS):
-        early = late * (1 - _RAISE * (2**halving - 1) / 4)
-        if _is_refuted(levels, refuting, time=early):
-            return early
+        time = max(latest, begin if lack <= 0 else time * (1 + _RAISE))
+        prices, latest, loss = best, 0.0, _losses(levels, time=time)
+    for found, prices in ((latest, best), (late, refuted)):
+        for step in range(_STEPS):
+            early = found * (1 - _RAISE * (2**step - 1) / 4)
+            if early > begin and _is_refuted(levels, prices, time=early):
+                return early
     return begin
+
+
+def _changed(prices: Reals, held: Reals, *, levels: _Levels, lack: float) -> Reals:
+    """More for levels of which too little is held: as much as would refute the time if all pipelines held the same."""
+    missing, shares = numpy.clip(1 - held / levels.work, -1, 1), prices * levels.work
+    spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
+    changed = shares * numpy.exp(min(_LARGEST, (_BEYOND - lack) / max(spread, 1e-9)) * missing)
+    return numpy.asarray(changed / changed.sum() / levels.work)
 
 
 def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
@@ -194,8 +205,8 @@ def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
     return _IdleLosses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops), long)
 
 
-def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> Reals:
-    """[L] what pipelines hold that hold most worth, not shorter than each level."""
+def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> tuple[Reals, float]:
+    """[L] what pipelines hold that hold most worth, not shorter than each level; and how much more worth in time."""
     value = prices[::-1].cumsum()[::-1]
     lost = (prices[:, None] * loss.right)[::-1].cumsum(axis=0)[::-1]
     lost[~loss.fits] = numpy.inf
@@ -204,15 +215,16 @@ def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> Reals:
     is_less = worth < most[: len(worth)]
     most[: len(worth)] = numpy.minimum(worth, most[: len(worth)])
     held, best, chosen = numpy.zeros(len(prices)), 0, []
-    for level, value in enumerate(most.tolist()):
-        best = level if value > most[best] else best
+    for level, each in enumerate(most.tolist()):
+        best = level if each > most[best] else best
         chosen.append(best)
-    for level in (chosen[top] for top in loss.tops):
+    taken = [chosen[top] for top in loss.tops]
+    for level in taken:
         if level < len(worth) and is_less[level]:
             held[level:] += contents[level, level:]
         else:
             held[level:] += time - loss.right[level:, idle[level]]
-    return held
+    return held, time * float(value[taken].sum())
 
 
 def _is_refuted(levels: _Levels, prices: Reals, *, time: float) -> bool:
