@@ -6,9 +6,12 @@ only. So many packs as there are at most have so much work only if I is long eno
 
 Let a sequence be worth the sum of prices of all levels z that it is not shorter than, per work. If all pipelines
 together cannot hold as much worth as there is, no packing ends by T, whatever the prices. Pipelines are sorted by their
-longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Pipelines with
-the longest ones hold no more than `pack_splits` says, either. Prices are found by trial: more for levels of which too
-little is held.
+longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Prices are
+found by trial: more for levels of which too little is held.
+
+The idle time is in some range, and I at its ends says what is lost there at least. For pipelines with the longest
+sequences both of its parts are in ranges, too: before a pack that is not shorter than the longest level, and from it on
+(`least_beside`).
 """
 
 from math import ceil, inf
@@ -16,13 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_sums
-from planner.bounds.listed.pack_splits import Held, Split, hold, most_worth, split_idle
+from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_beside, least_sums
 
 Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 _LEVELS = 16
-_IDLES = 100
+_IDLES = 240
+_BEFORE, _BEHIND = 32, 64
+"""Ranges of both parts of the idle time."""
 _SUMS = 14
 _TRIALS = 60
 _AGAIN = 16
@@ -35,44 +39,47 @@ _SAFE = 1e-9
 """Of rounding."""
 
 
+class _Ranges(NamedTuple):
+    """G ranges of idle time, for L levels, of which pipelines reach one of the first M."""
+
+    lost: Reals
+    """[L, G] of the time, what is not spent on sequences as long as a level, at least."""
+    shortest: Reals
+    """[M] the least work of a sequence that is not shorter than the level."""
+    longest: Reals
+    """[N + 1] work of so many sequences at most."""
+
+
 class _Levels(NamedTuple):
-    """L levels of sequences, from long to short, and G idle times, rising."""
+    """L levels of sequences, from long to short."""
 
     work: Reals
     """[L] of sequences that are not shorter."""
-    shortest: Reals
-    """[L] the least work of one of these."""
-    idle: Reals
-    """[G]"""
-    short: Reals
-    """[L, G] work of shorter sequences in a pipeline with one that is not shorter, at least."""
-    slope: Reals
-    """[L, G] of it, over idle."""
-    longest: Reals
-    """[N + 1] work of so many sequences at most."""
-    split: Split
+    every: _Ranges
+    """Of pipelines with any of them."""
+    long: _Ranges
+    """Of those with the longest, by both parts of the idle time."""
     pipelines: int
 
 
-class _IdleLosses(NamedTuple):
-    """Of a pipeline's time in G - 1 ranges of idle times: what it does not spend on sequences as long as a level."""
+class _Held(NamedTuple):
+    """What a pipeline holds in a time, at most."""
 
-    left: Reals
-    """[L, G - 1] at the least idle time."""
-    right: Reals
-    """[L, G - 1] at the largest one."""
-    falls: Reals
-    """[L, G - 1] the slope at the least one."""
-    rises: Reals
-    """[L, G - 1] the slope at the largest one: losses are convex."""
-    widths: Reals
-    """[G - 1]"""
-    fits: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]
-    """[L, G - 1] whether there is room for one sequence at least."""
-    tops: Whole
+    work: Reals
+    """[L, G] not shorter than each level."""
+    misfits: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]
+    """[M, G] whether there is no room for a sequence of a level."""
+    most: Reals
+    """[M, M] of every level, in a pipeline with a sequence of the first one; below 0 without room."""
+
+
+class _Rooms(NamedTuple):
+    """What pipelines hold in a time."""
+
+    every: _Held
+    long: _Held
+    tops: list[int]
     """Per pipeline: its longest sequence is not shorter than this level."""
-    long: Held
-    """Of pipelines with the longest sequences."""
 
 
 def bound_by_prices(
@@ -111,30 +118,28 @@ def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, 
     )
     longer = numpy.unique(falling[places])[::-1]
     held = numpy.searchsorted(-falling, -longer, side="right") - 1
-    sums, least = least_sums(longer.tolist(), shortest=float(falling[-1]), factors=factors, steps=_SUMS)
-    per_work = float((first / work).max())
+    per_work, own = float((first / work).max()), float(falling[-1])
+    sums, least = least_sums(longer.tolist(), shortest=own, factors=factors, steps=_SUMS)
     limit = float((first / work).min()) / forwards_per_idle(most, factors)
     begin = time * limit / (1 + limit)
     end = max(2 * begin, (factors.up + factors.down) * float(longer[0]))
     idle = numpy.unique(
         [begin, *numpy.geomspace(max(begin, 1e-3 * end), end, _IDLES // 3), *numpy.linspace(begin, end, _IDLES)]
     )
-    lines = least[:, None, :] - idle[:, None] * sums
-    best = lines.max(axis=2)
+    short = numpy.maximum((least[:, None, :] - idle[:, None] * sums).max(axis=2), 0) / per_work
+    parts = []
+    for per, factor, ranges in ((factors.hidden, factors.up, _BEFORE), (1.0, factors.down, _BEHIND)):
+        part = factor * numpy.linspace(own, float(longer[0]), ranges + 1)
+        beside = least_beside(longer, part, per=per, factor=factor, others=factors.others) / per_work
+        parts.append(part[:-1] + beside[:, 1:])
+    lost = (parts[0][:, :, None] + parts[1][:, None, :]).reshape(len(longer), -1)
     shortest = numpy.minimum.accumulate(work[order])[held].astype(float)
     longest = numpy.concatenate([[0], numpy.sort(work)[::-1].cumsum()]).astype(float)
-    few = shortest[: int((held < pipelines).sum())]
-    split = split_idle(
-        longer, shortest=few, longest=longest, own=float(falling[-1]), factors=factors, per_work=per_work
-    )
+    few = int((held < pipelines).sum())
     return _Levels(
         work=done[held],
-        shortest=shortest,
-        idle=idle,
-        short=numpy.maximum(best, 0) / per_work,
-        longest=longest,
-        split=split,
-        slope=numpy.where(best > 0, -sums[lines.argmax(axis=2)], 0) / per_work,
+        every=_Ranges(idle[:-1] + short[:, 1:], shortest, longest),
+        long=_Ranges(lost, shortest[:few], longest),
         pipelines=pipelines,
     )
 
@@ -144,104 +149,86 @@ def _raise(levels: _Levels, *, time: float) -> float:
     count = len(levels.work)
     shares = numpy.full(count, 0.1 / count)
     shares[-1] = 0.9
-    begin, prices = time, shares / levels.work
-    loss, latest, best, refuted = _losses(levels, time=time), 0.0, prices, prices
-    late = begin
+    begin, late, prices = time, time, shares / levels.work
+    rooms, latest, best = _rooms(levels, time=time), 0.0, prices
     for trial in range(1, _TRIALS + 1):
-        held, rate = (0 * prices, inf) if loss is None else _held(loss, prices, time=time)
+        held, rate = _held(rooms, prices, time=time)
         lack = 1 - float((prices * held).sum())
         guess = time * (1 + lack / rate)
         if guess > latest:
             latest, best = guess, prices
-        if lack > 0:
-            late, refuted = time, prices
+        if lack > _SAFE:
+            late = time
         elif trial % _AGAIN:
             prices = _changed(prices, held, levels=levels, lack=lack)
             continue
         time = max(latest, begin if lack <= 0 else time * (1 + _RAISE))
-        prices, latest, loss = best, 0.0, _losses(levels, time=time)
-    for found, prices in ((latest, best), (late, refuted)):
-        for step in range(_STEPS):
-            early = found * (1 - _RAISE * (2**step - 1) / 4)
-            if early > begin and _is_refuted(levels, prices, time=early):
-                return early
-    return begin
+        prices, latest, rooms = best, 0.0, _rooms(levels, time=time)
+    for step in range(_STEPS):
+        early = latest * (1 - _RAISE * (2**step - 1) / 4)
+        if early > late and (best * _held(_rooms(levels, time=early), best, time=early)[0]).sum() < 1 - _SAFE:
+            return early
+    return late
 
 
 def _changed(prices: Reals, held: Reals, *, levels: _Levels, lack: float) -> Reals:
     """More for levels of which too little is held: as much as would refute the time if all pipelines held the same."""
     missing, shares = numpy.clip(1 - held / levels.work, -1, 1), prices * levels.work
     spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
-    changed = shares * numpy.exp(min(_LARGEST, (_BEYOND - lack) / max(spread, 1e-9)) * missing)
+    changed = shares * numpy.exp(min(_LARGEST, (_BEYOND - lack) / max(spread, _SAFE)) * missing)
     return numpy.asarray(changed / changed.sum() / levels.work)
 
 
-def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
+def _rooms(levels: _Levels, *, time: float) -> _Rooms | None:
     """None where there is no room for the longest sequence."""
-    idle, count = levels.idle, len(levels.work)
-    left, right = idle[:-1] + levels.short[:, :-1], idle[1:] + levels.short[:, 1:]
-    falls, rises = 1 + levels.slope[:, :-1], 1 + levels.slope[:, 1:]
-    room = time - idle[:-1] - levels.short[:, 1:]
-    fits = room >= levels.shortest[:, None]
-    whole = numpy.clip(numpy.floor(room * (1 + _SAFE) / levels.shortest[:, None]), 0, len(levels.longest) - 1)
-    whole = levels.longest[whole.astype(int)]
-    few = whole <= time - numpy.maximum(left, right)
-    left, right = numpy.where(few, time - whole, left), numpy.where(few, time - whole, right)
-    falls, rises = numpy.where(few, 0, falls), numpy.where(few, 0, rises)
-    room = numpy.minimum(room, whole)
-    most = numpy.where(fits[:, None, :], room[None, :, :], -1).max(axis=2)
-    long = hold(levels.split, time)
+    every, long = _hold(levels.every, time), _hold(levels.long, time)
     few = len(long.most)
-    most[:few, :few] = numpy.minimum(most[:few, :few], long.most)
-    most[numpy.tril_indices(count, -1)] = 0
+    most = numpy.triu(every.most)
+    most[:few, :few] = numpy.minimum(most[:few, :few], numpy.triu(long.most))
     if most[0, 0] < 0:
         return None
     most = numpy.maximum.accumulate(numpy.maximum(most, 0), axis=0)
-    held, tops = numpy.zeros(count), []
+    held, tops = numpy.zeros(len(most)), list[int]()
     for _ in range(levels.pipelines):
         missing = numpy.nonzero(held < levels.work * (1 - _SAFE))[0]
-        tops.append(int(missing[0]) if len(missing) else count - 1)
+        tops.append(int(missing[0]) if len(missing) else len(most) - 1)
         held = held + most[tops[-1]]
-    return _IdleLosses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops), long)
+    return _Rooms(every, long, tops)
 
 
-def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> tuple[Reals, float]:
-    """[L] what pipelines hold that hold most worth, not shorter than each level; and how much more worth in time."""
-    value = prices[::-1].cumsum()[::-1]
-    lost = (prices[:, None] * loss.right)[::-1].cumsum(axis=0)[::-1]
-    lost[~loss.fits] = numpy.inf
-    idle, most = lost.argmin(axis=1), value * time - lost.min(axis=1)
-    worth, contents = most_worth(loss.long, prices)
-    is_less = worth < most[: len(worth)]
-    most[: len(worth)] = numpy.minimum(worth, most[: len(worth)])
-    held, best, chosen = numpy.zeros(len(prices)), 0, []
-    for level, each in enumerate(most.tolist()):
-        best = level if each > most[best] else best
+def _hold(ranges: _Ranges, time: float) -> _Held:
+    count, least = len(ranges.shortest), ranges.shortest[:, None]
+    work = time - ranges.lost
+    long = work[:count]
+    whole = numpy.clip(numpy.floor(long * ((1 + _SAFE) / least)), 0, len(ranges.longest) - 1).astype(int)
+    numpy.minimum(long, ranges.longest[whole], out=long)
+    numpy.maximum(work, 0, out=work)
+    misfits = whole < 1
+    return _Held(work, misfits, numpy.array([numpy.where(misfit, -1, long).max(axis=1) for misfit in misfits]))
+
+
+def _held(rooms: _Rooms | None, prices: Reals, *, time: float) -> tuple[Reals, float]:
+    """[L] what pipelines hold that hold most worth, not shorter than each level; and how their worth grows in time."""
+    if rooms is None:
+        return 0 * prices, inf
+    (most, contents), (fewer, others) = _most_worth(rooms.every, prices), _most_worth(rooms.long, prices)
+    for level, worth in enumerate(fewer):
+        if worth < most[level]:
+            most[level], contents[level] = worth, others[level]
+    value, best, chosen = prices[::-1].cumsum()[::-1], 0, []
+    for level, worth in enumerate(most):
+        best = level if worth > most[best] else best
         chosen.append(best)
-    taken = [chosen[top] for top in loss.tops]
-    for level in taken:
-        if level < len(worth) and is_less[level]:
-            held[level:] += contents[level, level:]
-        else:
-            held[level:] += time - loss.right[level:, idle[level]]
-    return held, time * float(value[taken].sum())
+    taken = [chosen[top] for top in rooms.tops]
+    return numpy.sum([contents[level] for level in taken], axis=0), time * float(value[taken].sum())
 
 
-def _is_refuted(levels: _Levels, prices: Reals, *, time: float) -> bool:
-    """Whether pipelines hold less worth than there is: between two idle times the tangents are below what is lost."""
-    loss = _losses(levels, time=time)
-    if loss is None:
-        return True
-    left, right, falls, rises = (
-        (prices[:, None] * rows)[::-1].cumsum(axis=0)[::-1] for rows in (loss.left, loss.right, loss.falls, loss.rises)
-    )
-    bend = numpy.where(rises > falls, rises - falls, 1)
-    meet = left + falls * (left - right + rises * loss.widths) / bend
-    ends = numpy.minimum(left, right)
-    least = numpy.where(falls >= 0, left, numpy.where(rises <= 0, right, numpy.minimum(meet, ends)))
-    least[~loss.fits] = numpy.inf
-    most = prices[::-1].cumsum()[::-1] * time - least.min(axis=1)
-    worth, _ = most_worth(loss.long, prices)
-    most[: len(worth)] = numpy.minimum(worth, most[: len(worth)])
-    most = numpy.maximum.accumulate(most)
-    return bool(most[loss.tops].sum() < (prices * levels.work).sum() * (1 - _SAFE))
+def _most_worth(held: _Held, prices: Reals) -> tuple[list[float], list[Reals]]:
+    """Of a pipeline by its longest level the most worth, -inf without room, and [L] what it holds then."""
+    count = len(held.misfits)
+    rows = numpy.triu(numpy.broadcast_to(prices, (count, len(prices))))
+    worth = rows @ held.work
+    worth[held.misfits] = -inf
+    best = worth.argmax(axis=1)
+    contents = numpy.where(rows > 0, held.work[:, best].T, 0)
+    return worth[numpy.arange(count), best].tolist(), list(contents)
