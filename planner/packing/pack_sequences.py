@@ -323,10 +323,11 @@ def _shaped(given: _Sequences, pipelines: int, *, counts: Sequence[int]) -> Iter
     filled = list[tuple[Reals, Table]]()
     for count in counts:
         shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
-        for bonus in _BONUSES if shapes is not None else ():
-            sizes = shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus)
-            is_known = bool(filled) and numpy.array_equal(filled[-1][0], sizes)
-            found = None if is_known else fill(sizes)
+        if shapes is None:
+            continue
+        several = [shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus) for bonus in _BONUSES]
+        for sizes in several[:1] if (several[0] == several[-1]).all() else several:
+            found = fill(sizes)
             if found is not None:
                 yield found
                 filled.append((sizes, found[1]))

@@ -146,10 +146,9 @@ def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, 
 
 def _raise(levels: _Levels, *, time: float) -> float:
     """The latest time that is refuted with prices that are found; `time` if there is none."""
-    count = len(levels.work)
-    shares = numpy.full(count, 0.1 / count)
-    shares[-1] = 0.9
-    begin, late, prices = time, time, shares / levels.work
+    shares = numpy.ones(len(levels.work))
+    shares[-1] = 9 * len(shares)
+    begin, late, prices = time, time, shares / shares.sum() / levels.work
     rooms, latest, best = _rooms(levels, time=time), 0.0, prices
     for trial in range(1, _TRIALS + 1):
         held, rate = _held(rooms, prices, time=time)
@@ -165,8 +164,9 @@ def _raise(levels: _Levels, *, time: float) -> float:
         time = max(latest, begin if lack <= 0 else time * (1 + _RAISE))
         prices, latest, rooms = best, 0.0, _rooms(levels, time=time)
     for step in range(_STEPS):
-        early = latest * (1 - _RAISE * (2**step - 1) / 4)
-        if early > late and (best * _held(_rooms(levels, time=early), best, time=early)[0]).sum() < 1 - _SAFE:
+        early = latest * (1 - _RAISE * ((1 << step) - 1) / 4)
+        held, _ = _held(_rooms(levels, time=early), best, time=early)
+        if early > late and (best * held).sum() < 1 - _SAFE:
             return early
     return late
 

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy
@@ -106,18 +107,17 @@ def _idle_per_forward(forward: Table, backward: Table, *, own: Table) -> Fractio
     last = forward.shape[1] - 1
     ups = numpy.append(forward[:, 0], own[0, 0])
     backs = numpy.append(backward[:, :last].sum(axis=1), own[1, :last].sum())
-    return max(Fraction(0), -_largest_ratio(-backs, ups, otherwise=Fraction(0)) - last)
+    least: Fraction = -_largest_ratio(-backs, ups, otherwise=Fraction(0)) - last
+    return max(Fraction(0), least)
 
 
 def _largest_ratio(above: Table, below: Table, *, otherwise: Fraction) -> Fraction:
     """Of those with something below: rounding leaves few that may be the largest."""
     known = below > 0
-    above, below = above[known], below[known]
-    if not len(below):
-        return otherwise
-    ratios = above / below
-    near = ratios >= ratios.max() - 1e-9 * abs(ratios.max())
-    return max(Fraction(*pair) for pair in set(zip(above[near].tolist(), below[near].tolist(), strict=True)))
+    ratios = above[known] / below[known]
+    near = ratios >= ratios.max(initial=-inf) - 1e-9 * abs(ratios).max(initial=0)
+    pairs = set(zip(above[known][near].tolist(), below[known][near].tolist(), strict=True))
+    return max((Fraction(*pair) for pair in pairs), default=otherwise)
 
 
 def fewest_packs(lengths: Sequence[int], cap: int) -> int:
