@@ -325,8 +325,8 @@ def _shaped(given: _Sequences, pipelines: int, *, counts: Sequence[int]) -> Iter
         shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
         if shapes is None:
             continue
-        several = [shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus) for bonus in _BONUSES]
-        for sizes in several[:1] if (several[0] == several[-1]).all() else several:
+        for bonus in _BONUSES:
+            sizes = shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus)
             found = fill(sizes)
             if found is not None:
                 yield found

@@ -32,9 +32,9 @@ _TRIALS = 60
 _AGAIN = 16
 """Trials after which the time is chosen anew."""
 _RAISE = 0.002
+_STEPS = 6
 _BEYOND, _LARGEST = 0.003, 3.0
 """How far prices are changed: until a time is refuted by so much, and at most by so many powers of e."""
-_STEPS = 6
 _SAFE = 1e-9
 """Of rounding."""
 
@@ -73,13 +73,7 @@ class _Held(NamedTuple):
     """[M, M] of every level, in a pipeline with a sequence of the first one; below 0 without room."""
 
 
-class _Rooms(NamedTuple):
-    """What pipelines hold in a time."""
-
-    every: _Held
-    long: _Held
-    tops: list[int]
-    """Per pipeline: its longest sequence is not shorter than this level."""
+_Rooms = tuple[_Held, _Held, list[int]]
 
 
 def bound_by_prices(
@@ -180,7 +174,10 @@ def _changed(prices: Reals, held: Reals, *, levels: _Levels, lack: float) -> Rea
 
 
 def _rooms(levels: _Levels, *, time: float) -> _Rooms | None:
-    """None where there is no room for the longest sequence."""
+    """What pipelines hold at most, those with the longest sequences, and per pipeline a level that its longest reaches.
+
+    None where there is no room for the longest sequence.
+    """
     every, long = _hold(levels.every, time), _hold(levels.long, time)
     few = len(long.most)
     most = numpy.triu(every.most)
@@ -193,7 +190,7 @@ def _rooms(levels: _Levels, *, time: float) -> _Rooms | None:
         missing = numpy.nonzero(held < levels.work * (1 - _SAFE))[0]
         tops.append(int(missing[0]) if len(missing) else len(most) - 1)
         held = held + most[tops[-1]]
-    return _Rooms(every, long, tops)
+    return every, long, tops
 
 
 def _hold(ranges: _Ranges, time: float) -> _Held:
@@ -211,7 +208,7 @@ def _held(rooms: _Rooms | None, prices: Reals, *, time: float) -> tuple[Reals, f
     """[L] what pipelines hold that hold most worth, not shorter than each level; and how their worth grows in time."""
     if rooms is None:
         return 0 * prices, inf
-    (most, contents), (fewer, others) = _most_worth(rooms.every, prices), _most_worth(rooms.long, prices)
+    (most, contents), (fewer, others) = (_most_worth(each, prices) for each in rooms[:2])
     for level, worth in enumerate(fewer):
         if worth < most[level]:
             most[level], contents[level] = worth, others[level]
@@ -219,7 +216,7 @@ def _held(rooms: _Rooms | None, prices: Reals, *, time: float) -> tuple[Reals, f
     for level, worth in enumerate(most):
         best = level if worth > most[best] else best
         chosen.append(best)
-    taken = [chosen[top] for top in rooms.tops]
+    taken = [chosen[top] for top in rooms[2]]
     return numpy.sum([contents[level] for level in taken], axis=0), time * float(value[taken].sum())
 
 
