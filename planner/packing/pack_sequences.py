@@ -302,10 +302,7 @@ def _candidates(
 
 
 def _shaped(given: _Sequences, pipelines: int, *, counts: Sequence[int]) -> Iterator[tuple[list[Packs], Table]]:
-    """Pipelines whose packs rise to the longest one and fall behind it, first as shapes, then of sequences.
-
-    Those that end first on the mean are filled again, until they end together.
-    """
+    """Pipelines whose packs rise to the longest one and fall behind it, the best filled until they end together."""
     order = sorted(range(len(given.load)), key=lambda each: -given.load[each])
     work, lengths = [given.load[each] for each in order], [given.lengths[each] for each in order]
     total = sum(work)

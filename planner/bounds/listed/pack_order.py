@@ -89,11 +89,9 @@ def least_sums(longer: Sequence[float], *, shortest: float, factors: PackFactors
 
 def least_beside(longer: Reals, idle: Reals, *, per: float, factor: float, others: int) -> Reals:
     """[Z, X] forwards of packs shorter than each z on one side of it, for each part of the idle time."""
-    pairs = _multiples(per=per, factor=factor, others=others)
-    found = numpy.zeros((len(longer), len(idle)))
-    for multiple, total in pairs:
-        numpy.maximum(found, multiple * factor * longer[:, None] - total * idle, out=found)
-    return found
+    pairs = _multiples(per=per, factor=factor, others=others).tolist()
+    found = [most * factor * longer[:, None] - total * idle for most, total in pairs]
+    return numpy.asarray(numpy.max(found, axis=0))
 
 
 @lru_cache(maxsize=64)

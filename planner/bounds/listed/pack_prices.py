@@ -9,9 +9,8 @@ together cannot hold as much worth as there is, no packing ends by T, whatever t
 longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Prices are
 found by trial: more for levels of which too little is held.
 
-The idle time is in some range, and I at its ends says what is lost there at least. For pipelines with the longest
-sequences both of its parts are in ranges, too: before a pack that is not shorter than the longest level, and from it on
-(`least_beside`).
+I is in some range, whose ends say what is lost there. For pipelines with the longest sequences both of its parts are in
+ranges: before the first pack that is not shorter than their longest level, and from it on (`least_beside`).
 """
 
 from math import ceil, inf
@@ -20,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_beside, least_sums
-
-Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+from planner.bounds.listed.packed_sequences import Table
 
 _LEVELS = 16
 _IDLES = 240
@@ -32,9 +30,8 @@ _TRIALS = 60
 _AGAIN = 16
 """Trials after which the time is chosen anew."""
 _RAISE = 0.002
-_STEPS = 6
 _BEYOND, _LARGEST = 0.003, 3.0
-"""How far prices are changed: until a time is refuted by so much, and at most by so many powers of e."""
+"""More for levels of which too little is held: until a time is refuted by so much, at most by so many powers of e."""
 _SAFE = 1e-9
 """Of rounding."""
 
@@ -77,7 +74,7 @@ _Rooms = tuple[_Held, _Held, list[int]]
 
 
 def bound_by_prices(
-    forward: Whole, backward: Whole, *, own: Whole, packs: tuple[int, int], pipelines: int, hop: int, time: int
+    forward: Table, backward: Table, *, own: Table, packs: tuple[int, int], pipelines: int, hop: int, time: int
 ) -> int:
     """No packing ends before; times as of `bound_packs`.
 
@@ -104,7 +101,7 @@ def bound_by_prices(
     return max(time, raised)
 
 
-def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, most: int, time: int) -> _Levels:
+def _levels(first: Table, work: Table, *, pipelines: int, factors: PackFactors, most: int, time: int) -> _Levels:
     order = numpy.argsort(-first, kind="stable")
     falling, done, count = first[order].astype(float), work[order].cumsum().astype(float), len(order)
     places = numpy.concatenate(
@@ -142,42 +139,29 @@ def _raise(levels: _Levels, *, time: float) -> float:
     """The latest time that is refuted with prices that are found; `time` if there is none."""
     shares = numpy.ones(len(levels.work))
     shares[-1] = 9 * len(shares)
-    begin, late, prices = time, time, shares / shares.sum() / levels.work
-    rooms, latest, best = _rooms(levels, time=time), 0.0, prices
+    shares /= shares.sum()
+    begin, late, latest, best, rooms = time, time, 0.0, shares, _rooms(levels, time=time)
     for trial in range(1, _TRIALS + 1):
-        held, rate = _held(rooms, prices, time=time)
-        lack = 1 - float((prices * held).sum())
-        guess = time * (1 + lack / rate)
-        if guess > latest:
-            latest, best = guess, prices
+        held, rate = _held(rooms, shares / levels.work, time=time)
+        held /= levels.work
+        lack = 1 - float((shares * held).sum())
+        if time * (1 + lack / rate) > latest:
+            latest, best = time * (1 + lack / rate), shares
         if lack > _SAFE:
             late = time
         elif trial % _AGAIN:
-            prices = _changed(prices, held, levels=levels, lack=lack)
+            missing = numpy.clip(1 - held, -1, 1)
+            spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
+            shares = shares * numpy.exp(min(_LARGEST, (_BEYOND - lack) / max(spread, _SAFE)) * missing)
+            shares /= shares.sum()
             continue
         time = max(latest, begin if lack <= 0 else time * (1 + _RAISE))
-        prices, latest, rooms = best, 0.0, _rooms(levels, time=time)
-    for step in range(_STEPS):
-        early = latest * (1 - _RAISE * ((1 << step) - 1) / 4)
-        held, _ = _held(_rooms(levels, time=early), best, time=early)
-        if early > late and (best * held).sum() < 1 - _SAFE:
-            return early
+        shares, latest, rooms = best, 0.0, _rooms(levels, time=time)
     return late
 
 
-def _changed(prices: Reals, held: Reals, *, levels: _Levels, lack: float) -> Reals:
-    """More for levels of which too little is held: as much as would refute the time if all pipelines held the same."""
-    missing, shares = numpy.clip(1 - held / levels.work, -1, 1), prices * levels.work
-    spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
-    changed = shares * numpy.exp(min(_LARGEST, (_BEYOND - lack) / max(spread, _SAFE)) * missing)
-    return numpy.asarray(changed / changed.sum() / levels.work)
-
-
 def _rooms(levels: _Levels, *, time: float) -> _Rooms | None:
-    """What pipelines hold at most, those with the longest sequences, and per pipeline a level that its longest reaches.
-
-    None where there is no room for the longest sequence.
-    """
+    """Of every pipeline, and of the longest sequences'; and what level each reaches. None: no room for the longest."""
     every, long = _hold(levels.every, time), _hold(levels.long, time)
     few = len(long.most)
     most = numpy.triu(every.most)

@@ -17,7 +17,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
-from math import inf
 from typing import Any
 
 import numpy
@@ -99,25 +98,19 @@ def _bound_by_longest(loads: Table, forward: Table, *, own: Table, num_packs: in
 
 def _hidden_part(forward: Table, backward: Table, *, work: Table) -> Fraction:
     """Which part of a sequence's work on the first stage either direction takes, at most."""
-    return _largest_ratio(numpy.maximum(forward, backward), work, otherwise=Fraction(1))
+    rows = zip(numpy.maximum(forward, backward).tolist(), work.tolist(), strict=True)
+    part: Fraction = max((Fraction(longer, whole) for longer, whole in rows if whole), default=Fraction(1))
+    return part
 
 
 def _idle_per_forward(forward: Table, backward: Table, *, own: Table) -> Fraction:
     """What the longest pack costs at least, as a multiple of its forward on the first stage."""
     last = forward.shape[1] - 1
-    ups = numpy.append(forward[:, 0], own[0, 0])
-    backs = numpy.append(backward[:, :last].sum(axis=1), own[1, :last].sum())
-    least: Fraction = -_largest_ratio(-backs, ups, otherwise=Fraction(0)) - last
+    ups = (*forward[:, 0].tolist(), int(own[0, 0]))
+    backs = (*backward[:, :last].sum(axis=1).tolist(), int(own[1, :last].sum()))
+    ratios = (Fraction(back, up) for up, back in zip(ups, backs, strict=True) if up)
+    least: Fraction = min(ratios, default=Fraction(0)) - last
     return max(Fraction(0), least)
-
-
-def _largest_ratio(above: Table, below: Table, *, otherwise: Fraction) -> Fraction:
-    """Of those with something below: rounding leaves few that may be the largest."""
-    known = below > 0
-    ratios = above[known] / below[known]
-    near = ratios >= ratios.max(initial=-inf) - 1e-9 * abs(ratios).max(initial=0)
-    pairs = set(zip(above[known][near].tolist(), below[known][near].tolist(), strict=True))
-    return max((Fraction(*pair) for pair in pairs), default=otherwise)
 
 
 def fewest_packs(lengths: Sequence[int], cap: int) -> int:
