@@ -59,7 +59,7 @@ class _Levels(NamedTuple):
     pipelines: int
 
 
-class _Held(NamedTuple):
+class _HeldWork(NamedTuple):
     """What a pipeline holds in a time, at most."""
 
     work: Reals
@@ -70,7 +70,7 @@ class _Held(NamedTuple):
     """[M, M] of every level, in a pipeline with a sequence of the first one; below 0 without room."""
 
 
-_Rooms = tuple[_Held, _Held, list[int]]
+_Rooms = tuple[_HeldWork, _HeldWork, list[int]]
 
 
 def bound_by_prices(
@@ -177,7 +177,7 @@ def _rooms(levels: _Levels, *, time: float) -> _Rooms | None:
     return every, long, tops
 
 
-def _hold(ranges: _Ranges, time: float) -> _Held:
+def _hold(ranges: _Ranges, time: float) -> _HeldWork:
     count, least = len(ranges.shortest), ranges.shortest[:, None]
     work = time - ranges.lost
     long = work[:count]
@@ -185,31 +185,31 @@ def _hold(ranges: _Ranges, time: float) -> _Held:
     numpy.minimum(long, ranges.longest[whole], out=long)
     numpy.maximum(work, 0, out=work)
     misfits = whole < 1
-    return _Held(work, misfits, numpy.array([numpy.where(misfit, -1, long).max(axis=1) for misfit in misfits]))
+    return _HeldWork(work, misfits, numpy.array([numpy.where(misfit, -1, long).max(axis=1) for misfit in misfits]))
 
 
 def _held(rooms: _Rooms | None, prices: Reals, *, time: float) -> tuple[Reals, float]:
     """[L] what pipelines hold that hold most worth, not shorter than each level; and how their worth grows in time."""
     if rooms is None:
         return 0 * prices, inf
-    (most, contents), (fewer, others) = (_most_worth(each, prices) for each in rooms[:2])
-    for level, worth in enumerate(fewer):
-        if worth < most[level]:
-            most[level], contents[level] = worth, others[level]
-    value, best, chosen = prices[::-1].cumsum()[::-1], 0, []
-    for level, worth in enumerate(most):
-        best = level if worth > most[best] else best
+    (most, contents), (fewer, others) = (_most_value(each, prices) for each in rooms[:2])
+    for level, value in enumerate(fewer):
+        if value < most[level]:
+            most[level], contents[level] = value, others[level]
+    rates, best, chosen = prices[::-1].cumsum()[::-1], 0, []
+    for level, value in enumerate(most):
+        best = level if value > most[best] else best
         chosen.append(best)
     taken = [chosen[top] for top in rooms[2]]
-    return numpy.sum([contents[level] for level in taken], axis=0), time * float(value[taken].sum())
+    return numpy.sum([contents[level] for level in taken], axis=0), time * float(rates[taken].sum())
 
 
-def _most_worth(held: _Held, prices: Reals) -> tuple[list[float], list[Reals]]:
+def _most_value(held: _HeldWork, prices: Reals) -> tuple[list[float], list[Reals]]:
     """Of a pipeline by its longest level the most worth, -inf without room, and [L] what it holds then."""
     count = len(held.misfits)
     rows = numpy.triu(numpy.broadcast_to(prices, (count, len(prices))))
-    worth = rows @ held.work
-    worth[held.misfits] = -inf
-    best = worth.argmax(axis=1)
+    values = rows @ held.work
+    values[held.misfits] = -inf
+    best = values.argmax(axis=1)
     contents = numpy.where(rows > 0, held.work[:, best].T, 0)
-    return worth[numpy.arange(count), best].tolist(), list(contents)
+    return values[numpy.arange(count), best].tolist(), list(contents)
