@@ -18,7 +18,7 @@ import numpy
 
 from planner.bounds.listed.pack_prices import bound_by_prices
 from planner.bounds.listed.packed_sequences import Table, bound_packs, fewest_packs
-from planner.packing.pack_shapes import Packs, fill_shapes, play_shapes, shape_pipelines, shift_work
+from planner.packing.pack_shapes import Packs, Reals, fill_shapes, play_shapes, shape_pipelines, shift_work
 from planner.packing.play_packs import play_packs
 
 _NUMBERS_OF_PACKS = 5
@@ -27,8 +27,8 @@ _PARTS = (0.5, 0.65)
 """Of the most packs that there may be: numbers that are tried with shapes."""
 _BONUSES = (0.0, 2.0)
 """By how much more the longest sequences count where a shape is chosen: with it few pipelines take many of them."""
-_ROUNDS = 3
-"""A shape is filled, each time with less to do for pipelines that ended late."""
+_ROUNDS = 6
+"""The best shapes are filled again, each time with less to do for pipelines that ended late."""
 _DAMPING = 0.9
 _EVEN = 1.002
 """Pipelines end together if none ends later than so many times the mean."""
@@ -297,34 +297,50 @@ def _candidates(
         assignments = [_short_at_ends(each) for each in _balance_work(given, packs, pipelines=pipelines)]
         yield assignments, given.ends(assignments)
     parts = {min(most, max(least, round(most * part))) for part in _PARTS}
-    for count in sorted(parts) if given.forward.shape[1] > 1 else ():
-        yield from _shaped(given, pipelines, count=count * unit // pipelines)
+    if given.forward.shape[1] > 1:
+        yield from _shaped(given, pipelines, counts=[count * unit // pipelines for count in sorted(parts)])
 
 
-def _shaped(given: _Sequences, pipelines: int, *, count: int) -> Iterator[tuple[list[Packs], Table]]:
-    """Pipelines whose packs rise to the longest one and fall behind it, first as shapes, then of sequences."""
+def _shaped(given: _Sequences, pipelines: int, *, counts: Sequence[int]) -> Iterator[tuple[list[Packs], Table]]:
+    """Pipelines whose packs rise to the longest one and fall behind it, the best filled until they end together."""
     order = sorted(range(len(given.load)), key=lambda each: -given.load[each])
     work, lengths = [given.load[each] for each in order], [given.lengths[each] for each in order]
     total = sum(work)
     if not work[-1]:
         return
     forward, backward = ((row.sum(axis=0) / total).tolist() for row in (given.forward, given.backward))
-    shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
-    if shapes is None:
+
+    def fill(sizes: Reals) -> tuple[list[Packs], Table] | None:
+        packs = fill_shapes(lengths, work, sizes=sizes, cap=given.cap)
+        if packs is None:
+            return None
+        assignments = [[[order[each] for each in pack] for pack in each] for each in packs]
+        return assignments, given.ends(assignments)
+
+    filled = list[tuple[Reals, Table]]()
+    for count in counts:
+        shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
+        if shapes is None:
+            continue
+        for bonus in _BONUSES:
+            sizes = shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus)
+            found = fill(sizes)
+            if found is not None:
+                yield found
+                filled.append((sizes, found[1]))
+    if not filled:
         return
-    several = [shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus) for bonus in _BONUSES]
-    for sizes in several[:1] if (several[0] == several[-1]).all() else several:
-        for _ in range(_ROUNDS):
-            packs = fill_shapes(lengths, work, sizes=sizes, cap=given.cap)
-            if packs is None:
-                break
-            assignments = [[[order[each] for each in pack] for pack in each] for each in packs]
-            ends = given.ends(assignments)
-            yield assignments, ends
-            if ends.max() < _EVEN * ends.mean():
-                break
-            sizes = shift_work(sizes, _DAMPING * (ends.mean() - ends) / ends * sizes.sum(axis=1))
-            sizes *= total / sizes.sum()
+    sizes, ends = min(filled, key=lambda each: int(each[1].sum()))
+    for _ in range(_ROUNDS):
+        if ends.max() < _EVEN * ends.mean():
+            break
+        sizes = shift_work(sizes, _DAMPING * (ends.mean() - ends) / ends * sizes.sum(axis=1))
+        sizes *= total / sizes.sum()
+        found = fill(sizes)
+        if found is None:
+            break
+        yield found
+        ends = found[1]
 
 
 def _short_at_ends(falling: Packs) -> Packs:

@@ -8,7 +8,8 @@ rise and fall in several ways are played; for a time and a longest pack, the one
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from operator import neg
+from itertools import accumulate
+from operator import mul, neg
 from typing import Any, NamedTuple
 
 import numpy
@@ -19,10 +20,10 @@ _FALLS = (0.5, 1, 2, 3, 4)
 """Packs behind the longest ones, as a multiple of the stages behind the first."""
 _FLATS = (0, 0.5, 1, 2, 4)
 """Packs as long as the longest one beside it, as such a multiple."""
-_LEVELS = (0.0, 0.15, 0.3, 0.45, 0.6)
-"""Of the longest pack: where one stands out, equal ones behind it."""
 _RISES = (1.2, 1.7)
 """Packs before the longest one, as such a multiple, beside as many as there are until the shortest."""
+_BEFORE, _SEVERAL, _NEXT = 7, 4, 0.94
+"""Shapes for the longest sequences alone: fewer packs before them, how many at most, each as part of the one before."""
 _LEAST = 1e-3
 _UNIT = 1 << 24
 _SLACK = 1.02
@@ -69,15 +70,16 @@ def _sizes(count: int, *, others: int, ratio: float, least: float) -> Iterator[l
     factor, up = _rise(others, ratio), [1.0]
     while up[0] > max(least, _LEAST) * factor:
         up.insert(0, up[0] / factor)
-    behind = [[level * (1.15 - 0.4 * place / others) for place in range(others)] for level in _LEVELS]
+    behind = list[list[float]]()
     for fall in sorted({max(1, round(part * others)) for part in _FALLS}):
         parts = [place / (fall + 1) for place in range(1, fall + 1)]
-        bends = [[(part + part * part) / 2 for part in parts], [part * part for part in parts]]
-        bends += [[part * bent for part, bent in zip(parts, each, strict=True)] for each in bends]
+        bends = [[part * part for part in parts], [part * part * part for part in parts]]
         for flat in sorted({int(part * others) for part in _FLATS}):
             behind += [[1.0] * flat + [1 - bent for bent in each] for each in bends]
     rises = {min(len(up), max(1, round(part * others)) + 1) for part in _RISES} | {len(up)}
     shapes = [up[-rise:] + each for rise in sorted(rises) for each in behind]
+    several = list(accumulate([1.0] + [_NEXT] * (_SEVERAL - 1), mul))
+    shapes += [up[-1 - before : -1] + several[:long] for before in range(_BEFORE) for long in range(2, _SEVERAL + 1)]
     shapes += [[1.0] * alone for alone in range(1, 2 * others + 1)]
     for shape in shapes:
         free = count - len(shape)

@@ -18,12 +18,16 @@ a >= up f and c >= down f of that one. Together:
 
 and between two choices of t a part of each is a choice, too.
 
+Of a pack not shorter than z let the first one part the pipeline instead: of every lower level a pack is no later before
+it, and one no earlier behind it. So the same a and c hold for all of these levels (`least_beside`).
+
 In a pipeline of K packs, no pack k from the left has f above a l(k), no pack k from the right f above c e(k), with the
 sequences of which each term makes these an equation. So all forwards are at most idle x the larger of l(1) + ... +
 l(p) and e(1) + ... + e(K - p), for whatever p (`forwards_per_idle`).
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -83,6 +87,14 @@ def least_sums(longer: Sequence[float], *, shortest: float, factors: PackFactors
     return sums, least
 
 
+def least_beside(longer: Reals, idle: Reals, *, per: float, factor: float, others: int) -> Reals:
+    """[Z, X] forwards of packs shorter than each z on one side of it, for each part of the idle time."""
+    pairs = _multiples(per=per, factor=factor, others=others).tolist()
+    found = [most * factor * longer[:, None] - total * idle for most, total in pairs]
+    return numpy.asarray(numpy.max(found, axis=0))
+
+
+@lru_cache(maxsize=64)
 def _multiples(*, per: float, factor: float, others: int) -> Reals:
     """[Y, 2] t, and the sum of t and of the multiples of the packs beyond, each as small as allowed."""
     found = [(0.0, 0.0), (1 / per, 1 / per)]

@@ -8,66 +8,73 @@ Let a sequence be worth the sum of prices of all levels z that it is not shorter
 together cannot hold as much worth as there is, no packing ends by T, whatever the prices. Pipelines are sorted by their
 longest sequence: in the next one it reaches the first level of which those before cannot hold everything. Prices are
 found by trial: more for levels of which too little is held.
+
+I is in some range, whose ends say what is lost there. For pipelines with the longest sequences both of its parts are in
+ranges: before the first pack that is not shorter than their longest level, and from it on (`least_beside`).
 """
 
-from math import ceil
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 import numpy
 
-from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_sums
-
-Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_idle, least_beside, least_sums
+from planner.bounds.listed.packed_sequences import Table
 
 _LEVELS = 16
-_IDLES = 100
+_IDLES = 240
+_BEFORE, _BEHIND = 32, 64
+"""Ranges of both parts of the idle time."""
 _SUMS = 14
 _TRIALS = 60
-_RAISE = 1.002
-_HALVINGS = 20
+_AGAIN = 16
+"""Trials after which the time is chosen anew."""
+_RAISE = 0.002
+_BEYOND, _LARGEST = 0.003, 3.0
+"""More for levels of which too little is held: until a time is refuted by so much, at most by so many powers of e."""
 _SAFE = 1e-9
 """Of rounding."""
 
 
+class _Ranges(NamedTuple):
+    """G ranges of idle time, for L levels, of which pipelines reach one of the first M."""
+
+    lost: Reals
+    """[L, G] of the time, what is not spent on sequences as long as a level, at least."""
+    shortest: Reals
+    """[M] the least work of a sequence that is not shorter than the level."""
+    longest: Reals
+    """[N + 1] work of so many sequences at most."""
+
+
 class _Levels(NamedTuple):
-    """L levels of sequences, from long to short, and G idle times, rising."""
+    """L levels of sequences, from long to short."""
 
     work: Reals
     """[L] of sequences that are not shorter."""
-    shortest: Reals
-    """[L] the least work of one of these."""
-    idle: Reals
-    """[G]"""
-    short: Reals
-    """[L, G] work of shorter sequences in a pipeline with one that is not shorter, at least."""
-    slope: Reals
-    """[L, G] of it, over idle."""
-    longest: Reals
-    """[N + 1] work of so many sequences at most."""
+    every: _Ranges
+    """Of pipelines with any of them."""
+    long: _Ranges
+    """Of those with the longest, by both parts of the idle time."""
     pipelines: int
 
 
-class _IdleLosses(NamedTuple):
-    """Of a pipeline's time in G - 1 ranges of idle times: what it does not spend on sequences as long as a level."""
+class _HeldWork(NamedTuple):
+    """What a pipeline holds in a time, at most."""
 
-    left: Reals
-    """[L, G - 1] at the least idle time."""
-    right: Reals
-    """[L, G - 1] at the largest one."""
-    falls: Reals
-    """[L, G - 1] the slope at the least one."""
-    rises: Reals
-    """[L, G - 1] the slope at the largest one: losses are convex."""
-    widths: Reals
-    """[G - 1]"""
-    fits: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]
-    """[L, G - 1] whether there is room for one sequence at least."""
-    tops: Whole
-    """Per pipeline: its longest sequence is not shorter than this level."""
+    work: Reals
+    """[L, G] not shorter than each level."""
+    misfits: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]
+    """[M, G] whether there is no room for a sequence of a level."""
+    most: Reals
+    """[M, M] of every level, in a pipeline with a sequence of the first one; below 0 without room."""
+
+
+_Rooms = tuple[_HeldWork, _HeldWork, list[int]]
 
 
 def bound_by_prices(
-    forward: Whole, backward: Whole, *, own: Whole, packs: tuple[int, int], pipelines: int, hop: int, time: int
+    forward: Table, backward: Table, *, own: Table, packs: tuple[int, int], pipelines: int, hop: int, time: int
 ) -> int:
     """No packing ends before; times as of `bound_packs`.
 
@@ -94,7 +101,7 @@ def bound_by_prices(
     return max(time, raised)
 
 
-def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, most: int, time: int) -> _Levels:
+def _levels(first: Table, work: Table, *, pipelines: int, factors: PackFactors, most: int, time: int) -> _Levels:
     order = numpy.argsort(-first, kind="stable")
     falling, done, count = first[order].astype(float), work[order].cumsum().astype(float), len(order)
     places = numpy.concatenate(
@@ -102,104 +109,107 @@ def _levels(first: Whole, work: Whole, *, pipelines: int, factors: PackFactors, 
     )
     longer = numpy.unique(falling[places])[::-1]
     held = numpy.searchsorted(-falling, -longer, side="right") - 1
-    sums, least = least_sums(longer.tolist(), shortest=float(falling[-1]), factors=factors, steps=_SUMS)
-    per_work = float((first / work).max())
+    per_work, own = float((first / work).max()), float(falling[-1])
+    sums, least = least_sums(longer.tolist(), shortest=own, factors=factors, steps=_SUMS)
     limit = float((first / work).min()) / forwards_per_idle(most, factors)
     begin = time * limit / (1 + limit)
     end = max(2 * begin, (factors.up + factors.down) * float(longer[0]))
     idle = numpy.unique(
         [begin, *numpy.geomspace(max(begin, 1e-3 * end), end, _IDLES // 3), *numpy.linspace(begin, end, _IDLES)]
     )
-    lines = least[:, None, :] - idle[:, None] * sums
-    best = lines.max(axis=2)
+    short = numpy.maximum((least[:, None, :] - idle[:, None] * sums).max(axis=2), 0) / per_work
+    parts = []
+    for per, factor, ranges in ((factors.hidden, factors.up, _BEFORE), (1.0, factors.down, _BEHIND)):
+        part = factor * numpy.linspace(own, float(longer[0]), ranges + 1)
+        beside = least_beside(longer, part, per=per, factor=factor, others=factors.others) / per_work
+        parts.append(part[:-1] + beside[:, 1:])
+    lost = (parts[0][:, :, None] + parts[1][:, None, :]).reshape(len(longer), -1)
+    shortest = numpy.minimum.accumulate(work[order])[held].astype(float)
+    longest = numpy.concatenate([[0], numpy.sort(work)[::-1].cumsum()]).astype(float)
+    few = int((held < pipelines).sum())
     return _Levels(
         work=done[held],
-        shortest=numpy.minimum.accumulate(work[order])[held].astype(float),
-        idle=idle,
-        short=numpy.maximum(best, 0) / per_work,
-        longest=numpy.concatenate([[0], numpy.sort(work)[::-1].cumsum()]).astype(float),
-        slope=numpy.where(best > 0, -sums[lines.argmax(axis=2)], 0) / per_work,
+        every=_Ranges(idle[:-1] + short[:, 1:], shortest, longest),
+        long=_Ranges(lost, shortest[:few], longest),
         pipelines=pipelines,
     )
 
 
 def _raise(levels: _Levels, *, time: float) -> float:
     """The latest time that is refuted with prices that are found; `time` if there is none."""
-    count = len(levels.work)
-    shares = numpy.full(count, 0.1 / count)
-    shares[-1] = 0.9
-    prices, refuting, begin, loss = shares / levels.work, None, time, _losses(levels, time=time)
-    for trial in range(_TRIALS):
-        held = None if loss is None else _held(loss, prices, time=time)
-        if held is None or (prices * (levels.work - held)).sum() > 0:
-            refuting, time = prices, time * _RAISE
-            loss = _losses(levels, time=time)
+    shares = numpy.ones(len(levels.work))
+    shares[-1] = 9 * len(shares)
+    shares /= shares.sum()
+    begin, late, latest, best, rooms = time, time, 0.0, shares, _rooms(levels, time=time)
+    for trial in range(1, _TRIALS + 1):
+        held, rate = _held(rooms, shares / levels.work, time=time)
+        held /= levels.work
+        lack = 1 - float((shares * held).sum())
+        if time * (1 + lack / rate) > latest:
+            latest, best = time * (1 + lack / rate), shares
+        if lack > _SAFE:
+            late = time
+        elif trial % _AGAIN:
+            missing = numpy.clip(1 - held, -1, 1)
+            spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2
+            shares = shares * numpy.exp(min(_LARGEST, (_BEYOND - lack) / max(spread, _SAFE)) * missing)
+            shares /= shares.sum()
             continue
-        step = 1.5 / (1 + trial / 10)
-        prices = prices * numpy.exp(step * numpy.clip(1 - held / levels.work, -1, 1))
-        prices /= (prices * levels.work).sum()
-    if refuting is None:
-        return begin
-    low, high = begin, time
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _is_refuted(levels, refuting, time=middle) else (low, middle)
-    return low
+        time = max(latest, begin if lack <= 0 else time * (1 + _RAISE))
+        shares, latest, rooms = best, 0.0, _rooms(levels, time=time)
+    return late
 
 
-def _losses(levels: _Levels, *, time: float) -> _IdleLosses | None:
-    """None where there is no room for the longest sequence."""
-    idle, count = levels.idle, len(levels.work)
-    left, right = idle[:-1] + levels.short[:, :-1], idle[1:] + levels.short[:, 1:]
-    falls, rises = 1 + levels.slope[:, :-1], 1 + levels.slope[:, 1:]
-    room = time - idle[:-1] - levels.short[:, 1:]
-    fits = room >= levels.shortest[:, None]
-    whole = numpy.clip(numpy.floor(room * (1 + _SAFE) / levels.shortest[:, None]), 0, len(levels.longest) - 1)
-    whole = levels.longest[whole.astype(int)]
-    few = whole <= time - numpy.maximum(left, right)
-    left, right = numpy.where(few, time - whole, left), numpy.where(few, time - whole, right)
-    falls, rises = numpy.where(few, 0, falls), numpy.where(few, 0, rises)
-    room = numpy.minimum(room, whole)
-    most = numpy.where(fits[:, None, :], room[None, :, :], -1).max(axis=2)
-    most[numpy.tril_indices(count, -1)] = 0
+def _rooms(levels: _Levels, *, time: float) -> _Rooms | None:
+    """Of every pipeline, and of the longest sequences'; and what level each reaches. None: no room for the longest."""
+    every, long = _hold(levels.every, time), _hold(levels.long, time)
+    few = len(long.most)
+    most = numpy.triu(every.most)
+    most[:few, :few] = numpy.minimum(most[:few, :few], numpy.triu(long.most))
     if most[0, 0] < 0:
         return None
     most = numpy.maximum.accumulate(numpy.maximum(most, 0), axis=0)
-    held, tops = numpy.zeros(count), []
+    held, tops = numpy.zeros(len(most)), list[int]()
     for _ in range(levels.pipelines):
         missing = numpy.nonzero(held < levels.work * (1 - _SAFE))[0]
-        tops.append(int(missing[0]) if len(missing) else count - 1)
+        tops.append(int(missing[0]) if len(missing) else len(most) - 1)
         held = held + most[tops[-1]]
-    return _IdleLosses(left, right, falls, rises, numpy.diff(idle), fits, numpy.array(tops))
+    return every, long, tops
 
 
-def _held(loss: _IdleLosses, prices: Reals, *, time: float) -> Reals:
-    """[L] what pipelines hold that hold most worth, not shorter than each level."""
-    value = prices[::-1].cumsum()[::-1]
-    lost = (prices[:, None] * loss.right)[::-1].cumsum(axis=0)[::-1]
-    lost[~loss.fits] = numpy.inf
-    idle, most = lost.argmin(axis=1), (value * time - lost.min(axis=1)).tolist()
-    held, best, chosen = numpy.zeros(len(prices)), 0, []
+def _hold(ranges: _Ranges, time: float) -> _HeldWork:
+    count, least = len(ranges.shortest), ranges.shortest[:, None]
+    work = time - ranges.lost
+    long = work[:count]
+    whole = numpy.clip(numpy.floor(long * ((1 + _SAFE) / least)), 0, len(ranges.longest) - 1).astype(int)
+    numpy.minimum(long, ranges.longest[whole], out=long)
+    numpy.maximum(work, 0, out=work)
+    misfits = whole < 1
+    return _HeldWork(work, misfits, numpy.array([numpy.where(misfit, -1, long).max(axis=1) for misfit in misfits]))
+
+
+def _held(rooms: _Rooms | None, prices: Reals, *, time: float) -> tuple[Reals, float]:
+    """[L] what pipelines hold that hold most worth, not shorter than each level; and how their worth grows in time."""
+    if rooms is None:
+        return 0 * prices, inf
+    (most, contents), (fewer, others) = (_most_value(each, prices) for each in rooms[:2])
+    for level, value in enumerate(fewer):
+        if value < most[level]:
+            most[level], contents[level] = value, others[level]
+    rates, best, chosen = prices[::-1].cumsum()[::-1], 0, []
     for level, value in enumerate(most):
         best = level if value > most[best] else best
         chosen.append(best)
-    for level in (chosen[top] for top in loss.tops):
-        held[level:] += time - loss.right[level:, idle[level]]
-    return held
+    taken = [chosen[top] for top in rooms[2]]
+    return numpy.sum([contents[level] for level in taken], axis=0), time * float(rates[taken].sum())
 
 
-def _is_refuted(levels: _Levels, prices: Reals, *, time: float) -> bool:
-    """Whether pipelines hold less worth than there is: between two idle times the tangents are below what is lost."""
-    loss = _losses(levels, time=time)
-    if loss is None:
-        return True
-    left, right, falls, rises = (
-        (prices[:, None] * rows)[::-1].cumsum(axis=0)[::-1] for rows in (loss.left, loss.right, loss.falls, loss.rises)
-    )
-    bend = numpy.where(rises > falls, rises - falls, 1)
-    meet = left + falls * (left - right + rises * loss.widths) / bend
-    ends = numpy.minimum(left, right)
-    least = numpy.where(falls >= 0, left, numpy.where(rises <= 0, right, numpy.minimum(meet, ends)))
-    least[~loss.fits] = numpy.inf
-    most = numpy.maximum.accumulate(prices[::-1].cumsum()[::-1] * time - least.min(axis=1))
-    return bool(most[loss.tops].sum() < (prices * levels.work).sum() * (1 - _SAFE))
+def _most_value(held: _HeldWork, prices: Reals) -> tuple[list[float], list[Reals]]:
+    """Of a pipeline by its longest level the most worth, -inf without room, and [L] what it holds then."""
+    count = len(held.misfits)
+    rows = numpy.triu(numpy.broadcast_to(prices, (count, len(prices))))
+    values = rows @ held.work
+    values[held.misfits] = -inf
+    best = values.argmax(axis=1)
+    contents = numpy.where(rows > 0, held.work[:, best].T, 0)
+    return values[numpy.arange(count), best].tolist(), list(contents)

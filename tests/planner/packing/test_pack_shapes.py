@@ -46,7 +46,7 @@ def test_pipelines_share_all_work(bonus: float):
     """Tests that shapes hold all work, and that with a bonus the first pipeline takes several of the longest."""
     shapes = play_shapes(12, **THIRDS, least=0.01)
     assert shapes is not None
-    work = [900] * 3 + [100] * 30 + [20] * 40
+    work = [900] * 3 + [100] * 90 + [20] * 40
     sizes = shape_pipelines(work, 3, shapes=shapes, bonus=bonus)
     assert sizes.shape == (3, 12)
     assert sizes.sum() == pytest.approx(sum(work))

@@ -2,11 +2,12 @@
 
 import random
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.listed.pack_order import PackFactors, forwards_per_idle, least_sums
+from planner.bounds.listed.pack_order import PackFactors, forwards_per_idle, least_beside, least_sums
 from planner.dealing import play_1f1b
 from tests.long_runs import examples
 
@@ -38,6 +39,27 @@ def test_pipelines_wait_as_long_as_is_proved(seed: int, others: int, count: int)
     for level, row in zip(levels, least.tolist(), strict=True):
         shorter = sum(size for size in sizes if size < level)
         assert all(s * idle + shorter >= bound - 1e-6 for s, bound in zip(sums.tolist(), row, strict=True))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(seed=st.integers(0, 10**9), others=st.integers(1, 7), count=st.integers(1, 40))
+def test_one_split_of_the_idle_time_holds_for_all_levels(seed: int, others: int, count: int):
+    """Tests that before the first pack of the longest level, and behind it, all levels wait as long as is proved."""
+    rng = random.Random(seed)
+    hidden, sizes = rng.choice([1, 2, 3]), shaped(rng, count)
+    forward, backward = ([[factor * size] * (others + 1) for size in sizes] for factor in (1, hidden))
+    idle = play_1f1b(forward, backward) - (1 + hidden) * sum(sizes)
+    levels = sorted(set(rng.sample(sizes, rng.randint(1, count))), reverse=True)
+    first = next(place for place, size in enumerate(sizes) if size >= levels[0])
+    waits = [others * sizes[i] - hidden * sum(sizes[max(0, i - others) : i]) for i in range(first + 1)]
+    parts = (float(max(waits)), idle - float(max(waits)))
+    longer = numpy.array(levels, dtype=float)
+    for part, per, turned in ((parts[0], hidden, sizes), (parts[1], 1, sizes[::-1])):
+        factor = float(others * hidden if turned is not sizes else others)
+        least = least_beside(longer, numpy.array([part]), per=float(per), factor=factor, others=others)[:, 0]
+        for level, bound in zip(levels, least.tolist(), strict=True):
+            reached = next(place for place, size in enumerate(turned) if size >= level)
+            assert sum(turned[:reached]) >= bound - 1e-6
 
 
 def test_one_pack_waits_for_its_way():

@@ -67,6 +67,17 @@ def test_prices_see_that_several_long_sequences_wait():
     assert bound > 1.003 * known
 
 
+def test_both_parts_of_the_idle_time_count():
+    """Tests that few long sequences among many short ones raise the bound by 11 %; their sum alone says 9."""
+    rng = random.Random(2)
+    first = [rng.randint(9000, 15000) if rng.random() < 0.125 else rng.randint(450, 750) for _ in range(512)]
+    forward = numpy.repeat(numpy.array(first)[:, None], 8, axis=1)
+    own = numpy.zeros((2, 8), dtype=numpy.int64)
+    known = bound_packs(forward, 2 * forward, own=own, num_packs=80, pipelines=8)
+    bound = bound_by_prices(forward, 2 * forward, own=own, packs=(10, 64), pipelines=8, hop=0, time=known)
+    assert bound > 1.11 * known
+
+
 def test_without_a_stage_behind_or_without_times_what_is_known_stays():
     """Tests that one stage, and sequences that take no time, leave the known bound."""
     for forward in (numpy.array([[3], [4]]), numpy.array([[0, 1], [2, 2]])):
