@@ -63,7 +63,7 @@ looks at it."""
 SIZES = "sizes"
 """Kind of a certificate that has one for every size of microbatches."""
 
-ANEW_S, ANEW_EFFORT = 0.5, 100_000
+ANEW_S, ANEW_EFFORT = 2.0, 100_000
 """What may be spent on deriving anew what another release proved: seconds of work, and units of a refutation."""
 
 _MOST_ASKED_NS = 1 << 50
