@@ -87,9 +87,7 @@ def _memory(cell: str, line: str) -> int | None:
         return None
     match = re.fullmatch(r"([0-9]+)(?: MiB)?", cell)
     if match is None:
-        raise ValueError(
-            f"nvidia-smi answers {line[:120]!r}, whose memory is not a number of MiB; {_REMEDY}"
-        )
+        raise ValueError(f"nvidia-smi answers {line[:120]!r}, whose memory is not a number of MiB; {_REMEDY}")
     return int(match[1]) * 2**20 or None
 
 

@@ -537,7 +537,7 @@ def test_a_class_whose_defaults_are_the_model() -> None:
     model["gated_linear_unit"] = True
     assert run_of(json.dumps(document), source="a.json").notes.unknown == []
     del model["gated_linear_unit"], model["pipeline_model_parallel_size"]
-    with pytest.raises(ValueError, match=rf"^pipeline_model_parallel_size: {told}, which is in another file; give --pp"):
+    with pytest.raises(ValueError, match=rf"^pipeline_model_parallel_size: {told}, which is in another file; give --p"):
         run_of(json.dumps(document), source="a.json")
 
 
