@@ -6,6 +6,7 @@ holds that has fallen silent, frozen for instance, is done here, as is all where
 
 import hashlib
 import logging
+import multiprocessing
 import pickle
 import platform
 import threading
@@ -218,31 +219,44 @@ def open_workers(where: str) -> Iterator[DaskWorkers]:
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "4GiB", "distributed.logging": {}})
         )
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        address: Any = _start_here(int(where), stack) if where.isdigit() else where
+        address = _start_here(int(where), stack) if where.isdigit() else where
         client = _connect(address, where, stack=stack)
         workers = DaskWorkers(client, num_workers=_count(client, where))
         stack.callback(workers.close)
         yield workers
 
 
-def _start_here(count: int, stack: ExitStack) -> "distributed.LocalCluster":
+def _start_here(count: int, stack: ExitStack) -> str:
+    """The address of its scheduler, before its processes have started."""
     if not 1 <= count <= MAX_THREADS:
         raise ValueError(
             f"workers: {count} processes are out of range; give 1 to {MAX_THREADS}, or the address of a Dask scheduler"
         )
-    return stack.enter_context(
-        distributed.LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        )
+    others = {*multiprocessing.active_children()}
+    cluster = distributed.LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
     )
+    stack.callback(_end, cluster, others=others)
+    cluster.scale(count)  # which waits for nobody
+    return str(cluster.scheduler_address)
 
 
-def _connect(address: Any, where: str, *, stack: ExitStack) -> "distributed.Client":
+def _end(cluster: "distributed.LocalCluster", *, others: set[Any]) -> None:
+    """Close it; processes that are frozen before they have begun are killed, and it waits for them no longer."""
+    for _ in range(2):
+        with suppress(Exception):  # also what Dask says of a process that was killed
+            _within(_CONNECT_S, cluster.close)
+            return
+        for process in {*multiprocessing.active_children()} - others:
+            process.kill()
+
+
+def _connect(address: str, where: str, *, stack: ExitStack) -> "distributed.Client":
     try:
         client = _within(2 * _CONNECT_S, lambda: distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
         return stack.enter_context(client)

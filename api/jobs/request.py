@@ -18,7 +18,7 @@ from planner.progress import Limits
 from planner.release import RELEASE
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import canonical_json, to_plain
-from profiles.documents.refusal import refusal
+from profiles.documents.refusal import refusal, render_value
 from profiles.documents.schema_rules import COMPONENT, Stated, given, not_together
 from profiles.documents.strict_json import Ceiling, decode_text, parse_json
 from profiles.documents.strict_record import StrictRecord
@@ -137,13 +137,14 @@ class PlanRequest:
 
 def require_labels(project: str, tags: tuple[str, ...]) -> None:
     """Raise ValueError for a project or tags that cannot be."""
-    form = "use letters, digits, dots, dashes and slashes, at most 63"
-    if project and not LABEL.fullmatch(project):
-        raise ValueError(f"submission: project is not a name; {form}")
     if len(tags) > MAX_TAGS:
         raise ValueError(f"submission: has more than {MAX_TAGS} tags; leave some out")
-    if not all(LABEL.fullmatch(tag) for tag in tags):
-        raise ValueError(f"submission: tags are not names; {form}")
+    for name, label in (*(("tags", tag) for tag in tags), *([("project", project)] if project else [])):
+        if not LABEL.fullmatch(label):
+            raise ValueError(
+                f"submission: {name}: {render_value(label)} is not a name; use ASCII letters, digits, dots, dashes "
+                "and slashes, at most 63"
+            )
 
 
 def _question(question: Question) -> dict[str, Any]:

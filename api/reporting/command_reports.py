@@ -212,6 +212,10 @@ def render_what_if(answer: "WhatIfAnswer") -> RenderableType:
         device_order = "saves more" if most >= 0 else "costs less"
         limit = f"{render_ms(abs(most))} ms ({render_percent(abs(most) / total)})"
         parts.append(f"no plan with the change {device_order} than {limit}")
+    if answer.batch_ratio != 1:
+        slower = answer.after.objective_ns / answer.batch_ratio / total - 1
+        what = f"{render_percent(abs(slower))} {'more' if slower > 0 else 'less'}"
+        parts.append(f"an iteration then has {answer.batch_ratio:.4g} times the samples: each takes {what} time")
     return Group(*parts)
 
 

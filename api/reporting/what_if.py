@@ -97,6 +97,8 @@ class WhatIfAnswer:
     """The plan with the change."""
     problem: Problem
     """The question with the change."""
+    batch_ratio: float
+    """Samples of an iteration with the change, for each sample before."""
 
     @property
     def saved_ns(self) -> int:
@@ -118,6 +120,7 @@ class WhatIfAnswer:
             "after": asdict(self.after),
             "saved_ns": self.saved_ns,
             "saved_at_most_ns": self.saved_at_most_ns,
+            "batch_ratio": self.batch_ratio,
         }
 
 
@@ -137,7 +140,10 @@ def parse_change(texts: Sequence[str]) -> Change:
         else:
             given[name] = _parse_value(text, value, kind=_PARSERS[name])
     with reading():
-        return Change(**given)
+        change = Change(**given)
+    if change == Change():
+        raise InputError(f"--change {texts[0]}: changes nothing; give another value")
+    return change
 
 
 def _parse_value(text: str, value: str, *, kind: Callable[[str], Any]) -> Any:
@@ -211,7 +217,13 @@ def ask_what_if(
         after=_BestKnown.of(answer, objective_ns=_objective_ns(changed, answer)),
         plan=answer,
         problem=changed,
+        batch_ratio=_samples(changed) / _samples(problem),
     )
+
+
+def _samples(problem: Problem) -> int:
+    """Of an iteration; microbatches, where their size is not known."""
+    return problem.num_microbatches * (problem.profile.microbatch_size or 1)
 
 
 def _require_time(problem: Problem) -> Literal["makespan", "span"]:

@@ -207,16 +207,23 @@ def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
 
     Raises ValueError for a length that is no whole number, and for one that no pack has room for.
     """
-    found = []
-    for number, length in enumerate(lengths):
-        try:
-            found.append(index(length))
-        except TypeError:
-            raise ValueError(f"lengths[{number}] = {length!r}: is no whole number of tokens; give integers") from None
-        if not 0 < found[-1] <= cap:
+    cap = _whole("cap", cap)
+    found = [_whole(f"lengths[{number}]", length) for number, length in enumerate(lengths)]
+    for number, length in enumerate(found):
+        if length > cap:
             raise ValueError(
-                f"lengths[{number}] = {found[-1]:,}: a pack has cap = {cap:,} tokens; cut the sequence, or raise cap"
+                f"lengths[{number}] = {length:,}: a pack has cap = {cap:,} tokens; cut the sequence, or raise cap"
             )
+    return found
+
+
+def _whole(name: str, value: object) -> int:
+    try:
+        found = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{name} = {value!r}: is no whole number; give an integer") from None
+    if found < 1:
+        raise ValueError(f"{name} = {found:,}; give at least one")
     return found
 
 
@@ -231,8 +238,7 @@ def _require_sane(
 ) -> None:
     counts = {"pipelines": pipelines, "multiple": multiple, "stages": len(stages)}
     for name, count in (counts if number is None else counts | {"number": number}).items():
-        if count < 1:
-            raise ValueError(f"{name} = {count}; give at least one")
+        _whole(name, count)
     if transfer_ns < 0:
         raise ValueError(f"transfer_ns = {transfer_ns}: is negative; give 0 or more")
     if number is not None and number % multiple:

@@ -62,6 +62,8 @@ _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 _LAUNCHER = ("nproc_per_node", "nnodes")
 _KERNELS = re.compile(r"\b((?:NVTE|FLASH_ATTENTION)_\w+)\W{0,4}(?:value\W{0,4})?[=:]\W{0,4}(\d+)\b")
 """A variable by which a library chooses kernels, with its value, in a command, YAML or JSON."""
+_PROVIDER = re.compile(r'"_target_": "([\w.]*Provider\w*)"')
+"""Class of Megatron-Bridge whose defaults are a model's."""
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 Value = str | bool
@@ -151,6 +153,8 @@ def _read_mapping(
         files = other_files(mapping)
         mapping = in_megatrons_names(mapping) if is_nemo(mapping) else of_neox(mapping) if is_neox(mapping) else mapping
     leaves = _flat(mapping, source=source, given=given)
+    if "gated_linear_unit" not in leaves:  # which a class of Megatron-Bridge has, and writes down with all it has
+        files = [*files, *_PROVIDER.findall(stated)]
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),

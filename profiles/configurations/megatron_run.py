@@ -148,7 +148,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     _require_known(read, take)
     _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model or _stated_model(read), beside=_sourced(read))
-    shape = _with_pattern(take, shape, is_log=read.kind == "log")
+    shape = _with_pattern(take, shape, read=read)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
     if reason := shape.why_not(tensor):
@@ -458,19 +458,30 @@ _MIXER_SIZES = (
 """Heads, their width, groups and state of Mamba and of a gated delta net."""
 
 
-def _with_pattern(take: Taking, shape: ModelShape, *, is_log: bool) -> ModelShape:
+_HYBRID = ("is_hybrid_model", "full_attention_interval", "linear_attention_freq")
+"""Flags that a hybrid model alone has."""
+_HYBRID_PART = re.compile(r"^--spec .*(?:hybrid|mamba)|(?:^|[_/])(?:hybrid|mamba)\w*\.py$")
+"""Specifications and scripts of such models."""
+
+
+def _with_pattern(take: Taking, shape: ModelShape, *, read: ReadArguments) -> ModelShape:
     """A hybrid model has as many layers as its pattern has letters, whatever other flags say.
 
-    Raises ValueError where there is no pattern, and flags say that it is one; logs state the sizes of every mixer.
+    Raises ValueError where there is no pattern, and script or flags say that it is one; logs state the sizes of every
+    mixer.
     """
+    spec = take.text("spec") or "local"
     if (text := take.text(_PATTERN)) is None:
-        told = ("is_hybrid_model", "full_attention_interval", "linear_attention_freq")
-        for name in (*told, *(() if is_log else (*_MIXER_SIZES[0], *_MIXER_SIZES[1]))) if not shape.pattern else ():
-            if str(take.values.get(name, False)).lower() not in _OFF:
-                raise ValueError(
-                    f"{shown(name)}: layers of a hybrid model are read from --hybrid-layer-pattern; give it, or a "
-                    "config.json as --model"
-                )
+        sizes = () if read.kind == "log" else (*_MIXER_SIZES[0], *_MIXER_SIZES[1])
+        told = [shown(name) for name in (*_HYBRID, *sizes) if str(take.values.get(name, False)).lower() not in _OFF]
+        told += [each for each in (f"--spec {spec[:80]}", read.program) if _HYBRID_PART.search(each)]
+        if told and not shape.pattern:
+            raise ValueError(
+                f"{told[0]}: layers of a hybrid model are read from --hybrid-layer-pattern; give it, or a "
+                "config.json as --model"
+            )
+        if not told and spec != "local":
+            take.notes.not_counted.append(f"--spec {spec[:80]}: blocks of a class of its own")
         take.notes.assumed += [f"--hybrid-layer-pattern {shape.pattern} (the model's)"] if shape.pattern else []
         return shape
     pattern = "".join(read_pattern(text))
@@ -743,13 +754,18 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         take.number("num_layers_per_virtual_pipeline_stage"),
         take.number("num_virtual_stages_per_pipeline_rank"),
     )
+    first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
+    if each and (first is not None or last is not None) and layout is None:
+        refusals.append(
+            "num_layers_per_virtual_pipeline_stage beside blocks of the first or last rank; give "
+            "--num-virtual-stages-per-pipeline-rank in its place"
+        )
     if each == 0:
         refusals.append("num_layers_per_virtual_pipeline_stage = 0 divides no blocks; leave it out")
     if each and chunks:
         refusals.append(
             "num_layers_per_virtual_pipeline_stage and num_virtual_stages_per_pipeline_rank are both given; drop one"
         )
-    first, last = (take.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     counts = [take.switch(f"account_for_{part}_in_pipeline_split") for part in ("embedding", "loss")]
     if shape.pattern:
         segments = read_pattern(take.text(_PATTERN) or shape.pattern)

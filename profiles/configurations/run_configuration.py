@@ -11,6 +11,8 @@ from profiles.estimates.operations import Dtype
 
 _DEGREE = re.compile(r"(?:degree|(?<!data_)parallel_size)$")
 """Names by which programs call devices that share something."""
+_CUT = re.compile(r"split_points|stage_splits|parallelism\.pipeline_")
+"""Names by which programs say where a pipeline is cut."""
 
 Order = Literal["1F1B", "GPipe", "ZBVZeroBubble", "table"]
 """What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V; what a table states."""
@@ -40,9 +42,13 @@ class ReadingNotes:
     """Why the program itself does not start, each with a remedy."""
 
     def note_unknown(self, name: str, value: object) -> None:
-        """Keep a field that is not known; raises ValueError where it is a degree of 2 or more."""
+        """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline."""
         if _DEGREE.search(name) and type(value) is int and value > 1:
             raise ValueError(f"{name} = {value}: is a degree that is not known; leave it out to see the rest")
+        if _CUT.search(name):
+            raise ValueError(
+                f"{name} = {str(value)[:60]}: is not known, and says where stages begin; leave it out to see the rest"
+            )
         self.unknown.append(f"{name} = {str(value)[:60]}")
 
     def note_optimizer(self, name: str) -> None:

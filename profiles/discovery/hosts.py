@@ -125,8 +125,9 @@ def with_processors(found: FoundHosts, sizes: DeviceDefaults) -> FoundHosts:
             left_out=(*found.left_out, *(LeftOut(what=host.name, why="no accelerators") for host in bare)),
         )
     if not found.hosts:
+        told = "; ".join((describe_left_out(found.left_out), *found.notes))
         remedy = "; --cpus counts processors as devices" if bare else ""
-        raise ValueError(f"no accelerator to plan for: {describe_left_out(found.left_out)}{remedy}")
+        raise ValueError(f"no accelerator to plan for: {told}{remedy}")
     return found
 
 

@@ -31,6 +31,8 @@ def with_slurm_switches(found: FoundHosts, text: str) -> FoundHosts:
                 )
     hosts = tuple(replace(host, switches=_switches_above(above, f"host {host.name}")) for host in found.hosts)
     notes = [told.note] if told.note else []
+    if text.strip() and not above:
+        notes.append("the topology names no switch")
     if above and (alone := [host.name for host in hosts if not host.switches]):
         notes.append(f"no switch of the topology is above {some_of(alone)}")
     return replace(found, hosts=hosts, notes=(*found.notes, *notes))

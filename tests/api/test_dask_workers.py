@@ -1,6 +1,7 @@
 """Workers on Dask, with real processes: the same plan, work that is lost and done again, and what is refused."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -203,6 +204,26 @@ def refusal_of(where: str) -> str:
     with pytest.raises(ValueError, match=r"^workers: ") as refused, open_workers(where):
         pass
     return str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_process_frozen_before_it_has_begun_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):
+    """Tests that one of this machine's processes that never starts is refused with its number, and is ended."""
+    monkeypatch.setattr(dask_workers, "_START_S", 5.0)
+    scale, others, born = distributed.LocalCluster.scale, {*multiprocessing.active_children()}, list[Any]()
+
+    def scale_and_freeze(cluster: Any, count: int) -> None:
+        scale(cluster, count)
+        while not born:
+            born.extend({*multiprocessing.active_children()} - others)
+            time.sleep(0.01)
+        os.kill(born[0].pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(distributed.LocalCluster, "scale", scale_and_freeze)
+    said = refusal_of("1")
+    assert re.search(r"'1' .* did not answer within 5 s; end what is frozen there", said), said
+    born[0].join(20)
+    assert born[0].exitcode == -signal.SIGKILL
 
 
 def test_another_release_is_refused(cluster: Any, monkeypatch: pytest.MonkeyPatch):

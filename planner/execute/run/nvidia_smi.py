@@ -14,6 +14,8 @@ CONNECTION_QUESTION = ("topo", "-m")
 """What `parse_connections` reads the answer of."""
 
 _NOT_TOLD = ("[N/A]", "N/A", "[NOT SUPPORTED]", "NOT SUPPORTED")
+_HEADER = re.compile(r"index, *name, *memory\.total\b")
+_REMEDY = f"give what `nvidia-smi {' '.join(QUESTION)}` prints, or repair its driver"
 _LOST = re.compile(r"Unable to determine the device handle for (GPU\s*\S+):\s+(.*)")
 
 
@@ -54,12 +56,10 @@ def parse_accelerators(text: str) -> AcceleratorRows:
         cells = [cell.strip() for cell in line.split(",")]
         if match := _LOST.match(line):
             lost[match[1]] = match[2].strip()
-        elif line.startswith(("index,", "No devices were found")):
+        elif _HEADER.match(line) or line.startswith("No devices were found"):
             continue
         elif len(cells) < 3 or not cells[0].isdecimal() or int(cells[0]) in working:
-            raise ValueError(
-                f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory`; repair its driver and try again"
-            )
+            raise ValueError(f"nvidia-smi answers {line[:120]!r} in place of `index, name, memory.total`; {_REMEDY}")
         elif broken := next((cell for cell in cells[1:3] if _is_error(cell)), None):
             lost[f"GPU {cells[0]}"] = broken.strip("[]")
         else:
@@ -87,9 +87,7 @@ def _memory(cell: str, line: str) -> int | None:
         return None
     match = re.fullmatch(r"([0-9]+)(?: MiB)?", cell)
     if match is None:
-        raise ValueError(
-            f"nvidia-smi answers {line[:120]!r}, whose memory is not a number of MiB; repair its driver and try again"
-        )
+        raise ValueError(f"nvidia-smi answers {line[:120]!r}, whose memory is not a number of MiB; {_REMEDY}")
     return int(match[1]) * 2**20 or None
 
 

@@ -23,6 +23,7 @@ from tests.api.worlds import Shell
         (("--change", "link_speed=fast"), "'fast' is not a number; give a factor"),
         (("--change", "link_speed=nan"), "link_speed = nan is out of range"),
         (("--change", "devices=1", "--change", "devices=2"), "devices is given twice; leave one out"),
+        (("--change", "devices=0"), "--change devices=0: changes nothing; give another value"),
         (("--change", "devices=-2"), "change: devices = -2 removes all 2 devices; keep at least one"),
         (("--change", "lost=gpu9"), "change: lost = gpu9: no device or host of the cluster"),
         (("--change", "devices=1", "-m", "4"), "write --change num_microbatches=N"),

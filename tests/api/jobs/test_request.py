@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.jobs.request import PlanRequest, read_request
+from api.jobs.request import PlanRequest, read_request, require_labels
 from api.jobs.workers.solver_handle import Child, ProcessLimits
 from planner.batch_problem import question_of_workload
 from planner.problem import Options
@@ -72,3 +72,18 @@ def test_every_part_of_a_question_is_part_of_the_key():
     keys = {PlanRequest(problem=each, limits=Limits()).problem_key for each in questions}
     assert len(keys) == len(asked)
     assert read_request(PlanRequest(problem=questions[3], limits=Limits()).render()).problem_key in keys
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ({"project": "a b"}, r'^submission: project: "a b" is not a name; use ASCII letters'),
+        ({"tags": ("ok", "日本")}, r"^submission: tags: .* is not a name; use ASCII letters"),
+        ({"tags": ("",)}, r'^submission: tags: "" is not a name'),
+        ({"tags": ("x",) * 17}, "^submission: has more than 16 tags; leave some out"),
+    ],
+)
+def test_labels_are_refused_with_their_text(labels: dict[str, Any], told: str):
+    """Tests that a project or tag that is no name is shown, in ASCII."""
+    with pytest.raises(ValueError, match=told):
+        require_labels(**{"project": "", "tags": ()} | labels)

@@ -20,12 +20,22 @@ def test_before_and_after_a_plan(shell: Shell):
     assert told["before"]["lower_bound_ns"] is None  # the plan has no evidence
     assert told["saved_ns"] == told["before"]["objective_ns"] - told["after"]["objective_ns"] < 0
     assert told["saved_ns"] <= told["saved_at_most_ns"]
+    assert told["batch_ratio"] == 6 / load_workload("workload.json").num_microbatches
     problem = apply_change(make_problem(load_workload("workload.json")), Change(num_microbatches=6))
     plan = parse_plan((shell.folder / "after.json").read_text())
     verdict = verify(problem, plan)
     assert verdict.passed
     assert verdict.timeline is not None
     assert verdict.timeline.makespan_ns == told["after"]["objective_ns"]
+
+
+def test_another_batch_is_said(shell: Shell):
+    """Tests that time saved by fewer samples is not told as a gain alone, and an equal batch needs no such line."""
+    outcome = shell.run(*ASK, "--change", "num_microbatches=1")
+    assert "the plan found saves" in outcome.out
+    count = load_workload("workload.json").num_microbatches
+    assert f"an iteration then has {1 / count:.4g} times the samples: each takes" in outcome.out
+    assert "times the samples" not in shell.run(*ASK, "--change", "link_speed=2").out
 
 
 def test_a_workload_is_planned_first(shell: Shell):

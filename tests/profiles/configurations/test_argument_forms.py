@@ -44,6 +44,8 @@ def test_cuts_without_a_layout(options: dict[str, Value], stages: list[str]) -> 
         ({"num_layers_per_virtual_pipeline_stage": "0"}, "= 0 divides no blocks; leave it out"),
         ({"pipeline_model_parallel_size": "2", "pipeline_model_parallel_layout": "E(t*8|)*3t*8L",
           "num_layers_per_virtual_pipeline_stage": "8"}, "both given"),
+        ({"pipeline_model_parallel_size": "2", "decoder_first_pipeline_num_layers": "16",
+          "num_layers_per_virtual_pipeline_stage": "8"}, "give --num-virtual-stages-per-pipeline-rank in its place"),
     ],
 )  # fmt: skip
 def test_what_does_not_start(options: dict[str, Value], told: str) -> None:

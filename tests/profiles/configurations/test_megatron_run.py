@@ -498,6 +498,8 @@ SIZES = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size
         ("python pretrain_gpt.py --linear-num-value-heads 32", "layers of a hybrid model are read from"),
         ("python pretrain_gpt.py --full-attention-interval 4", "layers of a hybrid model are read from"),
         ("python pretrain_mamba.py --mamba-state-dim 128", "--mamba-state-dim: layers of a hybrid model"),
+        ("python pretrain_hybrid.py", "pretrain_hybrid.py: layers of a hybrid model"),
+        ("python pretrain_gpt.py --spec core.mamba_layer_specs mamba_stack_spec", "--spec .*: layers of a hybrid"),
         ("python pretrain_prefix_lm.py", "trains no decoder alone"),
         ("python tools/hf2mcore.py", "trains no decoder alone"),
         ("python -m examples.inference.offline_inference", "trains no decoder alone"),
@@ -512,6 +514,31 @@ def test_flags_of_the_family_that_make_it_another_run(text: str, told: str) -> N
     with pytest.raises(ValueError, match=told):
         run_of(f"{text} {SIZES}")
     assert run_of(f"python posttrain_gpt.py --stage sft {SIZES}").shape.blocks == 8
+
+
+def test_blocks_of_a_class_of_its_own() -> None:
+    """Tests that a specification of blocks is told, but for Megatron's own and a hybrid model's beside its pattern."""
+    start = f"python hybrid_runs/pretrain_gpt.py {SIZES}"
+    assert run_of(f"{start} --spec my.specs my_block").notes.not_counted == [
+        "--spec my.specs my_block: blocks of a class of its own"
+    ]
+    assert run_of(f"{start} --spec local").notes.not_counted == []
+    hybrid = run_of(f"{start} --spec core.hybrid_layer_specs hybrid_stack_spec --hybrid-layer-pattern M-*-")
+    assert (hybrid.shape.pattern, hybrid.notes.not_counted) == ("M-*-", [])
+
+
+def test_a_class_whose_defaults_are_the_model() -> None:
+    """Tests that a provider of Megatron-Bridge is told where the document leaves out what it decides."""
+    model = {"_target_": "models.llama.Llama31ModelProvider8B", "num_layers": 8, "hidden_size": 256}
+    model |= {"num_attention_heads": 4, "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2}
+    document = {"model": model, "train": {"global_batch_size": 8, "micro_batch_size": 1}}
+    told = "what models.llama.Llama31ModelProvider8B sets"
+    assert run_of(json.dumps(document), source="a.json").notes.unknown == [told]
+    model["gated_linear_unit"] = True
+    assert run_of(json.dumps(document), source="a.json").notes.unknown == []
+    del model["gated_linear_unit"], model["pipeline_model_parallel_size"]
+    with pytest.raises(ValueError, match=rf"^pipeline_model_parallel_size: {told}, which is in another file; give --p"):
+        run_of(json.dumps(document), source="a.json")
 
 
 def test_blocks_that_do_nothing() -> None:

@@ -98,6 +98,10 @@ def test_torchtitan_with_parts_and_other_names() -> None:
         ("[parallelism]\ndata_parallel_shard_degree = 8", "without a pipeline replicas shard weights"),
         ("[training]\nlocal_batch_size = 0", "not a whole number from 1"),
         ("[parallelism]\nmodule_fqns_per_model_part = [[3]]", "not a list of lists of names"),
+        (
+            '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_split_points = ["layers.9"]',
+            r"split_points = \['layers.9'\]: is not known, and says where stages begin",
+        ),
     ],
 )
 def test_what_of_torchtitan_is_not_understood(text: str, told: str) -> None:

@@ -44,13 +44,18 @@ def test_nodes_that_take_no_pods_are_left_out(changes, why: str, effect: str):
 
 
 def test_names_and_processors_are_told():
-    """Tests that a host is called as its label says, and that fractions of bytes and cores are cut off."""
+    """Tests that a host is called as its label says, and that fractions of bytes and cores are cut off.
+
+    A refusal for want of accelerators says what the host has in their place.
+    """
     labels = {"kubernetes.io/hostname": "worker-1"}
     found = parse(node(labels=labels, memory="128849018880m", **{"devices.kubevirt.io/kvm": "1k"}))
     (host,) = with_processors(found, DeviceDefaults(workers_per_host=1)).hosts
     assert host.name == "worker-1"
     assert host.devices == (HostDevice(type="cpu", memory_bytes=128849018, cores=7),)
     assert found.notes == ("worker-1 has devices.kubevirt.io/kvm, not taken for accelerators",)
+    with pytest.raises(ValueError, match=r"\(no accelerators\); worker-1 has devices.kubevirt.io/kvm, .*--cpus"):
+        with_processors(found, DeviceDefaults())
     (small,) = with_processors(parse(node(cpu="500m")), DeviceDefaults(workers_per_host=1)).hosts
     assert small.devices[0].cores == 1
 

@@ -95,8 +95,10 @@ def test_blocks_are_switches():
     ],
 )
 def test_no_topology_is_one_switch(text: str):
-    """Tests that a Slurm without switches joins its hosts as before."""
-    cluster = make_cluster("c", with_slurm_switches(hosts("n0", "n1"), text).hosts)
+    """Tests that a Slurm without switches joins its hosts as before, and that a text that names none is told of."""
+    found = with_slurm_switches(hosts("n0", "n1"), text)
+    assert found.notes == (("the topology names no switch",) if text else ())
+    cluster = make_cluster("c", found.hosts)
     assert cluster.switches == ("network",)
 
 

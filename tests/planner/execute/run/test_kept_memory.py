@@ -1,6 +1,7 @@
 """What a process lets go of stays with it, and has room for its like."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import sys
 from planner.execute.run.kept_memory import release_freed_memory, keep_freed_memory
 
 library = ctypes.CDLL(None)
+library.prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a fault of a huge page would stand for 512
 library.malloc.restype = ctypes.c_void_p
 tell = {"keep": keep_freed_memory, "hand back": release_freed_memory, "leave": lambda: False}[sys.argv[1]]
 kept = tell()
@@ -31,6 +33,10 @@ for _ in range(12):  # blocks lie elsewhere in the first, as the pieces of other
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 print(kept, *faults)
 """
+
+
+PAGES = 76 * 2**20 // resource.getpagesize()
+"""Of the blocks of a round."""
 
 
 def count_faults(*arguments: str, environment: Sequence[str] = ()) -> tuple[bool, int]:
@@ -49,7 +55,7 @@ def test_blocks_that_come_again_cost_no_page_faults():
     """Tests that only those of a malloc that was left alone are handed back and filled with zeros anew."""
     (kept, faults), (_, by_itself) = count_faults("keep"), count_faults("leave")
     assert kept
-    assert faults < 100 < 10_000 < by_itself
+    assert faults < 100 < PAGES // 2 < by_itself
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
@@ -57,7 +63,7 @@ def test_large_blocks_are_handed_back():
     """Tests that every block comes as new pages, also after larger ones that would else move the threshold."""
     told, faults = count_faults("hand back")
     assert told
-    assert faults > 10_000
+    assert faults > PAGES // 2
 
 
 @pytest.mark.parametrize("setting", ["MALLOC_TRIM_THRESHOLD_=131072", "GLIBC_TUNABLES=glibc.malloc.mmap_max=64"])
@@ -65,7 +71,7 @@ def test_who_sets_malloc_up_has_his_way(setting: str):
     """Tests that nothing is changed where the environment says how memory is to be handled."""
     kept, faults = count_faults("keep", environment=[setting])
     assert not kept
-    assert faults > 5_000
+    assert faults > PAGES // 4
 
 
 COMING_AGAIN = """
@@ -78,12 +84,13 @@ def read_peak_kib():
     return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
 
 assert keep_freed_memory()
-library, block, before = ctypes.CDLL(None), ctypes.c_void_p(), read_peak_kib()
+library, block, peaks = ctypes.CDLL(None), ctypes.c_void_p(), [read_peak_kib()]
 for _ in range(12):
     assert not library.posix_memalign(ctypes.byref(block), 64, 16 * 2**20)  # as torch makes tensors
     ctypes.memset(block, 1, 16 * 2**20)
     library.free(block)
-print((read_peak_kib() - before) // 1024)
+    peaks.append(read_peak_kib())
+print(*((peak - peaks[0]) // 1024 for peak in (peaks[1], peaks[-1])))
 """
 
 
@@ -91,14 +98,15 @@ print((read_peak_kib() - before) // 1024)
 def test_a_hole_has_room_for_its_like():
     """Tests that a block of 16 MiB that comes and goes takes its own room and no other's.
 
-    How much more it takes where scraps are cached depends on the heap's first blocks: 16 to 112 MiB were seen.
+    How much more it takes where scraps are cached depends on the heap's first blocks: 16 to 112 MiB were seen. Of the
+    first block a part may be room that imports left.
     """
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
-    cached, uncached = (
-        int(subprocess.check_output([sys.executable, "-c", COMING_AGAIN], env=bare | more))
+    (_, cached), (first, uncached) = (
+        map(int, subprocess.check_output([sys.executable, "-c", COMING_AGAIN], env=bare | more).split())
         for more in ({}, {"GLIBC_TUNABLES": UNCACHED})
     )
-    assert 15 <= uncached < 20
+    assert 0 < first <= uncached < 20
     assert cached >= uncached
 
 

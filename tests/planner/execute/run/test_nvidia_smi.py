@@ -60,11 +60,15 @@ def test_rows_are_read(text: str, rows: list, lost: dict[str, str]):
         "0, A, much\n",
         "x, A, 1\n",
         "GPU 0: NVIDIA L4 (UUID: GPU-1f3c)\n",
+        "index, name, memory.free [MiB], memory.total [MiB]\n0, NVIDIA L4, 559 MiB, 23034 MiB\n",
+        "index, name, memory.used [MiB]\n0, NVIDIA L4, 559 MiB\n",
+        "name, index, memory.total [MiB]\nNVIDIA L4, 0, 23034 MiB\n",
     ],
 )
 def test_other_answers_are_refused(text: str):
-    """Tests that a driver that does not answer is no host without accelerators."""
-    with pytest.raises(ValueError, match=r"^nvidia-smi answers .* (in place of `index|not a number of MiB)"):
+    """Tests that a driver that does not answer is no host without accelerators, and no other column its memory."""
+    expected = r"^nvidia-smi answers .* (in place of `index|not a number of MiB).*--query-gpu=index,name,memory.total"
+    with pytest.raises(ValueError, match=expected):
         parse_accelerators(text)
 
 
