@@ -5,14 +5,12 @@ docs/proofs/bounds.md has the proof.
 """
 
 import math
-from functools import reduce
-from typing import NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
 from planner.bounds.bisection import largest_refuted
-from planner.bounds.group_stages import Counts, Replicas, StageFigures, StageLayouts
+from planner.bounds.group_stages import Counts, StageFigures, StageLayouts
 from planner.bounds.heaviest_path import NEVER, Trunk
 from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, always
@@ -97,147 +95,97 @@ class GroupCounts:
     def __init__(self, least: Least, *, is_quick: bool = False, by_type: bool | None = None) -> None:
         """`by_type`: whether each type is counted on its own; None: where that is little work."""
         self.least, layouts = least, StageLayouts(least, Trunk(least))
-        self.overlaps = least.problem.cluster.overlap
         self.size, self.returns, self.count = layouts.trunk.num_layers, layouts.returns, layouts.count
         if by_type is None:
             by_type = _DeviceCounting(layouts, by_type=True).find_unit(_LITTLE_EFFORT) == 1
         counting = _DeviceCounting(layouts, by_type=by_type)
         self.unit = counting.find_unit(_QUICK_EFFORT if is_quick else _MOST_EFFORT) or _UNITS[-1]
         self.shape = tuple(number + 1 for number in counting.units(counting.numbers, self.unit))
-        self.stages = [
-            (used, counting.least_taken(taken, self.unit), replicas) for used, taken, replicas in layouts.stages()
-        ]
-        self.uses = {used: number for number, used in enumerate(dict.fromkeys(used for used, *_ in self.stages))}
+        self.stages = [(counting.least_taken(taken, self.unit), figures) for taken, figures in layouts.stages()]
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan is done by then, the optimizer left out."""
         return _Division(self, deadline).is_out_of_reach()
 
 
-class _Arrivals(NamedTuple):
-    """Before a stage, by the devices taken: the least until its first F can begin, and until its last gradient is gone.
-
-    The last two count what receiving, and sending gradients, takes of the device in all.
-    """
-
-    head: Integers
-    answer: Integers
-    occupied: Integers
-    answering: Integers
-
-
 class _Division:
-    """The programme for one deadline: [types used, boundary, devices taken or idle] the least figures before it.
+    """The programme for one deadline: [boundary, devices taken or idle] the least figures over stages before it.
 
     `turnarounds` are those over the stages behind it: from the end of an F before the boundary to its gradient.
     """
 
     def __init__(self, counts: GroupCounts, deadline: int) -> None:
         self.counts, self.deadline, self.size = counts, deadline, counts.size
-        shape = (len(counts.uses), self.size + 1, *counts.shape)
+        shape = (self.size + 1, *counts.shape)
         self.heads, self.turns, self.turnarounds = (numpy.full(shape, NEVER, dtype=numpy.int64) for _ in range(3))
-        self.heads[:, 0] = self.turns[:, 0] = self.turnarounds[:, self.size] = 0
+        self.heads[0] = self.turns[0] = self.turnarounds[self.size] = 0
         self.has_turnarounds = counts.returns and counts.count * (deadline + 1) < _MOST
         """Whether gradients come back, and sums of turnarounds stay within 64 bits."""
 
     def is_out_of_reach(self) -> bool:
         """Whether no way leads through all boundaries."""
         for begin in reversed(range(self.size)):
-            for used, taken, replicas in self.counts.stages:
-                self._come_back(self.counts.uses[used], begin, taken, replicas=replicas)
-        if self.turnarounds[:, 0].min() >= NEVER:
+            for taken, stages in self.counts.stages:
+                self._come_back(begin, taken, stages=stages)
+        if self.turnarounds[0].min() >= NEVER:
             return True
         for begin in range(self.size):
-            for used, taken, replicas in self.counts.stages if self.heads[:, begin].min() < NEVER else ():
-                self._go_on(self.counts.uses[used], begin, taken, replicas=replicas)
-        return bool(self.heads[:, self.size].min() >= NEVER)
+            for taken, stages in self.counts.stages if self.heads[begin].min() < NEVER else ():
+                self._go_on(begin, taken, stages=stages)
+        return bool(self.heads[self.size].min() >= NEVER)
 
-    def _come_back(self, use: int, begin: int, taken: list[Counts], *, replicas: list[Replicas]) -> None:
+    def _come_back(self, begin: int, taken: list[Counts], *, stages: StageFigures) -> None:
         """Turnarounds through such stages from a boundary on."""
-        nothing = numpy.zeros((len(self.counts.uses), *[1] * len(self.counts.shape)), dtype=numpy.int64)
-        arrivals = [self._arrive(each, begin, heads=nothing, turns=nothing) for each in replicas]
-        ends = self._in_time(begin, replicas, arrivals=arrivals)
-        if ends.start >= ends.stop or self.turnarounds[:, ends].min() >= NEVER:
+        ends, row = self._in_time(begin, stages, head=0, answer=0)
+        if not row or self.turnarounds[ends].min() >= NEVER:
             return
-        rows = [self._row(each.figures, begin, ends) for each in replicas]
-        behind, last = [self._behind(each, ends) for each in replicas], self._last(ends)
+        turnaround, last = self._behind(ends, row), self._last(ends)
         for counts in taken:
             before, after = self._places(counts, first=(0,) * len(counts), last=last)
-            place = self.turnarounds[use, begin][before]
-            later = [tuple(each[(slice(None), *after)] for each in pair) for pair in behind]
-            is_late = self._is_late(rows, arrivals, later)
-            trips = (turn + row.inside for row, (turn, _) in zip(rows, later, strict=True))
-            found = numpy.where(is_late, NEVER, reduce(numpy.minimum, trips) * self.has_turnarounds)
+            behind = turnaround[(slice(None), *after)]
+            is_late = self._is_late(row, head=0, answer=0, turnaround=behind)
+            place = self.turnarounds[begin][before]
+            found = numpy.where(is_late, NEVER, (behind + row.inside) * self.has_turnarounds)
             numpy.minimum(place, found.min(axis=0), out=place)
 
-    def _go_on(self, use: int, begin: int, taken: list[Counts], *, replicas: list[Replicas]) -> None:
+    def _go_on(self, begin: int, taken: list[Counts], *, stages: StageFigures) -> None:
         """Heads and turns behind such stages from a boundary on."""
-        heads, turns = self.heads[:, begin], self.turns[:, begin]
-        arrivals = [self._arrive(each, begin, heads=heads, turns=turns) for each in replicas]
-        ends = self._in_time(begin, replicas, arrivals=arrivals)
-        if ends.start >= ends.stop or self.turnarounds[:, ends].min() >= NEVER:
+        heads, turns = self.heads[begin], self.turns[begin]
+        ends, row = self._in_time(begin, stages, head=int(heads.min()), answer=int(turns.min()))
+        if not row or self.turnarounds[ends].min() >= NEVER:
             return
-        rows = [self._row(each.figures, begin, ends) for each in replicas]
-        behind, last = [self._behind(each, ends) for each in replicas], self._last(ends)
-        first = tuple(int(places.min()) for places in numpy.nonzero(heads.min(axis=0) < NEVER))
+        turnaround, last = self._behind(ends, row), self._last(ends)
+        first = tuple(int(places.min()) for places in numpy.nonzero(heads < NEVER))
         for counts in taken:
             before, after = self._places(counts, first=first, last=last)
-            earlier = [_Arrivals(*(figure[before][None] for figure in each)) for each in arrivals]
-            if not earlier[0].head.size:
+            head, answer = heads[before][None], turns[before][None]
+            if not head.size:
                 continue
-            later = [tuple(each[(slice(None), *after)] for each in pair) for pair in behind]
-            is_late = self._is_late(rows, earlier, later)
-            pairs = list(zip(rows, earlier, strict=True))
-            ended = reduce(numpy.minimum, (each.head + row.forward for row, each in pairs))
-            turned = reduce(
-                numpy.minimum,
-                (
-                    numpy.maximum(each.answer, each.head + row.ring) + row.returning + row.forward
-                    for row, each in pairs
-                ),
-            )
-            for table, reached in ((self.heads, ended), (self.turns, turned)):
-                place = table[(use, ends, *after)]
+            is_late = self._is_late(row, head=head, answer=answer, turnaround=turnaround[(slice(None), *after)])
+            turned = numpy.maximum(answer + row.back, head + row.closing) + row.forward
+            for table, reached in ((self.heads, head + row.forward), (self.turns, turned)):
+                place = table[(ends, *after)]
                 numpy.minimum(place, numpy.where(is_late, NEVER, reached), out=place)
 
-    def _arrive(self, replicas: Replicas, begin: int, *, heads: Integers, turns: Integers) -> _Arrivals:
-        """What is known before such replicas, from what is known of stages of each use of types."""
-        found = list[_Arrivals]()
-        for each in replicas.partners:
-            members = [self.counts.uses[used] for used in each.uses]
-            head, turn = heads[members].min(axis=0), turns[members].min(axis=0)
-            received, sent, occupied, answering = (int(figure[begin]) for figure in each[1:])
-            found.append(_Arrivals(head + received, turn + received + sent, head + occupied, turn + answering))
-        return _Arrivals(*(reduce(numpy.minimum, figures) for figures in zip(*found, strict=True)))
+    def _in_time(
+        self, begin: int, stages: StageFigures, *, head: int, answer: int
+    ) -> tuple[slice, StageFigures | None]:
+        """Ends of such stages up to the last that is in time with these figures before it, and their figures."""
+        done = numpy.maximum(head + stages.work[begin], answer + stages.returned[begin])
+        timely = numpy.flatnonzero(done[begin + 1 :] <= self.deadline) + begin + 1
+        ends = slice(begin + 1, int(timely.max(initial=begin)) + 1)
+        if ends.start >= ends.stop:
+            return ends, None
+        shape = (-1, *[1] * len(self.counts.shape))
+        return ends, StageFigures(*(figure[begin, ends].reshape(shape) for figure in stages))
 
-    def _in_time(self, begin: int, replicas: list[Replicas], *, arrivals: list[_Arrivals]) -> slice:
-        """Ends of such stages up to the last that is in time with the least figures before it."""
-        last = self.size
-        for each, before in zip(replicas, arrivals, strict=True):
-            head, answer, occupied, answering = (int(figure.min()) for figure in before)
-            work, answered = each.figures.work[begin], each.figures.answered[begin]
-            done = numpy.maximum(max(head, occupied) + work, max(answer, answering) + answered)
-            last = min(last, int(numpy.flatnonzero(done[begin + 1 :] <= self.deadline).max(initial=-1)) + begin + 1)
-        return slice(begin + 1, last + 1)
-
-    def _row(self, figures: StageFigures, begin: int, ends: slice) -> StageFigures:
-        """Figures of stages from a boundary on, by their ends."""
-        return StageFigures(*(figure[begin, ends].reshape(-1, *[1] * len(self.counts.shape)) for figure in figures))
-
-    def _behind(self, replicas: Replicas, ends: slice) -> tuple[Integers, Integers]:
-        """By ends and devices taken up to them: turnarounds from the end of an F on, and what transfers take there."""
-        found = list[tuple[Integers, Integers]]()
-        for each in replicas.partners:
-            turns = self.turnarounds[[self.counts.uses[used] for used in each.uses], ends].min(axis=0)
-            passed, occupied = (
-                figure[ends].reshape(-1, *[1] * len(self.counts.shape)) for figure in (each.received, each.answering)
-            )
-            found.append((turns + passed * self.has_turnarounds, numpy.where(turns < NEVER, occupied, NEVER)))
-        return reduce(numpy.minimum, (turn for turn, _ in found)), reduce(numpy.minimum, (each for _, each in found))
+    def _behind(self, ends: slice, row: StageFigures) -> Integers:
+        """Turnarounds from the end of an F of such stages on, by the devices taken up to their end."""
+        return self.turnarounds[ends] + row.passed * self.has_turnarounds
 
     def _last(self, ends: slice) -> Counts:
         """Of what is counted, the places behind the last from which some turnaround is possible."""
-        is_open = (self.turnarounds[:, ends] < NEVER).any(axis=(0, 1))
+        is_open = (self.turnarounds[ends] < NEVER).any(axis=0)
         return tuple(int(places.max(initial=-1)) + 1 for places in numpy.nonzero(is_open))
 
     @staticmethod
@@ -248,24 +196,15 @@ class _Division:
         return before, tuple(slice(low + count, max(high, low + count)) for count, low, high in rows)
 
     def _is_late(
-        self, rows: list[StageFigures], arrivals: list[_Arrivals], later: list[tuple[Integers, ...]]
+        self, row: StageFigures, *, head: Integers | int, answer: Integers | int, turnaround: Integers
     ) -> NDArray[numpy.bool_]:
         """Whether the work, the last gradient, or the turnarounds that memory asks for end after the deadline."""
-        return reduce(numpy.logical_or, map(self._is_one_late, rows, arrivals, later))
-
-    def _is_one_late(
-        self, row: StageFigures, each: _Arrivals, later: tuple[Integers, ...]
-    ) -> NDArray[numpy.bool_]:
-        """The same of replicas of one type."""
-        turnaround, occupied = later
         is_late: NDArray[numpy.bool_] = turnaround > self.deadline
         turnaround = numpy.minimum(turnaround, self.deadline + 1)
         idle = numpy.maximum(turnaround - row.filled, 0) + numpy.maximum(turnaround - row.drained, 0)
-        is_late |= numpy.maximum(each.head + row.work, each.answer + row.answered) + idle > self.deadline
-        if not self.counts.overlaps:
-            done = numpy.maximum(each.occupied + row.work, each.answering + row.answered)
-            is_late |= done + occupied > self.deadline
-        tail = numpy.maximum(each.answer, each.head + row.ring)
+        is_late |= numpy.maximum(head + row.work, answer + row.returned) > self.deadline
+        is_late |= numpy.maximum(head + row.own_work, answer + row.own_returned) + idle > self.deadline
+        tail = numpy.maximum(answer, head + row.closing - row.back) + row.sent
         is_late |= tail + row.turned + row.rounds * turnaround > self.deadline
         return is_late
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.bounds.heaviest_path import NEVER, Trunk
 from planner.bounds.minimum_costs import SECOND, Integers, Least
-from planner.bounds.typed_links import least_latencies, message_rates, ring_bandwidths
+from planner.bounds.typed_links import port_bandwidths, ring_bandwidths
 from profiles.model_profile import Layer, WidthBytes
 
 Counts = tuple[int, ...]
@@ -22,20 +22,30 @@ Counts = tuple[int, ...]
 
 
 class StageFigures(NamedTuple):
-    """Replicas of one type: [begin, end] figures, times in ns; `work` is `NEVER` where there is none or no room."""
+    """Stages that lie in one way: [begin, end] figures, times in ns; `work` is `NEVER` where there is none or no room.
+
+    On several types: the least of what meets some replica, the most of what each has to do, and the turnarounds of one.
+    """
 
     forward: Integers
-    """F of a microbatch."""
-    returning: Integers
-    """The action that makes its gradient; 0 where some edge has no gradient."""
-    ring: Integers
-    """The synchronisation that may precede the last gradient's way back; 0 where some edge has none."""
+    """Receiving a microbatch, and F of it."""
+    back: Integers
+    """The action that makes its gradient, and sending this; 0 where some edge has no gradient."""
+    closing: Integers
+    """The same action, and the synchronisation after it."""
+    sent: Integers
+    """Sending the last gradient."""
     inside: Integers
     """F and the action that makes the gradient."""
+    passed: Integers
+    """Sending what F made."""
     work: Integers
-    """All microbatches, the synchronisation and the step after the last."""
-    answered: Integers
-    """All microbatches up to the last gradient, and the step."""
+    """Receiving the first, all microbatches, the synchronisation and the step after the last."""
+    returned: Integers
+    """Receiving the first, all microbatches up to the last gradient that has been sent, and the step."""
+    own_work: Integers
+    own_returned: Integers
+    """The same two of the type whose turnarounds are counted; transfers that occupy devices may lie within these."""
     filled: Integers
     """F that a replica can run before its first gradient is back."""
     drained: Integers
@@ -43,29 +53,11 @@ class StageFigures(NamedTuple):
     rounds: Integers
     """Turnarounds, one after the other, that memory asks for."""
     turned: Integers
-    """What the replica runs in and between those turnarounds, and the step."""
+    """Receiving the first, what the replica runs in and between those turnarounds, and the step."""
 
 
-class Partners(NamedTuple):
-    """Stages beside a replica that are alike as to how fast it reaches them: [boundary] times in ns."""
-
-    uses: tuple[Counts, ...]
-    """The types, each used (1) or not (0), of such stages."""
-    received: Integers
-    """Receiving all that an F needs, or sending what it made."""
-    sent: Integers
-    """Sending a gradient."""
-    occupied: Integers
-    """What receiving all microbatches takes of the device itself."""
-    answering: Integers
-    """What all that goes both ways takes of it."""
-
-
-class Replicas(NamedTuple):
-    """What is known of a stage's replicas of one type."""
-
-    figures: StageFigures
-    partners: tuple[Partners, ...]
+_LEAST, _MOST = slice(6), slice(6, 8)
+"""Figures of which a stage on several types has the least, and those of which it has the most."""
 
 
 class StageLayouts:
@@ -76,8 +68,7 @@ class StageLayouts:
         self.types = sorted(least.types, key=lambda name: (least.types[name], name))
         self.returns = all(trunk.returns)
         cluster = least.problem.cluster
-        self.rings = ring_bandwidths(cluster, self.types)
-        self.rates, self.latencies = message_rates(cluster), least_latencies(cluster)
+        self.rings, self.ports = ring_bandwidths(cluster, self.types), port_bandwidths(cluster)
 
     @cached_property
     def alike(self) -> dict[tuple[int, int, Counts], list[Counts]]:
@@ -95,16 +86,33 @@ class StageLayouts:
             if 0 <= replicas - sum(counts) <= last:
                 yield *counts, replicas - sum(counts)
 
-    def stages(self) -> Iterator[tuple[Counts, list[Counts], list[Replicas]]]:
-        """By types that are used: the devices of each, and replicas of each, of all stages as many and as wide."""
+    def stages(self) -> Iterator[tuple[list[Counts], StageFigures]]:
+        """Figures of all stages with as many replicas, as wide and on the same types, and the devices of each type."""
         for (replicas, width, used), taken in self.alike.items():
             names = [name for name, is_used in zip(self.types, used, strict=True) if is_used]
+            alone = [self._on_type(name, replicas=replicas, width=width) for name in names]
             bandwidth = max(int(self.rings[tuple(count // width for count in each)]) for each in taken)
             last = self._synchronisation(replicas, width=width, bandwidth=bandwidth)
-            yield used, taken, [self._on_type(name, replicas=replicas, width=width, last=last) for name in names]
+            yield taken, self._mixed(alone, last)
 
-    def _on_type(self, device_type: str, *, replicas: int, width: int, last: Integers) -> Replicas:
-        """`last`: the synchronisation."""
+    def _mixed(self, alone: list[StageFigures], last: Integers) -> StageFigures:
+        """What meets replicas of some type, which may be the quickest, and what each does by itself.
+
+        The turnarounds are those of the type whose memory asks for most of them: some replica is of that type.
+        """
+        rows = [numpy.stack(row) for row in zip(*alone, strict=True)]
+        tightest = numpy.argmax([each.rounds for each in alone], axis=0)[None]
+        mixed = StageFigures(
+            *(row.min(axis=0) for row in rows[_LEAST]),
+            *(row.max(axis=0) for row in rows[_MOST]),
+            *(numpy.take_along_axis(row, tightest, axis=0)[0] for row in rows[_MOST.stop :]),
+        )
+        closing = mixed.closing + last if self.returns else mixed.closing
+        work, own_work = (numpy.minimum(each + last, NEVER) for each in (mixed.work, mixed.own_work))
+        return mixed._replace(closing=closing, work=work, own_work=own_work)
+
+    def _on_type(self, device_type: str, *, replicas: int, width: int) -> StageFigures:
+        """With no synchronisation yet."""
         least, count, returns = self.least, self.count, int(self.returns)
         works = [least.work_on(layer, device_type, width=width, replicas=replicas) for layer in self.trunk.path]
         forward, returning, backward = (
@@ -113,42 +121,41 @@ class StageLayouts:
         )
         before, after = least.overhead
         forward, returning, backward = forward + before, returning + after * returns, backward + after
+        received, passed, sent, busy = self._transfers(device_type, replicas=replicas)
         step = self._step(device_type, replicas=replicas, width=width)
         fitting, is_out = self._fitting(device_type, replicas=replicas, width=width)
         rounds, rest = numpy.divmod(count - 1, fitting)
         drains = (fitting < count) & (not least.problem.options.split_backward)
+        work, answered = count * (forward + backward) + step, count * (forward + returning) + step
         is_out = is_out | (_intervals([each is None for each in works]) > 0)
-        figures = StageFigures(
-            forward=forward,
-            returning=returns * returning,
-            ring=returns * last,
+        return StageFigures(
+            forward=received + forward,
+            back=returns * (returning + sent),
+            closing=returns * returning,
+            sent=sent + 0 * forward,
             inside=forward + returning,
-            work=numpy.where(is_out, NEVER, numpy.minimum(count * (forward + backward) + step + last, NEVER)),
-            answered=count * (forward + returning) + step,
+            passed=passed + 0 * forward,
+            work=numpy.where(is_out, NEVER, numpy.maximum(received, busy) + work),
+            returned=numpy.maximum(received + sent, busy + (busy > 0) * count * sent) + answered,
+            own_work=received + work,
+            own_returned=received + answered + sent,
             filled=(fitting - 1) * forward,
             drained=numpy.where(drains, (fitting - 1) * returning, NEVER),
             rounds=rounds + 1,
-            turned=(rounds + 1) * (forward + returning) + rest * forward + step,
+            turned=received + (rounds + 1) * (forward + returning) + rest * forward + step,
         )
-        return Replicas(figures, tuple(self._partners(device_type, replicas=replicas)))
 
-    def _partners(self, device_type: str, *, replicas: int) -> Iterator[Partners]:
-        """Those that are alike, one after the other; every message takes a link's latency."""
-        uses = dict.fromkeys(used for _, _, used in self.alike)
-        alike: dict[int, list[Counts]] = {}
-        for used in uses:
-            names = [name for name, is_used in zip(self.types, used, strict=True) if is_used]
-            alike.setdefault(max(self.rates[device_type, name] for name in names), []).append(used)
-        latency, is_busy = self.latencies[device_type], self.returns and not self.least.problem.cluster.overlap
-        inner = numpy.array([0, *[1] * (self.trunk.num_layers - 1), 0])
-        for rate, members in alike.items():
-            forward, backward = (
-                inner * (latency + numpy.array([size * SECOND // (replicas * max(rate, 1)) for size in sizes]))
-                for sizes in (self.trunk.forward_bytes, self.trunk.backward_bytes)
-            )
-            sent = backward * self.returns
-            occupied, answering = (self.count * each * is_busy for each in (forward, forward + sent))
-            yield Partners(tuple(members), forward, sent, occupied, answering)
+    def _transfers(self, device_type: str, *, replicas: int) -> tuple[Integers, Integers, Integers, Integers]:
+        """[begin, end] receiving what an F needs, sending what it made, and sending a gradient, which others wait for.
+
+        The last: what transfers take of the device itself, all that are over before its last action ends.
+        """
+        port, trunk = max(self.ports[device_type], 1), self.trunk
+        forward = numpy.array([size * SECOND // (replicas * port) for size in trunk.forward_bytes])
+        backward = numpy.array([size * SECOND // (replicas * port) for size in trunk.backward_bytes]) * self.returns
+        occupied = self.count * (forward[:, None] + forward[None, :] + backward[None, :])
+        is_busy = self.returns and not self.least.problem.cluster.overlap
+        return forward[:, None], forward[None, :], backward[:, None], occupied * is_busy
 
     def _step(self, device_type: str, *, replicas: int, width: int) -> Integers:
         """[begin, end] the optimizer's step of a device, beyond what every plan has after its barrier."""

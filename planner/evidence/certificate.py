@@ -76,6 +76,7 @@ __all__ = [
     "OtherRulesError",
     "bounds_of_sizes",
     "check_certificate",
+    "groups_refuter",
     "least_over_sizes",
     "make_bound",
     "prove_infeasible",
@@ -423,6 +424,24 @@ def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTim
         return best
     value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
     return _better(best, "groups", value=value)
+
+
+def groups_refuter(costs: CostModel) -> Callable[[int], Bound | None] | None:
+    """What finds the groups bound of a value, if it is as large; None where that kind does not hold."""
+    costs = with_host_room(costs)
+    problem = costs.problem
+    if problem.microbatches is not None or decisions.holding_bounds(problem.options) is not None:
+        return None
+    least = Least(problem, costs)
+    if not group_counts.applies_to(least):
+        return None
+    counts = group_counts.GroupCounts(least)
+
+    def refute_below(value: int) -> Bound | None:
+        is_out = counts.is_out_of_reach(value - 1 - least.optimizer_ns)
+        return _bound("groups", value) if is_out else None
+
+    return refute_below
 
 
 def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:

@@ -4,11 +4,18 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
-from planner.evidence.certificate import Bound, make_bound, prove_infeasible, rules_out_every_deadline
+from planner.evidence.certificate import (
+    Bound,
+    groups_refuter,
+    make_bound,
+    prove_infeasible,
+    rules_out_every_deadline,
+)
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
 from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
@@ -216,6 +223,17 @@ class CandidateRun:
         """What of its bound is quick, unless it is closed."""
         if self.state.lower_bound is None:
             self.state.lower_bound = self._quick_bound()
+
+    def raise_to(self, value: int) -> bool:
+        """Whether its bound is as large, or the groups bound is; then it is raised."""
+        if self.ruled_out_ns < value:
+            found = None if self._refute_below is None else self._refute_below(value)
+            self.state.lower_bound = found or self.state.lower_bound
+        return self.ruled_out_ns >= value
+
+    @cached_property
+    def _refute_below(self) -> Callable[[int], Bound | None] | None:
+        return groups_refuter(self.state.costs)
 
     def note(self, entry: Bound | str) -> None:
         """Take over what is known of it: its bound, or why no plan fits."""
