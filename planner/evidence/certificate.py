@@ -426,22 +426,14 @@ def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTim
     return _better(best, "groups", value=value)
 
 
-def groups_refuter(costs: CostModel) -> Callable[[int], Bound | None] | None:
-    """What finds the groups bound of a value, if it is as large; None where that kind does not hold."""
+def groups_refuter(costs: CostModel) -> Callable[[int], Bound | None]:
+    """What finds the groups bound of a value, if it is as large and that kind holds."""
     costs = with_host_room(costs)
-    problem = costs.problem
-    if problem.microbatches is not None or decisions.holding_bounds(problem.options) is not None:
-        return None
-    least = Least(problem, costs)
-    if not group_counts.applies_to(least):
-        return None
+    least, options = Least(costs.problem, costs), costs.problem.options
+    if decisions.holding_bounds(options) is not None or not group_counts.applies_to(least):
+        return lambda _: None
     counts = group_counts.GroupCounts(least)
-
-    def refute_below(value: int) -> Bound | None:
-        is_out = counts.is_out_of_reach(value - 1 - least.optimizer_ns)
-        return _bound("groups", value) if is_out else None
-
-    return refute_below
+    return lambda value: _bound("groups", value) if counts.is_out_of_reach(value - 1 - least.optimizer_ns) else None
 
 
 def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:

@@ -9,13 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
-from planner.evidence.certificate import (
-    Bound,
-    groups_refuter,
-    make_bound,
-    prove_infeasible,
-    rules_out_every_deadline,
-)
+from planner.evidence.certificate import Bound, groups_refuter, make_bound, prove_infeasible, rules_out_every_deadline
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
 from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
@@ -226,13 +220,12 @@ class CandidateRun:
 
     def raise_to(self, value: int) -> bool:
         """Whether its bound is as large, or the groups bound is; then it is raised."""
-        if self.ruled_out_ns < value:
-            found = None if self._refute_below is None else self._refute_below(value)
-            self.state.lower_bound = found or self.state.lower_bound
-        return self.ruled_out_ns >= value
+        if self.shown_ns < value:
+            self.state.lower_bound = self._refute_below(value) or self.state.lower_bound
+        return self.shown_ns >= value
 
     @cached_property
-    def _refute_below(self) -> Callable[[int], Bound | None] | None:
+    def _refute_below(self) -> Callable[[int], Bound | None]:
         return groups_refuter(self.state.costs)
 
     def note(self, entry: Bound | str) -> None:

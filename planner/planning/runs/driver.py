@@ -230,24 +230,25 @@ class Driver:
                 self.take_up(run, lambda each: each.bound())
 
     def _raise_least(self, runs: Sequence[CandidateRun]) -> None:
-        """Raise the least bound of several runs, by halves of what is open, up to a part of the time.
+        """Raise the least bound of several sizes, by halves of what is open, up to a part of the time.
 
-        A run is asked only for what the others have or may have, and that whose bound was the first to fail is asked
-        first: so the time goes to those that hold the minimum down.
+        No size is asked for more than all may have, the one that failed last is asked first: so the time goes to those
+        that hold the minimum down.
         """
-        field = sorted((run for run in runs if not run.infeasible), key=lambda run: run.ruled_out_ns)
+        field = sorted((run for run in runs if not run.infeasible), key=lambda run: run.shown_ns)
         limits = [run.state.threshold_ns for run in field if run.state.threshold_ns is not None]
-        if len(field) < 2 or not limits or self.limits.max_rounds is not None:
+        is_counted = self.limits.max_rounds is not None or is_complete(self.limits.method)
+        if len(field) < 2 or not limits or is_counted or self.question.options.objective != "makespan":
             return
-        low, high = field[0].ruled_out_ns, min(limits)
-        while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE):
+        low, high = field[0].shown_ns, min(limits)
+        while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE) and not self.is_over():
             middle = int(low + high) // 2
-            found = next((run for run in field if not self._raise_to(run, middle)), None)
-            if found is None:
+            failed = next((run for run in field if not self._raise_to(run, middle)), None)
+            if failed is None:
                 low = middle
             else:
                 high = middle
-                field.sort(key=lambda run: run is not found)
+                field.sort(key=lambda run: run is not failed)
 
     def _raise_to(self, run: CandidateRun, value: int) -> bool:
         with run.active():
