@@ -126,6 +126,7 @@ def make_bound(
     has_time: HasTime = always,
     reached: int | None = None,
     params: BoundParams = BoundParams(),
+    counts_roughly: bool = False,
 ) -> Bound:
     """The largest bound found on the objective of every plan that the options allow.
 
@@ -133,6 +134,7 @@ def make_bound(
     takes longer, `has_time` ends it between two steps.
     `make_covering`: makes the linear programmes that propose prices for the packing bound; without it there is none.
     `reached`: the objective of a plan; a bound that is as large ends the search for larger ones.
+    `counts_roughly`: the exact part of the groups bound is left to `groups_refuter`.
     """
     if problem.microbatches is not None:
         return _make_listed(costs)
@@ -148,7 +150,9 @@ def make_bound(
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     best = _cut(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
-    best = _count_groups(least, best, is_quick=time_limit_s == 0.0, has_time=has_time, reached=reached)
+    best = _count_groups(
+        least, best, is_quick=counts_roughly or time_limit_s == 0.0, has_time=has_time, reached=reached
+    )
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):

@@ -36,7 +36,7 @@ from planner.progress import Limits, Progress
 _TAKEOVER_SHARE = 0.25
 """Last part of the time limit for layouts by the sum of iterations and moving, where a plan takes over."""
 
-_RAISE_SHARE = 0.6
+_RAISE_SHARE = 0.75
 """Part of the time limit by whose end the least bound of several candidates is raised."""
 _NEAR = 0.002
 """Part of an objective that is not worth raising it further."""
@@ -102,7 +102,7 @@ class Driver:
         share = replace(self.limits, time_limit_s=self.limits.time_limit_s / max(1, num_runs))
         runs = [self.make_run(choice, problem, limits=share) for choice, problem in candidates.items()]
         for run in runs:
-            run.state.num_runs = num_runs
+            run.state.num_runs, run.state.counts_roughly = num_runs, self._raises_together
         if runs and not self.runs:
             self.stack.enter_context(runs[0].state.collected_rarely())
         self.runs += runs
@@ -229,6 +229,12 @@ class Driver:
             elif not run.is_empty:
                 self.take_up(run, lambda each: each.bound())
 
+    @property
+    def _raises_together(self) -> bool:
+        is_timed = self.limits.max_rounds is None and not is_complete(self.limits.method)
+        is_plain = isinstance(self.question, BatchProblem) and self.question.options.objective == "makespan"
+        return is_plain and is_timed and self.has_all_candidates
+
     def _raise_least(self, runs: Sequence[CandidateRun]) -> None:
         """Raise the least bound of several sizes, by halves of what is open, up to a part of the time.
 
@@ -237,8 +243,7 @@ class Driver:
         """
         field = sorted((run for run in runs if not run.infeasible), key=lambda run: run.shown_ns)
         limits = [run.state.threshold_ns for run in field if run.state.threshold_ns is not None]
-        is_counted = self.limits.max_rounds is not None or is_complete(self.limits.method)
-        if len(field) < 2 or not limits or is_counted or self.question.options.objective != "makespan":
+        if not limits or not self._raises_together:
             return
         low, high = field[0].shown_ns, min(limits)
         while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE) and not self.is_over():
