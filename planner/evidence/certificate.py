@@ -76,7 +76,6 @@ __all__ = [
     "OtherRulesError",
     "bounds_of_sizes",
     "check_certificate",
-    "groups_refuter",
     "least_over_sizes",
     "make_bound",
     "prove_infeasible",
@@ -126,7 +125,6 @@ def make_bound(
     has_time: HasTime = always,
     reached: int | None = None,
     params: BoundParams = BoundParams(),
-    counts_roughly: bool = False,
 ) -> Bound:
     """The largest bound found on the objective of every plan that the options allow.
 
@@ -134,7 +132,6 @@ def make_bound(
     takes longer, `has_time` ends it between two steps.
     `make_covering`: makes the linear programmes that propose prices for the packing bound; without it there is none.
     `reached`: the objective of a plan; a bound that is as large ends the search for larger ones.
-    `counts_roughly`: the exact part of the groups bound is left to `groups_refuter`.
     """
     if problem.microbatches is not None:
         return _make_listed(costs)
@@ -150,9 +147,7 @@ def make_bound(
     if shared_layers.shared_layers(problem):
         best = _share(least, best, seconds=time_limit_s, make=make_covering, has_time=has_time, params=params)
     best = _cut(least, best, seconds=time_limit_s, has_time=has_time, reached=reached, params=params)
-    best = _count_groups(
-        least, best, is_quick=counts_roughly or time_limit_s == 0.0, has_time=has_time, reached=reached
-    )
+    best = _count_groups(least, best, is_quick=time_limit_s == 0.0, has_time=has_time, reached=reached)
     if reached is not None and best.value_ns >= reached:
         return best
     for prices in (weights, None):
@@ -428,16 +423,6 @@ def _count_groups(least: Least, best: Bound, *, is_quick: bool, has_time: HasTim
         return best
     value = group_counts.raise_bound(least, best.value_ns, is_quick=is_quick, has_time=has_time, reached=reached)
     return _better(best, "groups", value=value)
-
-
-def groups_refuter(costs: CostModel) -> Callable[[int], Bound | None]:
-    """What finds the groups bound of a value, if it is as large and that kind holds."""
-    costs = with_host_room(costs)
-    least, options = Least(costs.problem, costs), costs.problem.options
-    if decisions.holding_bounds(options) is not None or not group_counts.applies_to(least):
-        return lambda _: None
-    counts = group_counts.GroupCounts(least)
-    return lambda value: _bound("groups", value) if counts.is_out_of_reach(value - 1 - least.optimizer_ns) else None
 
 
 def _bound_by_classes(least: Least, best: Bound, *, seconds: float, has_time: HasTime) -> Bound:

@@ -137,7 +137,7 @@ class SearchState:
         self.begin, self.reported = time.monotonic(), -REPORT_EVERY_S
         self.rest_s, self.rests_since = 0.0, math.inf
         """Seconds in which the run rested, and since when it does."""
-        self.num_runs, self.counts_roughly = 1, False
+        self.num_runs = 1
         """Runs that share the time, and the effort for bounds."""
         self.rival_ns: int | None = None
         """Objective of the best plan known of another run, above which nothing is worth proving here."""

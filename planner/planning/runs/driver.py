@@ -102,7 +102,7 @@ class Driver:
         share = replace(self.limits, time_limit_s=self.limits.time_limit_s / max(1, num_runs))
         runs = [self.make_run(choice, problem, limits=share) for choice, problem in candidates.items()]
         for run in runs:
-            run.state.num_runs, run.state.counts_roughly = num_runs, self._raises_together
+            run.state.num_runs = num_runs
         if runs and not self.runs:
             self.stack.enter_context(runs[0].state.collected_rarely())
         self.runs += runs
@@ -229,12 +229,6 @@ class Driver:
             elif not run.is_empty:
                 self.take_up(run, lambda each: each.bound())
 
-    @property
-    def _raises_together(self) -> bool:
-        is_timed = self.limits.max_rounds is None and not is_complete(self.limits.method)
-        is_plain = isinstance(self.question, BatchProblem) and self.question.options.objective == "makespan"
-        return is_plain and is_timed and self.has_all_candidates
-
     def _raise_least(self, runs: Sequence[CandidateRun]) -> None:
         """Raise the least bound of several sizes, by halves of what is open, up to a part of the time.
 
@@ -243,7 +237,9 @@ class Driver:
         """
         field = sorted((run for run in runs if not run.infeasible), key=lambda run: run.shown_ns)
         limits = [run.state.threshold_ns for run in field if run.state.threshold_ns is not None]
-        if not limits or not self._raises_together:
+        is_timed = self.limits.max_rounds is None and not is_complete(self.limits.method)
+        is_plain = isinstance(self.question, BatchProblem) and self.question.options.objective == "makespan"
+        if not limits or not is_timed or not is_plain or not self.has_all_candidates:
             return
         low, high = field[0].shown_ns, min(limits)
         while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE) and not self.is_over():

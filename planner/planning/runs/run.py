@@ -272,7 +272,6 @@ def bound(run: SearchState) -> None:
                 has_time=run.time_until(_BOUND_SHARE),
                 reached=run.threshold_ns,
                 params=params,
-                counts_roughly=run.counts_roughly,
             )
         _add_layouts(run, seconds=seconds, params=params)
     run.report("bound")
