@@ -4,9 +4,11 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
+from planner.bounds.group_counts import make_refuter
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.certificate import Bound, make_bound, prove_infeasible, rules_out_every_deadline
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
@@ -216,6 +218,17 @@ class CandidateRun:
         """What of its bound is quick, unless it is closed."""
         if self.state.lower_bound is None:
             self.state.lower_bound = self._quick_bound()
+
+    def raise_to(self, value: int) -> bool:
+        """Whether its bound is as large, or the groups bound is; then it is raised."""
+        if self.shown_ns < value and self._refutes(value):
+            certificate = {"kind": "groups", "value_ns": value}
+            self.state.lower_bound = Bound(kind="groups", value_ns=value, certificate=certificate)
+        return self.shown_ns >= value
+
+    @cached_property
+    def _refutes(self) -> Callable[[int], bool]:
+        return make_refuter(self.state.costs)
 
     def note(self, entry: Bound | str) -> None:
         """Take over what is known of it: its bound, or why no plan fits."""

@@ -36,6 +36,11 @@ from planner.progress import Limits, Progress
 _TAKEOVER_SHARE = 0.25
 """Last part of the time limit for layouts by the sum of iterations and moving, where a plan takes over."""
 
+_RAISE_SHARE = 0.75
+"""Part of the time limit by whose end the least bound of several candidates is raised."""
+_NEAR = 0.002
+"""Part of an objective that is not worth raising it further."""
+
 
 class Driver:
     """The runs on the candidates of a question: all sizes of microbatches that may be chosen, or the problem itself.
@@ -107,6 +112,7 @@ class Driver:
         if self.best is None or not is_spread:
             self._make_first_plans(runs)
         self._bound(runs)
+        self._raise_least(runs)
 
     def is_spread(self, runs: Sequence[CandidateRun]) -> bool:
         """Whether workers make the first plans and bounds of these runs; all that they make comes back as documents."""
@@ -222,6 +228,32 @@ class Driver:
                 self.take_up(run, lambda each: each.bound_quickly())
             elif not run.is_empty:
                 self.take_up(run, lambda each: each.bound())
+
+    def _raise_least(self, runs: Sequence[CandidateRun]) -> None:
+        """Raise the least bound of several sizes, by halves of what is open, up to a part of the time.
+
+        No size is asked for more than all may have, the one that failed last is asked first: so the time goes to those
+        that hold the minimum down.
+        """
+        field = sorted((run for run in runs if not run.infeasible), key=lambda run: run.shown_ns)
+        limits = [run.state.threshold_ns for run in field if run.state.threshold_ns is not None]
+        is_timed = self.limits.max_rounds is None and not is_complete(self.limits.method)
+        is_plain = isinstance(self.question, BatchProblem) and self.question.options.objective == "makespan"
+        if not limits or not is_timed or not is_plain or not self.has_all_candidates:
+            return
+        low, high = field[0].shown_ns, min(limits)
+        while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE) and not self.is_over():
+            middle = int(low + high) // 2
+            failed = next((run for run in field if not self._raise_to(run, middle)), None)
+            if failed is None:
+                low = middle
+            else:
+                high = middle
+                field.sort(key=lambda run: run is not failed)
+
+    def _raise_to(self, run: CandidateRun, value: int) -> bool:
+        with run.active():
+            return not self.is_late(_RAISE_SHARE) and run.raise_to(value)
 
     def is_late(self, share: float) -> bool:
         """Whether there is a plan, and that part of the time is over, so that runs not looked at must wait."""

@@ -1,6 +1,7 @@
 """One run for every list of candidates: what may be asked together is verified, bounded and as good as one by one."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -8,15 +9,19 @@ from typing import Any
 import pytest
 
 from planner.batch_problem import BatchProblem, Question, problem_for
+from planner.bounds import group_counts
 from planner.decisions.price.bound import work_money
 from planner.decisions.price.device_kinds import PER_UNIT, cost_of
 from planner.device_subsets import problem_on
+from planner.evidence.certificate import check_certificate, least_over_sizes, make_bound
 from planner.evidence.check_evidence import rederive
 from planner.export.targets import TARGETS
+from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.plan_kind import kind_of
 from planner.planning import Limits
 from planner.planning.planning_params import ListedParams, SearchParams
+from planner.planning.runs.driver import Driver
 from planner.problem import Problem
 from planner.verify import verify
 from tests.planner.builders import make_layer, make_link, make_problem
@@ -170,3 +175,26 @@ def test_the_executor_takes_microbatches_that_differ():
     problem = listed(1, 3, 2)
     plan = make_plan(problem, target=TARGETS["executor"], limits=QUICK, params=FEW)
     assert verify(problem, plan).passed
+
+
+def test_sizes_are_bounded_by_what_holds_the_least_down(monkeypatch):
+    """Tests that the groups bound is raised over all sizes at once, to what it proves of the weakest, and is derived.
+
+    The first bounds go without it, so all that is gained is gained together.
+    """
+    monkeypatch.setattr(group_counts, "raise_bound", lambda _, start, **__: start)
+    layers = [make_sized_layer(name, {1: 100, 2: 140, 4: 240}) for name in "xyz"]
+    question = make_batch(layers, global_batch_size=16, max_stages_per_device=1)
+    devices = tuple(replace(question.cluster.devices[0], name=name) for name in "abcd")
+    links = tuple(make_link(f"s {name}") for name in "abcd")
+    cluster = replace(question.cluster, devices=devices, links=links, switches=("s",))
+    question = replace(question, cluster=cluster)
+    with ExitStack() as stack:
+        driver = Driver(question, stack, top=1, limits=Limits(time_limit_s=600.0, threads=1))
+        driver.begin_all()
+    raised = {run.size: run.state.lower_bound for run in driver.runs}
+    alone = [make_bound(problem, CostModel(problem)).value_ns for problem in question.candidates]
+    found = least_over_sizes(raised)
+    assert found.value_ns > min(alone)
+    assert check_certificate(question, found.certificate) == found.value_ns
+    assert "groups" in {bound.kind for bound in raised.values()}
