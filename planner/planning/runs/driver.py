@@ -36,7 +36,7 @@ from planner.progress import Limits, Progress
 _TAKEOVER_SHARE = 0.25
 """Last part of the time limit for layouts by the sum of iterations and moving, where a plan takes over."""
 
-_RAISE_SHARE = 0.75
+_RAISE_SHARE = 0.6
 """Part of the time limit by whose end the least bound of several candidates is raised."""
 _NEAR = 0.002
 """Part of an objective that is not worth raising it further."""
