@@ -262,16 +262,18 @@ class _OpenCases:
         counts = self._num_left(cases)
         first = numpy.arange(self.ranks) == numpy.where(counts > 1, counts, ALL_LEFT).argmin(axis=1)[:, None]
         others = ((counts > 1) | (numpy.arange(self.ranks) == 0)) & ~first
-        unpaid = int((cases & (first | others)[:, self.rank]).sum())
-        left = unpaid
-        for ranks in (first, others):
-            for groups in (self.groups, self.alone):
-                is_open = (self._num_left(cases) > 0).all(axis=1, keepdims=True)
-                for number in self._play_groups(cases, cases & (ranks & is_open)[:, self.rank], groups, sizes=sizes):
-                    now = min(number, left)
-                    left -= now
-                    if not self.effort.take_play(self.question, cases=now, before=unpaid - left - now):
-                        return False
+        unpaid = left = int((cases & (first | others)[:, self.rank]).sum())
+        parts = [(first, self.groups), (first, self.alone), (others, self.alone)]
+        if unpaid <= _CASES_PER_WAVE:  # one play takes no longer
+            parts = [(first | others, self.alone)]
+        for number, (ranks, groups) in enumerate(parts):
+            if number:
+                ranks = ranks & (self._num_left(cases) > 0).all(axis=1, keepdims=True)
+            for together in self._play_groups(cases, cases & ranks[:, self.rank], groups, sizes=sizes):
+                now = min(together, left)
+                left -= now
+                if not self.effort.take_play(self.question, cases=now, before=unpaid - left - now):
+                    return False
         return True
 
     def _play_groups(
@@ -282,26 +284,29 @@ class _OpenCases:
         What all stages of a group's ways take, between the least and the most of their sizes, none takes less.
         """
         place, first = groups
-        alive = chosen[:, place]
-        number = numpy.add.reduceat(alive, first, axis=1, dtype=numpy.int64)
-        is_late = numpy.zeros(number.shape, dtype=bool)
-        owners, members = numpy.nonzero(number > (len(first) < len(place)))
-        limits = [
-            [edge.reduceat(numpy.where(alive, own[place], none), first, axis=1)[owners, members] for own in self.sizes.T]
-            for edge, none in ((numpy.minimum, ALL_LEFT), (numpy.maximum, NONE_LEFT))
-        ]
+        if len(first) == len(place):
+            owners, members = numpy.nonzero(chosen)
+            limits = [self.sizes[members]] * 2
+        else:
+            alive = chosen[:, place]
+            owners, members = numpy.nonzero(numpy.add.reduceat(alive, first, axis=1, dtype=numpy.int64) > 1)
+            limits = [
+                numpy.stack([edge.reduceat(numpy.where(alive, own[place], none), first, axis=1)[owners, members]
+                             for own in self.sizes.T], axis=1)
+                for edge, none in ((numpy.minimum, ALL_LEFT), (numpy.maximum, NONE_LEFT))
+            ]  # fmt: skip
+        is_late = numpy.zeros((len(cases), len(first)), dtype=bool)
         for begin in range(0, len(owners), _PLAYED_AT_ONCE):
             part = slice(begin, begin + _PLAYED_AT_ONCE)
             owner, member = owners[part], members[part]
             yield len(owner)
             edges = [each[owner] for each in sizes]
             for each, limit in zip(edges, limits, strict=True):
-                own = numpy.stack([row[part] for row in limit], axis=1)
-                numpy.put_along_axis(each, self.stages[place[first]][member], own, axis=1)
+                numpy.put_along_axis(each, self.stages[place[first[member]]], limit[part], axis=1)
             ends = self.question.order.play(self.question.times(*edges), hops=self.question.hops)
             is_late[owner, member] = ends > self.deadline
-        widths = numpy.diff(first, append=len(place))
-        cases[:, place] &= ~numpy.repeat(is_late, widths, axis=1)
+        if is_late.any():
+            cases[:, place] &= ~numpy.repeat(is_late, numpy.diff(first, append=len(place)), axis=1)
 
     def _num_left(self, cases: Integers) -> Integers:
         """[cases, ranks] ways that are left."""
