@@ -19,8 +19,8 @@ class BoundParams:
     """Seconds that the bound over all plans may take, roughly and at most."""
     packing_per_s: Annotated[int, (1, 10**12)] = 1_500_000
     """Loads of devices that the packing bound rates in a second, about."""
-    loop_actions_per_s: Annotated[int, (0, 10**7)] = 300_000
-    """Actions of a loop's order that are played per second that its bound may take."""
+    loop_actions_per_s: Annotated[int, (0, 10**7)] = 150_000
+    """Actions of a loop's order that are played for each deadline per second that its bound may take."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():

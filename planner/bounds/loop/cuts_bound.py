@@ -25,9 +25,6 @@ _MAX_STAGES = 5_000
 _FINEST = 400
 """Values that differ by less than such a part of them are not distinguished."""
 
-_STEPS, _TIMES_LAST, _MUCH_MORE = 5, 2, 16
-"""Steps between a bound and a plan; how many times what a step took has to be left for another, and for a longer."""
-
 
 class _KindCuts:
     """The cuts of one width and number of replicas."""
@@ -91,13 +88,8 @@ class _AllCuts:
 
     def is_out_of_reach(self, deadline: int) -> bool:
         """Whether no plan at all ends within `deadline` (without the optimizer)."""
-        return self.effort_for(deadline, most=self.effort) is not None
-
-    def effort_for(self, deadline: int, *, most: int) -> int | None:
-        """What it took to find that no plan ends within `deadline`; None if more than `most`, or if one may."""
-        effort = ActionsLeft(most, cases_per_step=1_024, cases_at_once=16_384)
-        is_out = deadline < 0 or all(kind.is_out_of_reach(deadline, effort=effort) for kind in self.kinds)
-        return most - effort.left if is_out else None
+        effort = ActionsLeft(self.effort, cases_per_step=1_024, cases_at_once=16_384)
+        return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=effort) for kind in self.kinds)
 
 
 def applies_to(least: Least) -> bool:
@@ -111,22 +103,15 @@ def applies_to(least: Least) -> bool:
 def raise_bound(
     least: Least, start: int, *, reached: int | None = None, effort: int, has_time: HasTime = always
 ) -> tuple[int, dict[str, Any]] | None:
-    """A value above `start` that is no plan's, by cases that take up to so much effort in all; or None.
+    """A value above `start` that is no plan's, by cases that take up to so much effort for each deadline; or None.
 
-    `reached`: what a plan takes; None: twice the start. Optimizer not counted. Steps are small, since later ones take
-    several times as long, and end where those that are left would not suffice for the next.
+    `reached`: what a plan takes; None: twice the start. Optimizer not counted.
     """
     cuts = _AllCuts(open_kinds(least), effort=effort)
-    low, high, left, last = start, 2 * start if reached is None else reached, effort, 0
-    step = (high - low) // _STEPS
-    while high - low > max(1, low // _FINEST) and left >= _TIMES_LAST * last and has_time():
-        middle = min(low + max(1, step), (low + high) // 2)
-        taken = cuts.effort_for(middle, most=left)
-        if taken is None:
-            high, step, left = middle, step // 2, left // 4
-        else:
-            low, last, left = middle, taken, left - taken
-            step = 2 * step if left >= _MUCH_MORE * last else step // 2
+    low, high = start, 2 * start if reached is None else reached
+    while high - low > max(1, low // _FINEST) and has_time():
+        middle = (low + high) // 2
+        low, high = (middle, high) if cuts.is_out_of_reach(middle) else (low, middle)
     return (low + 1, {"effort": effort}) if low > start else None
 
 

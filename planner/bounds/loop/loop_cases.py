@@ -208,9 +208,6 @@ class _OpenCases:
         chunks = numpy.arange(self.sizes.shape[1])
         self.stages = self.rank[:, None] + chunks * self.ranks
         """[ways, chunks] which stages these are."""
-        self.alone = numpy.arange(self.num_fillings), numpy.arange(self.num_fillings)
-        """Groups of ways: in which order they are together, and where each begins; here each has one."""
-        self.groups = _alike(self.rank, self.sizes)
 
     def cross_out(self, cases: Integers) -> Integers | None:
         """The cases that are not refuted, without the ways that are in no plan; None where the effort is used up."""
@@ -256,57 +253,29 @@ class _OpenCases:
     def _play(self, cases: Integers, sizes: Sequence[Integers]) -> bool:
         """Take out of the cases the ways that end too late; whether the effort sufficed.
 
-        The rank with fewest ways comes first: where none of them is left, those of others need not be looked at. Of
-        each rank, ways that are alike are looked at together first. It is paid for as if each way were played.
+        The rank with fewest ways comes first: where none of them is left, those of others need not be looked at.
         """
-        counts = self._num_left(cases)
+        counts, played = self._num_left(cases), 0
         first = numpy.arange(self.ranks) == numpy.where(counts > 1, counts, ALL_LEFT).argmin(axis=1)[:, None]
         others = ((counts > 1) | (numpy.arange(self.ranks) == 0)) & ~first
-        unpaid = left = int((cases & (first | others)[:, self.rank]).sum())
-        parts = [(first, self.groups), (first, self.alone), (others, self.alone)]
-        if unpaid <= _CASES_PER_WAVE:  # one play takes no longer
-            parts = [(first | others, self.alone)]
-        for number, (ranks, groups) in enumerate(parts):
-            if number:
-                ranks = ranks & (self._num_left(cases) > 0).all(axis=1, keepdims=True)
-            for together in self._play_groups(cases, cases & ranks[:, self.rank], groups, sizes=sizes):
-                now = min(together, left)
-                left -= now
-                if not self.effort.take_play(self.question, cases=now, before=unpaid - left - now):
+        for ranks in (first, others):
+            is_open = (self._num_left(cases) > 0).all(axis=1, keepdims=True)
+            owners, fillings = numpy.nonzero(cases & (ranks & is_open)[:, self.rank])
+            for begin in range(0, len(owners), _PLAYED_AT_ONCE):
+                owner, filling = owners[begin : begin + _PLAYED_AT_ONCE], fillings[begin : begin + _PLAYED_AT_ONCE]
+                if not self.effort.take_play(self.question, cases=len(filling), before=played):
                     return False
+                played += len(filling)
+                self._play_some(cases, owner, filling, sizes=sizes)
         return True
 
-    def _play_groups(
-        self, cases: Integers, chosen: Integers, groups: tuple[Integers, Integers], *, sizes: Sequence[Integers]
-    ) -> Iterator[int]:
-        """Take out of the cases groups of these ways whose least sizes end too late; yields how many are played next.
-
-        What all stages of a group's ways take, between the least and the most of their sizes, none takes less.
-        """
-        place, first = groups
-        if len(first) == len(place):
-            owners, members = numpy.nonzero(chosen)
-            limits = [self.sizes[members]] * 2
-        else:
-            alive = chosen[:, place]
-            owners, members = numpy.nonzero(numpy.add.reduceat(alive, first, axis=1, dtype=numpy.int64) > 1)
-            limits = [
-                numpy.stack([edge.reduceat(numpy.where(alive, own[place], none), first, axis=1)[owners, members]
-                             for own in self.sizes.T], axis=1)
-                for edge, none in ((numpy.minimum, ALL_LEFT), (numpy.maximum, NONE_LEFT))
-            ]  # fmt: skip
-        is_late = numpy.zeros((len(cases), len(first)), dtype=bool)
-        for begin in range(0, len(owners), _PLAYED_AT_ONCE):
-            part = slice(begin, begin + _PLAYED_AT_ONCE)
-            owner, member = owners[part], members[part]
-            yield len(owner)
-            edges = [each[owner] for each in sizes]
-            for each, limit in zip(edges, limits, strict=True):
-                numpy.put_along_axis(each, self.stages[place[first[member]]], limit[part], axis=1)
-            ends = self.question.order.play(self.question.times(*edges), hops=self.question.hops)
-            is_late[owner, member] = ends > self.deadline
-        if is_late.any():
-            cases[:, place] &= ~numpy.repeat(is_late, numpy.diff(first, append=len(place)), axis=1)
+    def _play_some(self, cases: Integers, owner: Integers, filling: Integers, *, sizes: Sequence[Integers]) -> None:
+        """Take those of these ways, each of a case, that end too late out of it."""
+        limits = [each[owner] for each in sizes]
+        for each in limits:
+            numpy.put_along_axis(each, self.stages[filling], self.sizes[filling], axis=1)
+        is_late = self.question.order.play(self.question.times(*limits), hops=self.question.hops) > self.deadline
+        cases[owner[is_late], filling[is_late]] = False
 
     def _num_left(self, cases: Integers) -> Integers:
         """[cases, ranks] ways that are left."""
@@ -325,15 +294,3 @@ class _OpenCases:
             part[filling] = True
             parts.append(part)
         return parts
-
-
-def _alike(rank: Integers, sizes: Integers) -> tuple[Integers, Integers]:
-    """Ways of a rank that are one of its smallest with units added where most are: order of the ways, and starts."""
-    totals, rows = sizes.sum(axis=1), sizes.copy()
-    least = numpy.array([totals[rank == each].min() for each in rank])
-    while (more := rows.sum(axis=1) > least).any():
-        rows[more, rows[more].argmax(axis=1)] -= 1
-    keys = numpy.column_stack((rank, rows))
-    place = numpy.lexsort(keys.T[::-1])
-    is_first = numpy.concatenate(([True], (numpy.diff(keys[place], axis=0) != 0).any(axis=1)))
-    return place, numpy.flatnonzero(is_first)

@@ -54,7 +54,8 @@ class LoopOrder:
             numpy.maximum(clocks, sent.take(taken, axis=0, out=some, mode="clip"), out=clocks)
             clocks += rows.take(row, axis=0, out=some, mode="clip")  # `raise` would copy into `out`
             sent[left] = numpy.add(clocks, hop, out=some)
-        return clocks.max(axis=0).astype(numpy.int64)
+        found: Integers = clocks.max(axis=0).astype(numpy.int64)
+        return found
 
 
 @lru_cache(maxsize=64)
