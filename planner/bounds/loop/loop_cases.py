@@ -266,10 +266,10 @@ class _OpenCases:
                 if not self.effort.take_play(self.question, cases=len(filling), before=played):
                     return False
                 played += len(filling)
-                self._play_some(cases, owner, filling, sizes=sizes)
+                self._play_some(cases, owner=owner, filling=filling, sizes=sizes)
         return True
 
-    def _play_some(self, cases: Integers, owner: Integers, filling: Integers, *, sizes: Sequence[Integers]) -> None:
+    def _play_some(self, cases: Integers, *, owner: Integers, filling: Integers, sizes: Sequence[Integers]) -> None:
         """Take those of these ways, each of a case, that end too late out of it."""
         limits = [each[owner] for each in sizes]
         for each in limits:
