@@ -16,8 +16,8 @@ from profiles.model_profile import Layer
 
 Integers = NDArray[numpy.int64]
 
-UNIT = 1_000_000
-"""What a forward pass of a mean block takes."""
+UNIT = 30_000
+"""What a forward pass of a mean block takes: so few ticks that most loops are played in 32 bits."""
 
 FORWARD, BACKWARD = range(2)
 BACKWARD_SHARE = 2

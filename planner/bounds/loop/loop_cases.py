@@ -37,12 +37,26 @@ class ActionsLeft:
         self.left -= actions * (1 + cases // self._cases_per_step)
         return self.left >= 0
 
-    def take_play(self, question: LoopCuts, *, cases: int) -> bool:
-        """Whether a play is still paid for: ranks that act at once make it cheaper than it was once, never dearer."""
-        actions, order = question.num_actions, question.order
-        waves = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
-        in_a_row = actions * (1 + cases // self._cases_per_step)
-        return self.take(min(in_a_row, waves * (1 + cases // _CASES_PER_WAVE)), cases=0)
+    def take_play(self, question: LoopCuts, *, cases: int, before: int = 0) -> bool:
+        """Whether a play is still paid for: ranks that act at once make it cheaper than it was once, never dearer.
+
+        `before`: cases that were played with these, and are paid for.
+        """
+        self.left -= _price(question, before + cases, per_step=self._cases_per_step)
+        self.left += _price(question, before, per_step=self._cases_per_step)
+        return self.left >= 0
+
+
+def _price(question: LoopCuts, cases: int, *, per_step: int) -> int:
+    """Actions that plays of so many cases together count as, of none nothing."""
+    actions, order = question.num_actions, question.order
+    waves = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
+    whole, rest = divmod(cases, _PLAYED_AT_ONCE)
+    return sum(
+        times * min(actions * (1 + each // per_step), waves * (1 + each // _CASES_PER_WAVE))
+        for times, each in ((whole, _PLAYED_AT_ONCE), (1, rest))
+        if each
+    )
 
 
 def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> bool:
@@ -141,20 +155,31 @@ class _OpenCases:
         return found
 
     def _play(self, cases: Integers, sizes: Sequence[Integers]) -> bool:
-        """Take out of the cases the ways that end too late; whether the effort sufficed."""
-        has_choice, order = self._num_left(cases) > 1, self.question.order
-        chosen = cases & (has_choice | (numpy.arange(self.ranks) == 0))[:, self.rank]
-        owners, fillings = numpy.nonzero(chosen)
-        for begin in range(0, len(owners), _PLAYED_AT_ONCE):
-            owner, filling = owners[begin : begin + _PLAYED_AT_ONCE], fillings[begin : begin + _PLAYED_AT_ONCE]
-            if not self.effort.take_play(self.question, cases=len(filling)):
-                return False
-            limits = [each[owner] for each in sizes]
-            for each in limits:
-                numpy.put_along_axis(each, self.stages[filling], self.sizes[filling], axis=1)
-            is_late = order.play(self.question.times(*limits), hops=self.question.hops) > self.deadline
-            cases[owner[is_late], filling[is_late]] = False
+        """Take out of the cases the ways that end too late; whether the effort sufficed.
+
+        The rank with fewest ways comes first: where none of them is left, those of others need not be looked at.
+        """
+        counts, played = self._num_left(cases), 0
+        first = numpy.arange(self.ranks) == numpy.where(counts > 1, counts, ALL_LEFT).argmin(axis=1)[:, None]
+        others = ((counts > 1) | (numpy.arange(self.ranks) == 0)) & ~first
+        for ranks in (first, others):
+            is_open = (self._num_left(cases) > 0).all(axis=1, keepdims=True)
+            owners, fillings = numpy.nonzero(cases & (ranks & is_open)[:, self.rank])
+            for begin in range(0, len(owners), _PLAYED_AT_ONCE):
+                owner, filling = owners[begin : begin + _PLAYED_AT_ONCE], fillings[begin : begin + _PLAYED_AT_ONCE]
+                if not self.effort.take_play(self.question, cases=len(filling), before=played):
+                    return False
+                played += len(filling)
+                self._play_some(cases, owner=owner, filling=filling, sizes=sizes)
         return True
+
+    def _play_some(self, cases: Integers, *, owner: Integers, filling: Integers, sizes: Sequence[Integers]) -> None:
+        """Take those of these ways, each of a case, that end too late out of it."""
+        limits = [each[owner] for each in sizes]
+        for each in limits:
+            numpy.put_along_axis(each, self.stages[filling], self.sizes[filling], axis=1)
+        is_late = self.question.order.play(self.question.times(*limits), hops=self.question.hops) > self.deadline
+        cases[owner[is_late], filling[is_late]] = False
 
     def _num_left(self, cases: Integers) -> Integers:
         """[cases, ranks] ways that are left."""

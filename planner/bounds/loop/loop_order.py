@@ -13,6 +13,7 @@ FORWARD, BACKWARD = range(2)
 
 _NOTHING, _NOBODY = range(2)
 """Places of what is there from the start, and of what nobody takes."""
+_LARGEST = (1 << 31) - 1
 _LEFT = 2
 """Column of a table of waves: the place of what is sent."""
 
@@ -24,7 +25,7 @@ class LoopOrder:
     """What P ranks with v stages each run of M microbatches: 1F1B, interleaved where v > 1."""
 
     def __init__(self, *, ranks: int, chunks: int, count: int) -> None:
-        self.ranks, self.stages = ranks, ranks * chunks
+        self.ranks, self.stages, self.count = ranks, ranks * chunks, count
         orders = [_order_of(rank, ranks=ranks, chunks=chunks, count=count) for rank in range(ranks)]
         self.waves = _in_waves(orders, last=self.stages - 1)
         """All actions, those of a wave on different ranks, each in a later one than those that it waits for."""
@@ -43,14 +44,17 @@ class LoopOrder:
         """
         *places, directions = self._table
         cases = times.shape[2]
-        rows = numpy.concatenate((times.reshape(2 * self.stages, cases), numpy.zeros((1, cases), numpy.int64)))
-        clocks = numpy.zeros((self.ranks, cases), dtype=numpy.int64)
-        sent, some = numpy.zeros((int(places[_LEFT].max()) + 1, cases), numpy.int64), numpy.empty_like(clocks)
-        for row, taken, left, hop in zip(*places, numpy.array(hops)[directions][:, :, None], strict=True):
+        longest = self.count * (times.sum(axis=(0, 1), dtype=float).max(initial=0) + 2 * self.stages * max(hops))
+        exact = numpy.int32 if longest <= _LARGEST else numpy.int64  # half the bytes, half the time
+        rows = numpy.zeros((2 * self.stages + 1, cases), exact)
+        rows[:-1] = times.reshape(2 * self.stages, cases)
+        clocks = numpy.zeros((self.ranks, cases), exact)
+        sent, some = numpy.zeros((int(places[_LEFT].max()) + 1, cases), exact), numpy.empty_like(clocks)
+        for row, taken, left, hop in zip(*places, numpy.array(hops, exact)[directions][:, :, None], strict=True):
             numpy.maximum(clocks, sent.take(taken, axis=0, out=some, mode="clip"), out=clocks)
             clocks += rows.take(row, axis=0, out=some, mode="clip")  # `raise` would copy into `out`
             sent[left] = numpy.add(clocks, hop, out=some)
-        found: Integers = clocks.max(axis=0)
+        found: Integers = clocks.max(axis=0).astype(numpy.int64)
         return found
 
 

@@ -42,6 +42,10 @@ def test_ranks_that_act_at_once_make_a_play_no_dearer(ranks: int, count: int):
         assert at_once.take_play(cuts, cases=cases)
         assert at_once.left >= in_a_row.left
         assert at_once.left > in_a_row.left or ranks < 8 or cases > 255
+        in_parts = ActionsLeft(MUCH)
+        assert in_parts.take_play(cuts, cases=cases // 3)
+        assert in_parts.take_play(cuts, cases=cases - cases // 3, before=cases // 3)
+        assert in_parts.left == at_once.left or not cases
 
 
 def test_what_the_interleaved_order_makes_idle():

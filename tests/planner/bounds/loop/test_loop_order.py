@@ -51,3 +51,14 @@ def test_all_cases_are_played_at_once(ranks: int, chunks: int, count: int):
             free[rank] = done[way, stage, microbatch] = max(free[rank], ready) + int(times[way, stage, case])
         ends.append(max(free))
     assert order.play(times[:, :, :3], hops=hops).tolist() == order.play(times, hops=hops)[:3].tolist() == ends
+
+
+@pytest.mark.parametrize("scale", [1, 2**20, 2**31, 2**40, 2**56])
+def test_large_times_are_played_exactly(scale: int):
+    """Tests that a play of times beyond 32 bits is that of small ones, so many times as long; none is cut off."""
+    random = numpy.random.default_rng(scale)
+    order = LoopOrder(ranks=3, chunks=2, count=3)
+    times, hops = random.integers(0, 5, (2, 6, 40)), (1, 2)
+    small = order.play(times, hops=hops)
+    assert small.max() < 127
+    assert (order.play(times * scale, hops=(scale, 2 * scale)) == small * scale).all()
