@@ -32,7 +32,7 @@ def search_exactly(problem: Problem, params: SearchParams = STANDARD) -> tuple[i
         params=params,
     )
     try:
-        for plan in exact.proposals(least=0):
+        for plan in exact.proposals(least=lambda: 0):
             if plan is not None:
                 offer(plan)
     except InfeasibleProblemError:

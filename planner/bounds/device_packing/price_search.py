@@ -273,11 +273,11 @@ class Refutation:
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
         rounds, split = self._price(packing)
-        is_closed = packing.is_empty or self._is_late(packing, is_last=split is None)
-        self.cases[place] = PackingCertificate(tuple(rounds), None if is_closed else split)
-        if is_closed or split is None:
-            self.closed += weight if is_closed else 0.0
-            return is_closed
+        is_late = packing.is_empty or self._is_late(packing, is_last=split is None)
+        self.cases[place] = PackingCertificate(tuple(rounds), split if is_late is None else None)
+        if is_late is not None or split is None:
+            self.closed += weight if is_late is not None else 0.0
+            return bool(is_late)
         yield
         answers = list[bool]()
         for first in (True, False):
@@ -286,12 +286,14 @@ class Refutation:
                 break
         return all(answers)
 
-    def _is_late(self, packing: Packing, *, is_last: bool) -> bool:
-        """Whether few whole plans are left (many, where no split is left), and all are late by the schedule bound."""
+    def _is_late(self, packing: Packing, *, is_last: bool) -> bool | None:
+        """Whether all whole plans left are late by the schedule bound; None if they are too many (few may be left, or
+        many where no split is). Once one is let pass, further splits would only find it again.
+        """
         most, steps = (self.assignments, MAX_STEPS) if is_last else (min(self.assignments, FEW_ASSIGNMENTS), FEW_STEPS)
         assignments = packing.assignments(most=most, steps=steps)
         if assignments is None:
-            return False
+            return None
         self.assignments -= len(assignments)
         self.effort -= PER_ASSIGNMENT * len(assignments) * (1 + self.boundaries.count // MICROBATCHES)
         passed = islice((each for each in assignments if not packing.is_late(each)), self.wanted - self.num_passed)

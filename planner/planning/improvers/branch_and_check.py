@@ -175,8 +175,8 @@ class ExactSearch:
         """Whether that is shown without trusting a solver."""
         return self.proved_ns is not None and self.proved_ns >= self.below
 
-    def proposals(self, *, least: int) -> Iterator[Plan | None]:
-        """Better plans as they are found; `least`: a bound that is known. Nothing where the problem is too large.
+    def proposals(self, *, least: Callable[[], int]) -> Iterator[Plan | None]:
+        """Better plans as they are found; `least`: the bound known by then. Nothing where the problem is too large.
 
         Cases are listed up to a threshold, closed, and listed again up to the incumbent that they left. After every
         step it yields, None where it found nothing, so that the caller can spend time elsewhere in between.
@@ -231,14 +231,15 @@ class ExactSearch:
                 first.setdefault((None, number) if case.key is None else case.key, case)
         return list(first.values())
 
-    def _thresholds(self, least: int) -> Iterator[tuple[int, tuple[OpenCase, ...] | None]]:
+    def _thresholds(self, least: Callable[[], int]) -> Iterator[tuple[int, tuple[OpenCase, ...] | None]]:
         """Thresholds up to the incumbent with the open cases below them; None where these were too many to be listed.
 
         The first is the incumbent itself; each that leaves too many is brought half-way down to what is known to be
-        out of reach; after one that is closed the next is three times as far above it.
+        out of reach; after one that is closed the next is three times as far above it. Below what is out of reach by
+        now nothing is listed: what was too much there is too much above.
         """
         space, params = make_space(self.searcher.instance), self.exact_params
-        bottom, threshold, effort = least, self.below, 0
+        bottom, threshold, effort = least(), self.below, 0
         while space is not None and not self._is_over() and effort < len(params.nodes):
             opened = open_cases(
                 self.searcher,
@@ -248,8 +249,11 @@ class ExactSearch:
                 should_stop=self._is_over,
                 window=self.window,
             )
+            known = max(bottom, least())
+            if known >= self.below:
+                return
             if opened is None:
-                threshold = bottom + (min(threshold, _FIRST_STEP * max(bottom, 1)) - bottom) // 2
+                bottom, threshold = known, known + (min(threshold, _FIRST_STEP * max(known, 1)) - known) // 2
                 if threshold - bottom <= bottom // _SMALLEST_STEP:
                     effort += 1
                     threshold = min(self.below, bottom + bottom // _SMALLEST_STEP * 4)
@@ -259,7 +263,8 @@ class ExactSearch:
             yield threshold, opened
             if self.is_closed or self.bound_ns is None or self.bound_ns < threshold:
                 return
-            bottom, threshold = threshold, min(self.below, threshold + 3 * (threshold - bottom))
+            step, bottom = threshold - bottom, max(threshold, least())
+            threshold = min(self.below, bottom + 3 * step)
 
     def _close(self, threshold: int, cases: Sequence[_Case]) -> Iterator[Plan | None]:
         """Close the cases, least bound first, with more and more effort, several at a time."""

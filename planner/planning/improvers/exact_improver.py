@@ -40,7 +40,7 @@ class ExactImprover(Improver):
             params=run.params,
         )
         self.steps: Iterator[Plan | None] = self.exact.proposals(
-            least=run.lower_bound.value_ns if run.lower_bound else 0
+            least=lambda: run.lower_bound.value_ns if run.lower_bound else 0
         )
         self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
         self.begin: float | None = None

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.bounds.device_packing.boundaries import Boundaries
-from planner.bounds.device_packing.packing_bound import is_out_of_reach
+from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach
 from planner.bounds.device_packing.price_search import Packed, Refutation, raise_packing_bound
 from planner.bounds.minimum_costs import Least
 from planner.layout.costs import CostModel
@@ -107,3 +107,17 @@ def test_as_many_plans_pass_as_are_wanted(wanted):
     refutation = Refutation(boundaries, Covering, most=255, effort=10**9, wanted=wanted)
     assert refutation.find(300) is None
     assert len(set(refutation.timely)) == len(refutation.timely) == refutation.num_passed == wanted
+
+
+@pytest.mark.parametrize("deadline", [290, 300, 320])
+def test_each_plan_that_passes_is_found_once(deadline):
+    """Tests that the cases let pass every whole plan that the schedule bound does, and none of them twice."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    root = Packing(boundaries, deadline)
+    listed = root.assignments(most=10**6, steps=10**6)
+    assert listed is not None
+    passing = {root.write(each) for each in listed if not root.is_late(each)}
+    refutation = Refutation(boundaries, Covering, most=255, effort=10**9, wanted=10**6)
+    assert refutation.find(deadline) is None
+    assert len(refutation.timely) == refutation.num_passed == len(set(refutation.timely))
+    assert set(refutation.timely) == passing

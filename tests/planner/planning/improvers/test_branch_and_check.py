@@ -215,7 +215,7 @@ def test_nothing_is_begun_once_time_is_over(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(exact, "_sequence_all", lambda *_, **__: iter(()))
     monkeypatch.setattr(exact, "_find", lambda *_: iter(()))
     monkeypatch.setattr(exact, "_settle", lambda each, *_, **__: begun.append(each))
-    assert list(exact.proposals(least=0)) == []
+    assert list(exact.proposals(least=lambda: 0)) == []
     assert late
     assert begun == []
 
