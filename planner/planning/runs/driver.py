@@ -242,7 +242,7 @@ class Driver:
         if not limits or not is_timed or not is_plain or not self.has_all_candidates:
             return
         low, high = field[0].shown_ns, min(limits)
-        while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE) and not self.is_over():
+        while high - low > max(1, _NEAR * high) and not self.is_late(_RAISE_SHARE) and not self.is_over():
             middle = int(low + high) // 2
             failed = next((run for run in field if not self._raise_to(run, middle)), None)
             if failed is None:
