@@ -215,3 +215,14 @@ def test_sizes_one_nanosecond_apart_are_not_asked_again(monkeypatch):
         )
         driver.begin_all()
     assert len(asked) == len(set(asked)) > 0
+
+
+def test_a_size_alone_is_bounded_once(monkeypatch):
+    """Tests that its time is left to the search: its own bound has counted devices one by one already."""
+    monkeypatch.setattr(CandidateRun, "raise_to", lambda *_: pytest.fail("it was asked again"))
+    question = replace(sizes_on_four_devices({1: 100, 2: 140, 4: 240}), microbatch_sizes=(4,))
+    with ExitStack() as stack:
+        driver = Driver(question, stack, top=1, limits=Limits(time_limit_s=600.0, threads=1))
+        driver.begin_all()
+        assert driver.gap is not None
+        assert driver.gap > 0.01
