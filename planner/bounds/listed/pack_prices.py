@@ -148,7 +148,7 @@ def _raise(levels: _Levels, *, time: float) -> float:
         if time * (1 + lack / rate) > latest:
             latest, best = time * (1 + lack / rate), shares
         if lack > _SAFE:
-            late = time
+            late = max(late, time)
         elif trial % _AGAIN:
             missing = numpy.clip(1 - held, -1, 1)
             spread = (shares * missing**2).sum() - (shares * missing).sum() ** 2

@@ -238,11 +238,12 @@ class Driver:
         field = sorted((run for run in runs if not run.infeasible), key=lambda run: run.shown_ns)
         limits = [run.state.threshold_ns for run in field if run.state.threshold_ns is not None]
         is_timed = self.limits.max_rounds is None and not is_complete(self.limits.method)
-        is_plain = isinstance(self.question, BatchProblem) and self.question.options.objective == "makespan"
+        is_open = isinstance(self.question, BatchProblem) and not self.is_alone
+        is_plain = is_open and self.question.options.objective == "makespan"
         if not limits or not is_timed or not is_plain or not self.has_all_candidates:
             return
         low, high = field[0].shown_ns, min(limits)
-        while high - low > _NEAR * high and not self.is_late(_RAISE_SHARE) and not self.is_over():
+        while high - low > max(1, _NEAR * high) and not self.is_late(_RAISE_SHARE) and not self.is_over():
             middle = int(low + high) // 2
             failed = next((run for run in field if not self._raise_to(run, middle)), None)
             if failed is None:

@@ -3,9 +3,12 @@
 import random
 
 import numpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.bounds.listed import pack_prices
+from planner.bounds.listed.pack_order import Reals
 from planner.bounds.listed.pack_prices import bound_by_prices
 from planner.bounds.listed.packed_sequences import bound_packs, fewest_packs
 from tests.long_runs import examples
@@ -76,6 +79,23 @@ def test_both_parts_of_the_idle_time_count():
     known = bound_packs(forward, 2 * forward, own=own, num_packs=80, pipelines=8)
     bound = bound_by_prices(forward, 2 * forward, own=own, packs=(10, 64), pipelines=8, hop=0, time=known)
     assert bound > 1.11 * known
+
+
+def test_what_is_refuted_once_stays_so(monkeypatch: pytest.MonkeyPatch):
+    """Tests that no time that prices have refuted is given up where others are tried for an earlier one."""
+    refuted, find_held = list[float](), pack_prices._held
+
+    def held(rooms: pack_prices._Rooms | None, prices: Reals, *, time: float) -> tuple[Reals, float]:
+        found, rate = find_held(rooms, prices, time=time)
+        refuted.extend([time] if (prices * found).sum() < 1 - 1e-6 else [])
+        return found, rate
+
+    monkeypatch.setattr(pack_prices, "_held", held)
+    first = numpy.array([10] * 4 + [100] * 11 + [1000] * 9)
+    forward, own = numpy.repeat(first[:, None], 3, axis=1), numpy.zeros((2, 3), dtype=numpy.int64)
+    bound = bound_by_prices(forward, 2 * forward, own=own, packs=(1, 8), pipelines=3, hop=0, time=12_160)
+    assert max(refuted) > 12_160
+    assert bound >= int(max(refuted))
 
 
 def test_without_a_stage_behind_or_without_times_what_is_known_stays():

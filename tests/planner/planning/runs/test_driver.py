@@ -21,6 +21,7 @@ from planner.plan import Plan
 from planner.plan_kind import kind_of
 from planner.planning import Limits
 from planner.planning.planning_params import ListedParams, SearchParams
+from planner.planning.runs.candidate_run import CandidateRun
 from planner.planning.runs.driver import Driver
 from planner.problem import Problem
 from planner.verify import verify
@@ -177,18 +178,22 @@ def test_the_executor_takes_microbatches_that_differ():
     assert verify(problem, plan).passed
 
 
+def sizes_on_four_devices(times: dict[int, int]) -> BatchProblem:
+    """Three equal layers that take so long at each size, on devices at a switch."""
+    layers = [make_sized_layer(name, times) for name in "xyz"]
+    question = make_batch(layers, global_batch_size=16, max_stages_per_device=1)
+    devices = tuple(replace(question.cluster.devices[0], name=name) for name in "abcd")
+    links = tuple(make_link(f"s {name}") for name in "abcd")
+    return replace(question, cluster=replace(question.cluster, devices=devices, links=links, switches=("s",)))
+
+
 def test_sizes_are_bounded_by_what_holds_the_least_down(monkeypatch):
     """Tests that the groups bound is raised over all sizes at once, to what it proves of the weakest, and is derived.
 
     The first bounds go without it, so all that is gained is gained together.
     """
     monkeypatch.setattr(group_counts, "raise_bound", lambda _, start, **__: start)
-    layers = [make_sized_layer(name, {1: 100, 2: 140, 4: 240}) for name in "xyz"]
-    question = make_batch(layers, global_batch_size=16, max_stages_per_device=1)
-    devices = tuple(replace(question.cluster.devices[0], name=name) for name in "abcd")
-    links = tuple(make_link(f"s {name}") for name in "abcd")
-    cluster = replace(question.cluster, devices=devices, links=links, switches=("s",))
-    question = replace(question, cluster=cluster)
+    question = sizes_on_four_devices({1: 100, 2: 140, 4: 240})
     with ExitStack() as stack:
         driver = Driver(question, stack, top=1, limits=Limits(time_limit_s=600.0, threads=1))
         driver.begin_all()
@@ -198,3 +203,26 @@ def test_sizes_are_bounded_by_what_holds_the_least_down(monkeypatch):
     assert found.value_ns > min(alone)
     assert check_certificate(question, found.certificate) == found.value_ns
     assert "groups" in {bound.kind for bound in raised.values()}
+
+
+def test_sizes_one_nanosecond_apart_are_not_asked_again(monkeypatch):
+    """Tests that what is open ends between whole numbers: where plans take few nanoseconds no question is put twice."""
+    asked = []
+    monkeypatch.setattr(CandidateRun, "raise_to", lambda run, value: asked.append((run.size, value)) is None)
+    with ExitStack() as stack:
+        driver = Driver(
+            sizes_on_four_devices({1: 7, 2: 9, 4: 16}), stack, top=1, limits=Limits(time_limit_s=3.0, threads=1)
+        )
+        driver.begin_all()
+    assert len(asked) == len(set(asked)) > 0
+
+
+def test_a_size_alone_is_bounded_once(monkeypatch):
+    """Tests that its time is left to the search: its own bound has counted devices one by one already."""
+    monkeypatch.setattr(CandidateRun, "raise_to", lambda *_: pytest.fail("it was asked again"))
+    question = replace(sizes_on_four_devices({1: 100, 2: 140, 4: 240}), microbatch_sizes=(4,))
+    with ExitStack() as stack:
+        driver = Driver(question, stack, top=1, limits=Limits(time_limit_s=600.0, threads=1))
+        driver.begin_all()
+        assert driver.gap is not None
+        assert driver.gap > 0.01
