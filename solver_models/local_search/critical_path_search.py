@@ -30,9 +30,9 @@ from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, S
 from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import (
     FAR,
+    HOLDS,
     LINKS,
     MICROBATCHES,
-    HOLDS,
     TAIL,
     Net,
     Policy,

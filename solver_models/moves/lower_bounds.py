@@ -10,7 +10,7 @@ import numpy as np
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
 from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, MEMORY, TAIL_AFTER, WORK
-from solver_models.simulation.evaluator import FAR, MICROBATCHES, HOLDS, TAIL, Net, make_drains, make_shares
+from solver_models.simulation.evaluator import FAR, HOLDS, MICROBATCHES, TAIL, Net, make_drains, make_shares
 
 MAX_BITS = 62
 """Largest nets of which sets of stage replicas are kept as bits."""
