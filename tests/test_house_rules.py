@@ -106,7 +106,7 @@ MANY_NAMES = {
 # up once, from 82: what a recorded play does most often stands in the loop itself, which is nine times as fast.
 # Split into parts of 60 lines that take its arrays in tuples, `play` was 4 to 10 times as slow: numba counts the
 # references of each array at every call.
-LONG_KERNELS = {"solver_models/simulation/evaluator.py:play": 79}
+LONG_KERNELS = {"solver_models/simulation/evaluator.py:play": 81}
 
 # Functions with more parameters than a function may have; the numbers only ever go down. These are what a user writes
 # (`llama:layers=80,width=8192`).

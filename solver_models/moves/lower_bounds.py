@@ -143,9 +143,9 @@ def device_lower_bound(
 
 @kernel
 def _busy_ticks(net: Net, shares: Integers) -> Integers:
-    """[D] what a device computes, sends and receives in all; 0 where it does so at once."""
+    """[D] what a device computes, sends and receives in all, one after the other."""
     busy, total = np.zeros(net.devices.shape[0], np.int64), net.scalars[MICROBATCHES]
-    for n in range(shares.shape[0] if net.scalars[HOLDS] > 0 else 0):
+    for n in range(shares.shape[0]):
         busy[net.replica_device[n]] += total * np.sum(shares[n])
         for f in range(net.transfer_start[2 * n], net.transfer_start[2 * n + 2]):
             busy[net.replica_device[n]] += total * net.transfer_duration[f]
@@ -158,10 +158,13 @@ def net_lower_bounds(net: Net) -> tuple[int, int]:
     """(ticks that no order of this net is below, sum of the lower bounds of its devices)."""
     shares = make_shares(net)
     head, drain, turnaround = _make_heads(net, shares), make_drains(net, shares), make_turnarounds(net, shares)
-    above, busy, lower_bound, total = _make_holders_above(net), _busy_ticks(net, shares), int64(0), int64(0)
+    above, lower_bound, total = _make_holders_above(net), int64(0), int64(0)
     for d in range(net.devices.shape[0]):
-        own = max(busy[d], device_lower_bound(net, d, shares, head, drain, turnaround, above))
+        own = device_lower_bound(net, d, shares, head, drain, turnaround, above)
         lower_bound, total = max(lower_bound, own), total + own
+    if net.scalars[HOLDS] > 0:
+        busy = _busy_ticks(net, shares)
+        lower_bound, total = max(lower_bound, int64(np.max(busy))), max(total, int64(np.sum(busy)))
     return lower_bound + net.scalars[TAIL], total
 
 

@@ -1260,7 +1260,9 @@ def play(
     heap, replicas = _make_events(net, recording), _replica_table(net, follow)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.devices[:, MEMORY].copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
-    transit, holds, resumed = _make_transit(net, heap, link_free, missing), net.scalars[HOLDS] > 0, int64(-1)
+    holds, resumed = net.scalars[HOLDS] > 0, int64(-1)
+    if recording is not None or holds:
+        transit = _make_transit(net, heap, link_free, missing)
     lengths *= follow
     if recording is not None:
         orders, plain = Orders(device_orders, lengths, position, busy), is_plain(recording, count.shape[0], holds)
