@@ -74,6 +74,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         tail=profile.optimizer_ns,
         stages_tail=profile.stages_optimizer_ns,
         collective_occupancy=cluster.collective_occupancy,
+        transfers_hold=not cluster.overlap,
         bucket_bytes=profile.bucket_bytes,
         plain_bucket_bytes=0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
         reduction_bytes=profile.reduction_bytes,

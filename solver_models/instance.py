@@ -254,6 +254,8 @@ class Instance:
     """What is added to the tail there."""
     collective_occupancy: int = 0
     """Thousandths of a device that reductions take from actions beside them."""
+    transfers_hold: bool = False
+    """Whether devices compute nothing while they send or receive."""
     reduction_bytes: int = 0
     """What a replica holds to reduce gradients beside that."""
     measured: Integers | None = None

@@ -30,6 +30,7 @@ from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, S
 from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import (
     FAR,
+    HOLDS,
     LINKS,
     MICROBATCHES,
     TAIL,
@@ -112,7 +113,9 @@ def make_heads_and_tails(net: Net, device_orders: ShortIntegers, lengths: Intege
 
 @kernel
 def follows_orders(net: Net) -> bool:
-    """Whether every link serves one sending device only and no action is without duration."""
+    """Whether transfers hold no devices, every link serves one sending device only, and every action takes time."""
+    if net.scalars[HOLDS] > 0:
+        return False
     user = np.full(net.scalars[LINKS], -1, np.int64)
     for n in range(net.replica_stage.shape[0]):
         if (

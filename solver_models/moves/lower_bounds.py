@@ -10,7 +10,7 @@ import numpy as np
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
 from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, MEMORY, TAIL_AFTER, WORK
-from solver_models.simulation.evaluator import FAR, MICROBATCHES, TAIL, Net, make_drains, make_shares
+from solver_models.simulation.evaluator import FAR, HOLDS, MICROBATCHES, TAIL, Net, make_drains, make_shares
 
 MAX_BITS = 62
 """Largest nets of which sets of stage replicas are kept as bits."""
@@ -142,6 +142,18 @@ def device_lower_bound(
 
 
 @kernel
+def _busy_ticks(net: Net, shares: Integers) -> Integers:
+    """[D] what a device computes, sends and receives in all, one after the other."""
+    busy, total = np.zeros(net.devices.shape[0], np.int64), net.scalars[MICROBATCHES]
+    for n in range(shares.shape[0]):
+        busy[net.replica_device[n]] += total * np.sum(shares[n])
+        for f in range(net.transfer_start[2 * n], net.transfer_start[2 * n + 2]):
+            busy[net.replica_device[n]] += total * net.transfer_duration[f]
+            busy[net.replica_device[net.transfer_target[f]]] += total * net.transfer_duration[f]
+    return busy
+
+
+@kernel
 def net_lower_bounds(net: Net) -> tuple[int, int]:
     """(ticks that no order of this net is below, sum of the lower bounds of its devices)."""
     shares = make_shares(net)
@@ -150,6 +162,9 @@ def net_lower_bounds(net: Net) -> tuple[int, int]:
     for d in range(net.devices.shape[0]):
         own = device_lower_bound(net, d, shares, head, drain, turnaround, above)
         lower_bound, total = max(lower_bound, own), total + own
+    if net.scalars[HOLDS] > 0:
+        busy = _busy_ticks(net, shares)
+        lower_bound, total = max(lower_bound, int64(np.max(busy))), max(total, int64(np.sum(busy)))
     return lower_bound + net.scalars[TAIL], total
 
 

@@ -195,7 +195,7 @@ class Net(NamedTuple):
     transfer_route: Integers
     """[P] index into `route_start`, or -1 inside a device."""
     transfer_shared: Integers
-    """[P] 1 if another transfer uses one of its links."""
+    """[P] 1 if another transfer uses one of its links, or it holds devices."""
     num_inputs: Integers
     """[N] forward transfers that arrive per microbatch."""
     num_gradients: Integers
@@ -268,6 +268,10 @@ class _Transit(NamedTuple):
     """[K] when the last transfer so far leaves the link."""
     missing: ShortIntegers
     """[N, 2, M] inputs and gradients that have yet to arrive."""
+    until: Integers
+    """[D] when the device has ended what it runs, sends or receives; empty where it computes meanwhile."""
+    sender: Integers
+    """[P] stage replica that sends; -1 where links alone are held, and empty as well."""
 
 
 class Recording(NamedTuple):
@@ -291,8 +295,6 @@ class Recording(NamedTuple):
     """[N, 2, M + 1] inputs and gradients that have yet to arrive; in the last column those awaited once, by all."""
     sent: Integers
     """[P, M + 1] when every transfer began, -1 before; in the last column those that are sent once."""
-    sender: Integers
-    """[P] stage replica that sends; -1 where no device is held for it."""
     member_start: Integers
     """[N + 1] where the devices of a stage replica begin in `members`."""
     members: Integers
@@ -301,10 +303,6 @@ class Recording(NamedTuple):
     """[S, 2] actions that a stage has yet to end, and the stage replica whose gradients leave then, once; -1: none."""
     opening: Integers
     """Stage replicas whose activations leave at time 0, once."""
-    held_until: Integers
-    """[D] when the device has sent and received what is under way; empty where that runs beside actions."""
-    resumed: Integers
-    """[D] 1 while actions that take time may start on a device that is held by transfers."""
     gate: ShortIntegers
     """[D, longest] actions that each of the device's peers has ended before the action starts."""
     peer_start: Integers
@@ -316,12 +314,12 @@ class Recording(NamedTuple):
 OPTIONS = (
     "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
     "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn", "stages_tail",
-    "collective_occupancy",
+    "collective_occupancy", "transfers_hold",
 )  # fmt: skip
 """Fields of `Instance`, and names of its `rules`, that are `options` of Layers and `scalars` of Net."""
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
-BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL, OCCUPANCY = range(6, len(OPTIONS))
+BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL, OCCUPANCY, HOLDS = range(6, len(OPTIONS))
 """Indices into them."""
 
 LEFT, REPLICA = 0, 1
@@ -671,7 +669,7 @@ def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
         if transfers[f, ROUTE] >= 0:
             for k in range(layers.route_start[transfers[f, ROUTE]], layers.route_start[transfers[f, ROUTE] + 1]):
                 users[layers.route_links[k]] += 1
-    transfer_start = np.cumsum(transfer_start)
+    transfer_start, holds = np.cumsum(transfer_start), layers.options[HOLDS] > 0
     fill = transfer_start[:-1].copy()
     table = np.zeros((SHARED + 1, transfers.shape[0]), np.int64)
     for f in range(transfers.shape[0]):
@@ -680,7 +678,7 @@ def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
         table[:SHARED, at] = transfers[f]
         if transfers[f, ROUTE] >= 0:
             for k in range(layers.route_start[transfers[f, ROUTE]], layers.route_start[transfers[f, ROUTE] + 1]):
-                if users[layers.route_links[k]] > 1:
+                if users[layers.route_links[k]] > 1 or holds:
                     table[SHARED, at] = 1
     return make_net(replicas, transfer_start, table, layers.route_start, layers.route_links)
 
@@ -866,16 +864,15 @@ def travel(net: Net, f: int, now: int, link_free: Integers) -> int:
 
 
 @kernel
-def _depart(
-    net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None
-) -> None:
-    """Put transfer f on its links once they are free."""
+def _depart(net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: Integers, sent: Integers | None) -> int:
+    """Put transfer f on its links once they are free; when it arrives."""
     end = travel(net, f, earliest, link_free)
     if sent is not None:
         sent[f, m] = end - net.transfer_duration[f]
     heap_push(
         heap, end, event_key(0, net.replica_stage[net.transfer_target[f]], m, net.transfer_direction[f], f, ARRIVAL)
     )
+    return end
 
 
 @kernel
@@ -994,10 +991,10 @@ def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now:
 
 
 @kernel
-def is_plain(recording: Recording, num_replicas: int) -> bool:
+def is_plain(recording: Recording, num_replicas: int, holds: bool) -> bool:
     """Whether every stage replica has one device, which computes while it sends and waits for no host and no peer."""
     is_alone = recording.members.shape[0] == num_replicas and recording.peers.shape[0] == 0
-    return is_alone and recording.resumed.shape[0] == 0 and recording.hosts.shape[0] == 0
+    return is_alone and not holds and recording.hosts.shape[0] == 0
 
 
 @kernel
@@ -1047,10 +1044,10 @@ def _next_recorded(recording: Recording, orders: Orders, missing: ShortIntegers,
 
 
 @kernel
-def _is_held(recording: Recording, n: int, now: int) -> bool:
+def _is_held(recording: Recording, until: Integers, n: int, now: int) -> bool:
     """Whether a device of replica n still sends or receives."""
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
-        if recording.held_until[recording.members[k]] > now:
+        if until[recording.members[k]] > now:
             return True
     return False
 
@@ -1074,15 +1071,14 @@ def _recorded_ticks(recording: Recording, orders: Orders, n: int, d: int, now: i
 
 
 @kernel
-def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Transit, d: int) -> None:
+def _start_recorded(
+    net: Net, recording: Recording, orders: Orders, transit: _Transit, d: int, is_resumed: bool
+) -> None:
     """Start the next action of device d, and of all who take part, if it can start.
 
     Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
     """
-    is_resumed = recording.resumed.shape[0] == 0 or recording.resumed[d] > 0
-    if recording.resumed.shape[0] > 0:
-        recording.resumed[d] = 0
-    code = _next_recorded(recording, orders, transit.missing, d)
+    code, until = _next_recorded(recording, orders, transit.missing, d), transit.until
     if code < 0:
         return
     n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
@@ -1090,11 +1086,11 @@ def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Tr
     if end > now and not is_resumed:
         heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
         return
-    if end > now and recording.resumed.shape[0] > 0:
-        if _is_held(recording, n, now):
+    if end > now and until.shape[0] > 0:
+        if _is_held(recording, until, n, now):
             return
         for k in range(recording.member_start[n], recording.member_start[n + 1]):
-            recording.held_until[recording.members[k]] = end
+            until[recording.members[k]] = end
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
         recording.start[other, orders.position[other]] = now
@@ -1104,28 +1100,51 @@ def _start_recorded(net: Net, recording: Recording, orders: Orders, transit: _Tr
 
 
 @kernel
-def _depart_recorded(net: Net, recording: Recording, transit: _Transit, f: int, m: int) -> None:
-    """Put transfer f on its links once they are free.
+def _make_transit(net: Net, heap: Integers, link_free: Integers, missing: ShortIntegers) -> _Transit:
+    """At the beginning no device is held."""
+    holds = net.scalars[HOLDS] > 0
+    sender = np.empty(net.transfer_target.shape[0] if holds else 0, np.int64)
+    for outlet in range(net.transfer_start.shape[0] - 1 if holds else 0):
+        for f in range(net.transfer_start[outlet], net.transfer_start[outlet + 1]):
+            sender[f] = -1 if net.transfer_target[f] == outlet >> 1 else outlet >> 1
+    return _Transit(heap, link_free, missing, np.zeros(net.devices.shape[0] if holds else 0, np.int64), sender)
 
-    Where transfers hold their devices, both have to be free as well.
+
+@kernel
+def _takes_device(net: Net, transit: _Transit, d: int, code: int, is_resumed: bool) -> bool:
+    """Whether an action (replica * 4 + kind) starts on device d now and holds it; else the device resumes later.
+
+    Transfers that are ready at this instant come first. What takes no time holds nothing.
     """
-    heap, link_free, _ = transit
-    if recording.resumed.shape[0] == 0 or recording.sender[f] < 0:
-        _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, recording.sent)
+    now, took = transit.heap[CLOCK, NOW], net.duration[code >> 2, code & 3]
+    if took == 0:
+        return True
+    if not is_resumed:
+        heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
+    if not is_resumed or transit.until[d] > now:
+        return False
+    transit.until[d] = now + took
+    return True
+
+
+@kernel
+def _depart_holding(net: Net, transit: _Transit, f: int, m: int, sent: Integers | None) -> None:
+    """Put transfer f on its links once they, and both devices, are free."""
+    heap, link_free, _, until, sender = transit
+    if sender[f] < 0:
+        _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
         return
-    a, b = net.replica_device[recording.sender[f]], net.replica_device[net.transfer_target[f]]
-    earliest = max(heap[CLOCK, NOW], recording.held_until[a], recording.held_until[b])
-    _depart(net, f, m, earliest, heap, link_free, recording.sent)
-    end = recording.sent[f, m] + net.transfer_duration[f]
+    a, b = net.replica_device[sender[f]], net.replica_device[net.transfer_target[f]]
+    end = _depart(net, f, m, max(heap[CLOCK, NOW], until[a], until[b]), heap, link_free, sent)
     for d in (a, b):
-        recording.held_until[d] = end
+        until[d] = end
         heap_push(heap, end, event_key(2, 0, 0, 0, d, RESUME))
 
 
 @kernel
 def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
     """Release what leaves at time 0."""
-    heap, link_free, missing = transit
+    heap, link_free, missing, _, _ = transit
     for n in recording.opening:
         send(net, 2 * n + ACTIVATIONS, -1, heap, link_free, missing, recording.sent)
 
@@ -1133,7 +1152,7 @@ def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
 @kernel
 def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> None:
     """Send what the stage of replica n sends when all its actions have ended, once: a transfer of microbatch M."""
-    heap, link_free, missing = transit
+    heap, link_free, missing, _, _ = transit
     replica = recording.closing[net.replica_stage[n], REPLICA]
     if replica >= 0:
         send(net, 2 * replica + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
@@ -1185,7 +1204,7 @@ def _make_ends(net: Net) -> tuple[Integers, Integers, Integers, Integers, Intege
 def _make_events(net: Net, recording: Recording | None) -> Integers:
     """Room for all events that may lie ahead at once: two more per transfer and device where transfers hold devices."""
     transfers, devices = net.transfer_target.shape[0] * net.scalars[MICROBATCHES], net.devices.shape[0]
-    if recording is not None:
+    if recording is not None or net.scalars[HOLDS] > 0:
         transfers, devices = 3 * transfers, 2 * devices
     return make_heap(transfers + devices)
 
@@ -1241,10 +1260,12 @@ def play(
     heap, replicas = _make_events(net, recording), _replica_table(net, follow)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.devices[:, MEMORY].copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
+    holds, resumed = net.scalars[HOLDS] > 0, int64(-1)
+    if recording is not None or holds:
+        transit = _make_transit(net, heap, link_free, missing)
     lengths *= follow
     if recording is not None:
-        orders, transit = Orders(device_orders, lengths, position, busy), _Transit(heap, link_free, missing)
-        plain = is_plain(recording, count.shape[0])
+        orders, plain = Orders(device_orders, lengths, position, busy), is_plain(recording, count.shape[0], holds)
         microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
@@ -1254,14 +1275,14 @@ def play(
                 continue
             if recording is not None:
                 if not plain:
-                    _start_recorded(net, recording, orders, transit, d)
+                    _start_recorded(net, recording, orders, transit, d, not holds or d == resumed)
                     continue
                 code, m = _next_plain(missing, device_orders, microbatch, position, d)
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
                 code = choose(replicas, net.device_start, free, policy, d, count, missing)
-            if code < 0:
+            if code < 0 or (holds and not _takes_device(net, transit, d, code, d == resumed)):
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
@@ -1276,21 +1297,19 @@ def play(
                     took = card_ticks(hosts, d, position[d], now, took, net.host[n, kind])
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
-        num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
+        num_dirty, resumed, now, heap[CLOCK, NOW] = 0, int64(-1), heap[NEXT, TIME], heap[NEXT, TIME]
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
             code, index, direction, m = event_of(heap_pop(heap))
             if code == SEND:
-                if recording is None:
-                    _depart(net, index, m, now, heap, link_free, None)
-                elif plain:
-                    _depart(net, index, m, now, heap, link_free, sent)
+                if holds:
+                    _depart_holding(net, transit, index, m, None if recording is None else sent)
                 else:
-                    _depart_recorded(net, recording, transit, index, m)
+                    _depart(net, index, m, now, heap, link_free, None if recording is None else sent)
                 continue
             if code == ARRIVAL:
                 d = _arrive(policy.preference, net, net.transfer_target[index], direction, m, missing, now)
-            elif recording is not None and code == RESUME:
-                d, recording.resumed[index] = index, 0 if busy[index] else 1
+            elif code == RESUME:
+                d, resumed = index, index
             else:
                 n, d = index, net.replica_device[index]
                 busy[d], last[d], stage_end[net.replica_stage[n]] = False, now, now

@@ -156,6 +156,7 @@ class _TransferTable:
         schedule, links = self.schedule, list(chain.from_iterable(self.links))
         number = {link: index for index, link in enumerate(dict.fromkeys(links))}
         scalars = {"num_microbatches": schedule.num_microbatches, "num_links": len(number)}
+        scalars["transfers_hold"] = not schedule.overlaps
         replicas = NetReplicas(
             stage=schedule.stage, device=self.head, duration=np.ascontiguousarray(schedule.duration),
             host=np.zeros((0, 4, 2), np.int64), size=np.zeros((HAS_WEIGHT + 1, len(schedule.stage)), np.int64),
@@ -206,7 +207,6 @@ def _make_recording(
     count, num_devices = schedule.num_microbatches, len(device_orders.lengths)
     is_heading = table.head[schedule.replica] == np.repeat(np.arange(num_devices), device_orders.lengths)
     left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=schedule.num_stages).astype(np.int64)
-    held = np.zeros(0 if schedule.overlaps else num_devices, np.int64)
     peers, groups = schedule.peers or [()] * num_devices, schedule.groups
     ticks = schedule.duration[schedule.replica, schedule.kind] if schedule.ticks is None else schedule.ticks
     gate = np.zeros_like(schedule.kind) if schedule.gate is None else schedule.gate
@@ -218,13 +218,10 @@ def _make_recording(
         start=np.full(device_orders.is_used.shape, -1, np.int64),
         missing=_make_missing(schedule),
         sent=np.full((len(schedule.transfers), count + 1), -1, np.int64),
-        sender=np.where(table.sender == table.target, -1, table.sender),
         member_start=_starts(groups),
         members=column(list(chain.from_iterable(groups))),
         closing=np.stack((left, column(schedule.closing or [-1] * schedule.num_stages)), axis=1),
         opening=column(schedule.opening),
-        held_until=held,
-        resumed=held.copy(),
         gate=device_orders.table(gate).astype(np.int32),
         peer_start=_starts(peers),
         peers=column(list(chain.from_iterable(peers))),

@@ -207,9 +207,10 @@ class Case:
         return simulate(self.problem, self.plan(words), costs=self.costs)
 
 
-def random_case(rng: Random, *, is_tight: bool = False, **sizes: int) -> Case:
+def random_case(rng: Random, *, is_tight: bool = False, overlap: bool = True, **sizes: int) -> Case:
     """A problem with random stages; if `is_tight`, with about the memory that a random order of them needs."""
     problem = random_exact_problem(rng, is_shared=rng.random() < 0.5, **sizes)
+    problem = replace(problem, cluster=replace(problem.cluster, overlap=overlap))
     if problem.options.recompute and draws_turns(problem.profile.layers):
         problem = replace(problem, options=replace(problem.options, recompute_in_turn=True))
     stages = random_stages(rng, problem)

@@ -61,19 +61,21 @@ def test_nets_are_what_lowering_makes(rng: Random):
         assert net.num_gradients[n] == sum(flow.is_backward for flow in received)
 
 
-@given(randoms)
-def test_policies_play_as_the_simulator_replays(rng: Random):
+@pytest.mark.parametrize("overlap", [True, False])
+@given(rng=randoms)
+def test_policies_play_as_the_simulator_replays(overlap: bool, rng: Random):
     """Tests that the words a policy writes take as long in the simulator as the policy said."""
-    case = random_case(rng)
+    case = random_case(rng, overlap=overlap)
     for _ in range(4):
         words, objective = case.searcher.device_orders(case.candidate(policy_params=random_policy_params(rng)))
         assert case.play(words).objective_ns(case.problem.options.objective) == objective
 
 
-@given(randoms)
-def test_words_play_as_in_the_simulator(rng: Random):
+@pytest.mark.parametrize("overlap", [True, False])
+@given(rng=randoms)
+def test_words_play_as_in_the_simulator(overlap: bool, rng: Random):
     """Tests that any order takes as long in the kernel as in the simulator."""
-    case = random_case(rng)
+    case = random_case(rng, overlap=overlap)
     schedule = random_schedule(rng, case.problem, stages=case.stages)
     words = case.device_orders(schedule)
     _, objective = case.searcher.device_orders(case.candidate(words=words))
@@ -137,10 +139,11 @@ def encode(net: Net, words: dict[int, list[tuple[int, int, int]]]) -> tuple[np.n
     return codes, lengths
 
 
-@given(randoms)
-def test_plays_end_early_only_if_they_are_too_late(rng: Random):
+@pytest.mark.parametrize("overlap", [True, False])
+@given(rng=randoms)
+def test_plays_end_early_only_if_they_are_too_late(overlap: bool, rng: Random):
     """Tests that a play with a threshold gives what a whole play does, or at least the threshold."""
-    case = random_case(rng)
+    case = random_case(rng, overlap=overlap)
     searcher, candidate = case.searcher, case.candidate(policy_params=random_policy_params(rng))
     start = np.cumsum([0, *(len(group) for group in candidate.groups)]).astype(np.int64)
     devices = np.array([device for group in candidate.groups for device in group], np.int64)
