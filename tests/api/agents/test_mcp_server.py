@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_a_cancelled_audit_ends(tmp_path: Path):
-    """Tests that cancelling an audit ends the process that searches, long before its 60 seconds are over."""
+    """Tests that cancelling an audit ends the process that searches, within two seconds."""
 
     async def conversation(client: Client, app: FastAPI) -> None:
         inspector = app.state.service.inspector
@@ -28,7 +28,7 @@ def test_a_cancelled_audit_ends(tmp_path: Path):
         assert scope.cancelled_caught
         begin, at_work = time.monotonic(), set(inspector.pids)
         while at_work <= set(inspector.pids):
-            assert time.monotonic() < begin + 20, "the audit goes on"
+            assert time.monotonic() < begin + 2, "the audit goes on"
             await asyncio.sleep(0.05)
 
     converse(tmp_path, conversation)
