@@ -46,7 +46,7 @@ def validate(kind: type[T], tree: object, *, source: str) -> T:
     except RecursionError:
         raise refusal(source, TOO_DEEP) from None
     except ValidationError as failure:
-        problems = (_explain(error, kind) for error in failure.errors(include_url=False))
+        problems = (_explain(error, kind, source=source) for error in failure.errors(include_url=False))
         raise refusal(source, *problems) from None
     return result
 
@@ -76,10 +76,11 @@ def _with_fail_fast(schema: Any) -> Any:
     return copied | {"fail_fast": True} if schema.get("type") == "tuple" else copied
 
 
-def _explain(error: ErrorDetails, kind: type) -> str:
+def _explain(error: ErrorDetails, kind: type, *, source: str) -> str:
     path, value, context = error["loc"], error["input"], error.get("ctx", {})
     if error["type"] == "value_error":
-        return _explain_own(path, value, message=str(context["error"]))
+        own = str(path[-1]) if path else source
+        return _explain_own(path, value, message=str(context["error"]).removeprefix(f"{own}: "))
     unit = _unit(str(path[-1])) if path else ""
     if error["type"] == "missing":
         return f"{render_path(path)} is missing; add it{unit and f', in {unit}'}"
@@ -94,9 +95,11 @@ def _explain(error: ErrorDetails, kind: type) -> str:
 
 def _explain_own(path: DocumentPath, tree: object, *, message: str) -> str:
     """What a class said about its own fields, behind the path of the field it spoke of."""
-    spoken = re.search(r": (\w+) = ", message)
+    spoken = re.search(r"(?:^|: )(\w+) = ", message)
     if spoken and isinstance(tree, dict) and spoken[1] in tree:
         path = (*path, spoken[1])
+        if spoken.start() == spoken.start(1):
+            return f"{render_path(path)}{message.removeprefix(spoken[1])}"
     return f"{render_path(path)}: {message}" if path else message
 
 

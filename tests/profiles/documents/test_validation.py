@@ -28,6 +28,26 @@ class Car:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Garage:
+    __pydantic_config__ = _STRICT
+
+    cars: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cars > 3:
+            raise ValueError(f"garage: cars = {self.cars} is too many; sell one")
+        if self.cars < 0:
+            raise ValueError("garage: cars are missing; count them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    __pydantic_config__ = _STRICT
+
+    garage: Garage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
     __pydantic_config__ = _STRICT
 
@@ -36,6 +56,22 @@ def test_where_nothing_is_taken_nothing_is_offered():
     """Tests that a field of an object that has none is refused without an empty list of others."""
     with pytest.raises(ValueError, match=r"x = 1 is not a known field; remove it$"):
         validate(Nothing, {"x": 1}, source="nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "tree", "message"),
+    [
+        (Garage, {"cars": 4}, "garage: cars = 4 is too many; sell one"),
+        (Garage, {"cars": -1}, "garage: cars are missing; count them"),
+        (House, {"garage": {"cars": 4}}, "house: garage.cars = 4 is too many; sell one"),
+        (House, {"garage": {"cars": -1}}, "house: garage: cars are missing; count them"),
+    ],
+)
+def test_a_name_is_said_once(kind: type, tree: object, message: str):
+    """Tests that what a class says of itself by the name of source or path has that name once."""
+    with pytest.raises(ValueError) as caught:
+        validate(kind, tree, source=kind.__name__.lower())
+    assert str(caught.value) == message
 
 
 def test_lists_become_tuples():
