@@ -69,7 +69,7 @@ def test_where_nothing_is_taken_nothing_is_offered():
 )
 def test_a_name_is_said_once(kind: type, tree: object, message: str):
     """Tests that what a class says of itself by the name of source or path has that name once."""
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r"^(garage|house): ") as caught:
         validate(kind, tree, source=kind.__name__.lower())
     assert str(caught.value) == message
 
