@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from unittest import mock
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -228,9 +230,12 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
 
 def _load(wanted: ProfileRequest) -> "LoadedModel":
     from planner.execute.training import training_of
+    from profiles.measure.background_load import COMPARES
     from profiles.measure.load_model import load_model
 
-    return load_model(wanted.model, cut=training_of)
+    runs_nothing = {} if wanted.estimate is None else {COMPARES: "never"}
+    with mock.patch.dict(os.environ, runs_nothing):
+        return load_model(wanted.model, cut=training_of)
 
 
 def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey, int | None]":

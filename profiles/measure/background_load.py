@@ -25,7 +25,8 @@ from profiles.measure.repeated_runs import Modules, RepeatedRuns
 
 WORKER = "profiles.measure.background_load"
 COMPARES = "PIPEPLAN_COMPARES"
-"""`0`: another process holds the layers against the whole model (`planner.execute.model.cut.whole_model`)."""
+"""`0`: another process holds the layers against the whole model (`planner.execute.model.cut.whole_model`); `never`:
+none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

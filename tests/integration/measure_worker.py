@@ -261,6 +261,7 @@ def commands(folder: Path) -> dict[str, list[Any]]:
         "open": ("measure_models:make_training", "-o", "open.json", *base),
         "sequential": ("measure_models:sequential", "-b", "4,2", "-o", "sequential.json", *base),
         "estimate": (LARGE, "-b", "2", "--estimate", "H100", "-o", "estimate.json", *base),
+        "estimate of one": ("measure_models:traced", "-b", "2", "--estimate", "H100", "-o", "one.json", *base),
         "json": ("measure_models:traced", "-b", "2", "-o", "traced.json", *base[:-1], "--json"),
         "busy": (
             "measure_models:make_training",

@@ -667,6 +667,13 @@ class Wandering(Stack):
         return block(x) * (1 + random.random())
 
 
+class Dropping(Stack):
+    """LayerDrop: a block is left out by torch's random numbers."""
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return x if torch.rand([]) < 0.4 else block(x)
+
+
 class OwnGenerator(Stack):
     """Draws from a generator that nobody puts back."""
 

@@ -225,6 +225,13 @@ def test_a_batch_that_nobody_cut(folder: Path, answers: Any):
     assert {1, 12} <= measured
 
 
+def test_an_estimate_trains_nothing_for_a_trial(folder: Path, answers: Any):
+    """Tests that a model whose costs are estimated is not trained beside its layers, and that its profile says so."""
+    assert answers["commands"]["estimate of one"] == [0, "", ""]
+    assert "; not compared with the model as it is: " in load_workload(folder / "one.json").profile.provenance
+    assert "not compared" not in load_workload(folder / "traced.json").profile.provenance
+
+
 def test_an_estimate_says_so(folder: Path, answers: Any):
     """Tests that an estimate is marked, is in bf16, and costs what a block's products and attention take by tables."""
     assert answers["commands"]["estimate"] == [0, "", ""]

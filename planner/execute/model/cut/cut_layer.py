@@ -215,12 +215,25 @@ class CutLayer(nn.Module):
             result = function(*args, **named)
         if step.is_guard:
             if result != step.expects:
+                by, remedy = self._why_it_branches(number)
                 raise ValueError(
-                    f"the model branches on the values of its samples: {step.name} gave {step.expects} when it was "
-                    f"cut, and gives {result} now; give it a mask of full size, or samples of one kind"
+                    f"the model branches on {by}: {step.name} gave {step.expects} when it was cut, and gives {result} "
+                    f"now; {remedy}"
                 )
             return
         self._put(step, args[0] if step.changes_first else result, values=values)
+
+    def _why_it_branches(self, number: int) -> tuple[str, str]:
+        """By what the step that looks at a value decides, and what to do."""
+        looked_for, chance = set(self._steps[number].takes), ""
+        for step in reversed(self._steps[:number]):
+            if looked_for.intersection(step.gives):
+                looked_for.update(step.takes)
+                chance = step.name if step.is_random else chance
+        if chance and not looked_for.intersection(self._arrives):
+            what = f"random numbers that it draws ({chance})"
+            return what, "set the chance to drop layers (layerdrop) to 0, or multiply what they add by a mask"
+        return "the values of its samples", "give it a mask of full size, or samples of one kind"
 
     def _put(self, step: RecordedCall, result: Any, *, values: dict[int, torch.Tensor]) -> None:
         made = [result] if isinstance(result, torch.Tensor) else tensors_of(result)

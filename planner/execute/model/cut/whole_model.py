@@ -183,7 +183,7 @@ def make_parts(
         return _used_by(loss, output, target=target)
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
-    not_compared: tuple[str, ...] = ()
+    not_compared = _parts_of(module) if os.environ.get("PIPEPLAN_COMPARES") == "never" else ()
     if is_compared_here():
         first, others = first_sizes(lengths), trial_sizes(lengths)
         samples = [
@@ -219,7 +219,7 @@ def _compare(
     loss: Loss | None,
 ) -> tuple[str, ...]:
     """Hold the training of layers against that of the model, or of one with fewer blocks; gives what is left out."""
-    everything = tuple(path for path, _ in module.named_children())
+    everything = _parts_of(module)
     if "RANK" in os.environ and any(each.is_meta for each in module.parameters()):
         return everything  # a process of a run takes the memory of its own layers only: `--check` compares
     reduced = reduce_model(module, blocks=cut.blocks)
@@ -238,6 +238,10 @@ def _compare(
     return reduced.left_out if is_done else everything
 
 
+def _parts_of(module: nn.Module) -> tuple[str, ...]:
+    return tuple(path for path, _ in module.named_children())
+
+
 def _behind_first(tree: Any) -> Any:
     """The same without the first samples."""
     return change_leaves(tree, lambda leaf: leaf[FEWEST:] if isinstance(leaf, torch.Tensor) else leaf)
@@ -245,7 +249,7 @@ def _behind_first(tree: Any) -> Any:
 
 def is_compared_here() -> bool:
     """Whether this process compares: of several that make the same model, the first one of a run alone."""
-    if os.environ.get("PIPEPLAN_COMPARES") == "0":
+    if os.environ.get("PIPEPLAN_COMPARES") in ("0", "never"):
         return False
     rank = os.environ.get("RANK")
     return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"

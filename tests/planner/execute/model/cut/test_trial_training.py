@@ -204,6 +204,7 @@ REFUSED = {
     models.Assigned: "'blocks.0.norm.weight' and 'blocks.1.norm.weight' are two parameters over one memory",
     models.SparseTable: "words is an Embedding with sparse=True",
     models.SparseFunction: "the gradient of 'words.weight' is sparse",
+    models.Dropping: "branches on random numbers that it draws (rand): __bool__ gave ",
     models.Wandering: "random numbers of Python's",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
     models.LeftBehind: "a tensor () (blocks.0.penalty) is no output of its calls",
@@ -378,12 +379,22 @@ def test_only_the_first_process_of_a_run_compares(monkeypatch: pytest.MonkeyPatc
         ({"RANK": "3", "LOCAL_RANK": "0"}, False),
         ({"LOCAL_RANK": "0"}, False),
         ({"PIPEPLAN_COMPARES": "0"}, False),
+        ({"PIPEPLAN_COMPARES": "never"}, False),
     ):
         for name in ("RANK", "LOCAL_RANK", "PIPEPLAN_COMPARES"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         assert is_compared_here() == expected
+
+
+def test_what_nobody_compares_is_named(monkeypatch: pytest.MonkeyPatch):
+    """Tests that an estimate trains no model for a trial, so that even what differs passes, and says so of its parts;
+    a process beside one that compares says nothing."""
+    monkeypatch.setenv("PIPEPLAN_COMPARES", "never")
+    assert cut(make(models.Counting)).not_compared == ("inp", "blocks", "head")
+    monkeypatch.setenv("PIPEPLAN_COMPARES", "0")
+    assert cut(make(models.Counting)).not_compared == ()
 
 
 @pytest.mark.parametrize(
