@@ -11,6 +11,8 @@ from profiles.discovery.topology_labels import switches_of_labels
 from profiles.documents.unique_names import read_json, read_yaml
 
 _QUESTION = "`kubectl get nodes --output json`"
+_HOSTNAME = "kubernetes.io/hostname"
+"""The label by which pods are sent to a node."""
 _CLIQUE = "nvidia.com/gpu.clique"
 
 
@@ -26,16 +28,18 @@ def parse_kubernetes_nodes(
     hosts: list[HostFacts] = []
     left_out: list[LeftOut] = []
     said: dict[str, list[str]] = {}
-    known: set[str] = set()
+    known: dict[str, object] = {}
     for node in _read_nodes(text):
         name = _name_of(node)
         try:
             if why := _why_left_out(node, tolerated):
                 left_out.append(LeftOut(what=name, why=why))
                 continue
-            if name in known:
+            own = node["metadata"].get("name", name)
+            if known.setdefault(name, own) != own:
+                raise ValueError(f"nodes {known[name]} and {own} share label {_HOSTNAME} = {name}; give each its own")
+            if len(known) == len(hosts):
                 raise ValueError(f"it is described twice; give one answer of {_QUESTION}")
-            known.add(name)
             found = node_devices(node, sizes=sizes)
             hosts.append(_host(node, found.devices, keys=topology_labels))
         except (KeyError, TypeError, AttributeError) as error:
@@ -71,7 +75,7 @@ def _read_nodes(text: str) -> list[Any]:
 def _name_of(node: Mapping[str, Any]) -> str:
     try:
         labels = node["metadata"].get("labels") or {}
-        return str(labels.get("kubernetes.io/hostname", node["metadata"]["name"]))
+        return str(labels.get(_HOSTNAME, node["metadata"]["name"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a node has no metadata.name ({error!r}); give the answer of {_QUESTION}") from None
 

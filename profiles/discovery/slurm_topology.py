@@ -31,6 +31,9 @@ def with_slurm_switches(found: FoundHosts, text: str) -> FoundHosts:
                 )
     hosts = tuple(replace(host, switches=_switches_above(above, f"host {host.name}")) for host in found.hosts)
     notes = [told.note] if told.note else []
+    named = {child for join in told.joins if join.is_upper for child in expand_names(join.children)}
+    if unknown := sorted(named - {join.name for join in told.joins}):
+        notes.append(f"the topology names {some_of(unknown)} as a switch, but not what is below it")
     if text.strip() and not above:
         notes.append("the topology names no switch")
     if above and (alone := [host.name for host in hosts if not host.switches]):

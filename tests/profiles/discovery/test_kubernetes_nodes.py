@@ -86,6 +86,16 @@ def test_other_answers_are_refused(text: str):
         parse(node() | {"status": {"allocatable": {}}})
 
 
+def test_nodes_that_pods_cannot_tell_apart_are_refused():
+    """Tests that two nodes with one hostname label are named, unless no pod gets to one of them."""
+    shared = {"kubernetes.io/hostname": "localhost"}
+    both = "nodes n1 and n2 share label kubernetes.io/hostname = localhost; give each its own"
+    with pytest.raises(ValueError, match=both):
+        parse(node("n1", labels=shared), node("n2", labels=shared))
+    found = parse(node("n1", labels=shared), node("n2", labels=shared, ready="False"))
+    assert [host.name for host in found.hosts] == ["localhost"]
+
+
 def test_brackets_without_end_are_refused():
     """Tests that JSON nested too deeply is refused, not an error of ours."""
     with pytest.raises(ValueError, match="it cannot be read"):

@@ -160,6 +160,11 @@ def test_what_a_topology_leaves_open_is_told():
     """Tests that the choice among topologies, and hosts below no switch, are told."""
     told = with_slurm_switches(hosts("n0", "n9"), YAML).notes
     assert told == ("of 2 topologies, mine is taken", "no switch of the topology is above n9")
+    tree = "SwitchName=s0 Nodes=n0\nSwitchName=top Switches=s[0-2]\n"
+    assert with_slurm_switches(hosts("n0", "n9"), tree).notes == (
+        "the topology names s1, s2 as a switch, but not what is below it",
+        "no switch of the topology is above n9",
+    )
 
 
 @pytest.mark.parametrize(
