@@ -31,6 +31,8 @@ _WITHOUT_EFFECT = (
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 _LAYOUT = "pipeline_model_parallel_layout"
+_CHANGING = ("append", "extend", "insert", "pop", "remove", "update")
+"""Methods that change what they are called on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class _Reader:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 value = self.value(node.value, {})
                 self.constants |= {each.id: value for each in targets if isinstance(each, ast.Name)}
+            elif not isinstance(node, (*_WITHOUT_EFFECT, ast.ClassDef)):
+                self.skip(node, self.constants, said=_shown(node))
 
     def call(self, name: str, given: Mapping[str, Any]) -> Any:
         """Value that a function returns, evaluated without running it."""
@@ -102,7 +106,7 @@ class _Reader:
 
     def run(self, body: Sequence[ast.stmt], names: dict[str, Any]) -> Any:
         """What is returned; None where nothing is."""
-        for statement in body:
+        for place, statement in enumerate(body):
             self.count += 1
             if self.count > MAX_STATEMENTS:
                 raise ValueError(f"more than {MAX_STATEMENTS:,} statements; give a simpler recipe")
@@ -119,20 +123,41 @@ class _Reader:
                 case ast.If(test=test):
                     chosen = self.value(test, names)
                     if isinstance(chosen, _Unread):
-                        self.unread.append(f"if {chosen.text}: ...")
+                        said = f"if {chosen.text}: ..."
+                        self.skip(statement, names, said=said)
+                        if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
+                            for each in body[place + 1 :]:
+                                self.skip(each, names, said=said)
+                            return _Unread(said)
                     elif (found := self.run(statement.body if chosen else statement.orelse, names)) is not None:
                         return found
                 case _ if not isinstance(statement, _WITHOUT_EFFECT):
-                    self.unread.append(_shown(statement))
+                    self.skip(statement, names, said=_shown(statement))
         return None
 
-    def do(self, call: ast.Call, names: dict[str, Any]) -> None:
+    def skip(self, statement: ast.stmt, names: dict[str, Any], *, said: str) -> None:
+        """Name a statement that is not followed: what it assigns, or hands to a call, is not known from there on."""
+        self.unread.append(said)
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                self.do(node, names, is_followed=False)
+            elif isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                self.assign(node, _Unread(said), names=names)
+
+    def do(self, call: ast.Call, names: dict[str, Any], *, is_followed: bool = True) -> None:
         """A call for what it changes: of a function of this file, of one that is handed a layout, or of another."""
         name = ast.unparse(call.func)
+        root, _, method = name.rpartition(".")
+        if name in self.functions and is_followed:
+            self.value(call, names)
+            return
         values = [self.value(each, names) for each in call.args]
         sections = [each for each in values if isinstance(each, dict)]
-        if name in self.functions:
-            self.value(call, names)
+        if method in _CHANGING and isinstance(call.func, ast.Attribute) and root.partition(".")[0] in names:
+            if method == "update" and isinstance(names[root.partition(".")[0]], dict):
+                self.unread.append(f"what {name}() sets")
+            else:
+                self.assign(call.func.value, _Unread(_shown(call)), names=names)
         elif name.endswith(_LAYOUT) and sections:
             sections[0][_LAYOUT] = values[-1] if isinstance(values[-1], str | list) else _Unread(f"{name}()")
         elif sections:
@@ -201,7 +226,10 @@ class _Reader:
         """A section by the keywords of its class, what a function of this file returns, or a section handed through."""
         name = ast.unparse(call.func)
         given = {each.arg: self.value(each.value, names) for each in call.keywords if each.arg is not None}
-        self.unread += [f"{name}(**{_shown(each.value)})" for each in call.keywords if each.arg is None]
+        for each in call.keywords:
+            if each.arg is None:
+                held = self.value(each.value, names)
+                self.unread.append(f"{name}(**{held.text if isinstance(held, _Unread) else _shown(each.value)})")
         if name in self.functions:
             arguments = self.functions[name].args.args
             placed = zip(arguments, call.args, strict=False)

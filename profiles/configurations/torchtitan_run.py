@@ -36,6 +36,9 @@ MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3
 
 _WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
 
+_SIZING = re.compile(r"(?:parallelism|training|activation_checkpoint)\b.* = |(?:Parallelism|Training)\w*\(\*\*")
+"""What of a recipe says degrees, batch, tokens, stages or recomputation."""
+
 UNREAD, TABLE = "_unread", "_table"
 """The entries of a document for what of a recipe was not read, and for the text of its table of actions."""
 
@@ -171,7 +174,9 @@ def _require_in_place(fields: _Fields) -> None:
         if section not in ("", "parallelism") and re.search(
             r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par", last
         ):
-            raise ValueError(f"{name}: stands in [parallelism] today; move it there")
+            within = f"is of {section.partition('.')[0]} within another program; give that part as a file of its own"
+            where = within if "." in section else "stands in [parallelism] today; move it there"
+            raise ValueError(f"{name}: {where}")
 
 
 def _model_name(fields: _Fields) -> str:
@@ -328,6 +333,10 @@ def _recomputation(fields: _Fields, notes: ReadingNotes, *, order: Order) -> Rec
 def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
     notes.note_optimizer(str(fields.get("optimizer.name", "")))
     for text in fields.get(UNREAD, []):
+        name = text.partition(" = ")[0]
+        hidden = [each for each in fields.taken if f"{each}.".startswith(f"{name}.") and each not in fields.values]
+        if _SIZING.match(text) and (hidden or name == text):
+            raise ValueError(f"{text[:100]}: is not read, and may cut or size the run; write its values out")
         is_model = text.startswith("model_spec = ") and "converters" not in text
         if not is_model and meaning_of(text.partition(" = ")[0].partition(".")[0], "torchtitan") != "irrelevant":
             notes.unknown.append(text)

@@ -154,8 +154,59 @@ def test_statements_that_are_not_followed() -> None:
     """Tests that loops, keywords out of dictionaries and values of other modules are named."""
     text = "def f(n=3):\n    cfg = C(a=n, **more)\n    for x in y: cfg.a = x\n    cfg.b = torch.half\n    return cfg"
     found = read_recipe(text, function=None, source="a.py")
-    assert found.sections == {CLASS: "C", "a": 3}
-    assert list(found.unread) == ["C(**more)", "for x in y: cfg.a = x", "b = torch.half"]
+    assert found.sections == {CLASS: "C"}
+    loop = "for x in y: cfg.a = x"
+    assert list(found.unread) == ["C(**more)", loop, f"a = {loop}", "b = torch.half"]
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "kept"),
+    [
+        ("", "n = 1\n    n *= 2\n    cfg.a = n", None),
+        ("", "n = 1\n    if asked(): n = 2\n    cfg.a = n", None),
+        ("", "cfg.a = 1\n    if asked(): cfg.a = 2", None),
+        ("", "cfg.a = 1\n    if 2 == 1: cfg.a = 2", 1),
+        ("", "cfg.a = 1\n    with it() as cfg.b: cfg.a = 2", None),
+        ("", "cfg.a = [1]\n    cfg.a.append(2)", None),
+        ("", "n = [1]\n    n.extend([2])\n    cfg.a = n", None),
+        ("N = 1\nN += 1\n", "cfg.a = N", None),
+        ("N = 1\nif asked():\n    N = 2\n", "cfg.a = N", None),
+        ("def helped(cfg):\n    if asked(): return\n    cfg.a = 2\n", "cfg.a = 1\n    helped(cfg)", None),
+        ("def made():\n    if asked(): return 2\n    return 1\n", "cfg.a = made()", None),
+    ],
+)
+def test_what_may_change_is_not_known(before: str, change: str, kept: int | None) -> None:
+    """Tests that a value is gone once a statement that is not followed assigns it, or may have been passed over."""
+    found = read_recipe(f"{before}def f():\n    cfg = C()\n    {change}\n    return cfg", function="f", source="a.py")
+    assert found.sections.get("a") == kept
+    assert any(each.startswith("a = ") for each in found.unread) == (kept is None)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("for each in given: setattr(cfg, each, 1)", "what setattr() sets"),
+        ("cfg.__dict__.update(given)", "what cfg.__dict__.update() sets"),
+        ("given = dict(b=3)\n    cfg = D(**given)", "D(**dict(b=3))"),
+        ("if asked(): helped(cfg)", "what helped() sets"),
+    ],
+)
+def test_who_may_have_set_what_is_named(change: str, told: str) -> None:
+    """Tests that calls under statements that are not followed, and what dictionaries hold, are named."""
+    text = f"def helped(cfg): cfg.a = 2\n\ndef f():\n    cfg = C()\n    {change}\n    return cfg"
+    assert told in read_recipe(text, function="f", source="a.py").unread
+
+
+@pytest.mark.parametrize("field", ["tensor_parallel_degree=ask()", "num_pp_microbatches=ask()", "**given"])
+def test_degrees_of_torchtitan_that_are_not_read_are_refused(field: str) -> None:
+    """Tests that a degree is not taken for 1 where the recipe calls for it; an option says it."""
+    text = f"def f():\n    return C(parallelism=ParallelismConfig(pipeline_parallel_degree=2, {field}))"
+    document = read_titan_document(text, source="config_registry.py")
+    with pytest.raises(ValueError, match="is not read, and may cut or size the run; write its values out"):
+        read_torchtitan(document, model="llama3-8b", devices=2)
+    if field.startswith("tensor"):
+        document["parallelism"]["tensor_parallel_degree"] = 2
+        assert read_torchtitan(document, model="llama3-8b", devices=4).tensor == 2
 
 
 def test_a_recipe_names_its_model() -> None:
