@@ -30,6 +30,8 @@ MAX_LINE = 4096
 """Characters of a line in a log; no argument is longer."""
 
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
+_DECORATION = re.compile(r"\x1b\[[\d;]*[mK]| \[repeated \d+x across cluster\]")
+"""Colours, and what Ray adds to a line that other processes print as well."""
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 _END = {"|", "|&", "&"}
 _REDIRECTION = re.compile(r"(?:\d?|&)(?:>>?|<{1,3})(.*)", re.DOTALL)
@@ -102,11 +104,10 @@ def read_arguments(
     if source.endswith(".py"):
         return _read_recipe(read_recipe(text[:MAX_TEXT], function=function, source=source), source=source)
     text = text[:MAX_TEXT]
-    short = "\n".join(line for line in text.splitlines() if len(line) < MAX_LINE)
+    short = "\n".join(_DECORATION.sub("", line) for line in text.splitlines() if len(line) < MAX_LINE)
     logged = _LOGGED.findall(short)
     if len(logged) >= 5:
-        values = {name: _logged(value) for name, value in reversed(logged)}  # the first one counts
-        return ReadArguments(values=_named(values), kind="log")
+        return ReadArguments(values=_named(_of_one_run(logged, source=source)), kind="log")
     if (mapping := _mapping(text, source=source)) is not None:
         return _read_mapping(mapping, source=source, given=given or {}, is_class="_target_" in text)
     try:
@@ -309,6 +310,19 @@ def _fields(values: Mapping[str, Value]) -> dict[str, Value]:
     """Those of a configuration class, where groups of queries count without the switch that flags have for them."""
     named = _named(values)
     return {"group_query_attention": bool(named.get("num_query_groups")), **named}
+
+
+def _of_one_run(logged: Iterable[tuple[str, str]], *, source: str) -> dict[str, Value]:
+    """Every rank may print the block; raises ValueError for the blocks of two runs, and for the part of one."""
+    values: dict[str, Value] = {}
+    for name, text in logged:
+        first, value = values.setdefault(name, _logged(text)), _logged(text)
+        if name in (*_STATED_ONCE, "world_size", "seq_length") and first != value:
+            raise ValueError(f"{source}: {name} is {first} in one block and {value} in another; give one run's log")
+    degrees = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "global_batch_size"}
+    if missing := sorted(degrees - values.keys()):
+        raise ValueError(f"{source}: its block of arguments has no {missing[0]}, so it is a part of one; give it whole")
+    return values
 
 
 def _logged(text: str) -> Value:

@@ -762,7 +762,7 @@ def _stages(take: Taking, shape: ModelShape, *, predicting: int, ranks: int, is_
         )
     if each == 0:
         refusals.append("num_layers_per_virtual_pipeline_stage = 0 divides no blocks; leave it out")
-    if each and chunks:
+    if each and chunks and is_typed:  # a log says what the one makes of the other
         refusals.append(
             "num_layers_per_virtual_pipeline_stage and num_virtual_stages_per_pipeline_rank are both given; drop one"
         )

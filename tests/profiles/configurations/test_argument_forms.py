@@ -2,8 +2,8 @@
 
 import pytest
 
-from profiles.configurations.argument_forms import Value
-from tests.profiles.configurations.test_megatron_run import typed
+from profiles.configurations.argument_forms import Value, read_arguments
+from tests.profiles.configurations.test_megatron_run import FLAGS, as_log, run_of, typed
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,33 @@ def test_where_experts_are(pattern: str, dense: int | None) -> None:
     assert run.shape.mixture.dense_layers == dense
     assert (run.experts, run.data) == (8, 4)
     assert run.notes.assumed[0] == "devices = 8 (4 pipelines)"
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "\x1b[32m{}\x1b[0m", "7: {}", "\x1b[36m(W pid=1)\x1b[0m {} [repeated 15x across cluster]"]
+)
+def test_decorated_logs(line: str) -> None:
+    """Tests that colours, and what launchers put before and behind every line, are no values."""
+    text = as_log(FLAGS)
+    decorated = "\n".join(line.format(each) for each in text.splitlines())
+    assert read_arguments(decorated, source="a.log").values == read_arguments(text, source="a.log").values
+
+
+def test_logs_of_several_runs() -> None:
+    """Tests that ranks may repeat a block, and that blocks of two runs are refused, and blocks that are cut off."""
+    text = as_log(FLAGS)
+    other = as_log({**FLAGS, "tensor-model-parallel-size": "8"})
+    assert read_arguments(f"{text}\n{text}", source="a.log").values == read_arguments(text, source="a.log").values
+    with pytest.raises(ValueError, match="tensor_model_parallel_size is 2 in one block and 8 in another; give one run"):
+        read_arguments(f"{text}\n{other}", source="a.log")
+    part = as_log({name: value for name, value in FLAGS.items() if not name.startswith("pipeline")})
+    with pytest.raises(ValueError, match="no pipeline_model_parallel_size, so it is a part of one; give it whole"):
+        read_arguments(part, source="a.log")
+
+
+def test_logs_say_virtual_stages_twice() -> None:
+    """Tests that what Megatron makes of blocks per virtual stage, and logs beside it, is no second flag."""
+    plain = {name: value for name, value in FLAGS.items() if not name.endswith("layout")}
+    cut = {**plain, "num-layers-per-virtual-pipeline-stage": "4", "virtual-pipeline-model-parallel-size": "2"}
+    run = run_of(as_log({**cut, "num-layers": "32"}), source="train.log")
+    assert (run.chunks, run.notes.refusals) == (2, [])
