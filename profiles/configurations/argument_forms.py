@@ -51,6 +51,8 @@ _STATED_ONCE = (
     "expert_model_parallel_size", "micro_batch_size", "global_batch_size", "devices",
 )  # fmt: skip
 """Names that mean another model, or another cluster, where a second section has them."""
+_MEGATRONS = re.compile("|".join((*_STATED_ONCE, "seq_length", "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
+"""One of them is in every configuration of Megatron-LM's."""
 _RECIPES = ("recipe", "model_recipe_name")
 """Flags that name a recipe of Megatron-Bridge's, beside which overrides stand."""
 _RANKS = ("srun", "mpirun", "mpiexec")
@@ -156,6 +158,8 @@ def _read_mapping(
     leaves = _flat(mapping, source=source, given=given)
     if "gated_linear_unit" not in leaves:  # which a class of Megatron-Bridge has, and writes down with all it has
         files = [*files, *_PROVIDER.findall(stated)]
+    if leaves and trainer is None and not files and not any(map(_MEGATRONS.search, _named(leaves))):
+        raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; give its configuration")
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),
@@ -169,8 +173,8 @@ def _read_mapping(
 def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     """Megatron-Bridge's; its precision may be what a function of another file makes, which has its name."""
     values = _fields(_flat(recipe.sections, source=source, given={}))
-    before = "mixed_precision = "
-    made = [text.removeprefix(before) for text in recipe.unread if text.startswith(before)]
+    plugged = ("mixed_precision = ", "trainer.plugins = ")  # of Bridge and of NeMo
+    made = [text.partition(" = ")[2] for text in recipe.unread if text.startswith(plugged)]
     section = recipe.sections.get("mixed_precision")
     made += [section[CLASS]] if isinstance(section, dict) and CLASS in section else []
     if made:
@@ -178,7 +182,9 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     unread = tuple(each for each in recipe.unread if not any(text in each for text in made))
     models = [match[1] for each in unread if (match := _PRETRAINED.search(each))]
     own: dict[str, Value] = {}
-    if any(each.startswith("what ") for each in unread):  # the recipes that others begin with shard the optimizer
+    if any(
+        re.match(r"what |optim = distributed_", each) for each in unread
+    ):  # so do the recipes that others begin with
         own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
     bridge = TrainerArguments(trainer="Megatron-Bridge", values=values, model=models[0] if models else "", own=own)
     return ReadArguments(values=values, kind="recipe", unread=unread, trainer=bridge)

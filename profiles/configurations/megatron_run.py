@@ -54,6 +54,8 @@ _DEGREE = re.compile(
 """Names by which programs call devices that share a model, with 2 or more."""
 _ELSEWHERE = "what "
 """Before what functions of other files set."""
+_HIDING = re.compile(rf"^{_ELSEWHERE}|^\w+ = \w+\(.*parallelism|^(?:trainer(?:\.strategy)?|strategy) = ")
+"""What is not read of a recipe, and may have degrees in it."""
 _LAUNCHER = ("nproc_per_node", "nnodes", "world_size")
 _FP8: Mapping[str, Dtype] = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "fp8_block"}
 _MIXED: Mapping[str, Dtype] = {
@@ -268,7 +270,7 @@ def _require_known(read: ReadArguments, take: Taking) -> None:
 
 def _note_unread(read: ReadArguments, take: Taking, *, typed: Mapping[str, Value]) -> None:
     """What of a recipe was not read; raises ValueError where that says degrees, batch or stages."""
-    elsewhere = [each for each in read.unread if each.startswith(_ELSEWHERE)]
+    elsewhere = [each for each in read.unread if _HIDING.search(each)]
     for name, option in _STATED.items():
         if elsewhere and name not in take.values:
             raise ValueError(f"{name}: {elsewhere[0]}, which is in another file; give {option}")

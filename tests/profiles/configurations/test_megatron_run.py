@@ -187,6 +187,7 @@ def test_layouts_as_lists_and_overrides() -> None:
         ("- 1", "a.yaml", "no names with values"),
         ("a: &a {}\nb: &b {x: *a, y: *a}\nc: {x: *b, y: *b}", "a.yaml", "the model is not stated"),
         ('{"pipeline_model_parallel_layout": [["what"]]}', "a.json", "has 'what'; write embedding"),
+        ("on: {push: {branches: [main]}}\njobs: {test: {name: Run}}", "ci.yaml", "states no size, degree or batch by"),
     ],
 )
 def test_files_that_are_none(text: str, source: str, told: str) -> None:
@@ -622,6 +623,9 @@ def test_mindspeeds_experts_and_stages() -> None:
         ('{"pipeline_parallel_degree": 4, "virtual_pp_degree": 5}', "pre.json", "virtual_pp_degree is PaddleNLP's"),
         ("parallel_config: {pipeline_stage: 4, micro_batch_num: 8}", "run.yaml", "micro_batch_num is MindFormers's"),
         ("colossalai run train.py --pp 4", "run.sh", "colossalai is Colossal-AI's"),
+        ("compute_environment: LOCAL_MACHINE\nbf16: true", "acc.yaml", "compute_environment is Accelerate's"),
+        ("base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 1", "qat.yaml", "sequence_len is Axolotl's"),
+        ("dist_config: {name: fsdp2}\nmicro_batch_size: 1", "v1.yaml", "dist_config is LLaMA-Factory v1's"),
     ],
 )
 def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str) -> None:

@@ -252,6 +252,18 @@ def test_nemos_devices_are_of_a_node() -> None:
         read_arguments(two, source="run.sh")
 
 
+def test_nemos_parts_by_their_names() -> None:
+    """Tests that a trainer of another file hides its degrees, and that precision and optimizer go by their names."""
+    whole = "data=C(D, global_batch_size=8, micro_batch_size=1), optim=distributed_fused_adam(max_lr=1)"
+    hidden = f"def r():\n    return P(trainer=qwen_trainer(tensor_parallelism=8), {whole})"
+    with pytest.raises(ValueError, match=r"tensor_model_parallel_size: trainer = qwen_trainer\(.*give --tp"):
+        read_megatron(read_arguments(hidden, source="a.py"), options={}, model="llama3-8b")
+    parts = "strategy=S(tensor_model_parallel_size=2, pipeline_model_parallel_size=1), plugins=bf16_with_fp8_mixed()"
+    stated = f"def r():\n    return P(trainer=C(T, {parts}), {whole})"
+    run = read_megatron(read_arguments(stated, source="a.py"), options={}, model="llama3-8b")
+    assert (run.tensor, run.dtype, run.shards) == (2, "fp8", "optimizer")
+
+
 def test_torchtitans_configuration_of_another_file() -> None:
     """Tests that a function that changes another file's configuration is refused, and a class of any name is read."""
     text = "def a():\n    return changed(other())\n\ndef b():\n    return _Own(training=TrainingConfig(seq_len=9))\n"
