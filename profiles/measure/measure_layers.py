@@ -39,6 +39,7 @@ from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sourc
 from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
 
+_NO_INNER_GRADIENTS = "weight gradients that wait know nothing of torch.autograd.grad and torch.func; leave these out"
 LEAST_ROUNDS = 3
 """Each of several processes times every layer at least so many times."""
 
@@ -418,7 +419,9 @@ class _Walk:
             if isinstance(error, ValueError) and str(error).startswith("layer "):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ValueError(f"layer {name!r} cannot take what it is given: {reason}") from error
+            is_inner = any(each in reason for each in ("differentiate twice", "not require grad", "functorch", "torch.func"))
+            remedy = _NO_INNER_GRADIENTS if is_inner else "give it other inputs, or correct its forward"
+            raise ValueError(f"layer {name!r} cannot take what it is given: {reason}; {remedy}") from error
 
     def _counter(self, name: str, inputs: Tensors) -> Any:
         """None where the layer cannot be run on fake tensors, which is only a pity unless it must be."""

@@ -77,6 +77,18 @@ def branching() -> tuple[nn.Module, torch.Tensor]:
     return Branching(), torch.randn(4, 8)
 
 
+class Descending(nn.Linear):
+    """Takes a step along the gradient of its own output."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (slope,) = torch.autograd.grad(super().forward(x).square().sum(), x, create_graph=True)
+        return x - slope
+
+
+def inner_gradients() -> tuple[nn.Module, torch.Tensor]:
+    return nn.Sequential(nn.Linear(8, 8), Descending(8, 8), nn.Linear(8, 4)), torch.randn(4, 8)
+
+
 def number() -> int:
     return 3
 

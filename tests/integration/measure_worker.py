@@ -314,6 +314,7 @@ def commands(folder: Path) -> dict[str, list[Any]]:
         "no repetitions": ("measure_models:make_training", "-m", "3", "--repetitions", "0"),
         "no devices": ("measure_models:make_training", "-m", "3", "--devices", "0"),
         "wrong shapes": ("measure_models:wrong_shapes", "-m", "3", *base),
+        "inner gradients": ("measure_models:inner_gradients", "-b", "2", *base),
         "unknown input": ("measure_models:unknown_input", "-m", "3", *base),
         "dictionaries": ("measure_models:dictionaries", "-m", "3", *base),
         "broken journal": ("measure_models:make_training", "-m", "3", "--journal", "broken.partial", *base),

@@ -674,6 +674,25 @@ class Dropping(Stack):
         return x if torch.rand([]) < 0.4 else block(x)
 
 
+class Warming(Stack):
+    """Goes another way once it has run often enough."""
+
+    def register(self) -> None:
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x if self.calls > 1 else x / 2)
+
+
+class SparseBuffer(Stack):
+    def register(self) -> None:
+        self.register_buffer("mix", torch.eye(WIDTH).to_sparse())
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return block(torch.sparse.mm(self.mix, x.T).T)
+
+
 class OwnGenerator(Stack):
     """Draws from a generator that nobody puts back."""
 

@@ -230,9 +230,12 @@ class CutLayer(nn.Module):
             if looked_for.intersection(step.gives):
                 looked_for.update(step.takes)
                 chance = step.name if step.is_random else chance
-        if chance and not looked_for.intersection(self._arrives):
+        is_own = not looked_for.intersection(self._arrives)
+        if chance and is_own:
             what = f"random numbers that it draws ({chance})"
             return what, "set the chance to drop layers (layerdrop) to 0, or multiply what they add by a mask"
+        if is_own and (held := [path for tensor, path in self._attributes.items() if tensor in looked_for]):
+            return f"{held[0]!r}, which changes", "compute both ways, and choose by torch.where"
         return "the values of its samples", "give it a mask of full size, or samples of one kind"
 
     def _put(self, step: RecordedCall, result: Any, *, values: dict[int, torch.Tensor]) -> None:

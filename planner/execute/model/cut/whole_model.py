@@ -328,6 +328,8 @@ def _require_followable(module: nn.Module) -> None:
         for name, tensor in (*part._parameters.items(), *part._buffers.items()):
             if is_lazy(tensor):
                 raise ValueError(f"{name!r} of module {path or 'itself'!r} has no shape yet; call the model once first")
+            if tensor is not None and tensor.layout is not torch.strided:
+                raise ValueError(f"{name!r} of module {path or 'itself'!r} is {tensor.layout}; keep it dense")
 
 
 def _require_no_weights(loss: Loss, output: Any, *, target: torch.Tensor, module: nn.Module) -> None:

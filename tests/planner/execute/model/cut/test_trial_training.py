@@ -205,6 +205,8 @@ REFUSED = {
     models.SparseTable: "words is an Embedding with sparse=True",
     models.SparseFunction: "the gradient of 'words.weight' is sparse",
     models.Dropping: "branches on random numbers that it draws (rand): __bool__ gave ",
+    models.Warming: "branches on 'calls', which changes: __bool__ gave ",
+    models.SparseBuffer: "'mix' of module 'itself' is torch.sparse_coo; keep it dense",
     models.Wandering: "random numbers of Python's",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
     models.LeftBehind: "a tensor () (blocks.0.penalty) is no output of its calls",
