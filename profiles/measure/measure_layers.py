@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import platform
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -419,7 +420,7 @@ class _Walk:
             if isinstance(error, ValueError) and str(error).startswith("layer "):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            is_inner = any(each in reason for each in ("differentiate twice", "not require grad", "functorch", "torch.func"))
+            is_inner = re.search("differentiate twice|not require grad|functorch|torch.func", reason)
             remedy = _NO_INNER_GRADIENTS if is_inner else "give it other inputs, or correct its forward"
             raise ValueError(f"layer {name!r} cannot take what it is given: {reason}; {remedy}") from error
 
