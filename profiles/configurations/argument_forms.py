@@ -182,9 +182,7 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     unread = tuple(each for each in recipe.unread if not any(text in each for text in made))
     models = [match[1] for each in unread if (match := _PRETRAINED.search(each))]
     own: dict[str, Value] = {}
-    if any(
-        re.match(r"what |optim = distributed_", each) for each in unread
-    ):  # so do the recipes that others begin with
+    if re.search(r"^what |^optim = distributed_", "\n".join(unread), re.MULTILINE):  # others' beginnings do so, too
         own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
     bridge = TrainerArguments(trainer="Megatron-Bridge", values=values, model=models[0] if models else "", own=own)
     return ReadArguments(values=values, kind="recipe", unread=unread, trainer=bridge)

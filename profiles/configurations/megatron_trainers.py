@@ -264,10 +264,7 @@ def _llama_factory(mapping: Mapping[str, Any]) -> TrainerArguments:
             )
     _require_all_weights(kept, ("finetuning_type",))
     if not any(name.endswith("_parallel_size") for name in kept):
-        raise ValueError(
-            "model_name_or_path: no degree is stated, so it is not trained by Megatron-LM, and only that is read; "
-            "state tensor_model_parallel_size, be it 1"
-        )
+        raise ValueError("model_name_or_path: trained by Megatron-LM alone is read; give tensor_model_parallel_size")
     renamed = {"per_device_train_batch_size": "micro_batch_size", "cutoff_len": "seq_length"}
     model = str(kept.pop("model_name_or_path"))
     return TrainerArguments(

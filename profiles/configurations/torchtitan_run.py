@@ -39,6 +39,7 @@ _WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which
 _SIZING = re.compile(r"(?:parallelism|training|activation_checkpoint)\b.* = |(?:Parallelism|Training)\w*\(\*\*")
 """What of a recipe says degrees, batch, tokens, stages or recomputation."""
 
+_OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par")
 UNREAD, TABLE = "_unread", "_table"
 """The entries of a document for what of a recipe was not read, and for the text of its table of actions."""
 
@@ -171,12 +172,9 @@ def _require_in_place(fields: _Fields) -> None:
         section, _, last = name.rpartition(".")
         if name == "training.batch_size":
             raise ValueError(f"{name}: is training.local_batch_size today; rename it")
-        if section not in ("", "parallelism") and re.search(
-            r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par", last
-        ):
-            within = f"is of {section.partition('.')[0]} within another program; give that part as a file of its own"
-            where = within if "." in section else "stands in [parallelism] today; move it there"
-            raise ValueError(f"{name}: {where}")
+        if section not in ("", "parallelism") and _OF_PARALLELISM.search(last):
+            where = "another program's; give its part alone" if "." in section else "stands in [parallelism] today"
+            raise ValueError(f"{name}: {where}; move it there")
 
 
 def _model_name(fields: _Fields) -> str:

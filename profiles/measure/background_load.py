@@ -25,8 +25,7 @@ from profiles.measure.repeated_runs import Modules, RepeatedRuns
 
 WORKER = "profiles.measure.background_load"
 COMPARES = "PIPEPLAN_COMPARES"
-"""`0`: another process holds the layers against the whole model (`planner.execute.model.cut.whole_model`); `never`:
-none does."""
+"""`0`: another process holds the layers against the whole model (`planner.execute.model.cut.whole_model`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

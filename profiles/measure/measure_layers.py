@@ -40,7 +40,6 @@ from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sourc
 from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
 
-_NO_INNER_GRADIENTS = "weight gradients that wait know nothing of torch.autograd.grad and torch.func; leave these out"
 LEAST_ROUNDS = 3
 """Each of several processes times every layer at least so many times."""
 
@@ -421,7 +420,7 @@ class _Walk:
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             is_inner = re.search("differentiate twice|not require grad|functorch|torch.func", reason)
-            remedy = _NO_INNER_GRADIENTS if is_inner else "give it other inputs, or correct its forward"
+            remedy = "leave torch.autograd.grad and torch.func out" if is_inner else "correct its forward or inputs"
             raise ValueError(f"layer {name!r} cannot take what it is given: {reason}; {remedy}") from error
 
     def _counter(self, name: str, inputs: Tensors) -> Any:

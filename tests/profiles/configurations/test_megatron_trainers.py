@@ -203,7 +203,7 @@ def test_llama_factory_without_megatron(name: str) -> None:
     """Tests that what DeepSpeed or FSDP trains is refused by the field that says so."""
     with pytest.raises(ValueError, match=f"{name} = x.json: the model is not trained by Megatron-LM"):
         of_mapping({"model_name_or_path": "Qwen/Qwen3-8B", name: "x.json"})
-    with pytest.raises(ValueError, match="no degree is stated, so it is not trained by Megatron-LM"):
+    with pytest.raises(ValueError, match="trained by Megatron-LM alone is read; give tensor_model"):
         of_mapping({"model_name_or_path": "Qwen/Qwen3-8B", "per_device_train_batch_size": 2})
 
 

@@ -296,7 +296,7 @@ REFUSALS = {
     "no repetitions": "--repetitions 0 is out of range",
     "no devices": "--devices 0 is out of range",
     "wrong shapes": "layer 'b' cannot take what it is given",
-    "inner gradients": "weight gradients that wait know nothing of torch.autograd.grad and torch.func; leave these out",
+    "inner gradients": "; leave torch.autograd.grad and torch.func out",
     "unknown input": "takes 'nowhere', which is not an earlier layer",
     "dictionaries": "a dict cannot be passed between layers",
     "broken journal": "broken.partial: line 1: was not written by pipeplan profile",

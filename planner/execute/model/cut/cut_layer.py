@@ -225,18 +225,17 @@ class CutLayer(nn.Module):
 
     def _why_it_branches(self, number: int) -> tuple[str, str]:
         """By what the step that looks at a value decides, and what to do."""
-        looked_for, chance = set(self._steps[number].takes), ""
+        seen, chance = set(self._steps[number].takes), ""
         for step in reversed(self._steps[:number]):
-            if looked_for.intersection(step.gives):
-                looked_for.update(step.takes)
+            if seen.intersection(step.gives):
+                seen.update(step.takes)
                 chance = step.name if step.is_random else chance
-        is_own = not looked_for.intersection(self._arrives)
-        if chance and is_own:
-            what = f"random numbers that it draws ({chance})"
-            return what, "set the chance to drop layers (layerdrop) to 0, or multiply what they add by a mask"
-        if is_own and (held := [path for tensor, path in self._attributes.items() if tensor in looked_for]):
-            return f"{held[0]!r}, which changes", "compute both ways, and choose by torch.where"
-        return "the values of its samples", "give it a mask of full size, or samples of one kind"
+        held = [path for tensor, path in self._attributes.items() if tensor in seen]
+        if seen.intersection(self._arrives) or not (chance or held):
+            return "the values of its samples", "give it a mask of full size, or samples of one kind"
+        if chance:
+            return f"random numbers that it draws ({chance})", "set the chance to drop layers to 0 (layerdrop)"
+        return f"{held[0]!r}, which changes", "compute both ways, and choose by torch.where"
 
     def _put(self, step: RecordedCall, result: Any, *, values: dict[int, torch.Tensor]) -> None:
         made = [result] if isinstance(result, torch.Tensor) else tensors_of(result)

@@ -183,7 +183,8 @@ def make_parts(
         return _used_by(loss, output, target=target)
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
-    not_compared = _parts_of(module) if os.environ.get("PIPEPLAN_COMPARES") == "never" else ()
+    is_never = os.environ.get("PIPEPLAN_COMPARES") == "never"
+    not_compared = tuple(path for path, _ in module.named_children() if is_never)
     if is_compared_here():
         first, others = first_sizes(lengths), trial_sizes(lengths)
         samples = [
@@ -219,7 +220,7 @@ def _compare(
     loss: Loss | None,
 ) -> tuple[str, ...]:
     """Hold the training of layers against that of the model, or of one with fewer blocks; gives what is left out."""
-    everything = _parts_of(module)
+    everything = tuple(path for path, _ in module.named_children())
     if "RANK" in os.environ and any(each.is_meta for each in module.parameters()):
         return everything  # a process of a run takes the memory of its own layers only: `--check` compares
     reduced = reduce_model(module, blocks=cut.blocks)
@@ -236,10 +237,6 @@ def _compare(
     whole_loss = (lambda output, _: _own_loss(output)) if loss is None else loss
     is_done = require_same_training(tried, cut, samples=samples, loss=whole_loss, cut_loss=_loss_of_last(loss, cut))
     return reduced.left_out if is_done else everything
-
-
-def _parts_of(module: nn.Module) -> tuple[str, ...]:
-    return tuple(path for path, _ in module.named_children())
 
 
 def _behind_first(tree: Any) -> Any:
