@@ -36,7 +36,10 @@ MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3
 
 _WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
 
-_SIZING = re.compile(r"(?:parallelism|training|activation_checkpoint)\b.* = |(?:Parallelism|Training)\w*\(\*\*")
+_SIZING = re.compile(
+    r"what |(?:parallelism|training|activation_checkpoint) = |(?:Parallelism|Training)\w*\(\*\*|parallelism\.pipeline|"
+    r"\S*degree = |\S*_microbatch\w* = |training\.(?:seq_len|max_context|local_batch|global_batch)"
+)
 """What of a recipe says degrees, batch, tokens, stages or recomputation."""
 
 _OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par")
@@ -160,10 +163,10 @@ def read_torchtitan(
 
 
 def _require_here(fields: _Fields) -> None:
-    """Raise ValueError where a function of another file makes the configuration that this one changes."""
+    """Raise ValueError where another file, or what only running it tells, may cut or size the run."""
     for text in fields.values.get(UNREAD, []):
-        if text.startswith("what "):
-            raise ValueError(f"{text[:100]}: is in another file, and with it the degrees; give that file's function")
+        if _SIZING.match(text) and text.partition(" = ")[0] not in fields.values:
+            raise ValueError(f"{text[:100]}: is not read, and may say degrees; give its file's function, or its values")
 
 
 def _require_in_place(fields: _Fields) -> None:
@@ -331,10 +334,6 @@ def _recomputation(fields: _Fields, notes: ReadingNotes, *, order: Order) -> Rec
 def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
     notes.note_optimizer(str(fields.get("optimizer.name", "")))
     for text in fields.get(UNREAD, []):
-        name = text.partition(" = ")[0]
-        hidden = [each for each in fields.taken if f"{each}.".startswith(f"{name}.") and each not in fields.values]
-        if _SIZING.match(text) and (hidden or name == text):
-            raise ValueError(f"{text[:100]}: is not read, and may cut or size the run; write its values out")
         is_model = text.startswith("model_spec = ") and "converters" not in text
         if not is_model and meaning_of(text.partition(" = ")[0].partition(".")[0], "torchtitan") != "irrelevant":
             notes.unknown.append(text)

@@ -202,7 +202,7 @@ def test_degrees_of_torchtitan_that_are_not_read_are_refused(field: str) -> None
     """Tests that a degree is not taken for 1 where the recipe calls for it; an option says it."""
     text = f"def f():\n    return C(parallelism=ParallelismConfig(pipeline_parallel_degree=2, {field}))"
     document = read_titan_document(text, source="config_registry.py")
-    with pytest.raises(ValueError, match="is not read, and may cut or size the run; write its values out"):
+    with pytest.raises(ValueError, match="is not read, and may say degrees; give its file"):
         read_torchtitan(document, model="llama3-8b", devices=2)
     if field.startswith("tensor"):
         document["parallelism"]["tensor_parallel_degree"] = 2
@@ -268,6 +268,6 @@ def test_torchtitans_configuration_of_another_file() -> None:
     """Tests that a function that changes another file's configuration is refused, and a class of any name is read."""
     text = "def a():\n    return changed(other())\n\ndef b():\n    return _Own(training=TrainingConfig(seq_len=9))\n"
     changed = read_titan_document("def a():\n    c = Config()\n    return changed(c)\n", source="t.py", function="a")
-    with pytest.raises(ValueError, match=r"what changed\(\) sets: is in another file, and with it the degrees"):
+    with pytest.raises(ValueError, match=r"what changed\(\) sets: is not read, and may say degrees"):
         read_torchtitan(changed, model="llama3-8b", devices=None)
     assert read_titan_document(text, source="t.py", function="b")["training"]["seq_len"] == 9
