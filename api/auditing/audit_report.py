@@ -30,6 +30,7 @@ _EXPERT_ERRORS = {
 }  # fmt: skip
 """The same of models with experts."""
 
+_DEGREES = ("tensor", "context", "experts", "pipeline", "data")
 _PRECISIONS = {"bf16": "bf16", "fp8": "FP8", "fp8_block": "MXFP8", "nvfp4": "NVFP4"}
 """As pages name them."""
 
@@ -96,11 +97,7 @@ def _degrees(audit: Audit, found: BetterDegrees) -> dict[str, Any]:
     run, evidence = found.audited.run, found.plan.evidence
     assert evidence is not None
     return {
-        "tensor": run.tensor,
-        "context": run.context,
-        "experts": run.experts,
-        "pipeline": run.pipeline,
-        "data": run.data,
+        **{name: getattr(run, name) for name in _DEGREES},
         "time_ns": evidence.makespan_ns,
         "peak_bytes": max(evidence.peak_bytes.values()),
         "flags": [*degree_flags(run, before=audit.audited.run), *flags_of(found.audited, found.plan)],
@@ -169,17 +166,10 @@ def _configuration(audit: Audit) -> dict[str, Any]:
         "model": run.shape.name,
         "gpu": audit.audited.sheet.name,
         "reserved_bytes": audit.audited.problem.cluster.devices[0].reserved_bytes,
-        "devices": run.devices,
-        "tensor": run.tensor,
-        "context": run.context,
-        "experts": run.experts,
-        "pipeline": run.pipeline,
-        "data": run.data,
+        **{name: getattr(run, name) for name in ("devices", *_DEGREES)},
         "stages_per_rank": run.chunks,
         "layout": shortened("|".join(shown_stages(run))) if run.stages else None,
-        "order": run.order,
-        "micro_batch": run.micro_batch,
-        "global_batch": run.global_batch,
+        **{name: getattr(run, name) for name in ("order", "micro_batch", "global_batch")},
         "microbatches": run.num_microbatches,
         "sequence": run.sequence,
         "dtype": run.dtype,

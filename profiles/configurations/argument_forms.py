@@ -320,17 +320,14 @@ def _of_one_run(logged: Iterable[tuple[str, str]], *, source: str) -> dict[str, 
     """Every rank may print the block; raises ValueError for the blocks of two runs, and for the part of one."""
     values: dict[str, Value] = {}
     for name, text in logged:
-        first, value = values.setdefault(name, _logged(text)), _logged(text)
+        value: Value = {"True": True, "False": False, "None": False}.get(text, text)
+        first = values.setdefault(name, value)
         if name in (*_STATED_ONCE, "world_size", "seq_length") and first != value:
             raise ValueError(f"{source}: {name} is {first} in one block and {value} in another; give one run's log")
     degrees = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "global_batch_size"}
     if missing := sorted(degrees - values.keys()):
         raise ValueError(f"{source}: its block of arguments has no {missing[0]}, so it is a part of one; give it whole")
     return values
-
-
-def _logged(text: str) -> Value:
-    return {"True": True, "False": False, "None": False}.get(text, text)
 
 
 def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:

@@ -172,11 +172,6 @@ class _Reader:
         else:
             self.unread.append(_shown(target))
 
-    def opened(self, value: _Unread) -> dict[str, Any]:
-        """A section of which the making is known alone."""
-        self.unread.append(f"what {value.text} sets")
-        return {CLASS: value.text}
-
     def section(self, node: ast.expr, names: dict[str, Any]) -> dict[str, Any] | None:
         """The one that an expression names; what was not read becomes an open one."""
         if isinstance(node, ast.Name):
@@ -187,7 +182,8 @@ class _Reader:
             return None
         value = held.setdefault(key, {})
         if isinstance(value, _Unread):
-            value = held[key] = self.opened(value)
+            self.unread.append(f"what {value.text} sets")
+            value = held[key] = {CLASS: value.text}
         return value if isinstance(value, dict) else None
 
     def value(self, node: ast.expr, names: Mapping[str, Any]) -> Any:
