@@ -46,7 +46,8 @@ def parse_kubernetes_nodes(
             raise ValueError(f"node {name}: cannot be read ({error!r}); give the answer of {_QUESTION}") from None
         except ValueError as error:
             raise ValueError(f"node {name}: {error}") from None
-        for note in found.notes:
+        labels = node["metadata"].get("labels") or {}
+        for note in (*found.notes, *(f"has no label {key}" for key in topology_labels if not labels.get(key))):
             said.setdefault(note, []).append(name)
     return FoundHosts(hosts=tuple(hosts), left_out=tuple(left_out), notes=notes_about(said))
 

@@ -96,6 +96,14 @@ def test_nodes_that_pods_cannot_tell_apart_are_refused():
     assert [host.name for host in found.hosts] == ["localhost"]
 
 
+def test_nodes_without_a_label_that_is_asked_for_are_told():
+    """Tests that a node outside of the levels that `topology_labels` names is named, and so is a label of nobody."""
+    nodes = node("n1", labels={"x/block": "b"}), node("n2")
+    assert parse(*nodes, topology_labels=("x/block",)).notes == ("n2 has no label x/block",)
+    assert parse(*nodes, topology_labels=("y",)).notes == ("n1, n2 has no label y",)
+    assert parse(*nodes).notes == ()
+
+
 def test_brackets_without_end_are_refused():
     """Tests that JSON nested too deeply is refused, not an error of ours."""
     with pytest.raises(ValueError, match="it cannot be read"):
