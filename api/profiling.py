@@ -233,8 +233,7 @@ def _load(wanted: ProfileRequest) -> "LoadedModel":
     from profiles.measure.background_load import COMPARES
     from profiles.measure.load_model import load_model
 
-    runs_nothing = {} if wanted.estimate is None else {COMPARES: "never"}
-    with mock.patch.dict(os.environ, runs_nothing):
+    with mock.patch.dict(os.environ, {} if wanted.estimate is None else {COMPARES: "never"}):
         return load_model(wanted.model, cut=training_of)
 
 

@@ -171,8 +171,7 @@ def _configuration(audit: Audit) -> dict[str, Any]:
         "layout": shortened("|".join(shown_stages(run))) if run.stages else None,
         **{name: getattr(run, name) for name in ("order", "micro_batch", "global_batch")},
         "microbatches": run.num_microbatches,
-        "sequence": run.sequence,
-        "dtype": run.dtype,
+        **{name: getattr(run, name) for name in ("sequence", "dtype")},
         "recompute": None if run.recompute is None else run.recompute.blocks or "all",
         "shards": run.shards,
     }

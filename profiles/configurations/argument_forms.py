@@ -51,8 +51,7 @@ _STATED_ONCE = (
     "expert_model_parallel_size", "micro_batch_size", "global_batch_size", "devices",
 )  # fmt: skip
 """Names that mean another model, or another cluster, where a second section has them."""
-_MEGATRONS = re.compile("|".join((*_STATED_ONCE, "seq_length", "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
-"""One of them is in every configuration of Megatron-LM's."""
+_OF_MEGATRON = re.compile("|".join((*_STATED_ONCE, "seq_length", "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
 _RECIPES = ("recipe", "model_recipe_name")
 """Flags that name a recipe of Megatron-Bridge's, beside which overrides stand."""
 _RANKS = ("srun", "mpirun", "mpiexec")
@@ -158,7 +157,7 @@ def _read_mapping(
     leaves = _flat(mapping, source=source, given=given)
     if "gated_linear_unit" not in leaves:  # which a class of Megatron-Bridge has, and writes down with all it has
         files = [*files, *_PROVIDER.findall(stated)]
-    if leaves and trainer is None and not files and not any(map(_MEGATRONS.search, _named(leaves))):
+    if leaves and trainer is None and not files and not any(map(_OF_MEGATRON.search, _named(leaves))):
         raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; give its configuration")
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(

@@ -31,8 +31,7 @@ _WITHOUT_EFFECT = (
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 _LAYOUT = "pipeline_model_parallel_layout"
-_CHANGING = ("append", "extend", "insert", "pop", "remove", "update")
-"""Methods that change what they are called on."""
+_CHANGING_METHODS = ("append", "extend", "insert", "pop", "remove", "update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +147,11 @@ class _Reader:
         """A call for what it changes: of a function of this file, of one that is handed a layout, or of another."""
         name = ast.unparse(call.func)
         root, _, method = name.rpartition(".")
-        if name in self.functions and is_followed:
-            self.value(call, names)
-            return
         values = [self.value(each, names) for each in call.args]
         sections = [each for each in values if isinstance(each, dict)]
-        if method in _CHANGING and isinstance(call.func, ast.Attribute) and root.partition(".")[0] in names:
+        if name in self.functions and is_followed:
+            self.value(call, names)
+        elif method in _CHANGING_METHODS and isinstance(call.func, ast.Attribute) and root.partition(".")[0] in names:
             if method == "update" and isinstance(names[root.partition(".")[0]], dict):
                 self.unread.append(f"what {name}() sets")
             else:
@@ -222,10 +220,9 @@ class _Reader:
         """A section by the keywords of its class, what a function of this file returns, or a section handed through."""
         name = ast.unparse(call.func)
         given = {each.arg: self.value(each.value, names) for each in call.keywords if each.arg is not None}
-        for each in call.keywords:
-            if each.arg is None:
-                held = self.value(each.value, names)
-                self.unread.append(f"{name}(**{held.text if isinstance(held, _Unread) else _shown(each.value)})")
+        held = [self.value(each.value, names) for each in call.keywords if each.arg is None]
+        self.unread += [f"{name}(**{each.text})" for each in held if isinstance(each, _Unread)]
+        given = {key: value for each in held if isinstance(each, dict) for key, value in each.items()} | given
         if name in self.functions:
             arguments = self.functions[name].args.args
             placed = zip(arguments, call.args, strict=False)

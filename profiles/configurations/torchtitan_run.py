@@ -36,10 +36,8 @@ MODELS_OF = {"llama3": "llama3-", "qwen3": "qwen3-", "deepseek_v3": "deepseek-v3
 
 _WITHOUT_PIPELINE = "without a pipeline replicas shard weights (FSDP2), of which there are no estimates here"
 
-_SIZING = re.compile(
-    r"what |(?:parallelism|training|activation_checkpoint) = |(?:Parallelism|Training)\w*\(\*\*|parallelism\.pipeline|"
-    r"\S*degree = |\S*_microbatch\w* = |training\.(?:seq_len|max_context|local_batch|global_batch)"
-)
+_SIZING = re.compile(r"what |(?:parallelism|training|activation_checkpoint) = |(?:Parallelism|Training)\w*\(\*\*|"
+                     r"parallelism\.pipeline|\S*(?:degree|microbatch\w*|seq_len|_length|batch_size) = ")  # fmt: skip
 """What of a recipe says degrees, batch, tokens, stages or recomputation."""
 
 _OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par")

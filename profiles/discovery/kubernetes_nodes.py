@@ -12,7 +12,6 @@ from profiles.documents.unique_names import read_json, read_yaml
 
 _QUESTION = "`kubectl get nodes --output json`"
 _HOSTNAME = "kubernetes.io/hostname"
-"""The label by which pods are sent to a node."""
 _CLIQUE = "nvidia.com/gpu.clique"
 
 

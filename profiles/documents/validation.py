@@ -79,8 +79,8 @@ def _with_fail_fast(schema: Any) -> Any:
 def _explain(error: ErrorDetails, kind: type, *, source: str) -> str:
     path, value, context = error["loc"], error["input"], error.get("ctx", {})
     if error["type"] == "value_error":
-        own = str(path[-1]) if path else source
-        return _explain_own(path, value, message=str(context["error"]).removeprefix(f"{own}: "))
+        own = f"{path[-1] if path else source}: "
+        return _explain_own(path, value, message=str(context["error"]).removeprefix(own))
     unit = _unit(str(path[-1])) if path else ""
     if error["type"] == "missing":
         return f"{render_path(path)} is missing; add it{unit and f', in {unit}'}"

@@ -216,10 +216,8 @@ class CutLayer(nn.Module):
         if step.is_guard:
             if result != step.expects:
                 by, remedy = self._why_it_branches(number)
-                raise ValueError(
-                    f"the model branches on {by}: {step.name} gave {step.expects} when it was cut, and gives {result} "
-                    f"now; {remedy}"
-                )
+                told = f"{step.name} gave {step.expects} when it was cut, and gives {result} now"
+                raise ValueError(f"the model branches on {by}: {told}; {remedy}")
             return
         self._put(step, args[0] if step.changes_first else result, values=values)
 

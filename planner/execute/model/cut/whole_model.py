@@ -183,8 +183,7 @@ def make_parts(
         return _used_by(loss, output, target=target)
 
     cut = cut_model(module, arguments, uses=uses, lengths=lengths)
-    is_never = os.environ.get("PIPEPLAN_COMPARES") == "never"
-    not_compared = tuple(path for path, _ in module.named_children() if is_never)
+    not_compared = tuple(path for path, _ in module.named_children() if os.environ.get("PIPEPLAN_COMPARES") == "never")
     if is_compared_here():
         first, others = first_sizes(lengths), trial_sizes(lengths)
         samples = [
