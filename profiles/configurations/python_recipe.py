@@ -228,7 +228,7 @@ class _Reader:
             placed = zip(arguments, call.args, strict=False)
             return self.call(name, {each.arg: self.value(value, names) for each, value in placed} | given)
         if name.rpartition(".")[2].lstrip("_")[:1].isupper():
-            return {CLASS: name, **given}
+            return {**given, CLASS: name}
         values = [self.value(each, names) for each in call.args]
         if sections := [each for each in values if isinstance(each, dict)]:
             self.unread.append(f"what {name}() sets")

@@ -209,6 +209,15 @@ def test_degrees_of_torchtitan_that_are_not_read_are_refused(field: str) -> None
         assert read_torchtitan(document, model="llama3-8b", devices=4).tensor == 2
 
 
+def test_sections_by_two_stars() -> None:
+    """Tests that a section has the entries of another that it is made of, but its own class, and what is said beside
+    them."""
+    text = "def f():\n    base = D(a=1, b=2)\n    return C(**as_dict(base), b=3)"
+    found = read_recipe(text, function="f", source="a.py")
+    assert found.sections == {CLASS: "C", "a": 1, "b": 3}
+    assert list(found.unread) == ["what as_dict() sets"]
+
+
 def test_a_recipe_names_its_model() -> None:
     """Tests that the published name in a recipe is the model, and what such recipes begin with shards the optimizer."""
     text = BRIDGE.replace("family_defaults()", "defaults_of(Bridge.from_hf_pretrained('Qwen/Qwen3-8B'))")
