@@ -175,8 +175,8 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
         document = read_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source}: is not JSON ({str(error)[:80]}); give DeepSpeed's configuration") from None
-    if not isinstance(document, dict):
-        raise ValueError(f"{source}: is not an object; give DeepSpeed's configuration")
+    if not isinstance(document, dict) or isinstance(document.get("deepspeed"), dict):
+        raise ValueError(f"{source}: is not DeepSpeed's configuration, which is an object; give that alone")
     return document
 
 

@@ -125,6 +125,7 @@ def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
     ("document", "told"),
     [
         ({"pipeline": 3}, "pipeline = 3: is not a section"),
+        ({"deepspeed": {"zero_optimization": {"stage": 1}}}, "is not DeepSpeed's configuration.*; give that alone"),
         ({"zero_optimization": {"stage": "2"}}, "stage = 2: is not a whole number"),
         ({"sequence_parallel_size": "2"}, "sequence_parallel_size = 2: is not a whole number"),
         ({"expert_parallel": {"enabled": True, "expert_tensor_parallel_size": 2}}, "cut into parts are not read"),
@@ -140,6 +141,12 @@ def test_what_of_deepspeed_is_not_understood(document: dict[str, Any], told: str
 def test_comments_are_no_sections() -> None:
     """Tests that a name that begins with an underscore is left alone."""
     assert deep({"_comment": "for others", "comms_config": {"verbose": False}}).notes.unknown == []
+
+
+def test_what_chooses_the_batch_is_told() -> None:
+    """Tests that sections by which DeepSpeed chooses another batch are named where they are turned on."""
+    notes = deep({"elasticity": {"enabled": True}, "autotuning": {"enabled": False}}).notes
+    assert [each for each in notes.not_counted if each in ("elasticity", "autotuning")] == ["elasticity"]
 
 
 def test_other_optimizers_and_names_twice() -> None:
