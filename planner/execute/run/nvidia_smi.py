@@ -134,7 +134,7 @@ def parse_connections(text: str) -> dict[tuple[int, int], str]:
         for row in rows
         if row[0] and (first := _gpu(row[0])) is not None
         for second, cell in zip(columns, row, strict=False)
-        if second is not None and first < second
+        if second is not None and first < second and re.fullmatch(r"NV\d+|SYS|NODE|P[HX]B|PIX|PSB|SOC|N/A", cell)
     }
 
 

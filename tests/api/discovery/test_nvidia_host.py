@@ -51,6 +51,13 @@ def test_a_lost_gpu_does_not_shift_the_others():
     assert found.left_out == (LeftOut(what="GPU 1", why="GPU is lost"),)
 
 
+@pytest.mark.parametrize("cell", ["NV?", "", "XGMI"])
+def test_cells_that_are_not_known_are_refused(cell: str):
+    """Tests that what joins two GPUs is not taken for no NVLink where the matrix says something else."""
+    with pytest.raises(ValueError, match="does not show what joins GPU 0 and 1"):
+        describe(matrix=MESH.replace("NV1", cell, 1))
+
+
 def test_unified_memory_is_the_hosts():
     """Tests that a GPU without memory of its own has the host's, two of them half each, and that this is told."""
     found = describe("0, NVIDIA GB10, [N/A]\n", matrix="")
