@@ -125,7 +125,7 @@ def visible_numbers(wanted: str | None, *, numbers: Sequence[int], uuids: Mappin
 
 def parse_connections(text: str) -> dict[tuple[int, int], str]:
     """What joins each pair of accelerators (lower number first) by `nvidia-smi topo -m`: NV18, PIX, ..."""
-    lines = [re.split(r"\t|\s{2,}", re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines()]
+    lines = [re.split(r" *\t *| {2,}", re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines()]
     rows = [[cell.strip() for cell in line] for line in lines]
     head = next((row for row in rows if len(row) > 1 and not row[0] and _gpu(row[1]) is not None), [])
     columns = [_gpu(cell) for cell in head]
