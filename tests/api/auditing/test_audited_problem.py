@@ -54,7 +54,7 @@ def test_a_stated_network_that_joins_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="all 8 GPUs are in one node; leave it out"):
         make_audited_problem(run, gpu=find_sheet("h100", network_gb_per_s=12.5))
     for speed in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="--network-gb-per-s .*: give gigabytes per second, 0.001 to 1,000,000"):
+        with pytest.raises(ValueError, match=r"--network-gb-per-s .*: give gigabytes per second, 0\.001 to 1,000,000"):
             find_sheet("h100", network_gb_per_s=speed)
 
 
