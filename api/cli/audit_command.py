@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.declare import argument, count, option
+from api.cli.options.declare import argument, count, network, option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import report_json
 from api.failures import Exit, InputError
@@ -34,7 +34,7 @@ class AuditedOptions(NamedTuple):
     ] = None
     network_gb_per_s: Annotated[
         float | None,
-        arg.network("Nominal gigabytes, of a GPU to other nodes, where they are not its usual card's.", panel=_RUN),
+        network("Nominal gigabytes, of a GPU to other nodes, where they are not its usual card's.", panel=_RUN),
     ] = None
     profile: Annotated[
         str | None,

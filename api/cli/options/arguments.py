@@ -1,6 +1,5 @@
 """What the commands accept: every argument and option that is more than a word, with its help text."""
 
-from functools import partial
 from typing import Annotated, get_args
 
 from api.cli.options.declare import argument, decided, healed, on_machine, option, placed, timed, written
@@ -44,8 +43,6 @@ TargetName = Annotated[
 ]
 
 DeviceType = Annotated[str | None, option("--device-type TYPE", "The device type that the figures were measured on.")]
-network = partial(option, "--network-gb-per-s --network-gbps GB/S", min=0.001)
-"""Each command says what the speed is of."""
 Debug = Annotated[bool, option("--debug", "Show the traceback of an internal error.")]
 
 Program = Annotated[
