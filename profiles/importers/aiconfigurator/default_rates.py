@@ -7,7 +7,7 @@ from profiles.estimates.achieved_rates import known_rates
 from profiles.estimates.operations import Rates
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=12)
 def default_rates_of(gpu: str, *, network_bytes_per_s: int | None = None) -> Rates:
     """Of a device type by the tables' name, one of `known_rates()`; between nodes by its sheet, or as is stated."""
     from profiles.importers.aiconfigurator.rates import MeasuredRates
