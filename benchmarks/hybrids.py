@@ -11,6 +11,7 @@ from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import audit
 from benchmarks.report import Table, make_parser, percent
 from profiles.configurations.argument_forms import ReadArguments, Value
+from profiles.configurations.known_models import find_sheet
 from profiles.configurations.megatron_run import read_megatron
 
 SECONDS = 8.0
@@ -77,7 +78,7 @@ def main() -> None:
     table = Table(preface=["## Hybrid models", ""], header=header, output=given.output)
     for model in MODELS[: 1 if given.quick else None]:
         run = read_megatron(ReadArguments(values={}, kind="options"), options=model.options(), model=None)
-        found = audit(make_audited_problem(run, gpu="h100", memory_bytes=2**42), time_limit_s=SECONDS)
+        found = audit(make_audited_problem(run, gpu=find_sheet("h100", memory_gib=4096)), time_limit_s=SECONDS)
         assert found.played is not None
         even, best, bound = found.played.timeline.makespan_ns, found.best_ns, found.lower_bound_ns
         stages = 0 if found.better is None else len(found.better.stages)

@@ -126,7 +126,7 @@ def choose(start: AuditedProblem, sizes: Sequence[int], *, time_limit_s: float) 
         run = replace(start.run, micro_batch=size)
         if run.global_batch % size == 0:
             audited = replace(start, run=run)
-            found.append(find_better_degrees(audited, memory_bytes=None, time_limit_s=time_limit_s / len(sizes)))
+            found.append(find_better_degrees(audited, time_limit_s=time_limit_s / len(sizes)))
     plans = [each for each in found if each is not None]
     if not plans:
         return None

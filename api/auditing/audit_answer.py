@@ -11,6 +11,7 @@ from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import audit
 from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
 from profiles.configurations.audit_question import AuditQuestion
+from profiles.configurations.known_models import find_sheet
 from profiles.load import workload_of
 
 
@@ -19,13 +20,9 @@ def answer_audit(request: AuditRequest) -> dict[str, Any]:
     model = request.model if request.config is None else json.dumps(request.config)
     given = {each.name: getattr(request, each.name) for each in fields(AuditQuestion)}
     found = read_configuration(AuditQuestion(**{**given, "model": model}))
-    memory = None if request.gpu_memory is None else int(request.gpu_memory * 2**30)
     measured = None if request.workload is None else workload_of(request.workload, source="workload")
-    problem = make_audited_problem(
-        found,
-        gpu=request.gpu or ASSUMED_GPU,
-        memory_bytes=memory,
-        measured=None if measured is None else measured.profile,
-    )
-    result = audit(problem, time_limit_s=request.time_limit_s, others=request.other_degrees, memory_bytes=memory)
+    speed = request.network_gb_per_s
+    sheet = find_sheet(request.gpu or ASSUMED_GPU, memory_gib=request.gpu_memory, network_gb_per_s=speed)
+    problem = make_audited_problem(found, gpu=sheet, measured=None if measured is None else measured.profile)
+    result = audit(problem, time_limit_s=request.time_limit_s, others=request.other_degrees)
     return summarise_audit(result) | ({"files": audit_files(result)} if request.files else {})

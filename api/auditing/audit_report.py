@@ -166,12 +166,21 @@ def _configuration(audit: Audit) -> dict[str, Any]:
         "model": run.shape.name,
         "gpu": audit.audited.sheet.name,
         "reserved_bytes": audit.audited.problem.cluster.devices[0].reserved_bytes,
-        **{name: getattr(run, name) for name in ("devices", *_DEGREES)},
+        "network_bytes_per_s": audit.audited.sheet.outside,
+        "devices": run.devices,
+        "tensor": run.tensor,
+        "context": run.context,
+        "experts": run.experts,
+        "pipeline": run.pipeline,
+        "data": run.data,
         "stages_per_rank": run.chunks,
         "layout": shortened("|".join(shown_stages(run))) if run.stages else None,
-        **{name: getattr(run, name) for name in ("order", "micro_batch", "global_batch")},
+        "order": run.order,
+        "micro_batch": run.micro_batch,
+        "global_batch": run.global_batch,
         "microbatches": run.num_microbatches,
-        **{name: getattr(run, name) for name in ("sequence", "dtype")},
+        "sequence": run.sequence,
+        "dtype": run.dtype,
         "recompute": None if run.recompute is None else run.recompute.blocks or "all",
         "shards": run.shards,
     }
@@ -324,18 +333,22 @@ def _other_degrees(found: dict[str, Any], name: str) -> Iterator[str]:
 
 
 def _basis(audit: Audit) -> Iterator[str]:
-    parts, notes = time_from(audit), audit.audited.run.notes
+    parts, run, sheet = time_from(audit), audit.audited.run, audit.audited.sheet
     told = ", ".join(f"{100 * part:.0f} % {WHERE_FROM[source]}" for source, part in parts.items())
     yield f"what the certificate does not cover: of the blocks' time {told}"
     yield f"  times: {audit.audited.origin}; {error_of(audit)}"
     yield f"  memory: {_memory_error_of(audit)}"
     device = audit.audited.problem.cluster.devices[0]
     reserve = f"{render_bytes(device.reserved_bytes or 0)} of a GPU kept by its runtime"
+    network = f"{sheet.outside / 1e9:g} GB/s of a GPU to other nodes"
+    if sheet.is_stated:
+        yield f"  network: {network}, as stated"
+    is_assumed = run.devices > sheet.node and not sheet.is_stated
     for title, entries in (
-        ("assumed, not stated", [*notes.assumed, reserve]),
-        ("read, but not in the estimate", notes.not_counted),
-        ("under conditions that are not met, left out", notes.left_out),
-        ("NOT KNOWN", notes.unknown),
+        ("assumed, not stated", [*run.notes.assumed, reserve, *([network] if is_assumed else [])]),
+        ("read, but not in the estimate", run.notes.not_counted),
+        ("under conditions that are not met, left out", run.notes.left_out),
+        ("NOT KNOWN", run.notes.unknown),
     ):
         if entries:
             yield f"{title}: {'; '.join(entry[:160] for entry in entries)}"

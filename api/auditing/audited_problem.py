@@ -69,11 +69,13 @@ class AuditedProblem:
 
 
 def make_audited_problem(
-    run: RunConfiguration, *, gpu: str, memory_bytes: int | None = None, measured: ModelProfile | None = None
+    run: RunConfiguration, *, gpu: str | GpuSheet, measured: ModelProfile | None = None
 ) -> AuditedProblem:
     """Times by a measured profile, or by the available tables or rates; raises ValueError where none are known."""
     _require_moderate(run)
-    sheet = find_sheet(gpu)
+    sheet = find_sheet(gpu) if isinstance(gpu, str) else gpu
+    if sheet.is_stated and run.devices <= sheet.node:
+        raise ValueError(f"--network-gb-per-s: all {run.devices} GPUs are in one node; leave it out, or give --devices")
     target = TARGETS[run.program]
     decides = bool(target.restrictions.get("recompute", True))
     profile, figures, origin = _estimated(run, sheet) if measured is None else _measured(run, sheet, profile=measured)
@@ -87,7 +89,7 @@ def make_audited_problem(
         options = replace(options, max_stages_per_device=run.chunks)
     problem = Problem(
         profile=profile,
-        cluster=_cluster(run, sheet, memory_bytes=memory_bytes or sheet.memory_bytes),
+        cluster=_cluster(run, sheet),
         num_microbatches=run.num_microbatches,
         options=options,
     )
@@ -163,7 +165,7 @@ def _measured(
 
 def _rates(sheet: GpuSheet) -> Rates:
     try:
-        return default_rates_of(sheet.name)
+        return default_rates_of(sheet.name, network_bytes_per_s=sheet.outside if sheet.is_stated else None)
     except KeyError:
         raise ValueError(
             f"--gpu {sheet.name}: its rates are only in the measured tables; run pip install 'pipeline-planner[tables]'"
@@ -280,7 +282,7 @@ def _with_layers(profile: ModelProfile, layers: Sequence[Layer], *, predicting: 
     return replace(profile, layers=chain, edges=edges, measurements=(), assumptions=None)
 
 
-def _cluster(run: RunConfiguration, sheet: GpuSheet, *, memory_bytes: int) -> Cluster:
+def _cluster(run: RunConfiguration, sheet: GpuSheet) -> Cluster:
     """The ranks, each joined to each: within a node where all devices are in one."""
     single = sheet.inside if run.devices <= sheet.node else sheet.outside
     speed = single * min(run.tensor, sheet.node)
@@ -288,8 +290,8 @@ def _cluster(run: RunConfiguration, sheet: GpuSheet, *, memory_bytes: int) -> Cl
         Device(
             name=f"rank{number}",
             type=sheet.name,
-            memory_bytes=memory_bytes,
-            reserved_bytes=assumed_reserve_bytes(memory_bytes),
+            memory_bytes=sheet.memory_bytes,
+            reserved_bytes=assumed_reserve_bytes(sheet.memory_bytes),
         )
         for number in range(run.pipeline)
     )

@@ -35,9 +35,7 @@ class BetterDegrees:
     """How many of them were planned for."""
 
 
-def find_better_degrees(
-    audited: AuditedProblem, *, memory_bytes: int | None, time_limit_s: float
-) -> BetterDegrees | None:
+def find_better_degrees(audited: AuditedProblem, *, time_limit_s: float) -> BetterDegrees | None:
     """None: no plan was found at any degrees.
 
     Raises ValueError for a measured profile, which holds for its own degrees, and for a program without such degrees.
@@ -45,9 +43,7 @@ def find_better_degrees(
     if not audited.figures:
         raise ValueError("--other-degrees: a profile was measured at its own degrees; leave out --profile")
     runs = {name_of(run): run for run in other_degrees(audited.run, node=audited.sheet.node)}
-    problems = {
-        name: make_audited_problem(run, gpu=audited.sheet.name, memory_bytes=memory_bytes) for name, run in runs.items()
-    }
+    problems = {name: make_audited_problem(run, gpu=audited.sheet) for name, run in runs.items()}
     even = {name: _even(each.problem) for name, each in problems.items()}
     fitting = [name for name, each in even.items() if each.may_fit]
     own = name_of(audited.run)

@@ -82,16 +82,12 @@ class Audit:
         return self.played.timeline.makespan_ns / self.lower_bound_ns - 1
 
 
-def audit(
-    audited: AuditedProblem, *, time_limit_s: float, others: bool = False, memory_bytes: int | None = None
-) -> Audit:
+def audit(audited: AuditedProblem, *, time_limit_s: float, others: bool = False) -> Audit:
     """Play the configuration, and look for a better plan as long as the limit says.
 
-    With `others`, and as long again, at other degrees on as many GPUs, which have `memory_bytes`.
+    With `others`, and as long again, at other degrees on as many GPUs.
     """
-    degrees = None
-    if others:
-        degrees = find_better_degrees(audited, memory_bytes=memory_bytes, time_limit_s=time_limit_s)
+    degrees = find_better_degrees(audited, time_limit_s=time_limit_s) if others else None
     refusals = tuple(audited.run.notes.refusals)
     played = None if refusals else play_run(audited, recompute=audited.recompute)
     better, is_infeasible = _search(audited, played, time_limit_s=time_limit_s)

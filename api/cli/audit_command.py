@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 import typer
 
 from api.cli.options import arguments as arg
-from api.cli.options.declare import argument, count, option
+from api.cli.options.declare import argument, count, network, option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import report_json
 from api.failures import Exit, InputError
@@ -31,6 +31,10 @@ class AuditedOptions(NamedTuple):
     gpu: Annotated[str | None, _run("--gpu NAME", "a100, h100 (default), h200, b200, b300, gb200, gb300.")] = None
     gpu_memory: Annotated[
         float | None, _run("--gpu-memory GIB", "Memory of a GPU, where it is not its data sheet's.", min=1, max=10**4)
+    ] = None
+    network_gb_per_s: Annotated[
+        float | None,
+        network("Nominal gigabytes, of a GPU to other nodes, where they are not its usual card's.", panel=_RUN),
     ] = None
     profile: Annotated[
         str | None,
@@ -128,6 +132,7 @@ def audit_command(
     from api.auditing.configuration_files import ASSUMED_GPU, read_configuration
     from api.inputs import read_workload, reading, require_limits
     from profiles.configurations.audit_question import AuditQuestion
+    from profiles.configurations.known_models import find_sheet
 
     require_limits(time_limit_s=answer.time_limit)
     with reading():
@@ -135,10 +140,10 @@ def audit_command(
         found = read_configuration(AuditQuestion(program=program, file=file, **{**given, **layout._asdict()}))
         if answer.strict and found.notes.unknown:
             raise InputError(f"not known: {'; '.join(found.notes.unknown)}; leave them out, or --strict")
-        memory = None if run.gpu_memory is None else int(run.gpu_memory * 2**30)
         measured = None if run.profile is None else read_workload(run.profile).profile
-        question = make_audited_problem(found, gpu=run.gpu or ASSUMED_GPU, memory_bytes=memory, measured=measured)
-        result = audit(question, time_limit_s=answer.time_limit, others=answer.other_degrees, memory_bytes=memory)
+        sheet = find_sheet(run.gpu or ASSUMED_GPU, memory_gib=run.gpu_memory, network_gb_per_s=run.network_gb_per_s)
+        question = make_audited_problem(found, gpu=sheet, measured=measured)
+        result = audit(question, time_limit_s=answer.time_limit, others=answer.other_degrees)
     if answer.output is not None:
         _write(result, Path(answer.output))
     if answer.json:

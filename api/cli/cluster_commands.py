@@ -4,7 +4,7 @@ import sys
 from typing import Annotated, Literal, NamedTuple
 
 from api.cli.options import arguments as arg
-from api.cli.options.declare import argument, option
+from api.cli.options.declare import argument, network, option
 from api.cli.options.folded_help import Commands, folded
 from api.cli.output import write_document
 
@@ -40,10 +40,7 @@ class _SpeedOptions(NamedTuple):
         float,
         option("--host-gb-per-s --host-gbps GB/S", "Nominal gigabytes, between a device and its host.", min=0.001),
     ] = 24.0
-    network_gbps: Annotated[
-        float,
-        option("--network-gb-per-s --network-gbps GB/S", "Nominal gigabytes, not gigabits, to the network.", min=0.001),
-    ] = 12.5
+    network_gbps: Annotated[float, network("Nominal gigabytes, not gigabits, to the network.")] = 12.5
     oversubscription: Annotated[
         float,
         option("--oversubscription N", "How many times the hosts below a switch exceed its link upwards.", min=0.001),

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from profiles.configurations.known_models import MODELS, SHEETS
 from profiles.documents.schema_rules import Stated
+from profiles.estimates.networks import SPEEDS_GB_PER_S
 from profiles.estimates.operations import Dtype
 from profiles.field_rules import MAX_NAME_LENGTH
 
@@ -27,6 +28,8 @@ class AuditQuestion:
     model: Annotated[str | None, Stated({"enum": [*MODELS, None]})] = None
     gpu: Annotated[str | None, Stated({"enum": [*(name.removesuffix("_sxm") for name in SHEETS), None]})] = None
     gpu_memory: Annotated[float, Stated(minimum=1, maximum=MOST_GIB)] | None = None
+    network_gb_per_s: Annotated[float, Stated(minimum=SPEEDS_GB_PER_S[0], maximum=SPEEDS_GB_PER_S[1])] | None = None
+    """Nominal, of a GPU to other nodes."""
     devices: _Count | None = None
     seq_length: _Count | None = None
     micro_batch_size: _Count | None = None

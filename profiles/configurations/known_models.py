@@ -11,6 +11,7 @@ from pathlib import Path
 
 from profiles.estimates.hybrid_shapes import read_any_shape
 from profiles.estimates.model_shapes import ModelShape
+from profiles.estimates.networks import SPEEDS_GB_PER_S
 
 MAX_CONFIG_BYTES = 2 * 10**7
 
@@ -27,7 +28,9 @@ class GpuSheet:
     inside: int
     """Between two of them: two thirds of the sheet's figure, as collectives achieve in measured tables."""
     outside: int
-    """Of one GPU to another node: ConnectX-6, 7 or 8."""
+    """Of one GPU to another node: ConnectX-6, 7 or 8, or as is stated."""
+    is_stated: bool = False
+    """Whether that speed is."""
 
 
 SHEETS = {
@@ -49,12 +52,24 @@ SHEETS = {
 """By name."""
 
 
-def find_sheet(gpu: str) -> GpuSheet:
-    """A GPU by its name, with or without its form, in any case; raises ValueError that lists the names."""
+def find_sheet(gpu: str, *, memory_gib: float | None = None, network_gb_per_s: float | None = None) -> GpuSheet:
+    """A GPU by its name, with or without its form, in any case, with what is stated otherwise than its sheet says.
+
+    Raises ValueError that lists the names, and for a speed that no network has.
+    """
+    least, most = SPEEDS_GB_PER_S
+    if network_gb_per_s is not None and not least <= network_gb_per_s <= most:
+        raise ValueError(f"--network-gb-per-s {network_gb_per_s:g}: give gigabytes per second, {least:g} to {most:,}")
     wanted = gpu.lower().replace("-", "_")
     for name in (wanted, f"{wanted}_sxm"):
         if name in SHEETS:
-            return SHEETS[name]
+            sheet = SHEETS[name]
+            return replace(
+                sheet,
+                memory_bytes=sheet.memory_bytes if memory_gib is None else int(memory_gib * 2**30),
+                outside=sheet.outside if network_gb_per_s is None else round(network_gb_per_s * 1e9),
+                is_stated=network_gb_per_s is not None,
+            )
     raise ValueError(
         f"--gpu {gpu[:60]}: not known; give one of {', '.join(name.removesuffix('_sxm') for name in SHEETS)}"
     )

@@ -8,6 +8,9 @@ from profiles.estimates.operations import Exchange, PricedOperation, assumed
 CARDS_BYTES_PER_S = {"b200_sxm": 50 * 10**9, "gb200": 50 * 10**9}
 """What the systems of a device type come with, a card of 400 Gbit/s per device, where a package's sheet says 800."""
 
+SPEEDS_GB_PER_S = 0.001, 10**6
+"""Of a network, least and most, that may be stated."""
+
 RING_SHARE = 2 / 3
 """Of the rate of cards, what rings over them achieve: as much as of NVLink's in measured tables of collectives."""
 

@@ -34,3 +34,5 @@ written = partial(option, panel="Output")
 placed = partial(option, panel="Where")
 healed = partial(option, panel="When devices are lost")
 on_machine = partial(option, panel="On what")
+network = partial(option, "--network-gb-per-s --network-gbps GB/S", min=0.001)
+"""Each command says what the speed is of."""

@@ -22,6 +22,7 @@ from planner.bounds.listed.pack_order import PackFactors, Reals, forwards_per_id
 from planner.bounds.listed.packed_sequences import Table
 
 _LEVELS = 16
+"""With as much work between each two, beside those of the longest sequences."""
 _IDLES = 240
 _BEFORE, _BEHIND = 32, 64
 """Ranges of both parts of the idle time."""
@@ -104,9 +105,8 @@ def bound_by_prices(
 def _levels(first: Table, work: Table, *, pipelines: int, factors: PackFactors, most: int, time: int) -> _Levels:
     order = numpy.argsort(-first, kind="stable")
     falling, done, count = first[order].astype(float), work[order].cumsum().astype(float), len(order)
-    places = numpy.concatenate(
-        [numpy.arange(min(count, pipelines + 1)), numpy.linspace(0, count - 1, _LEVELS).astype(int)]
-    )
+    shares = numpy.searchsorted(done, done[-1] * numpy.linspace(0, 1, _LEVELS)[1:-1])
+    places = numpy.concatenate([numpy.arange(min(count, pipelines + 1)), shares, [count - 1]])
     longer = numpy.unique(falling[places])[::-1]
     held = numpy.searchsorted(-falling, -longer, side="right") - 1
     per_work, own = float((first / work).max()), float(falling[-1])

@@ -8,6 +8,7 @@ from api.auditing.audited_problem import HOST_NS, make_audited_problem
 from api.auditing.configuration_files import read_configuration
 from profiles.configurations.argument_forms import ReadArguments
 from profiles.configurations.audit_question import AuditQuestion
+from profiles.configurations.known_models import find_sheet
 from profiles.configurations.megatron_run import read_megatron
 from profiles.estimates.networks import RING_SHARE
 from profiles.model_profile import Layer
@@ -29,6 +30,32 @@ def test_experts_are_exchanged_over_the_cards_of_their_replicas(experts: int, he
     weights = block.parameter_bytes // 2
     dense_ns = 31 / 32 * 8 * (weights - held * EXPERT) / (RING_SHARE * 400)
     assert rest_ns == pytest.approx(dense_ns + 30 * weights / (0.8 * 7_700), rel=0.2)
+
+
+@pytest.mark.parametrize("program", ["megatron", "torchtitan", "deepspeed"])
+def test_a_stated_network_is_the_one_between_nodes(program: Any) -> None:
+    """Tests that links, exchanges of replicas and those of contexts over nodes take twice as long at half the speed."""
+    degrees = {"tp": 1, "cp": 16} if program != "deepspeed" else {"tp": 1}
+    question = AuditQuestion(program=program, model="llama3-8b", devices=64, pp=2, seq_length=8192, **degrees)
+    run = read_configuration(question)
+    sheets = [find_sheet("a100", network_gb_per_s=speed) for speed in (None, 25, 12.5)]
+    usual, same, slow = (make_audited_problem(run, gpu=sheet) for sheet in sheets)
+    assert usual.problem == same.problem
+    speeds = [each.problem.cluster.links[0].bandwidth_bytes_per_s for each in (usual, slow)]
+    assert speeds == [25 * 10**9, 12_500_000_000]
+    costs = [each.problem.profile.layers[1].costs[0] for each in (usual, slow)]
+    assert costs[1].optimizer_ns > 1.2 * costs[0].optimizer_ns
+    assert (costs[1].forward_ns > costs[0].forward_ns) == (program != "deepspeed")
+
+
+def test_a_stated_network_that_joins_nothing_is_refused() -> None:
+    """Tests that a speed between nodes is refused where all devices are in one, and where no network has it."""
+    run = read_configuration(AuditQuestion(program="megatron", model="llama3-8b", devices=8, pp=2))
+    with pytest.raises(ValueError, match="all 8 GPUs are in one node; leave it out"):
+        make_audited_problem(run, gpu=find_sheet("h100", network_gb_per_s=12.5))
+    for speed in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"--network-gb-per-s .*: give gigabytes per second, 0\.001 to 1,000,000"):
+            find_sheet("h100", network_gb_per_s=speed)
 
 
 def test_a_tied_head_is_held_once() -> None:

@@ -30,7 +30,7 @@ HYBRID = """torchrun --nproc-per-node 2 pretrain_hybrid.py --bf16 --hidden-size 
 @pytest.fixture(autouse=True)
 def fixture_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times do not depend on which tables are installed."""
-    monkeypatch.setattr(audited_problem, "default_rates_of", lambda name: known_rates()[name])
+    monkeypatch.setattr(audited_problem, "default_rates_of", lambda name, **_: known_rates()[name])
 
 
 @pytest.fixture(name="model")

@@ -37,7 +37,7 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def fixture_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times do not depend on which tables are installed."""
-    monkeypatch.setattr(audited_problem, "default_rates_of", lambda name: known_rates()[name])
+    monkeypatch.setattr(audited_problem, "default_rates_of", lambda name, **_: known_rates()[name])
 
 
 @pytest.fixture(name="no_search")
@@ -192,6 +192,17 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, "4 blocks do not divide by 3 stages" in shown) == (3, True)
     code, shown = run("megatron", "--model", model, "--pp", "2", "--gpu-memory", "3", capsys=capsys)
     assert (code, "DOES NOT FIT: rank" in shown) == (3, True)
+    wide = ("megatron", "--model", model, "--pp", "2", "--devices", "32")
+    code, shown = run(*wide, capsys=capsys)
+    assert (code, "; 50 GB/s of a GPU to other nodes" in shown) == (0, True)
+    code, shown = run(*wide, "--network-gb-per-s", "12.5", capsys=capsys)
+    assert (code, "network: 12.5 GB/s of a GPU to other nodes, as stated" in shown, "50 GB/s" in shown) == (
+        0,
+        True,
+        False,
+    )
+    code, shown = run("megatron", "--model", model, "--pp", "2", "--network-gb-per-s", "12.5", capsys=capsys)
+    assert (code, "all 2 GPUs are in one node; leave it out" in shown) == (2, True)
     code, shown = run("megatron", "--model", model, "--gpu", "x1", capsys=capsys)
     assert (code, "--gpu x1: not known; give one of a100" in shown) == (2, True)
     script = tmp_path / "train.sh"

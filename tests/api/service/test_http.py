@@ -447,6 +447,7 @@ def test_audits(running: Running):
         ({"model": "/etc/hostname"}, "model: not known"),
         ({"file": "a.sh"}, "give its text beside it"),
         ({"model": "llama3-8b", "pp": 0}, "give 1 or more"),
+        ({"model": "llama3-8b", "devices": 2, "network_gb_per_s": 12.5}, "GPUs are in one node; leave it out"),
         ({"model": "llama3-8b", "file": "a.sh", "text": "x.py --use-megatron-fsdp"}, "--use-megatron-fsdp: weights"),
     ):
         status, headers, text = request(running, "POST", "/v1/audits", {"program": "megatron", **body})
