@@ -59,6 +59,8 @@ def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: lis
         seating.append((rows[keys[0], keys[-1] + 1, len(devices), form_of(packing, stage)], devices))
     if packing.is_late(tuple(seating)):
         raise LostError(f"the schedule bound denies {seating}")
+    if packing.find_tree(tuple(seating)) is not None:
+        raise LostError(f"a tree denies every order of {seating}")
     found = seatings.find(most=10**6)
     if found is not None and tuple(seating) not in found:
         raise LostError(f"{seating} is none of the seatings")

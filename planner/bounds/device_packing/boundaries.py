@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy
 
-from planner.bounds.cases.case_tables import MAX_BYTES
 from planner.bounds.device_packing.packed_forms import MAX_LEVELS, PackedForms, useful_levels
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums
@@ -68,18 +67,6 @@ class Boundaries:
         everything = least.time.total.sum() - sum(least.time.total[trunk.path[key]] for key in self.keys)
         self.beside = self.count * int(everything)
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
-
-    @cached_property
-    def has_orders(self) -> bool:
-        """Whether the orders of whole plans may be looked at: microbatches are alike, and no B is shorter than I and W.
-
-        Then microbatches run in order, action by action, which is no loss.
-        """
-        options = self.least.problem.options
-        costs = (cost for layer in self.least.layers for cost in layer.costs)
-        is_alike = not (options.recompute or options.offload or options.max_width > 1) and not self.least.problem.may_shard
-        is_split = all(cost.fused_backward_ns == cost.input_grad_ns + cost.weight_grad_ns for cost in costs)
-        return is_alike and is_split and self.memory < MAX_BYTES
 
     @cached_property
     def kinds(self) -> list[_AlikeDevices]:

@@ -231,25 +231,19 @@ class Packing:
 
     def find_tree(self, assignment: DeviceAssignment) -> tuple[int, ...] | None:
         """A tree that shows that no order of such a plan is done in time; None if there is none without much work."""
-        if not self.boundaries.has_orders:
-            return None
-        cases, work = DeviceAssignments(self.stages, self.loads).order_cases(assignment), self._work(MOST_TREE_WORK)
+        cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
+        work = WorkCount(min(self.effort.left // PER_WORK, MOST_TREE_WORK), has_time=self.has_time)
         tree = refutation.find_tree(cases, deadline=self.deadline, effort=work)
         self.effort.take(min(work.spent, work.most) * PER_WORK)
         return tree
 
     def closes(self, tree: Sequence[int], assignment: DeviceAssignment) -> bool:
         """Whether a tree shows that; ValueError if it is none."""
-        if not self.boundaries.has_orders:
-            return False
-        cases, work = DeviceAssignments(self.stages, self.loads).order_cases(assignment), self._work(None)
+        cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
+        work = WorkCount(self.effort.left // PER_WORK)
         is_closed = refutation.closes(tree, cases, deadline=self.deadline, effort=work)
         self.effort.take(work.spent * PER_WORK)
         return is_closed
-
-    def _work(self, most: int | None) -> WorkCount:
-        left = self.effort.left // PER_WORK
-        return WorkCount(left if most is None else min(left, most), has_time=self.has_time)
 
     def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:
         """Its stages, by name."""

@@ -298,8 +298,8 @@ class Refutation:
             return None
         self.assignments -= len(assignments)
         self.effort -= PER_ASSIGNMENT * len(assignments) * (1 + self.boundaries.count // MICROBATCHES)
-        passed = islice((one for one in assignments if not self._is_refuted(packing, one)), self.wanted - self.num_passed)
-        timely = list(passed)
+        passed = (each for each in assignments if not self._is_refuted(packing, each))
+        timely = list(islice(passed, self.wanted - self.num_passed))
         self.num_passed += len(timely)
         if self.boundaries.trunk.is_everything:
             self.timely += [packing.write(each) for each in timely]
@@ -355,7 +355,7 @@ class BoundSearch:
         self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
-        self.trees: list[tuple[int, ...]] = []
+        self.trees: Sequence[tuple[int, ...]] = ()
         self.timely: list[tuple[Stage, ...]] = []
         """Stages that the bound lets pass, those for the shortest deadlines first."""
 
