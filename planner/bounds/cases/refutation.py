@@ -109,26 +109,23 @@ def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees:
     return replay.is_used_up and spent.spent == effort
 
 
-def find_tree(cases: Cases, *, deadline: int, effort: WorkCount) -> tuple[int, ...] | None:
-    """Nodes in preorder that close the only case there is, none if its windows do; None where that is too much work."""
+def close_alone(
+    cases: Cases, *, deadline: int, effort: WorkCount, given: Sequence[int] | None = None
+) -> Sequence[int] | None:
+    """A tree that closes the only case there is, empty if its windows do: the `given` one if any. None without one, or
+    where that is too much work; ValueError where the given one is no tree.
+    """
     try:
-        roots, search = _root(cases, deadline=deadline, effort=effort), _TreeSearch(effort=effort)
-        is_closed = not len(roots.case) or search.close(cases, roots, proposed=[None])
+        effort.spend(_units(cases))
+        roots = narrow(begin(cases, numpy.arange(1), deadline=deadline), cases, settle=settle_passes)
+        if not len(roots.case):
+            return None if given else ()
+        if given is not None:
+            return given if _TreeCheck([given], effort=effort).close(cases, roots) else None
+        search = _TreeSearch(effort=effort)
+        return search.trees[0] if search.close(cases, roots, proposed=[None]) else None
     except TooManyCasesError:
         return None
-    return sum(search.trees, ()) if is_closed else None
-
-
-def closes(tree: Sequence[int], cases: Cases, *, deadline: int, effort: WorkCount) -> bool:
-    """Whether the nodes close the only case there is. Raises ValueError if they are no tree, or take too much work."""
-    roots = _root(cases, deadline=deadline, effort=effort)
-    return _TreeCheck([tree], effort=effort).close(cases, roots) if len(roots.case) else not tree
-
-
-def _root(cases: Cases, *, deadline: int, effort: WorkCount) -> OrderNodes:
-    """What the windows of the only case leave."""
-    effort.spend(_units(cases))
-    return narrow(begin(cases, numpy.arange(1), deadline=deadline), cases, settle=settle_passes)
 
 
 def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:

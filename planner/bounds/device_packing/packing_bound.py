@@ -229,21 +229,17 @@ class Packing:
         self.effort.take(PER_ASSIGNMENT * (1 + self.boundaries.count // MICROBATCHES))
         return DeviceAssignments(self.stages, self.loads).is_late(assignment)
 
-    def find_tree(self, assignment: DeviceAssignment) -> tuple[int, ...] | None:
-        """A tree that shows that no order of such a plan is done in time; None if there is none without much work."""
+    def find_tree(self, assignment: DeviceAssignment, given: Sequence[int] | None = None) -> Sequence[int] | None:
+        """A tree, maybe a `given` one, that shows that no order of such a plan is in time; None if there is none.
+
+        One that is not given takes little work. ValueError if the given one is none.
+        """
         cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
-        work = WorkCount(min(self.effort.left // PER_WORK, MOST_TREE_WORK), has_time=self.has_time)
-        tree = refutation.find_tree(cases, deadline=self.deadline, effort=work)
+        left = self.effort.left // PER_WORK
+        work = WorkCount(left if given is not None else min(left, MOST_TREE_WORK), has_time=self.has_time)
+        tree = refutation.close_alone(cases, deadline=self.deadline, effort=work, given=given)
         self.effort.take(min(work.spent, work.most) * PER_WORK)
         return tree
-
-    def closes(self, tree: Sequence[int], assignment: DeviceAssignment) -> bool:
-        """Whether a tree shows that; ValueError if it is none."""
-        cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
-        work = WorkCount(self.effort.left // PER_WORK)
-        is_closed = refutation.closes(tree, cases, deadline=self.deadline, effort=work)
-        self.effort.take(work.spent * PER_WORK)
-        return is_closed
 
     def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:
         """Its stages, by name."""
@@ -256,16 +252,11 @@ class _Counter:
     def __init__(self, trees: Sequence[Sequence[int]]) -> None:
         self.left, self.trees = MAX_ASSIGNMENTS, iter(trees)
 
-    @property
-    def is_used_up(self) -> bool:
-        """Whether no tree is left over."""
-        return next(self.trees, None) is None
-
     def _is_late(self, packing: Packing, assignment: DeviceAssignment) -> bool:
         if packing.is_late(assignment):
             return True
         tree = next(self.trees, None)
-        return tree is not None and packing.closes(tree, assignment)
+        return tree is not None and packing.find_tree(assignment, tree) is not None
 
     def all_late(self, packing: Packing) -> bool:
         """Whether there are few assignments, and none is in time."""
@@ -304,7 +295,7 @@ def is_out_of_reach(
         answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]
         return all(answers)
 
-    return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None and counter.is_used_up
+    return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None and next(counter.trees, None) is None
 
 
 def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:

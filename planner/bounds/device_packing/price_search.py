@@ -236,7 +236,7 @@ class Refutation:
         """How many of them the schedule bound lets pass."""
         self.timely: list[tuple[Stage, ...]] = []
         """The stages of those, if they are all layers."""
-        self.trees: list[tuple[int, ...]] = []
+        self.trees: list[Sequence[int]] = []
         """Of whole plans that the schedule bound lets pass, and that are late nonetheless, in order."""
         self.is_too_large = False
         """Whether a check of the cases would take more than it may."""
@@ -355,7 +355,7 @@ class BoundSearch:
         self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
-        self.trees: Sequence[tuple[int, ...]] = ()
+        self.trees: Sequence[Sequence[int]] = ()
         self.timely: list[tuple[Stage, ...]] = []
         """Stages that the bound lets pass, those for the shortest deadlines first."""
 
@@ -392,7 +392,7 @@ class Packed:
     """Which show that; none if there is nothing new."""
     timely: list[tuple[Stage, ...]]
     """Stages that a plan not far above could have."""
-    trees: Sequence[tuple[int, ...]] = ()
+    trees: Sequence[Sequence[int]] = ()
     """Of whole plans, which show that with the cases."""
 
 

@@ -152,7 +152,7 @@ def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
 
 
 def test_trees_refute_whole_plans_that_the_schedule_bound_lets_pass():
-    """Tests that trees over the orders of whole plans prove a bound, in a certificate with the number of their rules."""
+    """Tests that trees over the orders of whole plans prove a bound, with the number of their rules beside them."""
     problem, deadline, cases, trees = refuted()
     certificate = {"kind": "packing", "value_ns": deadline + 1, "cases": cases, "rules": RULES, "trees": trees}
     assert check_certificate(problem, certificate) == deadline + 1
