@@ -24,7 +24,6 @@ from planner.bounds.device_packing.packing_effort import (
     PER_STAGE,
     PER_STATE,
     PER_STEP,
-    PER_WORK,
     CheckEffort,
 )
 from planner.bounds.device_packing.reduced_cost_paths import NO_COST, Priced, ReducedCostPaths, slack_mask
@@ -43,8 +42,8 @@ MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 MAX_ASSIGNMENTS = 1_600
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
 
-MOST_TREE_WORK = 50_000
-"""Units of work that the tree of a whole plan may take: a second."""
+_MOST_TREE_WORK, _PER_WORK = 50_000, 20
+"""Units of work that the tree of a whole plan may take, a second; and the loads that each counts for."""
 
 MOST_WAITING = 1 << 30
 """Parts of a device's memory that wait, at most, so that 64 bits hold all sums."""
@@ -235,10 +234,10 @@ class Packing:
         One that is not given takes little work. ValueError if the given one is none.
         """
         cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
-        left = self.effort.left // PER_WORK
-        work = WorkCount(left if given is not None else min(left, MOST_TREE_WORK), has_time=self.has_time)
+        left = self.effort.left // _PER_WORK
+        work = WorkCount(left if given is not None else min(left, _MOST_TREE_WORK), has_time=self.has_time)
         tree = refutation.close_alone(cases, deadline=self.deadline, effort=work, given=given)
-        self.effort.take(min(work.spent, work.most) * PER_WORK)
+        self.effort.take(min(work.spent, work.most) * _PER_WORK)
         return tree
 
     def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:

@@ -32,9 +32,6 @@ PER_STEP = 40
 PER_ASSIGNMENT = 15_000
 """Loads that a whole plan counts for which the schedule bound looks at, for every `MICROBATCHES` begun."""
 
-PER_WORK = 20
-"""Loads that a unit of work on the orders of a whole plan counts for."""
-
 MICROBATCHES = 16
 """Microbatches that count as one unit of the schedule bound."""
 

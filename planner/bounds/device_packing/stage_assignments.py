@@ -120,9 +120,9 @@ class DeviceAssignments:
             times, room = (each.forward, each.returning, each.rest), -(-each.budgets[0] >> shift)
             figures[:, number] = (*times, each.synchronisation, 0, each.held >> shift, each.kept >> shift, room)
         lags = numpy.full((2, len(figures[0]), len(figures[0])), NEVER, dtype=numpy.int64)
-        for flows, lag in zip((replicas.outputs, replicas.returns), lags, strict=True):
-            for flow in chain.from_iterable(flows):
-                lag[place[flow.sender], place[flow.receiver]] = flow.ticks
+        for sent, lag in zip((replicas.outputs, replicas.returns), lags, strict=True):
+            for transfer in chain.from_iterable(sent):
+                lag[place[transfer.sender], place[transfer.receiver]] = transfer.ticks
         time = numpy.repeat(figures[:3].T.reshape(1, len(self.kinds), -1, 1), b.count, axis=3)
         tail, fused, *sizes = (row[None] for row in figures[3:])
         held, kept, room = (size.reshape(1, len(self.kinds), b.chunks) for size in sizes)
