@@ -231,11 +231,12 @@ class Packing:
     def find_tree(self, assignment: DeviceAssignment, given: Sequence[int] | None = None) -> Sequence[int] | None:
         """A tree, maybe a `given` one, that shows that no order of such a plan is in time; None if there is none.
 
-        One that is not given takes little work. ValueError if the given one is none.
+        There is none where layers or microbatches decide what recomputes. ValueError if the given one is none.
         """
+        if not self.boundaries.least.problem.options.decides_whole_stages:
+            return None
         cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
-        left = self.effort.left // _PER_WORK
-        work = WorkCount(left if given is not None else min(left, _MOST_TREE_WORK), has_time=self.has_time)
+        work = WorkCount(min(self.effort.left // _PER_WORK, _MOST_TREE_WORK), has_time=self.has_time)
         tree = refutation.close_alone(cases, deadline=self.deadline, effort=work, given=given)
         self.effort.take(min(work.spent, work.most) * _PER_WORK)
         return tree
