@@ -118,7 +118,7 @@ def test_as_many_plans_pass_as_are_wanted(wanted):
 
 @pytest.mark.parametrize("deadline", [290, 300, 320])
 def test_each_plan_that_passes_is_found_once(deadline, monkeypatch):
-    """Tests that, without trees, cases let pass every whole plan that the schedule bound does, and none twice."""
+    """Tests that cases without trees let pass every whole plan that the schedule bound does, and none twice."""
     monkeypatch.setattr(Packing, "find_tree", lambda *_: None)
     boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
     root = Packing(boundaries, deadline)
