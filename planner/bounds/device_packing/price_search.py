@@ -1,6 +1,6 @@
 """Looks for prices and cases that make the packing bound large; whatever it finds is checked by `packing` alone."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -29,7 +29,7 @@ from planner.bounds.device_packing.packing_effort import (
     MuchToCheckError,
     most_effort,
 )
-from planner.bounds.device_packing.stage_assignments import MAX_STEPS
+from planner.bounds.device_packing.stage_assignments import MAX_STEPS, DeviceAssignment
 from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
@@ -236,6 +236,8 @@ class Refutation:
         """How many of them the schedule bound lets pass."""
         self.timely: list[tuple[Stage, ...]] = []
         """The stages of those, if they are all layers."""
+        self.trees: list[Sequence[int]] = []
+        """Of whole plans that the schedule bound lets pass, and that are late nonetheless, in order."""
         self.is_too_large = False
         """Whether a check of the cases would take more than it may."""
 
@@ -253,7 +255,7 @@ class Refutation:
     def steps(self, deadline: int) -> Iterator[None]:
         """The same, case by case; at the end they are in `found`."""
         self.cases, self.assignments, self.num_passed, self.closed = [], MAX_ASSIGNMENTS, 0, 0.0
-        self.found, self.timely = None, []
+        self.found, self.timely, self.trees = None, [], []
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
             self.found = self.cases if (yield from self._refute(root)) else None
@@ -296,12 +298,22 @@ class Refutation:
             return None
         self.assignments -= len(assignments)
         self.effort -= PER_ASSIGNMENT * len(assignments) * (1 + self.boundaries.count // MICROBATCHES)
-        passed = islice((each for each in assignments if not packing.is_late(each)), self.wanted - self.num_passed)
-        timely = list(passed)
+        passed = (each for each in assignments if not self._is_refuted(packing, each))
+        timely = list(islice(passed, self.wanted - self.num_passed))
         self.num_passed += len(timely)
         if self.boundaries.trunk.is_everything:
             self.timely += [packing.write(each) for each in timely]
         return not timely
+
+    def _is_refuted(self, packing: Packing, assignment: DeviceAssignment) -> bool:
+        """Whether such a plan is late by the schedule bound, or by a tree, which is kept."""
+        if packing.is_late(assignment):
+            return True
+        before = packing.effort.left
+        tree = packing.find_tree(assignment)
+        self.effort -= before - packing.effort.left
+        self.trees += [] if tree is None else [tree]
+        return tree is not None
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -343,6 +355,7 @@ class BoundSearch:
         self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
+        self.trees: Sequence[Sequence[int]] = ()
         self.timely: list[tuple[Stage, ...]] = []
         """Stages that the bound lets pass, those for the shortest deadlines first."""
 
@@ -366,7 +379,7 @@ class BoundSearch:
                 high = middle
                 self.timely[:0] = refutation.timely
             else:
-                self.low, self.cases, stride = middle, cases, 2 * stride
+                self.low, self.cases, self.trees, stride = middle, cases, refutation.trees, 2 * stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +392,8 @@ class Packed:
     """Which show that; none if there is nothing new."""
     timely: list[tuple[Stage, ...]]
     """Stages that a plan not far above could have."""
+    trees: Sequence[Sequence[int]] = ()
+    """Of whole plans, which show that with the cases."""
 
 
 def raise_packing_bound(
@@ -403,7 +418,7 @@ def raise_packing_bound(
         effort *= WIDE_EFFORT
     search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
     search.go_on(reached if is_small else None)
-    return Packed(search.low + 1, search.cases, search.timely)
+    return Packed(search.low + 1, search.cases, search.timely, search.trees)
 
 
 def raise_further(
@@ -447,7 +462,7 @@ def raise_further(
                 low = middle
             else:
                 (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
-            yield Packed(low + 1, refutation.found or [], refutation.timely)
+            yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
         if not failed:
             return
         effort *= 2

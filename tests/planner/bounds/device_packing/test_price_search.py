@@ -1,15 +1,22 @@
 """Tests of planner/bounds/device_packing/price_search.py."""
 
+from dataclasses import replace
+from functools import cache
+
 import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.generate import make_workload, parse_family
+from planner.bounds.cases.refutation import RULES
 from planner.bounds.device_packing.boundaries import Boundaries
-from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach
+from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach, write_cases
 from planner.bounds.device_packing.price_search import Packed, Refutation, raise_packing_bound
 from planner.bounds.minimum_costs import Least
+from planner.evidence.certificate import OtherRulesError, check_certificate
 from planner.layout.costs import CostModel
+from planner.problem import Problem
 from solver_models.covering import Covering
 from tests.long_runs import examples
 from tests.planner.bounds.device_packing.test_packing_bound import climbed, heavy, is_ruled_out, timed
@@ -110,8 +117,9 @@ def test_as_many_plans_pass_as_are_wanted(wanted):
 
 
 @pytest.mark.parametrize("deadline", [290, 300, 320])
-def test_each_plan_that_passes_is_found_once(deadline):
-    """Tests that the cases let pass every whole plan that the schedule bound does, and none of them twice."""
+def test_each_plan_that_passes_is_found_once(deadline, monkeypatch):
+    """Tests that cases without trees let pass every whole plan that the schedule bound does, and none twice."""
+    monkeypatch.setattr(Packing, "find_tree", lambda *_: None)
     boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
     root = Packing(boundaries, deadline)
     listed = root.assignments(most=10**6, steps=10**6)
@@ -121,3 +129,46 @@ def test_each_plan_that_passes_is_found_once(deadline):
     assert refutation.find(deadline) is None
     assert len(refutation.timely) == refutation.num_passed == len(set(refutation.timely))
     assert set(refutation.timely) == passing
+
+
+def starving() -> Problem:
+    """Eight layers on three devices with memory for less than one microbatch each."""
+    workload = make_workload(parse_family("chain-8x3-m6-scarce-homogeneous-equal", seed=3))
+    assert workload.cluster is not None
+    layers = workload.profile.layers
+    memory = sum(layer.state_bytes + 3 * layer.stash_bytes for layer in layers) * 6 // 10 // 3
+    devices = tuple(replace(device, memory_bytes=memory) for device in workload.cluster.devices)
+    return Problem(profile=workload.profile, cluster=replace(workload.cluster, devices=devices), num_microbatches=6)
+
+
+@cache
+def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
+    """Its cases and trees, for a deadline that whole plans pass for by the schedule bound."""
+    problem, deadline = starving(), 51_988_605
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9)
+    cases = refutation.find(deadline)
+    assert cases is not None
+    return problem, deadline, write_cases(cases), [list(tree) for tree in refutation.trees]
+
+
+def test_trees_refute_whole_plans_that_the_schedule_bound_lets_pass():
+    """Tests that trees over the orders of whole plans prove a bound, with the number of their rules beside them."""
+    problem, deadline, cases, trees = refuted()
+    certificate = {"kind": "packing", "value_ns": deadline + 1, "cases": cases, "rules": RULES, "trees": trees}
+    assert check_certificate(problem, certificate) == deadline + 1
+    with pytest.raises(OtherRulesError, match=f"{RULES} are in force"):
+        check_certificate(problem, {**certificate, "rules": RULES - 1, "trees": trees[1:]})
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_other_trees_prove_nothing(number):
+    """Tests that fewer, more, cut, longer or other trees are refused."""
+    problem, deadline, cases, trees = refuted()
+    most = max(trees, key=len)
+    place = trees.index(most)
+    others = [[], [0], most[:-1], [*most, 0], [1 << 29, 0, 0]]
+    changed = [[*trees[:place], other, *trees[place + 1 :]] for other in others] + [trees[:-1], [*trees, []]]
+    certificate = {"kind": "packing", "value_ns": deadline + 1, "cases": cases, "rules": RULES}
+    with pytest.raises(ValueError, match="certificate: "):
+        check_certificate(problem, {**certificate, "trees": changed[number]})
