@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
 import numpy
@@ -207,7 +206,8 @@ def _whole(duals: Floats) -> Prices:
 class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
 
-    It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them.
+    It ends as soon as `wanted` whole plans pass: no further case helps against them. They pass by the schedule bound,
+    and `with_trees` by one over their orders too.
     """
 
     def __init__(
@@ -218,10 +218,11 @@ class Refutation:
         most: int,
         effort: int,
         wanted: int = 1,
+        with_trees: bool = False,
         has_time: HasTime = always,
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
-        self.wanted, self.has_time = wanted, has_time
+        self.wanted, self.with_trees, self.has_time = wanted, with_trees, has_time
         self.budget, self.closed = max(effort, 1), 0.0
         """All effort, and the part of the cases that is closed, every split counting half."""
         self.largest = 2 * effort
@@ -233,9 +234,9 @@ class Refutation:
         self.assignments = MAX_ASSIGNMENTS
         """Whole plans that may still be left to the schedule bound."""
         self.num_passed = 0
-        """How many of them the schedule bound lets pass."""
+        """How many of them pass."""
         self.timely: list[tuple[Stage, ...]] = []
-        """The stages of those, if they are all layers."""
+        """The stages of those that the schedule bound lets pass, if they are all layers; no more than are wanted."""
         self.trees: list[Sequence[int]] = []
         """Of whole plans that the schedule bound lets pass, and that are late nonetheless, in order."""
         self.is_too_large = False
@@ -243,8 +244,8 @@ class Refutation:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether so many plans were let pass that it ends."""
-        return self.num_passed >= self.wanted
+        """Whether so many plans were let pass that it ends: of those that trees let pass one will do."""
+        return self.num_passed >= (1 if self.with_trees else self.wanted)
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None, also if time was over in between."""
@@ -275,7 +276,7 @@ class Refutation:
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
         rounds, split = self._price(packing)
-        is_late = packing.is_empty or self._is_late(packing, is_last=split is None)
+        is_late = packing.is_empty or (yield from self._is_late(packing, is_last=split is None))
         self.cases[place] = PackingCertificate(tuple(rounds), split if is_late is None else None)
         if is_late is not None or split is None:
             self.closed += weight if is_late is not None else 0.0
@@ -288,9 +289,9 @@ class Refutation:
                 break
         return all(answers)
 
-    def _is_late(self, packing: Packing, *, is_last: bool) -> bool | None:
-        """Whether all whole plans left are late by the schedule bound; None if they are too many (few may be left, or
-        many where no split is). Once one is let pass, further splits would only find it again.
+    def _is_late(self, packing: Packing, *, is_last: bool) -> Generator[None, None, bool | None]:
+        """Whether all whole plans left are late; None if they are too many (few may be left, or many where no split
+        is). Once one is let pass, further splits would only find it again.
         """
         most, steps = (self.assignments, MAX_STEPS) if is_last else (min(self.assignments, FEW_ASSIGNMENTS), FEW_STEPS)
         assignments = packing.assignments(most=most, steps=steps)
@@ -298,22 +299,26 @@ class Refutation:
             return None
         self.assignments -= len(assignments)
         self.effort -= PER_ASSIGNMENT * len(assignments) * (1 + self.boundaries.count // MICROBATCHES)
-        passed = (each for each in assignments if not self._is_refuted(packing, each))
-        timely = list(islice(passed, self.wanted - self.num_passed))
-        self.num_passed += len(timely)
-        if self.boundaries.trunk.is_everything:
-            self.timely += [packing.write(each) for each in timely]
-        return not timely
+        before = self.num_passed
+        for each in assignments:
+            if self.is_hopeless:
+                break
+            if not packing.is_late(each):
+                yield from self._look_at(packing, each)
+        return self.num_passed == before
 
-    def _is_refuted(self, packing: Packing, assignment: DeviceAssignment) -> bool:
-        """Whether such a plan is late by the schedule bound, or by a tree, which is kept."""
-        if packing.is_late(assignment):
-            return True
-        before = packing.effort.left
-        tree = packing.find_tree(assignment)
-        self.effort -= before - packing.effort.left
+    def _look_at(self, packing: Packing, assignment: DeviceAssignment) -> Iterator[None]:
+        """Show a plan that the schedule bound lets pass, then keep a tree over its orders, or let it pass."""
+        if self.boundaries.trunk.is_everything and len(self.timely) < self.wanted:
+            self.timely.append(packing.write(assignment))
+        tree = None
+        if self.with_trees:
+            yield  # whoever tries such stages as plans need not wait for the tree
+            before = packing.effort.left
+            tree = packing.find_tree(assignment)
+            self.effort -= before - packing.effort.left
         self.trees += [] if tree is None else [tree]
-        return tree is not None
+        self.num_passed += tree is None
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -435,19 +440,21 @@ def raise_further(
 
     An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for
     `raise_packing_bound`, asked before each), or to one that is given up. What whole plans pass for, of which it looks
-    for as many as `wanted`, is given up for good, since no effort refutes it, and so is that whose first case takes too
-    much of the first effort, or whose cases nobody would check.
+    for as many as `wanted`, is given up until all deadlines had their first effort: from then on trees are grown over
+    the orders of such plans. What passes for them is given up for good, since no effort refutes it, and so is that
+    whose first case takes too much of the first effort, or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
     """
     first = effort = int(params.max_s * params.packing_per_s)
     low, precise, passed = start - 1, max(start // 200, 1), list[int]()
+    has_trees, with_trees = boundaries.least.problem.options.decides_whole_stages, False
     while has_time():
-        failed = list[int]()
+        failed, timely = list[int](), list[int]()
         while has_time():
             known = reached()
             ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
-            high = min([*passed, *failed, ahead])
+            high = min([*passed, *timely, *failed, ahead])
             if high - low <= precise:
                 break
             middle = low + max((high - low) // 4, precise)
@@ -455,14 +462,18 @@ def raise_further(
             if _PAIRS_OF_ROOT * pairs > first:
                 passed.append(middle)
                 continue
-            refutation = Refutation(boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time)
+            refutation = Refutation(
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, with_trees=with_trees, has_time=has_time
+            )
             for _ in refutation.steps(middle):
-                yield Packed(low + 1, [], [])
+                yield Packed(low + 1, [], refutation.timely)
             if refutation.found is not None:
                 low = middle
+            elif refutation.num_passed and has_trees and not with_trees:
+                timely.append(middle)
             else:
                 (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
             yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
-        if not failed:
+        if not failed and not timely:
             return
-        effort *= 2
+        effort, with_trees = 2 * effort if failed else effort, has_trees
