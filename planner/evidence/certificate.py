@@ -376,7 +376,7 @@ def raise_bound(
         yield best
     for found in packing_search.raise_further(
         boundaries,
-        start,
+        max(best.value_ns - optimizer, start),
         make=make_covering,
         reached=limit,
         wanted=_WANTED,

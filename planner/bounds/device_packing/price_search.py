@@ -207,7 +207,7 @@ class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
 
     It ends as soon as `wanted` whole plans pass: no further case helps against them. They pass by the schedule bound,
-    and `with_trees` by one over their orders too.
+    and by a tree over their orders, if it is made `with_trees`: until the first of them passes.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Refutation:
         self.num_passed = 0
         """How many of them pass."""
         self.timely: list[tuple[Stage, ...]] = []
-        """The stages of those that the schedule bound lets pass, if they are all layers; no more than are wanted."""
+        """The stages of those that the schedule bound lets pass, if they are all layers."""
         self.trees: list[Sequence[int]] = []
         """Of whole plans that the schedule bound lets pass, and that are late nonetheless, in order."""
         self.is_too_large = False
@@ -244,8 +244,8 @@ class Refutation:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether so many plans were let pass that it ends: of those that trees let pass one will do."""
-        return self.num_passed >= (1 if self.with_trees else self.wanted)
+        """Whether so many plans were let pass that it ends."""
+        return self.num_passed >= self.wanted
 
     def find(self, deadline: int) -> list[PackingCertificate] | None:
         """The cases in preorder, or None, also if time was over in between."""
@@ -309,11 +309,11 @@ class Refutation:
 
     def _look_at(self, packing: Packing, assignment: DeviceAssignment) -> Iterator[None]:
         """Show a plan that the schedule bound lets pass, then keep a tree over its orders, or let it pass."""
-        if self.boundaries.trunk.is_everything and len(self.timely) < self.wanted:
+        if self.boundaries.trunk.is_everything:
             self.timely.append(packing.write(assignment))
         tree = None
-        if self.with_trees:
-            yield  # whoever tries such stages as plans need not wait for the tree
+        if self.with_trees and not self.num_passed:
+            yield  # whoever tries such stages as a plan need not wait for the tree
             before = packing.effort.left
             tree = packing.find_tree(assignment)
             self.effort -= before - packing.effort.left
@@ -440,21 +440,19 @@ def raise_further(
 
     An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for
     `raise_packing_bound`, asked before each), or to one that is given up. What whole plans pass for, of which it looks
-    for as many as `wanted`, is given up until all deadlines had their first effort: from then on trees are grown over
-    the orders of such plans. What passes for them is given up for good, since no effort refutes it, and so is that
-    whose first case takes too much of the first effort, or whose cases nobody would check.
+    for as many as `wanted`, is given up for good, since no effort refutes it, and so is that whose first case takes too
+    much of the first effort, or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
     """
     first = effort = int(params.max_s * params.packing_per_s)
     low, precise, passed = start - 1, max(start // 200, 1), list[int]()
-    has_trees, with_trees = boundaries.least.problem.options.decides_whole_stages, False
     while has_time():
-        failed, timely = list[int](), list[int]()
+        failed = list[int]()
         while has_time():
             known = reached()
             ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
-            high = min([*passed, *timely, *failed, ahead])
+            high = min([*passed, *failed, ahead])
             if high - low <= precise:
                 break
             middle = low + max((high - low) // 4, precise)
@@ -463,17 +461,15 @@ def raise_further(
                 passed.append(middle)
                 continue
             refutation = Refutation(
-                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, with_trees=with_trees, has_time=has_time
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, with_trees=True, has_time=has_time
             )
             for _ in refutation.steps(middle):
                 yield Packed(low + 1, [], refutation.timely)
             if refutation.found is not None:
                 low = middle
-            elif refutation.num_passed and has_trees and not with_trees:
-                timely.append(middle)
             else:
                 (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
             yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
-        if not failed and not timely:
+        if not failed:
             return
-        effort, with_trees = 2 * effort if failed else effort, has_trees
+        effort *= 2
