@@ -376,9 +376,10 @@ def raise_bound(
         yield best
     for found in packing_search.raise_further(
         boundaries,
-        max(best.value_ns - optimizer, start),
+        start,
         make=make_covering,
         reached=limit,
+        shown=best.value_ns - optimizer,
         wanted=_WANTED,
         has_time=has_time,
         params=params,

@@ -360,7 +360,6 @@ class BoundSearch:
         self.precise = max(start // 200, 1)
         self.low, self.effort = start - 1, effort
         self.cases: list[PackingCertificate] = []
-        self.trees: Sequence[Sequence[int]] = ()
         self.timely: list[tuple[Stage, ...]] = []
         """Stages that the bound lets pass, those for the shortest deadlines first."""
 
@@ -384,7 +383,7 @@ class BoundSearch:
                 high = middle
                 self.timely[:0] = refutation.timely
             else:
-                self.low, self.cases, self.trees, stride = middle, cases, refutation.trees, 2 * stride
+                self.low, self.cases, stride = middle, cases, 2 * stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +422,7 @@ def raise_packing_bound(
         effort *= WIDE_EFFORT
     search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
     search.go_on(reached if is_small else None)
-    return Packed(search.low + 1, search.cases, search.timely, search.trees)
+    return Packed(search.low + 1, search.cases, search.timely)
 
 
 def raise_further(
@@ -432,13 +431,14 @@ def raise_further(
     *,
     make: MakeCovering,
     reached: Callable[[], int | None],
+    shown: int = 0,
     wanted: int = 1,
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
     """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
 
-    An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for
+    `shown`: a bound that is above `start`, maybe. An item after every case, and before every tree. Each deadline is a quarter of the way to what a plan has `reached` (as for
     `raise_packing_bound`, asked before each), or to one that is given up. What whole plans pass for, of which it looks
     for as many as `wanted`, is given up for good, since no effort refutes it, and so is that whose first case takes too
     much of the first effort, or whose cases nobody would check.
@@ -446,7 +446,7 @@ def raise_further(
     above where it began: there may be none.
     """
     first = effort = int(params.max_s * params.packing_per_s)
-    low, precise, passed = start - 1, max(start // 200, 1), list[int]()
+    low, precise, passed = max(start, shown) - 1, max(start // 200, 1), list[int]()
     while has_time():
         failed = list[int]()
         while has_time():

@@ -117,9 +117,8 @@ def test_as_many_plans_pass_as_are_wanted(wanted):
 
 
 @pytest.mark.parametrize("deadline", [290, 300, 320])
-def test_each_plan_that_passes_is_found_once(deadline, monkeypatch):
-    """Tests that cases without trees let pass every whole plan that the schedule bound does, and none twice."""
-    monkeypatch.setattr(Packing, "find_tree", lambda *_: None)
+def test_each_plan_that_passes_is_found_once(deadline):
+    """Tests that the cases let pass every whole plan that the schedule bound does, and none of them twice."""
     boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
     root = Packing(boundaries, deadline)
     listed = root.assignments(most=10**6, steps=10**6)
@@ -146,7 +145,7 @@ def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
     """Its cases and trees, for a deadline that whole plans pass for by the schedule bound."""
     problem, deadline = starving(), 51_988_605
     boundaries = Boundaries(Least(problem, CostModel(problem)))
-    refutation = Refutation(boundaries, Covering, most=63, effort=10**9)
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, with_trees=True)
     cases = refutation.find(deadline)
     assert cases is not None
     return problem, deadline, write_cases(cases), [list(tree) for tree in refutation.trees]
@@ -159,6 +158,17 @@ def test_trees_refute_whole_plans_that_the_schedule_bound_lets_pass():
     assert check_certificate(problem, certificate) == deadline + 1
     with pytest.raises(OtherRulesError, match=f"{RULES} are in force"):
         check_certificate(problem, {**certificate, "rules": RULES - 1, "trees": trees[1:]})
+
+
+def test_plans_are_shown_before_trees_grow(monkeypatch):
+    """Tests that no plan waits for its tree to be tried, and that none grows once another plan has passed."""
+    boundaries, shown = Boundaries(Least(starving(), CostModel(starving()))), list[int]()
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=3, with_trees=True)
+    monkeypatch.setattr(Packing, "find_tree", lambda *_: shown.append(len(refutation.timely)))
+    seen = [len(refutation.timely) for _ in refutation.steps(51_988_605)]
+    assert shown == [1]
+    assert 1 in seen
+    assert len(refutation.timely) == refutation.num_passed > 1
 
 
 @pytest.mark.parametrize("number", range(7))
