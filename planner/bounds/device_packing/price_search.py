@@ -236,7 +236,7 @@ class Refutation:
         self.num_passed = 0
         """How many of them pass."""
         self.timely: list[tuple[Stage, ...]] = []
-        """The stages of those that the schedule bound lets pass, if they are all layers."""
+        """The stages of those that the schedule bound lets pass, if they are all layers: as many as are wanted."""
         self.trees: list[Sequence[int]] = []
         """Of whole plans that the schedule bound lets pass, and that are late nonetheless, in order."""
         self.is_too_large = False
@@ -309,7 +309,7 @@ class Refutation:
 
     def _look_at(self, packing: Packing, assignment: DeviceAssignment) -> Iterator[None]:
         """Show a plan that the schedule bound lets pass, then keep a tree over its orders, or let it pass."""
-        if self.boundaries.trunk.is_everything:
+        if self.boundaries.trunk.is_everything and len(self.timely) < self.wanted:
             self.timely.append(packing.write(assignment))
         tree = None
         if self.with_trees and not self.num_passed:
@@ -438,10 +438,10 @@ def raise_further(
 ) -> Iterator[Packed]:
     """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
 
-    `shown`: a bound that is above `start`, maybe. An item after every case, and before every tree. Each deadline is a quarter of the way to what a plan has `reached` (as for
-    `raise_packing_bound`, asked before each), or to one that is given up. What whole plans pass for, of which it looks
-    for as many as `wanted`, is given up for good, since no effort refutes it, and so is that whose first case takes too
-    much of the first effort, or whose cases nobody would check.
+    An item after every case, and before every tree; `shown`: a bound that is known already. Each deadline is a quarter
+    of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is given
+    up. What whole plans pass for, of which it looks for as many as `wanted`, is given up for good, since no effort
+    refutes it, and so is that whose first case takes too much of the first effort, or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
     """
