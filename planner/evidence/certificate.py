@@ -48,8 +48,6 @@ _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 _MOST_ENTRIES = 10 * ENTRIES_PER_S
 """Of a programme that tells forms of stages apart, in a check; the search looks at a part of it."""
-_WANTED = 4
-"""Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
 """Values for which pairs of actions are tried in both orders, for the windows bound."""
 
@@ -380,7 +378,6 @@ def raise_bound(
         make=make_covering,
         reached=limit,
         shown=best.value_ns - optimizer,
-        wanted=_WANTED,
         has_time=has_time,
         params=params,
     ):

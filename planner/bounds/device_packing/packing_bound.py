@@ -42,8 +42,8 @@ MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 MAX_ASSIGNMENTS = 1_600
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
 
-_MOST_TREE_WORK, _PER_WORK = 50_000, 20
-"""Units of work that the tree of a whole plan may take, a second; and the loads that each counts for."""
+_MOST_TREE_WORK, _PER_WORK = 20_000, 20
+"""Units of work that the tree of a whole plan may take, and the loads that each counts for."""
 
 MOST_WAITING = 1 << 30
 """Parts of a device's memory that wait, at most, so that 64 bits hold all sums."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 import numpy
@@ -59,6 +60,10 @@ SLOW_AFTER, SLOW_PART = 0.5, 0.25
 
 FEW_ASSIGNMENTS, FEW_STEPS = 12, 400
 """Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
+
+WANTED = 4
+"""Whole plans that the schedule bound lets pass for a deadline until it is given up, where the bound is raised further.
+"""
 
 _PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
@@ -206,8 +211,8 @@ def _whole(duals: Floats) -> Prices:
 class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
 
-    It ends as soon as `wanted` whole plans pass: no further case helps against them. They pass by the schedule bound,
-    and by a tree over their orders, if it is made `with_trees`: until the first of them passes.
+    It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them. Where all
+    is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`.
     """
 
     def __init__(
@@ -234,11 +239,13 @@ class Refutation:
         self.assignments = MAX_ASSIGNMENTS
         """Whole plans that may still be left to the schedule bound."""
         self.num_passed = 0
-        """How many of them pass."""
+        """How many of them the schedule bound lets pass."""
         self.timely: list[tuple[Stage, ...]] = []
-        """The stages of those that the schedule bound lets pass, if they are all layers: as many as are wanted."""
+        """The stages of those, if they are all layers."""
+        self.passed: list[tuple[Packing, DeviceAssignment]] = []
+        """The same, with the cases that they are in."""
         self.trees: list[Sequence[int]] = []
-        """Of whole plans that the schedule bound lets pass, and that are late nonetheless, in order."""
+        """Of those, in order, which show that they are late nonetheless."""
         self.is_too_large = False
         """Whether a check of the cases would take more than it may."""
 
@@ -256,10 +263,11 @@ class Refutation:
     def steps(self, deadline: int) -> Iterator[None]:
         """The same, case by case; at the end they are in `found`."""
         self.cases, self.assignments, self.num_passed, self.closed = [], MAX_ASSIGNMENTS, 0, 0.0
-        self.found, self.timely, self.trees = None, [], []
+        self.found, self.timely, self.passed, self.trees = None, [], [], []
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
-            self.found = self.cases if (yield from self._refute(root)) else None
+            is_closed = (yield from self._refute(root)) and (yield from self._grow_trees())
+            self.found = self.cases if is_closed else None
         except MuchToCheckError:
             self.is_too_large = True
         except InterruptedStepError:
@@ -276,7 +284,7 @@ class Refutation:
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
         rounds, split = self._price(packing)
-        is_late = packing.is_empty or (yield from self._is_late(packing, is_last=split is None))
+        is_late = packing.is_empty or self._is_late(packing, is_last=split is None)
         self.cases[place] = PackingCertificate(tuple(rounds), split if is_late is None else None)
         if is_late is not None or split is None:
             self.closed += weight if is_late is not None else 0.0
@@ -289,9 +297,9 @@ class Refutation:
                 break
         return all(answers)
 
-    def _is_late(self, packing: Packing, *, is_last: bool) -> Generator[None, None, bool | None]:
-        """Whether all whole plans left are late; None if they are too many (few may be left, or many where no split
-        is). Once one is let pass, further splits would only find it again.
+    def _is_late(self, packing: Packing, *, is_last: bool) -> bool | None:
+        """Whether all whole plans left are late by the schedule bound, or trees are left to say so; None if they are
+        too many (few may be left, or many where no split is). Further splits would only find those let pass again.
         """
         most, steps = (self.assignments, MAX_STEPS) if is_last else (min(self.assignments, FEW_ASSIGNMENTS), FEW_STEPS)
         assignments = packing.assignments(most=most, steps=steps)
@@ -299,26 +307,27 @@ class Refutation:
             return None
         self.assignments -= len(assignments)
         self.effort -= PER_ASSIGNMENT * len(assignments) * (1 + self.boundaries.count // MICROBATCHES)
-        before = self.num_passed
-        for each in assignments:
-            if self.is_hopeless:
-                break
-            if not packing.is_late(each):
-                yield from self._look_at(packing, each)
-        return self.num_passed == before
+        passed = islice((each for each in assignments if not packing.is_late(each)), self.wanted - self.num_passed)
+        timely = list(passed)
+        self.num_passed += len(timely)
+        self.passed += [(packing, each) for each in timely]
+        if self.boundaries.trunk.is_everything:
+            self.timely += [packing.write(each) for each in timely]
+        return self.with_trees or not timely
 
-    def _look_at(self, packing: Packing, assignment: DeviceAssignment) -> Iterator[None]:
-        """Show a plan that the schedule bound lets pass, then keep a tree over its orders, or let it pass."""
-        if self.boundaries.trunk.is_everything and len(self.timely) < self.wanted:
-            self.timely.append(packing.write(assignment))
-        tree = None
-        if self.with_trees and not self.num_passed:
-            yield  # whoever tries such stages as a plan need not wait for the tree
+    def _grow_trees(self) -> Generator[None, None, bool]:
+        """Whether trees show of all plans that were let pass, if they are few, that no order of theirs is in time."""
+        for packing, assignment in self.passed:
+            if self.is_hopeless:
+                return False
+            yield  # whoever tries such stages as a plan need not wait for a tree
             before = packing.effort.left
             tree = packing.find_tree(assignment)
             self.effort -= before - packing.effort.left
-        self.trees += [] if tree is None else [tree]
-        self.num_passed += tree is None
+            if tree is None:
+                return False
+            self.trees.append(tree)
+        return True
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -432,7 +441,6 @@ def raise_further(
     make: MakeCovering,
     reached: Callable[[], int | None],
     shown: int = 0,
-    wanted: int = 1,
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
@@ -440,7 +448,7 @@ def raise_further(
 
     An item after every case, and before every tree; `shown`: a bound that is known already. Each deadline is a quarter
     of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is given
-    up. What whole plans pass for, of which it looks for as many as `wanted`, is given up for good, since no effort
+    up. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
     refutes it, and so is that whose first case takes too much of the first effort, or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
@@ -461,7 +469,7 @@ def raise_further(
                 passed.append(middle)
                 continue
             refutation = Refutation(
-                boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, with_trees=True, has_time=has_time
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=WANTED, with_trees=True, has_time=has_time
             )
             for _ in refutation.steps(middle):
                 yield Packed(low + 1, [], refutation.timely)

@@ -62,7 +62,7 @@ def is_ruled_out(problem: Problem, value: int) -> bool:
     if not applies_to(least):
         return False
     boundaries, deadline = Boundaries(least), value - problem.profile.optimizer_ns
-    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, with_trees=True)
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
     cases = refutation.find(deadline)
     return cases is not None and is_out_of_reach(boundaries, deadline, cases=cases, trees=refutation.trees)
 

@@ -145,7 +145,7 @@ def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
     """Its cases and trees, for a deadline that whole plans pass for by the schedule bound."""
     problem, deadline = starving(), 51_988_605
     boundaries = Boundaries(Least(problem, CostModel(problem)))
-    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, with_trees=True)
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
     cases = refutation.find(deadline)
     assert cases is not None
     return problem, deadline, write_cases(cases), [list(tree) for tree in refutation.trees]
@@ -160,15 +160,21 @@ def test_trees_refute_whole_plans_that_the_schedule_bound_lets_pass():
         check_certificate(problem, {**certificate, "rules": RULES - 1, "trees": trees[1:]})
 
 
-def test_plans_are_shown_before_trees_grow(monkeypatch):
-    """Tests that no plan waits for its tree to be tried, and that none grows once another plan has passed."""
-    boundaries, shown = Boundaries(Least(starving(), CostModel(starving()))), list[int]()
-    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=3, with_trees=True)
-    monkeypatch.setattr(Packing, "find_tree", lambda *_: shown.append(len(refutation.timely)))
-    seen = [len(refutation.timely) for _ in refutation.steps(51_988_605)]
-    assert shown == [1]
-    assert 1 in seen
-    assert len(refutation.timely) == refutation.num_passed > 1
+def test_trees_grow_last_and_for_few_plans(monkeypatch):
+    """Tests that plans are shown before any tree is tried, that none is tried where as many plans pass as are wanted,
+    and that one without a tree is the last one that is tried.
+    """
+    boundaries, tried = Boundaries(Least(starving(), CostModel(starving()))), list[int]()
+    monkeypatch.setattr(Packing, "find_tree", lambda *_: tried.append(1))
+    many = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
+    seen = [(len(many.timely), len(tried)) for _ in many.steps(51_988_605)]
+    assert seen[-1] == (many.num_passed, 0)
+    assert many.num_passed > 1
+    assert tried == [1]
+    few = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=many.num_passed, with_trees=True)
+    assert few.find(51_988_605) is None
+    assert few.num_passed == many.num_passed
+    assert tried == [1]
 
 
 @pytest.mark.parametrize("number", range(7))

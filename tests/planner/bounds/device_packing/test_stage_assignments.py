@@ -108,7 +108,7 @@ class Trees:
                 self.closed.setdefault(packing.write(assignment), (value, tuple(tree)))
             return tree
 
-        refutation = Refutation(self.boundaries, Covering, most=63, effort=2 * 10**7, with_trees=True)
+        refutation = Refutation(self.boundaries, Covering, most=63, effort=2 * 10**7, wanted=100, with_trees=True)
         with self.monkeypatch.context() as patch:
             patch.setattr(packing_bound, "_MOST_TREE_WORK", WORK)
             patch.setattr(Packing, "find_tree", note)
