@@ -48,8 +48,6 @@ _SEARCH_S = 2.0
 """Seconds, roughly, that the pipeline bound may take; more rarely show more."""
 _MOST_ENTRIES = 10 * ENTRIES_PER_S
 """Of a programme that tells forms of stages apart, in a check; the search looks at a part of it."""
-_WANTED = 4
-"""Whole plans that packing lets pass for a deadline until it gives that up, where it continues."""
 _PROBE_STEPS = 5
 """Values for which pairs of actions are tried in both orders, for the windows bound."""
 
@@ -335,9 +333,11 @@ def _packed(best: Bound, found: packing_search.Packed, *, boundaries: Boundaries
     """What was found, or the best so far if that is nothing new."""
     if not found.cases:
         return replace(best, timely=tuple(found.timely))
-    levels = {"levels": boundaries.levels} if boundaries.levels > 1 else {}
+    more: dict[str, Any] = {"levels": boundaries.levels} if boundaries.levels > 1 else {}
+    if found.trees:
+        more |= {"rules": refutation.RULES, "trees": list(map(list, found.trees))}
     value = found.value + boundaries.least.optimizer_ns
-    made = _bound("packing", value, cases=packing.write_cases(found.cases), **levels)
+    made = _bound("packing", value, cases=packing.write_cases(found.cases), **more)
     return replace(made, timely=tuple(found.timely))
 
 
@@ -377,7 +377,7 @@ def raise_bound(
         start,
         make=make_covering,
         reached=limit,
-        wanted=_WANTED,
+        shown=best.value_ns - optimizer,
         has_time=has_time,
         params=params,
     ):
@@ -761,15 +761,18 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
     stated = _positive(certificate)
     boundaries = read_boundaries(least, certificate.get("levels", 1))
     cases = packing.read_cases(certificate["cases"], boundaries)
+    _, trees = refutation.read({"effort": 0, "trees": certificate.get("trees", [])})
     deadline = stated - 1 - least.optimizer_ns
     try:
-        is_out = deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases)
+        is_out = deadline < 0 or packing.is_out_of_reach(boundaries, deadline, cases=cases, trees=trees)
+        _require_ruled_out(stated, is_out=is_out)
     except MuchToCheckError:
         most = packing_effort.most_effort(boundaries)
         raise ValueError(
             f"certificate: cases has {len(cases)}, whose check takes more than {most:,} steps; make the bound again"
         ) from None
-    _require_ruled_out(stated, is_out=is_out)
+    except ValueError as reason:
+        _require_these_rules(certificate, reason=reason, is_needed=bool(trees))
     return stated
 
 
@@ -792,17 +795,23 @@ def _loop(least: Least, certificate: Mapping[str, Any]) -> int:
 
 def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if every case of partition, mapping and order is closed below it."""
-    stated, rules = _positive(certificate), certificate.get("rules")
+    stated = _positive(certificate)
     effort, trees = refutation.read(certificate)
     try:
         is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees)
         _require_ruled_out(stated, is_out=is_out)
     except ValueError as reason:
-        if rules == refutation.RULES:
-            raise
-        states = "states no rules" if rules is None else f"states rules = {str(rules)[:20]}"
-        raise OtherRulesError(f"{reason}; it {states}, and {refutation.RULES} are in force", is_known=True) from reason
+        _require_these_rules(certificate, reason=reason)
     return stated
+
+
+def _require_these_rules(certificate: Mapping[str, Any], *, reason: ValueError, is_needed: bool = True) -> None:
+    """Raise `reason`, or, where trees are of other rules than those in force, that they are."""
+    rules = certificate.get("rules")
+    if rules == refutation.RULES or not is_needed:
+        raise reason
+    states = "states no rules" if rules is None else f"states rules = {str(rules)[:20]}"
+    raise OtherRulesError(f"{reason}; it {states}, and {refutation.RULES} are in force", is_known=True) from reason
 
 
 def _positive(certificate: Mapping[str, Any]) -> int:
@@ -899,5 +908,5 @@ _EARLIER_KINDS = ("rounded",)
 _OLDER_FIELDS: dict[str, tuple[str, ...]] = {"loop": ("unit", "special")}
 """What those of earlier releases had, where that was something else: their rules are no longer in force."""
 
-_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",), "packing": ("levels",)}
+_NEW_FIELDS: dict[str, tuple[str, ...]] = {"refutation": ("rules",), "packing": ("levels", "rules", "trees")}
 """What those of earlier releases have not."""

@@ -1,5 +1,7 @@
 """The exact search alone: no joint search before it, no certified bound beside it."""
 
+from time import perf_counter
+
 from planner.errors import InfeasibleProblemError
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
@@ -13,22 +15,29 @@ from solver_models.local_search.search import Searcher
 STANDARD = SearchParams()
 
 
-def search_exactly(problem: Problem, params: SearchParams = STANDARD) -> tuple[int | None, int | None]:
-    """The best objective found, of a verified plan, and the bound claimed; (None, None) if there is none."""
-    costs = CostModel(problem)
+def search_exactly(
+    problem: Problem, params: SearchParams = STANDARD, *, seconds: float = 600.0, plans: list[Plan] | None = None
+) -> tuple[int | None, int | None]:
+    """The best objective found, of a verified plan, and the bound claimed; (None, None) if there is none.
+
+    `plans`: takes the plans found, each better than the one before it.
+    """
+    costs, end = CostModel(problem), perf_counter() + seconds
     best: list[int] = []
 
     def offer(plan: Plan) -> None:
         verdict = verify(problem, plan)
         if verdict.passed and verdict.timeline is not None:
             value = verdict.timeline.objective_ns(problem.options.objective)
+            if plans is not None and value < min(best, default=value + 1):
+                plans.append(plan)
             best[:] = [min([value, *best])]
 
     exact = ExactSearch(
         costs,
         searcher=Searcher(make_instance(problem, costs)),
         incumbent_ns=lambda: best[0] if best else None,
-        seconds_left=lambda: 600.0,
+        seconds_left=lambda: end - perf_counter(),
         params=params,
     )
     try:

@@ -4,10 +4,12 @@ A plan is followed, with its own makespan as the deadline, through rounds of pri
 leaves out one of its stages, or of its devices' loads, is named.
 """
 
+from collections.abc import Iterable
+
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.packing_bound import Packing, Split
 from planner.bounds.device_packing.price_search import Refutation
-from planner.bounds.device_packing.stage_assignments import DeviceAssignments
+from planner.bounds.device_packing.stage_assignments import DeviceAssignment, DeviceAssignments
 from planner.bounds.minimum_costs import Least
 from planner.layout.costs import CostModel, checkpoint_bytes
 from planner.plan import Plan, Stage
@@ -23,9 +25,8 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int, levels: int 
     """Follow the plan through so many splits at most; the splits that it passed. Raises LostError if it is left out."""
     boundaries = Boundaries(Least(problem, CostModel(problem)), levels=levels)
     deadline = value - boundaries.least.optimizer_ns
-    keys = [boundaries.least.layers[boundaries.trunk.path[key]].name for key in boundaries.keys]
-    held = [[keys.index(name) for name in keys if name in stage.layers] for stage in plan.stages]
     packing = Packing(boundaries, deadline)
+    held = keys_of(packing, plan.stages)
     refutation = Refutation(boundaries, Covering, most=1, effort=10**9)
     for passed in range(depth):
         require(problem, packing, plan, held=held, where=f"begin of split {passed}")
@@ -41,13 +42,31 @@ def follow(problem: Problem, plan: Plan, *, value: int, depth: int, levels: int 
 
 
 def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: list[list[int]]) -> None:
-    """The plan is among the seatings of the open stages, and the schedule bound does not deny it."""
-    seatings, rows = DeviceAssignments(packing.stages, packing.loads), rows_of(packing)
+    """The plan is among the seatings of the open stages, and neither the schedule bound nor a tree denies it."""
     if max(len(group) for stage in plan.stages for group in stage.replicas) > 1:
         return
-    free = dict(enumerate(seatings.kinds))
+    seatings, seating = DeviceAssignments(packing.stages, packing.loads), seat(problem, packing, plan.stages, held=held)
+    if packing.is_late(seating):
+        raise LostError(f"the schedule bound denies {seating}")
+    if packing.find_tree(seating) is not None:
+        raise LostError(f"a tree denies every order of {seating}")
+    found = seatings.find(most=10**6)
+    if found is not None and seating not in found:
+        raise LostError(f"{seating} is none of the seatings")
+
+
+def keys_of(packing: Packing, stages: Iterable[Stage]) -> list[list[int]]:
+    """Per stage the numbers of its keys."""
+    boundaries = packing.boundaries
+    keys = [boundaries.least.layers[boundaries.trunk.path[key]].name for key in boundaries.keys]
+    return [[keys.index(name) for name in keys if name in stage.layers] for stage in stages]
+
+
+def seat(problem: Problem, packing: Packing, stages: Iterable[Stage], *, held: list[list[int]]) -> DeviceAssignment:
+    """The stages on devices that are numbered kind by kind, those of each in the order in which they come."""
+    rows, free = rows_of(packing), dict(enumerate(DeviceAssignments(packing.stages, packing.loads).kinds))
     names, seating = dict[str, int](), list[tuple[int, tuple[int, ...]]]()
-    for stage, keys in sorted(zip(plan.stages, held, strict=True), key=lambda pair: pair[1]):
+    for stage, keys in sorted(zip(stages, held, strict=True), key=lambda pair: pair[1]):
         if not keys:
             continue
         for (device,) in stage.replicas:
@@ -57,11 +76,7 @@ def require_seating(problem: Problem, packing: Packing, plan: Plan, *, held: lis
                 del free[names[device]]
         devices = tuple(names[device] for (device,) in stage.replicas)
         seating.append((rows[keys[0], keys[-1] + 1, len(devices), form_of(packing, stage)], devices))
-    if packing.is_late(tuple(seating)):
-        raise LostError(f"the schedule bound denies {seating}")
-    found = seatings.find(most=10**6)
-    if found is not None and tuple(seating) not in found:
-        raise LostError(f"{seating} is none of the seatings")
+    return tuple(seating)
 
 
 def kind_of(problem: Problem, packing: Packing, name: str) -> int:

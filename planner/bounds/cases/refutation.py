@@ -82,7 +82,7 @@ def refute(
     spent = WorkCount(min(effort, MAX_EFFORT), has_time=has_time)
     try:
         proof = _Proof(problem, costs, value=value, effort=spent)
-        search = _TreeSearch(effort=spent, has_time=has_time)
+        search = _TreeSearch(effort=spent)
         for cases, orders, stages in proof.open_cases():
             codes = TreeCodes.of(orders)
             # a proposal may take as long as a case, so the clock is looked at before each
@@ -107,6 +107,27 @@ def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees:
         if not replay.close(cases, orders):
             return False
     return replay.is_used_up and spent.spent == effort
+
+
+def close_alone(
+    cases: Cases, *, deadline: int, effort: WorkCount, given: Sequence[int] | None = None
+) -> Sequence[int] | None:
+    """A tree that closes the only case there is, empty if its windows do: the `given` one if any. None without one, or
+    where that is too much work; ValueError where the given one is no tree.
+    """
+    if deadline >= MAX_DEADLINE_NS:
+        return None
+    try:
+        effort.spend(_units(cases))
+        roots = narrow(begin(cases, numpy.arange(1), deadline=deadline), cases, settle=settle_passes)
+        if not len(roots.case):
+            return None if given else ()
+        if given is not None:
+            return given if _TreeCheck([given], effort=effort).close(cases, roots) else None
+        search = _TreeSearch(effort=effort)
+        return search.trees[0] if search.close(cases, roots, proposed=[None]) else None
+    except TooManyCasesError:
+        return None
 
 
 def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
@@ -140,17 +161,17 @@ class _Proof:
         for segments, assignments in self.enumeration.cases():
             for part in self._batches(segments, assignments):
                 cases, rows = self.maker.make(*part[:2], orders=part[2])
-                rows, size = self._screened(cases, rows), batch_size(cases)
+                rows, size = self._screened(cases, rows), _batch_size(cases)
                 for first in range(0, len(rows), size):
                     part_rows = rows[first : first + size]
-                    self.effort.spend(units(cases) * len(part_rows))
+                    self.effort.spend(_units(cases) * len(part_rows))
                     orders = narrow(begin(cases, part_rows, deadline=self.deadline), cases, settle=settle_passes)
                     if len(orders.case):
                         yield cases, orders, partial(self.maker.stages, part=part)
 
     def _screened(self, cases: Cases, rows: Integers) -> Integers:
         """Those that the quick rules leave; the clock is looked at before every batch."""
-        kept, size = [rows[:0]], batch_size(cases)
+        kept, size = [rows[:0]], _batch_size(cases)
         for first in range(0, len(rows), size):
             self.effort.spend(0)
             kept.append(screen(cases, rows[first : first + size], deadline=self.deadline))
@@ -175,13 +196,13 @@ def _joined(parts: list[tuple[Integers, Integers, Integers]]) -> tuple[Integers,
     return segments, assignments, orders
 
 
-def batch_size(cases: Cases) -> int:
+def _batch_size(cases: Cases) -> int:
     """Nodes that are looked at together."""
     _, devices, actions = cases.time.shape
     return max(1, _BATCH_CELLS // int(devices * actions * actions))
 
 
-def units(cases: Cases) -> int:
+def _units(cases: Cases) -> int:
     """Work that a node takes."""
     _, devices, actions = cases.time.shape
     return int(1 + devices * actions * actions // _UNIT_CELLS)
@@ -190,8 +211,8 @@ def units(cases: Cases) -> int:
 class _TreeSearch:
     """Makes a tree for every open case."""
 
-    def __init__(self, *, effort: WorkCount, has_time: HasTime) -> None:
-        self.effort, self.has_time = effort, has_time
+    def __init__(self, *, effort: WorkCount) -> None:
+        self.effort, self.has_time = effort, effort.has_time
         self.trees: list[tuple[int, ...]] = []
         self.num_nodes = 0
 
@@ -200,7 +221,7 @@ class _TreeSearch:
         children: dict[int, tuple[int, int, int]] = {}
         given = _Proposed(proposed)
         roots.node[...] = numpy.arange(len(roots.node))
-        ahead, number, size = [roots], len(roots.node), batch_size(cases)
+        ahead, number, size = [roots], len(roots.node), _batch_size(cases)
         is_narrowed = True
         while ahead:
             if not self.has_time() or self.num_nodes + number > MAX_NODES:
@@ -265,7 +286,7 @@ def _next(ahead: list[OrderNodes], cases: Cases, *, is_narrowed: bool, effort: W
     orders = ahead.pop()
     if is_narrowed:
         return orders
-    effort.spend(units(cases) * len(orders.node))
+    effort.spend(_units(cases) * len(orders.node))
     return narrow(orders, cases, settle=settle_passes)
 
 
@@ -293,7 +314,7 @@ class _TreeCheck:
 
     def close(self, cases: Cases, roots: OrderNodes) -> bool:
         """Whether the next trees close these cases."""
-        count, size = len(roots.node), batch_size(cases)
+        count, size = len(roots.node), _batch_size(cases)
         if self.used + count > len(self.first):
             return False
         roots.node[...] = self.first[self.used : self.used + count]

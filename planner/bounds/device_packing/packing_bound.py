@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy
 
+from planner.bounds.cases import refutation
+from planner.bounds.cases.case_tables import WorkCount
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import FULL, DeviceLoads, Mask, OpenStages, parts_down
 from planner.bounds.device_packing.feasible_device_loads import list_loads, narrow_loads
@@ -39,6 +41,9 @@ MAX_KEYS, MAX_REPLICAS, MAX_CASES, MAX_ROUNDS = 64, 8, 255, 4
 
 MAX_ASSIGNMENTS = 1_600
 """Whole plans that the cases of a certificate may leave to the schedule bound."""
+
+_MOST_TREE_WORK, _PER_WORK = 20_000, 20
+"""Units of work that the tree of a whole plan may take, and the loads that each counts for."""
 
 MOST_WAITING = 1 << 30
 """Parts of a device's memory that wait, at most, so that 64 bits hold all sums."""
@@ -223,16 +228,35 @@ class Packing:
         self.effort.take(PER_ASSIGNMENT * (1 + self.boundaries.count // MICROBATCHES))
         return DeviceAssignments(self.stages, self.loads).is_late(assignment)
 
+    def find_tree(self, assignment: DeviceAssignment, given: Sequence[int] | None = None) -> Sequence[int] | None:
+        """A tree, maybe a `given` one, that shows that no order of such a plan is in time; None if there is none.
+
+        There is none where layers or microbatches decide what recomputes. ValueError if the given one is none.
+        """
+        if not self.boundaries.least.problem.options.decides_whole_stages:
+            return None
+        cases = DeviceAssignments(self.stages, self.loads).order_cases(assignment)
+        work = WorkCount(min(self.effort.left // _PER_WORK, _MOST_TREE_WORK), has_time=self.has_time)
+        tree = refutation.close_alone(cases, deadline=self.deadline, effort=work, given=given)
+        self.effort.take(min(work.spent, work.most) * _PER_WORK)
+        return tree
+
     def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:
         """Its stages, by name."""
         return DeviceAssignments(self.stages, self.loads).write(assignment)
 
 
 class _Counter:
-    """Assignments that may still be looked at."""
+    """Assignments that may still be looked at, and the trees of those that the schedule bound lets pass."""
 
-    def __init__(self) -> None:
-        self.left = MAX_ASSIGNMENTS
+    def __init__(self, trees: Sequence[Sequence[int]]) -> None:
+        self.left, self.trees = MAX_ASSIGNMENTS, iter(trees)
+
+    def _is_late(self, packing: Packing, assignment: DeviceAssignment) -> bool:
+        if packing.is_late(assignment):
+            return True
+        tree = next(self.trees, None)
+        return tree is not None and packing.find_tree(assignment, tree) is not None
 
     def all_late(self, packing: Packing) -> bool:
         """Whether there are few assignments, and none is in time."""
@@ -240,15 +264,18 @@ class _Counter:
         if assignments is None:
             return False
         self.left -= len(assignments)
-        return all(packing.is_late(assignment) for assignment in assignments)
+        return all(self._is_late(packing, assignment) for assignment in assignments)
 
 
-def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate]) -> bool:
+def is_out_of_reach(
+    boundaries: Boundaries, deadline: int, *, cases: Sequence[PackingCertificate], trees: Sequence[Sequence[int]] = ()
+) -> bool:
     """Whether the cases, in preorder, show that no plan has a makespan of at most `deadline`, optimizer left out.
 
-    MuchToCheckError where they would take more than a check may.
+    `trees`: of whole plans that the schedule bound lets pass, in order.
+    MuchToCheckError where they would take more than a check may, ValueError where a tree is none.
     """
-    left, counter = iter(cases), _Counter()
+    left, counter = iter(cases), _Counter(trees)
 
     def has_parts(case: PackingCertificate | None) -> bool:
         """Whether all parts follow of a case that needs none: it may have been split when rules were weaker."""
@@ -268,7 +295,7 @@ def is_out_of_reach(boundaries: Boundaries, deadline: int, *, cases: Sequence[Pa
         answers = [is_refuted(packing.part(case.split, first=first)) for first in (True, False)]
         return all(answers)
 
-    return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None
+    return is_refuted(Packing(boundaries, deadline)) and next(left, None) is None and next(counter.trees, None) is None
 
 
 def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:

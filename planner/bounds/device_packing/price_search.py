@@ -1,6 +1,6 @@
 """Looks for prices and cases that make the packing bound large; whatever it finds is checked by `packing` alone."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -29,7 +29,7 @@ from planner.bounds.device_packing.packing_effort import (
     MuchToCheckError,
     most_effort,
 )
-from planner.bounds.device_packing.stage_assignments import MAX_STEPS
+from planner.bounds.device_packing.stage_assignments import MAX_STEPS, DeviceAssignment
 from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, InterruptedStepError, always
 from planner.plan import Stage
@@ -60,6 +60,10 @@ SLOW_AFTER, SLOW_PART = 0.5, 0.25
 
 FEW_ASSIGNMENTS, FEW_STEPS = 12, 400
 """Whole plans that are looked at, and steps until they are known, where a case could as well be split."""
+
+WANTED = 4
+"""Whole plans that the schedule bound lets pass for a deadline until it is given up, where the bound is raised further.
+"""
 
 _PAIRS_PER_LOAD = 2
 """Of so many pairs of stages about one is a load."""
@@ -207,7 +211,8 @@ def _whole(duals: Floats) -> Prices:
 class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
 
-    It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them.
+    It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them. Where all
+    is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`.
     """
 
     def __init__(
@@ -218,10 +223,11 @@ class Refutation:
         most: int,
         effort: int,
         wanted: int = 1,
+        with_trees: bool = False,
         has_time: HasTime = always,
     ) -> None:
         self.boundaries, self.make, self.most, self.effort = boundaries, make, most, effort
-        self.wanted, self.has_time = wanted, has_time
+        self.wanted, self.with_trees, self.has_time = wanted, with_trees, has_time
         self.budget, self.closed = max(effort, 1), 0.0
         """All effort, and the part of the cases that is closed, every split counting half."""
         self.largest = 2 * effort
@@ -236,6 +242,10 @@ class Refutation:
         """How many of them the schedule bound lets pass."""
         self.timely: list[tuple[Stage, ...]] = []
         """The stages of those, if they are all layers."""
+        self.passed: list[tuple[Packing, DeviceAssignment]] = []
+        """The same, with the cases that they are in."""
+        self.trees: list[Sequence[int]] = []
+        """Of those, in order, which show that they are late nonetheless."""
         self.is_too_large = False
         """Whether a check of the cases would take more than it may."""
 
@@ -253,10 +263,11 @@ class Refutation:
     def steps(self, deadline: int) -> Iterator[None]:
         """The same, case by case; at the end they are in `found`."""
         self.cases, self.assignments, self.num_passed, self.closed = [], MAX_ASSIGNMENTS, 0, 0.0
-        self.found, self.timely = None, []
+        self.found, self.timely, self.passed, self.trees = None, [], [], []
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
-            self.found = self.cases if (yield from self._refute(root)) else None
+            is_closed = (yield from self._refute(root)) and (yield from self._grow_trees())
+            self.found = self.cases if is_closed else None
         except MuchToCheckError:
             self.is_too_large = True
         except InterruptedStepError:
@@ -287,8 +298,8 @@ class Refutation:
         return all(answers)
 
     def _is_late(self, packing: Packing, *, is_last: bool) -> bool | None:
-        """Whether all whole plans left are late by the schedule bound; None if they are too many (few may be left, or
-        many where no split is). Once one is let pass, further splits would only find it again.
+        """Whether all whole plans left are late by the schedule bound, or trees are left to say so; None if they are
+        too many (few may be left, or many where no split is). Further splits would only find those let pass again.
         """
         most, steps = (self.assignments, MAX_STEPS) if is_last else (min(self.assignments, FEW_ASSIGNMENTS), FEW_STEPS)
         assignments = packing.assignments(most=most, steps=steps)
@@ -299,9 +310,24 @@ class Refutation:
         passed = islice((each for each in assignments if not packing.is_late(each)), self.wanted - self.num_passed)
         timely = list(passed)
         self.num_passed += len(timely)
+        self.passed += [(packing, each) for each in timely]
         if self.boundaries.trunk.is_everything:
             self.timely += [packing.write(each) for each in timely]
-        return not timely
+        return self.with_trees or not timely
+
+    def _grow_trees(self) -> Generator[None, None, bool]:
+        """Whether trees show of all plans that were let pass, if they are few, that no order of theirs is in time."""
+        for packing, assignment in self.passed:
+            if self.is_hopeless:
+                return False
+            yield  # whoever tries such stages as a plan need not wait for a tree
+            before = packing.effort.left
+            tree = packing.find_tree(assignment)
+            self.effort -= before - packing.effort.left
+            if tree is None:
+                return False
+            self.trees.append(tree)
+        return True
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
         """Rounds of prices, and what to split by if they do not do."""
@@ -379,6 +405,8 @@ class Packed:
     """Which show that; none if there is nothing new."""
     timely: list[tuple[Stage, ...]]
     """Stages that a plan not far above could have."""
+    trees: Sequence[Sequence[int]] = ()
+    """Of whole plans, which show that with the cases."""
 
 
 def raise_packing_bound(
@@ -412,21 +440,21 @@ def raise_further(
     *,
     make: MakeCovering,
     reached: Callable[[], int | None],
-    wanted: int = 1,
+    shown: int = 0,
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
     """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
 
-    An item after every case. Each deadline is a quarter of the way to what a plan has `reached` (as for
-    `raise_packing_bound`, asked before each), or to one that is given up. What whole plans pass for, of which it looks
-    for as many as `wanted`, is given up for good, since no effort refutes it, and so is that whose first case takes too
-    much of the first effort, or whose cases nobody would check.
+    An item after every case, and before every tree; `shown`: a bound that is known already. Each deadline is a quarter
+    of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is given
+    up. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
+    refutes it, and so is that whose first case takes too much of the first effort, or whose cases nobody would check.
     It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
     above where it began: there may be none.
     """
     first = effort = int(params.max_s * params.packing_per_s)
-    low, precise, passed = start - 1, max(start // 200, 1), list[int]()
+    low, precise, passed = max(start, shown) - 1, max(start // 200, 1), list[int]()
     while has_time():
         failed = list[int]()
         while has_time():
@@ -440,14 +468,16 @@ def raise_further(
             if _PAIRS_OF_ROOT * pairs > first:
                 passed.append(middle)
                 continue
-            refutation = Refutation(boundaries, make, most=MAX_CASES, effort=effort, wanted=wanted, has_time=has_time)
+            refutation = Refutation(
+                boundaries, make, most=MAX_CASES, effort=effort, wanted=WANTED, with_trees=True, has_time=has_time
+            )
             for _ in refutation.steps(middle):
-                yield Packed(low + 1, [], [])
+                yield Packed(low + 1, [], refutation.timely)
             if refutation.found is not None:
                 low = middle
             else:
                 (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
-            yield Packed(low + 1, refutation.found or [], refutation.timely)
+            yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
         if not failed:
             return
         effort *= 2

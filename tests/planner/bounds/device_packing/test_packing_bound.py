@@ -62,8 +62,9 @@ def is_ruled_out(problem: Problem, value: int) -> bool:
     if not applies_to(least):
         return False
     boundaries, deadline = Boundaries(least), value - problem.profile.optimizer_ns
-    cases = Refutation(boundaries, Covering, most=63, effort=10**9).find(deadline)
-    return cases is not None and is_out_of_reach(boundaries, deadline, cases=cases)
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
+    cases = refutation.find(deadline)
+    return cases is not None and is_out_of_reach(boundaries, deadline, cases=cases, trees=refutation.trees)
 
 
 def fits(problem: Problem, plan: Plan) -> bool:
@@ -397,8 +398,9 @@ def test_climbing_on_stays_below_the_best_plan(rng, is_known):
     assert values == sorted(values)
     assert not values or values[-1] + problem.profile.optimizer_ns <= best
     boundaries = Boundaries(Least(problem, CostModel(problem)))
-    for packed_now in found:
-        assert not packed_now.cases or is_out_of_reach(boundaries, packed_now.value - 1, cases=packed_now.cases)
+    for each in found:
+        deadline = each.value - 1
+        assert not each.cases or is_out_of_reach(boundaries, deadline, cases=each.cases, trees=each.trees)
 
 
 def test_a_bound_that_goes_on_has_a_certificate():

@@ -1,15 +1,22 @@
 """Tests of planner/bounds/device_packing/price_search.py."""
 
+from dataclasses import replace
+from functools import cache
+
 import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.generate import make_workload, parse_family
+from planner.bounds.cases.refutation import RULES
 from planner.bounds.device_packing.boundaries import Boundaries
-from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach
+from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach, write_cases
 from planner.bounds.device_packing.price_search import Packed, Refutation, raise_packing_bound
 from planner.bounds.minimum_costs import Least
+from planner.evidence.certificate import OtherRulesError, check_certificate
 from planner.layout.costs import CostModel
+from planner.problem import Problem
 from solver_models.covering import Covering
 from tests.long_runs import examples
 from tests.planner.bounds.device_packing.test_packing_bound import climbed, heavy, is_ruled_out, timed
@@ -121,3 +128,63 @@ def test_each_plan_that_passes_is_found_once(deadline):
     assert refutation.find(deadline) is None
     assert len(refutation.timely) == refutation.num_passed == len(set(refutation.timely))
     assert set(refutation.timely) == passing
+
+
+def starving() -> Problem:
+    """Eight layers on three devices with memory for less than one microbatch each."""
+    workload = make_workload(parse_family("chain-8x3-m6-scarce-homogeneous-equal", seed=3))
+    assert workload.cluster is not None
+    layers = workload.profile.layers
+    memory = sum(layer.state_bytes + 3 * layer.stash_bytes for layer in layers) * 6 // 10 // 3
+    devices = tuple(replace(device, memory_bytes=memory) for device in workload.cluster.devices)
+    return Problem(profile=workload.profile, cluster=replace(workload.cluster, devices=devices), num_microbatches=6)
+
+
+@cache
+def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
+    """Its cases and trees, for a deadline that whole plans pass for by the schedule bound."""
+    problem, deadline = starving(), 51_988_605
+    boundaries = Boundaries(Least(problem, CostModel(problem)))
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
+    cases = refutation.find(deadline)
+    assert cases is not None
+    return problem, deadline, write_cases(cases), [list(tree) for tree in refutation.trees]
+
+
+def test_trees_refute_whole_plans_that_the_schedule_bound_lets_pass():
+    """Tests that trees over the orders of whole plans prove a bound, with the number of their rules beside them."""
+    problem, deadline, cases, trees = refuted()
+    certificate = {"kind": "packing", "value_ns": deadline + 1, "cases": cases, "rules": RULES, "trees": trees}
+    assert check_certificate(problem, certificate) == deadline + 1
+    with pytest.raises(OtherRulesError, match=f"{RULES} are in force"):
+        check_certificate(problem, {**certificate, "rules": RULES - 1, "trees": trees[1:]})
+
+
+def test_trees_grow_last_and_for_few_plans(monkeypatch):
+    """Tests that plans are shown before any tree is tried, that none is tried where as many plans pass as are wanted,
+    and that one without a tree is the last one that is tried.
+    """
+    boundaries, tried = Boundaries(Least(starving(), CostModel(starving()))), list[int]()
+    monkeypatch.setattr(Packing, "find_tree", lambda *_: tried.append(1))
+    many = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
+    seen = [(len(many.timely), len(tried)) for _ in many.steps(51_988_605)]
+    assert seen[-1] == (many.num_passed, 0)
+    assert many.num_passed > 1
+    assert tried == [1]
+    few = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=many.num_passed, with_trees=True)
+    assert few.find(51_988_605) is None
+    assert few.num_passed == many.num_passed
+    assert tried == [1]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_other_trees_prove_nothing(number):
+    """Tests that fewer, more, cut, longer or other trees are refused."""
+    problem, deadline, cases, trees = refuted()
+    most = max(trees, key=len)
+    place = trees.index(most)
+    others = [[], [0], most[:-1], [*most, 0], [1 << 29, 0, 0]]
+    changed = [[*trees[:place], other, *trees[place + 1 :]] for other in others] + [trees[:-1], [*trees, []]]
+    certificate = {"kind": "packing", "value_ns": deadline + 1, "cases": cases, "rules": RULES}
+    with pytest.raises(ValueError, match="certificate: "):
+        check_certificate(problem, {**certificate, "trees": changed[number]})
