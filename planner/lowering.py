@@ -55,6 +55,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         optimizer=_step_table(problem) if profile.has_layer_steps else None,
         host=tables.host if profile.has_host_times else None,
         sharding=_sharding(problem, widths=(1, *widths)),
+        together=_together_table(problem),
         can_halve=_can_halve(problem, costs),
         gradient=column([layer.synchronised_bytes for layer in layers]),
         state=column([layer.state_bytes for layer in layers]),
@@ -280,6 +281,15 @@ def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
         weights=numpy.array(weights, dtype=numpy.int64),
         choice=choice,
     )
+
+
+def _together_table(problem: Problem) -> Integers | None:
+    index = {name: number for number, name in enumerate(problem.profile.topological_order)}
+    rows = [
+        (index[each.first], index[each.second], each.state_bytes, each.stash_bytes, each.weight_stash_bytes)
+        for each in problem.profile.held_together
+    ]
+    return numpy.array(rows, dtype=numpy.int64) if rows else None
 
 
 def _edge_table(problem: Problem) -> Integers:

@@ -477,6 +477,33 @@ class ProbeRun(StrictRecord):
         return self.predicted_ns / self.measured_ns - 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTogether(StrictRecord):
+    """What two layers both count, and a stage that has both holds once: a tensor between them, a weight they share.
+
+    Of several layers that keep one tensor each but the first stands in an entry with one before it.
+    """
+
+    first: Name
+    """A layer."""
+    second: Name
+    """One behind it, of whose bytes those below are also the first one's."""
+    state_bytes: Bytes = 0
+    """Of its `state_bytes`: a tied weight, its gradient and its part of the optimizer's state."""
+    stash_bytes: Bytes = 0
+    """Of its `stash_bytes`, per microbatch."""
+    weight_stash_bytes: Bytes = 0
+    """Of its `weight_stash_bytes`."""
+
+    def __post_init__(self) -> None:
+        require_fields(f"held together by {self.first!r} and {self.second!r}", self)
+
+    def at(self, factor: Fraction) -> "HeldTogether":
+        """For so many times the samples, rounded down: what layers hold is rounded up."""
+        stash, weight_stash = int(factor * self.stash_bytes), int(factor * self.weight_stash_bytes)
+        return replace(self, stash_bytes=stash, weight_stash_bytes=weight_stash)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile(StrictRecord):
     """A model as the planner sees it: a directed acyclic graph of measured layers."""
@@ -520,6 +547,8 @@ class ModelProfile(StrictRecord):
     reduction_bytes: Bytes = 0
     """What a process whose stages have replicas holds beyond its reserve, its bucket and all else: what the allocator
     keeps around gradients that stay where they are reduced; 0: nothing, or not measured."""
+    held_together: tuple[HeldTogether, ...] = ()
+    """What layers count each and a stage of single devices holds once."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
@@ -541,7 +570,31 @@ class ModelProfile(StrictRecord):
                     raise ValueError(
                         f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or correct the name"
                     )
-        _ = self.topological_order
+        place = {name: number for number, name in enumerate(self.topological_order)}
+        self._require_together(owner, place)
+
+    def _require_together(self, owner: str, place: dict[str, int]) -> None:
+        """What is held together is known to both layers, and no more than the second one holds."""
+        sums: dict[tuple[str, str], int] = {}
+        for entry in self.held_together:
+            for name in (entry.first, entry.second):
+                if name not in place:
+                    raise ValueError(
+                        f"{owner}: held_together names the unknown layer {name!r}; add the layer or correct the name"
+                    )
+            if place[entry.first] >= place[entry.second]:
+                raise ValueError(
+                    f"{owner}: held_together has {entry.first!r} before {entry.second!r}, which does not come behind "
+                    "it; exchange them, or leave the entry out"
+                )
+            for field in ("state_bytes", "stash_bytes", "weight_stash_bytes"):
+                key = entry.second, field
+                sums[key] = sums.get(key, 0) + getattr(entry, field)
+                if sums[key] > (most := getattr(self.by_name[entry.second], field)):
+                    raise ValueError(
+                        f"{owner}: held_together adds up to {field} = {sums[key]} of {entry.second!r}, which has "
+                        f"{most}; state a part of it"
+                    )
 
     def _require_clocks(self, owner: str) -> None:
         """On a device type all layers state the host's times, or none does."""

@@ -10,8 +10,8 @@ from typing import Literal, Protocol
 
 from profiles.assumptions import Assumptions, GradientPrecision
 from profiles.host_times import HostTime
-from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
-from profiles.model_profile import FULL, Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.measure.record import Clock, LayerBytes, LayerRecord, TensorBytes, spreads_that_count
+from profiles.model_profile import FULL, Edge, HeldTogether, Layer, LayerCost, ModelProfile, WidthBytes
 
 BATCH = ""
 
@@ -65,13 +65,16 @@ def make_profile(
     asked: MeasurementSettings,
     origin: Origin,
     is_split: bool = True,
+    tied: Iterable[tuple[str, str, int]] = (),
 ) -> ModelProfile:
-    """The profile; `is_split`: a backward may be split into I and W."""
+    """The profile; `is_split`: a backward may be split into I and W; `tied`: two layers and the bytes of a weight."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = {layer: records[layer, size, width] for layer in takes}
+    layers = {layer: _layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes}
     return ModelProfile(
         name=name,
-        layers=tuple(_layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes),
+        layers=tuple(layers.values()),
+        held_together=tuple(_held_together(takes, main, layers=layers, tied=tied)),
         edges=tuple(_edges(takes, main)),
         microbatch_size=size,
         provenance=_provenance(records, asked=asked, origin=origin),
@@ -214,6 +217,49 @@ def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]
                     bytes=forward,
                     gradient_bytes=None if back == forward and back else back,
                 )
+
+
+def _held_together(
+    takes: Mapping[str, tuple[str, ...]],
+    main: Mapping[str, LayerRecord],
+    *,
+    layers: Mapping[str, Layer],
+    tied: Iterable[tuple[str, str, int]],
+) -> Iterable[HeldTogether]:
+    """Tensors that layers keep, each with the one before that keeps it, and tied weights; no more than layers have."""
+    pairs: dict[tuple[str, str], list[int]] = {}
+    for first, second, num_bytes in tied:
+        sizes = main[second].sizes
+        if first in main and num_bytes <= sizes.trained:
+            optimizer = (sizes.optimizer or 0) * num_bytes // max(1, sizes.trained)
+            pairs.setdefault((first, second), [0, 0, 0])[0] += 2 * num_bytes + optimizer
+    holders: dict[tuple[str, int], tuple[str, TensorBytes]] = {}
+    given: dict[str, list[tuple[str, int]]] = {}
+    for name, sources in takes.items():
+        record = main[name]
+        known = sum(len(given[each]) for each in sources if each != BATCH)
+        given[BATCH] = [(BATCH, number) for number in range(len(record.takes) - known)]
+        arrives = [tensor for each in sources for tensor in given[each]]
+        given[name] = [
+            (name, number) if each.source < 0 else arrives[each.source] for number, each in enumerate(record.gives)
+        ] or [(name, number) for number in range(len(record.outputs))]
+        for tensor, own in dict(zip([*arrives, *given[name]], [*record.takes, *record.gives], strict=False)).items():
+            if not own.saved:
+                continue
+            if tensor in holders and holders[tensor][0] != name:
+                first, other = holders[tensor]
+                pair = pairs.setdefault((first, name), [0, 0, 0])
+                pair[1] += min(own.saved, other.saved)
+                pair[2] += min(own.weight_saved, other.weight_saved)
+            holders[tensor] = name, own
+    left = {name: [each.state_bytes, each.stash_bytes, each.weight_stash_bytes] for name, each in layers.items()}
+    for (first, second), wanted in pairs.items():
+        taken = [min(pair) for pair in zip(wanted, left[second], strict=True)]
+        left[second] = [most - size for most, size in zip(left[second], taken, strict=True)]
+        state, stash, weight_stash = taken
+        yield HeldTogether(
+            first=first, second=second, state_bytes=state, stash_bytes=stash, weight_stash_bytes=weight_stash
+        )
 
 
 def _provenance(records: Mapping[Key, LayerRecord], *, asked: MeasurementSettings, origin: Origin) -> str:

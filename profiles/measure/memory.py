@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from profiles.estimates.sustained_rates import Phase
 from profiles.measure.model import Tensors
-from profiles.measure.record import LayerBytes
+from profiles.measure.record import LayerBytes, TensorBytes
 from profiles.measure.segment import Segment
 
 CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
@@ -89,6 +89,10 @@ class SavedBytes:
         aside = {tensor.untyped_storage()._cdata for tensor in without}
         return sum(int(storage.nbytes()) for key, storage in self._kept.items() if key not in aside)
 
+    def kept_of(self, tensor: torch.Tensor) -> int:
+        """Bytes that are saved of a tensor's storage: all or nothing."""
+        return storage_bytes([tensor]) if tensor.untyped_storage()._cdata in self._kept else 0
+
     def forget(self) -> None:
         """Drop the references to saved tensors, so that the next measurement begins at zero."""
         self._kept.clear()
@@ -119,6 +123,9 @@ class LayerMemory:
         self.stash = self.weight_stash = self.workspace = 0
         self.results: Tensors = ()
         """The outputs, detached, each with the requires_grad that it had."""
+        self.takes: tuple[TensorBytes, ...] = ()
+        self.gives: tuple[TensorBytes, ...] = ()
+        """What is kept of inputs and outputs."""
         self.unsplit = ""
         """Class of the module with the most weights, if I computed the gradients of all and left W nothing."""
         self._watch = watch or _run_only
@@ -140,11 +147,34 @@ class LayerMemory:
             with self.saved.watching():
                 inside = self._watch("F", self._call)
         self.stash = self.saved.total()
+        self._noted = self._note_tensors()
         self._base += self.saved.total(without=self._inputs)
         self.saved.forget()
         self.workspace = self.live.peak - self._base + inside
+        self._find_kept(has_backward=False)
         self.results = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in self._outputs)
         return any(result.requires_grad for result in self.results)
+
+    def _note_tensors(self) -> list[list[tuple[int, int, Any]]]:
+        """Of inputs and outputs what is saved, the input that it is, and what tells whether it is there."""
+        keys = [tensor.untyped_storage()._cdata for tensor in self._inputs]
+        return [
+            [
+                (self.saved.kept_of(each), keys.index(key) if key in keys else -1, weakref.ref(each.untyped_storage()))
+                for each, key in ((each, each.untyped_storage()._cdata) for each in tensors)
+            ]
+            for tensors in (self._inputs, self._outputs)
+        ]
+
+    def _find_kept(self, *, has_backward: bool = True) -> None:
+        """After I: what is still there waits for W."""
+        self.takes, self.gives = (
+            tuple(
+                TensorBytes(saved=size, weight_saved=size * (has_backward and there() is not None), source=source)
+                for size, source, there in row
+            )
+            for row in self._noted
+        )
 
     def _call(self) -> None:
         self._outputs = self.segment.call(self._inputs)
@@ -166,6 +196,7 @@ class LayerMemory:
             later = waiting.take()
             self._inputs = ()
             self.weight_stash = self.live.mark()
+            self._find_kept()
             inside = self._watch("W", later)
             self.workspace = max(self.workspace, self.live.peak - self.weight_stash + inside)
 

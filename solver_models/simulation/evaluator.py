@@ -21,6 +21,7 @@ from solver_models.simulation.columns import (
     CUT_WEIGHTS,
     DIRECTION,
     DRAIN_PART,
+    FIRST,
     FORWARD_PART,
     FORWARD_SIZE,
     GRADIENT,
@@ -46,6 +47,7 @@ from solver_models.simulation.columns import (
     REPLICA_WORKSPACE,
     REST_PART,
     ROUTE,
+    SECOND,
     SENDER,
     SHARDABLE,
     SHARDING,
@@ -53,13 +55,16 @@ from solver_models.simulation.columns import (
     SHARERS,
     SOURCE,
     STASH,
+    STASH_ONCE,
     STATE,
+    STATE_ONCE,
     STATED,
     STEP,
     TARGET,
     TICKS,
     WEIGHT_PART,
     WEIGHT_STASH,
+    WEIGHT_STASH_ONCE,
     WEIGHT_WORKSPACE,
     WEIGHTS,
     WHOLE_BACKWARD,
@@ -123,6 +128,8 @@ class Layers(NamedTuple):
     """[V, L] units that remain when the stage recomputes."""
     workspace: Integers
     """[V, L] units while an action runs."""
+    together: Integers
+    """[P, columns] units that pairs of layers hold once where they are in one stage of single devices."""
     measured: Integers
     """[tables, L] a bit per type (and width) on which the layer has a cost."""
     trainable: Integers
@@ -393,7 +400,18 @@ def stage_sums(
         sizes[s, WEIGHTS] += layers.weights[v, STATED, x]
         sizes[s, CUT_WEIGHTS] += layers.weights[v, CUT, x]
         sizes[s, SHARDABLE] += layers.shardable[v, x]
+    for p in range(layers.together.shape[0]):
+        s = stage_of[layers.together[p, FIRST]]
+        if s != stage_of[layers.together[p, SECOND]] or layers.width_row[devices[start[s]]] > 0:
+            continue
+        if not modes[s] & SHARDING:
+            sizes[s, STATE] -= layers.together[p, STATE_ONCE]
+        if not modes[s] & RECOMPUTING:
+            sizes[s, HELD] -= layers.together[p, STASH_ONCE]
+            sizes[s, STASH] -= layers.together[p, STASH_ONCE]
+            sizes[s, WEIGHT_STASH] -= layers.together[p, WEIGHT_STASH_ONCE]
     for s in range(num_stages):
+        sizes[s, WEIGHT_STASH] = min(sizes[s, WEIGHT_STASH], sizes[s, STASH])
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])

@@ -1,4 +1,4 @@
-"""Bounds where stashes may travel: tests of planner/bounds/host_room.py."""
+"""Bounds where stashes may travel: tests of planner/bounds/roomier.py."""
 
 from dataclasses import replace
 from itertools import product
