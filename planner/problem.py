@@ -14,8 +14,8 @@ from planner.plan import ProblemReference, Shard, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
 from profiles.documents.strict_record import StrictRecord
-from profiles.field_rules import MAX_BYTES as MOST_STATED
 from profiles.field_rules import (
+    MAX_BYTES,
     MAX_SAMPLES,
     MAX_WIDTH,
     Nanoseconds,
@@ -316,12 +316,9 @@ class Problem:
                 f"problem: {num_bytes:,} bytes ({what}) take decades on the slowest link with bandwidth_bytes_per_s = "
                 f"{slowest:,}; check the units of both"
             )
-        memory = max(device.memory_bytes for device in self.cluster.devices)
-        if (once := sum(each.state_bytes for each in self.profile.held_together)) + memory > MOST_STATED:
-            raise ValueError(
-                f"problem: held_together states {once:,} bytes of state and a device {memory:,} of memory, together "
-                f"more than {MOST_STATED:,}; check the unit of both"
-            )
+        once = sum(each.state_bytes for each in self.profile.held_together)
+        if once + max(device.memory_bytes for device in self.cluster.devices) > MAX_BYTES:
+            raise ValueError(f"problem: held_together states {once:,} bytes of states, too many; check the unit")
         received = self.options.receive_buffers * sum(edge.bytes for edge in edges)
         held = sum(each.state_bytes + each.stash_bytes + each.workspace_bytes for each in layers)
         if received + held >= MOST_BYTES:

@@ -570,30 +570,20 @@ class ModelProfile(StrictRecord):
                     raise ValueError(
                         f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or correct the name"
                     )
-        place = {name: number for number, name in enumerate(self.topological_order)}
-        self._require_together(owner, place)
+        self._require_together(owner, {name: number for number, name in enumerate(self.topological_order)})
 
     def _require_together(self, owner: str, place: dict[str, int]) -> None:
-        """What is held together is known to both layers, and no more than the second one holds."""
+        """Both layers are known, in this order, and the second one has what is held together with all before it."""
         sums: dict[tuple[str, str], int] = {}
         for entry in self.held_together:
-            for name in (entry.first, entry.second):
-                if name not in place:
-                    raise ValueError(
-                        f"{owner}: held_together names the unknown layer {name!r}; add the layer or correct the name"
-                    )
-            if place[entry.first] >= place[entry.second]:
-                raise ValueError(
-                    f"{owner}: held_together has {entry.first!r} before {entry.second!r}, which does not come behind "
-                    "it; exchange them, or leave the entry out"
-                )
+            what = f"{owner}: held_together of {entry.first!r} and {entry.second!r}"
+            if not place.get(entry.first, len(place)) < place.get(entry.second, -1):
+                raise ValueError(f"{what}: they are not two layers in topological order; correct the names")
             for field in ("state_bytes", "stash_bytes", "weight_stash_bytes"):
-                key = entry.second, field
-                sums[key] = sums.get(key, 0) + getattr(entry, field)
-                if sums[key] > (most := getattr(self.by_name[entry.second], field)):
+                size = sums[entry.second, field] = sums.get((entry.second, field), 0) + getattr(entry, field)
+                if size > (most := getattr(self.by_name[entry.second], field)):
                     raise ValueError(
-                        f"{owner}: held_together adds up to {field} = {sums[key]} of {entry.second!r}, which has "
-                        f"{most}; state a part of it"
+                        f"{what}: {field} adds up to {size} of the second, which has {most}; state a part of it"
                     )
 
     def _require_clocks(self, owner: str) -> None:

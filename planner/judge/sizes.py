@@ -63,15 +63,16 @@ def stage_bytes(
     known = [(layer, entry) for layer in layers if (entry := bytes_at(layer, width)) is not None]
     held = [entry for _, entry in known]
     once, once_kept = held_once(stage, layers, together if width == 1 else ())
-    stash = sum(entry.stash_bytes for entry in held) - sum(pair.stash_bytes for pair in once_kept)
+    twice = sum(pair.stash_bytes for pair in once_kept)
+    stash = sum(entry.stash_bytes for entry in held) - twice
     weight_stash = sum(entry.weight_stash_bytes for entry in held) - sum(pair.weight_stash_bytes for pair in once_kept)
-    state = sum(entry.state_bytes for entry in held) - sum(pair.state_bytes for pair in once)
     return StageBytes(
-        state=state - sharded_away(stage, layers, width=width),
+        state=sum(entry.state_bytes for entry in held)
+        - sum(pair.state_bytes for pair in once)
+        - sharded_away(stage, layers, width=width),
         stash=stash,
         weight_stash=min(stash, weight_stash) if any(map(is_trained, layers)) else 0,
-        held=sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known)
-        - sum(pair.stash_bytes for pair in once_kept),
+        held=sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known) - twice,
         rebuilt=max(entry.stash_bytes - kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
         workspace=max(entry.workspace_bytes for entry in held),
         parameters=sum(layer.parameter_bytes for layer in layers),

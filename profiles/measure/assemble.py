@@ -70,11 +70,10 @@ def make_profile(
     """The profile; `is_split`: a backward may be split into I and W; `tied`: two layers and the bytes of a weight."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = {layer: records[layer, size, width] for layer in takes}
-    layers = {layer: _layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes}
     return ModelProfile(
         name=name,
-        layers=tuple(layers.values()),
-        held_together=tuple(_held_together(takes, main, layers=layers, tied=tied)),
+        layers=tuple(_layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes),
+        held_together=tuple(_held_together(takes, main, tied=tied, is_split=is_split)),
         edges=tuple(_edges(takes, main)),
         microbatch_size=size,
         provenance=_provenance(records, asked=asked, origin=origin),
@@ -223,40 +222,35 @@ def _held_together(
     takes: Mapping[str, tuple[str, ...]],
     main: Mapping[str, LayerRecord],
     *,
-    layers: Mapping[str, Layer],
     tied: Iterable[tuple[str, str, int]],
+    is_split: bool,
 ) -> Iterable[HeldTogether]:
-    """Tensors that layers keep, each with the one before that keeps it, and tied weights; no more than layers have."""
+    """Tensors that layers keep, each with the last layer before that keeps it, and tied weights."""
     pairs: dict[tuple[str, str], list[int]] = {}
     for first, second, num_bytes in tied:
-        sizes = main[second].sizes
-        if first in main and num_bytes <= sizes.trained:
-            optimizer = (sizes.optimizer or 0) * num_bytes // max(1, sizes.trained)
+        if 0 < num_bytes <= (trained := main[second].sizes.trained):
+            optimizer = (main[second].sizes.optimizer or 0) * num_bytes // trained
             pairs.setdefault((first, second), [0, 0, 0])[0] += 2 * num_bytes + optimizer
     holders: dict[tuple[str, int], tuple[str, TensorBytes]] = {}
     given: dict[str, list[tuple[str, int]]] = {}
     for name, sources in takes.items():
         record = main[name]
-        known = sum(len(given[each]) for each in sources if each != BATCH)
-        given[BATCH] = [(BATCH, number) for number in range(len(record.takes) - known)]
+        others = sum(len(given[each]) for each in sources if each != BATCH)
+        given[BATCH] = [(BATCH, number) for number in range(len(record.takes) - others)]
         arrives = [tensor for each in sources for tensor in given[each]]
-        given[name] = [
-            (name, number) if each.source < 0 else arrives[each.source] for number, each in enumerate(record.gives)
-        ] or [(name, number) for number in range(len(record.outputs))]
+        given[name] = [(name, number) for number in range(len(record.outputs))]
+        for number, output in enumerate(record.gives):
+            if output.source >= 0:
+                given[name][number] = arrives[output.source]
         for tensor, own in dict(zip([*arrives, *given[name]], [*record.takes, *record.gives], strict=False)).items():
-            if not own.saved:
-                continue
-            if tensor in holders and holders[tensor][0] != name:
-                first, other = holders[tensor]
+            first, other = holders.get(tensor, (name, own))
+            if own.saved and first != name:
                 pair = pairs.setdefault((first, name), [0, 0, 0])
                 pair[1] += min(own.saved, other.saved)
-                pair[2] += min(own.weight_saved, other.weight_saved)
-            holders[tensor] = name, own
-    left = {name: [each.state_bytes, each.stash_bytes, each.weight_stash_bytes] for name, each in layers.items()}
-    for (first, second), wanted in pairs.items():
-        taken = [min(pair) for pair in zip(wanted, left[second], strict=True)]
-        left[second] = [most - size for most, size in zip(left[second], taken, strict=True)]
-        state, stash, weight_stash = taken
+                pair[2] += min(own.weight_saved, other.weight_saved) if is_split and record.sizes.trained else 0
+            if own.saved:
+                holders[tensor] = name, own
+    for (first, second), (state, stash, weight_stash) in pairs.items():
         yield HeldTogether(
             first=first, second=second, state_bytes=state, stash_bytes=stash, weight_stash_bytes=weight_stash
         )

@@ -277,9 +277,7 @@ class _Walk:
         order, meta = list(self.takes), torch.device("meta")
         for names in self.model.tied:
             found: dict[str, torch.Tensor] = {}
-            for layer, _, path in sorted(
-                (each.partition(":") for each in names), key=lambda each: order.index(each[0])
-            ):
+            for layer, path in sorted((name.split(":", 1) for name in names), key=lambda part: order.index(part[0])):
                 module = make_layer(self.model, layer, device=meta, dtype=self.dtype)
                 found.setdefault(layer, module.get_parameter(path))
             for (first, one), (second, other) in itertools.pairwise(found.items()):

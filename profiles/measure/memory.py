@@ -87,11 +87,11 @@ class SavedBytes:
     def total(self, *, without: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of distinct storages, those of some tensors aside."""
         aside = {tensor.untyped_storage()._cdata for tensor in without}
-        return sum(int(storage.nbytes()) for key, storage in self._kept.items() if key not in aside)
+        return sum(size for key, size in self.sizes().items() if key not in aside)
 
-    def kept_of(self, tensor: torch.Tensor) -> int:
-        """Bytes that are saved of a tensor's storage: all or nothing."""
-        return storage_bytes([tensor]) if tensor.untyped_storage()._cdata in self._kept else 0
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each storage."""
+        return {key: int(storage.nbytes()) for key, storage in self._kept.items()}
 
     def forget(self) -> None:
         """Drop the references to saved tensors, so that the next measurement begins at zero."""
@@ -157,24 +157,21 @@ class LayerMemory:
 
     def _note_tensors(self) -> list[list[tuple[int, int, Any]]]:
         """Of inputs and outputs what is saved, the input that it is, and what tells whether it is there."""
-        keys = [tensor.untyped_storage()._cdata for tensor in self._inputs]
+        inputs, outputs = ([each.untyped_storage() for each in tensors] for tensors in (self._inputs, self._outputs))
+        place = {storage._cdata: number for number, storage in enumerate(inputs)}
+        saved = self.saved.sizes()
         return [
-            [
-                (self.saved.kept_of(each), keys.index(key) if key in keys else -1, weakref.ref(each.untyped_storage()))
-                for each, key in ((each, each.untyped_storage()._cdata) for each in tensors)
-            ]
-            for tensors in (self._inputs, self._outputs)
+            [(saved.get(each._cdata, 0), place.get(each._cdata, -1), weakref.ref(each)) for each in row]
+            for row in (inputs, outputs)
         ]
 
     def _find_kept(self, *, has_backward: bool = True) -> None:
         """After I: what is still there waits for W."""
         self.takes, self.gives = (
-            tuple(
-                TensorBytes(saved=size, weight_saved=size * (has_backward and there() is not None), source=source)
-                for size, source, there in row
-            )
+            tuple(TensorBytes(saved=size, weight_saved=size * (has_backward and there() is not None), source=source)
+                  for size, source, there in row)
             for row in self._noted
-        )
+        )  # fmt: skip
 
     def _call(self) -> None:
         self._outputs = self.segment.call(self._inputs)

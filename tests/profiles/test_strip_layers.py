@@ -1,6 +1,8 @@
 """Profiles without some of their layers: tests of profiles/strip_layers.py."""
 
-from profiles.model_profile import ModelProfile
+from dataclasses import replace
+
+from profiles.model_profile import HeldTogether, ModelProfile
 from profiles.strip_layers import without_layers
 from tests.planner.builders import make_edge, make_layer
 
@@ -35,3 +37,10 @@ def test_a_gradient_needs_both_edges():
     layers = tuple(make_layer(name) for name in "abc")
     stripped = without_layers(ModelProfile(name="p", layers=layers, edges=tuple(made)), {"b"})
     assert not stripped.edges[0].has_gradient
+
+
+def test_what_is_held_with_a_missing_layer_goes():
+    """Tests that of what layers hold together only pairs of layers that are left stay."""
+    pairs = tuple(HeldTogether(first=first, second=second) for first, second in ("ab", "ac", "bd"))
+    stripped = without_layers(replace(profile("ab bc cd"), held_together=pairs), ["b"])
+    assert stripped.held_together == pairs[1:2]
