@@ -1,7 +1,7 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -285,10 +285,7 @@ def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
 
 def _together_table(problem: Problem) -> Integers | None:
     index = {name: number for number, name in enumerate(problem.profile.topological_order)}
-    rows = [
-        (index[each.first], index[each.second], each.state_bytes, each.stash_bytes, each.weight_stash_bytes)
-        for each in problem.profile.held_together
-    ]
+    rows = [(index[a], index[b], *sizes) for a, b, *sizes in map(astuple, problem.profile.held_together)]
     return numpy.array(rows, dtype=numpy.int64) if rows else None
 
 

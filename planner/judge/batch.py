@@ -11,7 +11,7 @@ from typing import TypeVar
 from planner.judge.samples import round_up
 from planner.plan import Plan
 from planner.problem import Problem
-from profiles.model_profile import Edge, HeldTogether, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 Held = TypeVar("Held", Layer, WidthBytes)
 
@@ -47,7 +47,14 @@ def _at(measured: ModelProfile, size: int) -> ModelProfile:
         scaling=measured.scaling or ("linear" if _has_one_size_each(measured) else "measured"),
         layers=tuple(_layer(layer, factor, own=own) for layer in measured.layers),
         edges=tuple(_edge(edge, factor) for edge in measured.edges),
-        held_together=tuple(_once(entry, factor) for entry in measured.held_together),
+        held_together=tuple(  # no more than layers hold, whose bytes are rounded up
+            replace(
+                each,
+                stash_bytes=factor * each.stash_bytes // 1,
+                weight_stash_bytes=factor * each.weight_stash_bytes // 1,
+            )
+            for each in measured.held_together
+        ),
     )
 
 
@@ -115,15 +122,6 @@ def _held(entry: Held, factor: Fraction) -> Held:
             replace(kind, checkpoint_bytes=round_up(factor * kind.checkpoint_bytes)) for kind in entry.recompute_kinds
         ),
         workspace_bytes=always + round_up(max(factor, Fraction(1)) * (entry.workspace_bytes - always)),
-    )
-
-
-def _once(entry: HeldTogether, factor: Fraction) -> HeldTogether:
-    """What two layers hold together grows as they do, and is no more than it is."""
-    return replace(
-        entry,
-        stash_bytes=factor * entry.stash_bytes // 1,
-        weight_stash_bytes=factor * entry.weight_stash_bytes // 1,
     )
 
 
