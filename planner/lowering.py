@@ -285,7 +285,7 @@ def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
 
 def _together_table(problem: Problem) -> Integers | None:
     index = {name: number for number, name in enumerate(problem.profile.topological_order)}
-    rows = [(index[a], index[b], *sizes) for a, b, *sizes in map(astuple, problem.profile.held_together)]
+    rows = [(index[a], index[b], *sizes) for a, b, *sizes in map(astuple, problem.profile.held_once)]
     return numpy.array(rows, dtype=numpy.int64) if rows else None
 
 

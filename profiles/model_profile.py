@@ -28,6 +28,7 @@ from profiles.field_rules import (
     require_distinct,
     require_fields,
 )
+from profiles.held_once import HeldOnce, require_held_once
 from profiles.host_times import HostTime, require_host_times
 
 MAX_EXCHANGES, MAX_EXCHANGE_NS = 10**4, 10**9
@@ -477,33 +478,6 @@ class ProbeRun(StrictRecord):
         return self.predicted_ns / self.measured_ns - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTogether(StrictRecord):
-    """What two layers both count, and a stage that has both holds once: a tensor between them, a weight they share.
-
-    Of several layers that keep one tensor each but the first stands in an entry with one before it.
-    """
-
-    first: Name
-    """A layer."""
-    second: Name
-    """One behind it, of whose bytes those below are also the first one's."""
-    state_bytes: Bytes = 0
-    """Of its `state_bytes`: a tied weight, its gradient and its part of the optimizer's state."""
-    stash_bytes: Bytes = 0
-    """Of its `stash_bytes`, per microbatch."""
-    weight_stash_bytes: Bytes = 0
-    """Of its `weight_stash_bytes`."""
-
-    def __post_init__(self) -> None:
-        require_fields(f"held together by {self.first!r} and {self.second!r}", self)
-
-    def at(self, factor: Fraction) -> "HeldTogether":
-        """For so many times the samples, rounded down: what layers hold is rounded up."""
-        stash, weight_stash = int(factor * self.stash_bytes), int(factor * self.weight_stash_bytes)
-        return replace(self, stash_bytes=stash, weight_stash_bytes=weight_stash)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile(StrictRecord):
     """A model as the planner sees it: a directed acyclic graph of measured layers."""
@@ -547,7 +521,7 @@ class ModelProfile(StrictRecord):
     reduction_bytes: Bytes = 0
     """What a process whose stages have replicas holds beyond its reserve, its bucket and all else: what the allocator
     keeps around gradients that stay where they are reduced; 0: nothing, or not measured."""
-    held_together: tuple[HeldTogether, ...] = ()
+    held_once: tuple[HeldOnce, ...] = ()
     """What layers count each and a stage of single devices holds once."""
 
     def __post_init__(self) -> None:
@@ -570,21 +544,7 @@ class ModelProfile(StrictRecord):
                     raise ValueError(
                         f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or correct the name"
                     )
-        self._require_together(owner, {name: number for number, name in enumerate(self.topological_order)})
-
-    def _require_together(self, owner: str, place: dict[str, int]) -> None:
-        """Both layers are known, in this order, and the second one has what is held together with all before it."""
-        sums: dict[tuple[str, str], int] = {}
-        for entry in self.held_together:
-            what = f"{owner}: held_together of {entry.first!r} and {entry.second!r}"
-            if not place.get(entry.first, len(place)) < place.get(entry.second, -1):
-                raise ValueError(f"{what}: they are not two layers in topological order; correct the names")
-            for field in ("state_bytes", "stash_bytes", "weight_stash_bytes"):
-                size = sums[entry.second, field] = sums.get((entry.second, field), 0) + getattr(entry, field)
-                if size > (most := getattr(self.by_name[entry.second], field)):
-                    raise ValueError(
-                        f"{what}: {field} adds up to {size} of the second, which has {most}; state a part of it"
-                    )
+        require_held_once(owner, self.held_once, layers=[self.by_name[name] for name in self.topological_order])
 
     def _require_clocks(self, owner: str) -> None:
         """On a device type all layers state the host's times, or none does."""
@@ -738,11 +698,29 @@ class ModelProfile(StrictRecord):
         shown = cycle if len(cycle) <= 8 else [*cycle[:4], "...", *cycle[-3:]]
         return " -> ".join(shown)
 
+    def adding_up(self) -> "ModelProfile":
+        """The profile in which layers hold no more stash than any stage does for them, each its own; states stay."""
+        layers = (_without([each for each in self.held_once if each.second == own.name], own) for own in self.layers)
+        return replace(self, layers=tuple(layers), held_once=())
+
     @cached_property
     def is_chain(self) -> bool:
         """Whether every layer feeds exactly the next one in topological order and no other."""
         order = self.topological_order
         return {(e.producer, e.consumer) for e in self.edges} == set(itertools.pairwise(order))
+
+
+def _without(once: Iterable[HeldOnce], layer: Layer) -> Layer:
+    """A layer without what layers before it hold as well, on one device."""
+    pairs = [(each.stash_bytes, each.weight_stash_bytes) for each in once]
+    left = layer.stash_bytes - sum(stash for stash, _ in pairs)
+    return replace(
+        layer,
+        stash_bytes=left,
+        weight_stash_bytes=min(left, layer.weight_stash_bytes - sum(waiting for _, waiting in pairs)),
+        checkpoint_bytes=min(left, layer.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(layer.recompute_kinds, lambda size: min(left, size)),
+    )
 
 
 def _require_parts(owner: str, sizes: Layer | WidthBytes) -> None:

@@ -17,8 +17,9 @@ from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link, MessageTime
+from profiles.held_once import HeldOnce
 from profiles.host_times import HostTime
-from profiles.model_profile import ActionOverhead, Edge, HeldTogether, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 AMPLE = 2**40
 """More memory than any plan here needs."""
@@ -76,7 +77,7 @@ def tiny_problem(rng: Random) -> Problem:
         recompute=problem.options.recompute and rng.random() < 0.3,
     )
     return Problem(
-        profile=replace(problem.profile, layers=layers, edges=edges, held_together=random_together(layers)),
+        profile=replace(problem.profile, layers=layers, edges=edges),
         cluster=Cluster(name="cluster", devices=devices, links=links, overlap=problem.cluster.overlap),
         num_microbatches=rng.randint(1, 2),
         options=options,
@@ -101,9 +102,7 @@ def random_chain(rng: Random, *, sizes: tuple[int, int, int], tight: bool) -> Pr
     )
     edges = tuple(Edge(producer=f"l{i}", consumer=f"l{i + 1}", bytes=rng.randint(0, 8)) for i in range(len(layers) - 1))
     return Problem(
-        profile=ModelProfile(
-            name="chain", layers=layers, edges=edges, microbatch_size=1, held_together=random_together(layers)
-        ),
+        profile=ModelProfile(name="chain", layers=layers, edges=edges, microbatch_size=1),
         cluster=Cluster(name="cluster", devices=devices, links=random_links(rng, [d.name for d in devices])),
         num_microbatches=rng.randint(1, sizes[2]),
         options=Options(max_stages_per_device=1, max_replicas=1, receive_buffers=rng.randint(0, 2)),
@@ -129,7 +128,6 @@ def random_problem(rng: Random) -> Problem:
             bucket_bytes=random_bucket(layers),
             gradient_as_bucket_view=draws_bucket_views(layers),
             reduction_bytes=random_reduction(layers),
-            held_together=random_together(layers),
         ),
         cluster=random_cluster(rng, types),
         num_microbatches=rng.randint(1, 4),
@@ -169,18 +167,16 @@ def random_reduction(layers: Sequence[Layer]) -> int:
     return Random(f"reduction of {drawn_from(layers)}").choice([0, 0, 0, 4])
 
 
-def random_together(layers: Sequence[Layer], *, often: float = 0.3) -> tuple[HeldTogether, ...]:
-    """What layers share with some before them, mostly nothing, drawn from the layers so that other draws stay."""
-    rng = Random(f"together of {drawn_from(layers)}")
-    if rng.random() >= often:
-        return ()
-    found = []
+def with_shared(problem: Problem) -> Problem:
+    """The problem in which most layers hold some bytes together with one before them."""
+    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
+    rng, found = Random(f"shared by {drawn_from(layers)}"), []
     for place, layer in enumerate(layers[1:], start=1):
-        sizes = {name: rng.randint(0, getattr(layer, name)) for name in ("state_bytes", "stash_bytes")}
-        sizes["weight_stash_bytes"] = rng.randint(0, layer.weight_stash_bytes)
+        names = ("state_bytes", "stash_bytes", "weight_stash_bytes")
+        sizes = {name: rng.randint(0, getattr(layer, name)) for name in names}
         first = rng.choice(layers[max(0, place - 2) : place]).name
-        found += [HeldTogether(first=first, second=layer.name, **sizes)] if rng.random() < 0.7 else []
-    return tuple(found)
+        found += [HeldOnce(first=first, second=layer.name, **sizes)] if rng.random() < 0.7 else []
+    return replace(problem, profile=replace(problem.profile, held_once=tuple(found)))
 
 
 def draws_bucket_views(layers: Sequence[Layer]) -> bool:

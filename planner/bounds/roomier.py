@@ -9,27 +9,25 @@ recomputes. Of states a device holds at most all pairs' less than its layers add
 plan fits into the roomier question as well, with the same times, and no bound of that is above it.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
 from profiles.field_rules import MAX_BYTES
-from profiles.model_profile import HeldTogether, Layer, checkpoints_scaled
 
 
 def roomier(costs: CostModel) -> CostModel:
     """The costs of a question whose bounds hold, in which layers add up and nothing travels; the same if these do."""
     problem = costs.problem
     found: CostModel = costs
-    if problem.options.offload or problem.profile.held_together:
+    if problem.options.offload or problem.profile.held_once:
         found = costs.remembered(_make_room, ())
     return found
 
 
 def _make_room(costs: CostModel, _: tuple[Stage, ...]) -> CostModel:
-    problem = _apart(costs.problem)
+    problem = _with_room(costs.problem)
     return CostModel(_with_host_room(problem) if problem.options.offload else problem)
 
 
@@ -44,29 +42,8 @@ def _with_host_room(problem: Problem) -> Problem:
     return replace(problem, cluster=cluster, options=options)
 
 
-def _apart(problem: Problem) -> Problem:
-    """Nothing is held together: second layers hold less, and devices have room for what they share of states."""
-    profile, cluster = problem.profile, problem.cluster
-    more = sum(each.state_bytes for each in profile.held_together)
-    devices = (replace(each, memory_bytes=each.memory_bytes + more) for each in cluster.devices)
-    layers = (
-        _with_less(layer, [each for each in profile.held_together if each.second == layer.name])
-        for layer in profile.layers
-    )
-    return replace(
-        problem,
-        profile=replace(profile, layers=tuple(layers), held_together=()),
-        cluster=replace(cluster, devices=tuple(devices)),
-    )
-
-
-def _with_less(layer: Layer, once: Sequence[HeldTogether]) -> Layer:
-    """A layer without what layers before it hold as well, on one device."""
-    left = layer.stash_bytes - sum(each.stash_bytes for each in once)
-    return replace(
-        layer,
-        stash_bytes=left,
-        weight_stash_bytes=min(left, layer.weight_stash_bytes - sum(each.weight_stash_bytes for each in once)),
-        checkpoint_bytes=min(left, layer.checkpoint_bytes),
-        recompute_kinds=checkpoints_scaled(layer.recompute_kinds, lambda size: min(left, size)),
-    )
+def _with_room(problem: Problem) -> Problem:
+    """Layers add up, and devices have room for what they share of states."""
+    cluster, more = problem.cluster, problem.shared_state_bytes
+    devices = tuple(replace(each, memory_bytes=each.memory_bytes + more) for each in cluster.devices)
+    return replace(problem, profile=problem.profile.adding_up(), cluster=replace(cluster, devices=devices))

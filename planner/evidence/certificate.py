@@ -240,7 +240,7 @@ def refute(
     """
     costs = roomier(costs)
     found = refutation.refute(
-        costs.problem if problem.options.offload or problem.profile.held_together else problem,
+        costs.problem if problem.options.offload or problem.profile.held_once else problem,
         costs,
         value=value,
         effort=effort,

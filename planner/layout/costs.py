@@ -18,7 +18,8 @@ from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, p
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from profiles.cluster import Collective
-from profiles.model_profile import Edge, HeldTogether, Layer, LayerCost, WidthBytes
+from profiles.held_once import HeldOnce
+from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,9 +477,9 @@ class CostModel:
         found = self._together(kept, width=width)
         return sum(each.stash_bytes for each in found), sum(each.weight_stash_bytes for each in found)
 
-    def _together(self, layers: Collection[str], *, width: int) -> list[HeldTogether]:
+    def _together(self, layers: Collection[str], *, width: int) -> list[HeldOnce]:
         """What some layers of a stage hold together; nothing where several devices share its work."""
-        known = self.problem.profile.held_together if width == 1 else ()
+        known = self.problem.profile.held_once if width == 1 else ()
         return [each for each in known if each.first in layers and each.second in layers]
 
     def _elsewhere_bytes(self, stage: Stage, *, width: int) -> int:

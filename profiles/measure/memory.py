@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from profiles.estimates.sustained_rates import Phase
 from profiles.measure.model import Tensors
-from profiles.measure.record import LayerBytes, TensorBytes
+from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
 
 CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
@@ -123,9 +123,9 @@ class LayerMemory:
         self.stash = self.weight_stash = self.workspace = 0
         self.results: Tensors = ()
         """The outputs, detached, each with the requires_grad that it had."""
-        self.takes: tuple[TensorBytes, ...] = ()
-        self.gives: tuple[TensorBytes, ...] = ()
-        """What is kept of inputs and outputs."""
+        self.takes: tuple[tuple[int, int], ...] = ()
+        self.gives: tuple[tuple[int, int, int], ...] = ()
+        """What is kept of inputs and outputs, as a `LayerRecord` has it."""
         self.unsplit = ""
         """Class of the module with the most weights, if I computed the gradients of all and left W nothing."""
         self._watch = watch or _run_only
@@ -167,11 +167,11 @@ class LayerMemory:
 
     def _find_kept(self, *, has_backward: bool = True) -> None:
         """After I: what is still there waits for W."""
-        self.takes, self.gives = (
-            tuple(TensorBytes(saved=size, weight_saved=size * (has_backward and there() is not None), source=source)
-                  for size, source, there in row)
+        taken, given = (
+            [(size, size * (has_backward and there() is not None), source) for size, source, there in row]
             for row in self._noted
-        )  # fmt: skip
+        )
+        self.takes, self.gives = tuple((size, waiting) for size, waiting, _ in taken), tuple(given)
 
     def _call(self) -> None:
         self._outputs = self.segment.call(self._inputs)

@@ -358,6 +358,23 @@ def _share_units(own: Integers, replicas: int, one_by_one: int, keeps_workspace:
 
 
 @kernel
+def _count_once(layers: Layers, stage_of: Integers, width_row: Integers, modes: Integers, sizes: Integers) -> None:
+    """Take off what pairs of layers hold once; a stage's weight stash is at most its stash. `width_row` [S]."""
+    for p in range(layers.together.shape[0]):
+        s = stage_of[layers.together[p, FIRST]]
+        if s != stage_of[layers.together[p, SECOND]] or width_row[s] > 0:
+            continue
+        if not modes[s] & SHARDING:
+            sizes[s, STATE] -= layers.together[p, STATE_ONCE]
+        if not modes[s] & RECOMPUTING:
+            sizes[s, HELD] -= layers.together[p, STASH_ONCE]
+            sizes[s, STASH] -= layers.together[p, STASH_ONCE]
+            sizes[s, WEIGHT_STASH] -= layers.together[p, WEIGHT_STASH_ONCE]
+    for s in range(sizes.shape[0]):
+        sizes[s, WEIGHT_STASH] = min(sizes[s, WEIGHT_STASH], sizes[s, STASH])
+
+
+@kernel
 def stage_sums(
     layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers
 ) -> tuple[Integers, Integers]:
@@ -400,18 +417,8 @@ def stage_sums(
         sizes[s, WEIGHTS] += layers.weights[v, STATED, x]
         sizes[s, CUT_WEIGHTS] += layers.weights[v, CUT, x]
         sizes[s, SHARDABLE] += layers.shardable[v, x]
-    for p in range(layers.together.shape[0]):
-        s = stage_of[layers.together[p, FIRST]]
-        if s != stage_of[layers.together[p, SECOND]] or layers.width_row[devices[start[s]]] > 0:
-            continue
-        if not modes[s] & SHARDING:
-            sizes[s, STATE] -= layers.together[p, STATE_ONCE]
-        if not modes[s] & RECOMPUTING:
-            sizes[s, HELD] -= layers.together[p, STASH_ONCE]
-            sizes[s, STASH] -= layers.together[p, STASH_ONCE]
-            sizes[s, WEIGHT_STASH] -= layers.together[p, WEIGHT_STASH_ONCE]
+    _count_once(layers, stage_of, layers.width_row[devices[start[:-1]]], modes, sizes)
     for s in range(num_stages):
-        sizes[s, WEIGHT_STASH] = min(sizes[s, WEIGHT_STASH], sizes[s, STASH])
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):
                 times[s, t, k] = ceil_div(times[s, t, k], replicas[s])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from profiles.field_rules import MAX_BYTES, MAX_NANOSECONDS
+from profiles.held_once import HeldOnce
 from profiles.model_profile import (
     ActionOverhead,
     Edge,
-    HeldTogether,
     Layer,
     LayerCost,
     ModelProfile,
@@ -126,18 +126,18 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
     ("negative reduction", lambda: make_profile(reduction_bytes=-1), ["reduction_bytes = -1", "out of range"]),
     (
         "together with nobody",
-        lambda: make_profile(held_together=(HeldTogether(first="a", second="x"),)),
-        ["held_together of 'a' and 'x'", "not two layers in topological order", "correct the names"],
+        lambda: make_profile(held_once=(HeldOnce(first="a", second="x"),)),
+        ["held_once of 'a' and 'x'", "not two layers in topological order", "correct the names"],
     ),
     (
         "together the wrong way round",
-        lambda: make_profile(held_together=(HeldTogether(first="b", second="a"),)),
-        ["held_together of 'b' and 'a'", "topological order"],
+        lambda: make_profile(held_once=(HeldOnce(first="b", second="a"),)),
+        ["held_once of 'b' and 'a'", "topological order"],
     ),
     (
         "more together than there is",
-        lambda: make_profile(held_together=tuple(HeldTogether(first=f, second="c", stash_bytes=3) for f in "ab")),
-        ["held_together of 'a' and 'c'", "stash_bytes adds up to 3 of the second, which has 0", "state a part"],
+        lambda: make_profile(held_once=tuple(HeldOnce(first=f, second="c", stash_bytes=3) for f in "ab")),
+        ["held_once of 'a' and 'c'", "stash_bytes adds up to 3 of the second, which has 0", "state a part"],
     ),
     ("probe without time", lambda: ProbeRun(predicted_ns=1, measured_ns=0), ["probe", "measured_ns = 0", "from 1 to"]),
     ("unknown conditions", lambda: make_profile(conditions="calm"), ["conditions = 'calm'", "'busy' or 'alone'"]),

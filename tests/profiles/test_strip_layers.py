@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from profiles.model_profile import HeldTogether, ModelProfile
+from profiles.held_once import HeldOnce
+from profiles.model_profile import ModelProfile
 from profiles.strip_layers import without_layers
 from tests.planner.builders import make_edge, make_layer
 
@@ -41,6 +42,6 @@ def test_a_gradient_needs_both_edges():
 
 def test_what_is_held_with_a_missing_layer_goes():
     """Tests that of what layers hold together only pairs of layers that are left stay."""
-    pairs = tuple(HeldTogether(first=first, second=second) for first, second in ("ab", "ac", "bd"))
-    stripped = without_layers(replace(profile("ab bc cd"), held_together=pairs), ["b"])
-    assert stripped.held_together == pairs[1:2]
+    pairs = tuple(HeldOnce(first=first, second=second) for first, second in ("ab", "ac", "bd"))
+    stripped = without_layers(replace(profile("ab bc cd"), held_once=pairs), ["b"])
+    assert stripped.held_once == pairs[1:2]

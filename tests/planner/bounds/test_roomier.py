@@ -11,14 +11,14 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from profiles.model_profile import HeldTogether
+from profiles.held_once import HeldOnce
 from solver_models.covering import Covering
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force_plan
 from tests.planner.builders import make_layer, make_problem
 from tests.planner.offloads import with_host_links
 from tests.planner.recomputed_chain import every_order, given_stages, recomputed_chain
-from tests.strategies import random_chain, random_together, tiny_problem
+from tests.strategies import random_chain, tiny_problem, with_shared
 
 
 def test_no_bound_is_above_the_best_of_all_plans():
@@ -89,9 +89,7 @@ def test_no_bound_is_above_the_best_where_layers_hold_bytes_together():
     for seed in range(shortened(40, whole=800)):
         rng = Random(seed)
         problem = tiny_problem(rng) if seed % 2 else random_chain(rng, sizes=(5, 3, 3), tight=True)
-        plain = replace(problem, profile=replace(problem.profile, held_together=()))
-        once = random_together(problem.profile.layers, often=1.0)
-        problem = replace(problem, profile=replace(problem.profile, held_together=once))
+        plain, problem = problem, with_shared(problem)
         costs, best = CostModel(problem), brute_force_plan(problem)
         if best is None:
             continue
@@ -111,8 +109,8 @@ def test_a_plan_that_fits_because_layers_share_is_no_contradiction():
     sizes = {"state_bytes": 10, "stash_bytes": 8}
     problem = make_problem([make_layer(name, **sizes) for name in "xy"], [], more_devices="a", memory_bytes=22)
     assert prove_infeasible(problem, CostModel(problem)) is not None
-    once = (HeldTogether(first="x", second="y", state_bytes=10, stash_bytes=4),)
-    problem = replace(problem, profile=replace(problem.profile, held_together=once))
+    once = (HeldOnce(first="x", second="y", state_bytes=10, stash_bytes=4),)
+    problem = replace(problem, profile=replace(problem.profile, held_once=once))
     assert prove_infeasible(problem, CostModel(problem)) is None
     found = brute_force_plan(problem)
     assert found is not None

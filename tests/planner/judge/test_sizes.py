@@ -11,7 +11,8 @@ from planner.lowering import make_instance
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
-from profiles.model_profile import HeldTogether, Layer, WidthBytes
+from profiles.held_once import HeldOnce
+from profiles.model_profile import Layer, WidthBytes
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
@@ -112,8 +113,8 @@ def test_what_layers_hold_together_counts_once():
         for name in "xy"
     ]
     problem = make_problem(layers, [make_link("a b")], recompute=True, recompute_layers=True, shard_optimizer="allow")
-    once = HeldTogether(first="x", second="y", state_bytes=6, stash_bytes=4)
-    problem = replace(problem, profile=replace(problem.profile, held_together=(once,)))
+    once = HeldOnce(first="x", second="y", state_bytes=6, stash_bytes=4)
+    problem = replace(problem, profile=replace(problem.profile, held_once=(once,)))
     order = {"a": "0F0 0I0 0W0"}
     peaks = {}
     for text, changes in {

@@ -7,7 +7,6 @@ from profiles.measure.record import (
     Clock,
     LayerBytes,
     LayerRecord,
-    TensorBytes,
     TensorSpec,
     Timing,
 )
@@ -137,13 +136,10 @@ def test_tensors_that_two_layers_keep_are_held_once():
     a gives x; b takes x and gives it on, beside y of its own; c takes both, d takes x.
     """
 
-    def record(takes: str, gives: str, **changes: int) -> LayerRecord:
-        def tensors(text: str) -> tuple[TensorBytes, ...]:
-            rows = [[int(number) for number in each.split(",")] for each in text.split()]
-            return tuple(TensorBytes(saved=row[0], weight_saved=row[1], source=(*row, -1)[2]) for row in rows)
-
-        made, outputs = make_record(**changes), make_record().outputs * len(gives.split())
-        return replace(made, takes=tensors(takes), gives=tensors(gives), outputs=outputs)
+    def record(takes: str, gives: str) -> LayerRecord:
+        rows = [[tuple(map(int, each.split(","))) for each in text.split()] for text in (takes, gives)]
+        given = tuple((*row, -1)[:3] for row in rows[1])
+        return replace(make_record(), takes=tuple(rows[0]), gives=given, outputs=make_record().outputs * len(given))
 
     records = {
         "a": record("9,9", "20,0"),
@@ -165,7 +161,7 @@ def test_tensors_that_two_layers_keep_are_held_once():
         )
         found[is_split] = {
             each.first + each.second: (each.state_bytes, each.stash_bytes, each.weight_stash_bytes)
-            for each in profile.held_together
+            for each in profile.held_once
         }
     assert found[True] == {"ad": (100, 8, 8), "ab": (0, 20, 0), "bc": (0, 5, 5), "bd": (0, 16, 16)}
     assert found[False]["bd"] == (0, 16, 0)
@@ -173,4 +169,4 @@ def test_tensors_that_two_layers_keep_are_held_once():
 
 def test_journals_that_know_no_tensors_say_nothing():
     """Tests that records of earlier releases hold nothing together."""
-    assert profile_of(make_record(), make_record()).held_together == ()
+    assert profile_of(make_record(), make_record()).held_once == ()
