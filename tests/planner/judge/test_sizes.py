@@ -17,7 +17,7 @@ from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.judged import judged
-from tests.strategies import random_plan, random_problem, tiny_problem
+from tests.strategies import random_plan, random_problem, tiny_problem, with_shared
 
 PART = {"parameter_bytes": 1, "optimizer_bytes": 4}
 
@@ -66,6 +66,16 @@ def test_core_and_judge_agree_on_gradients():
         assert {each.rule for each in verify(problem, plan).violations} <= {"memory-exceeded"}
         objective = played.span_ns if problem.options.objective == "span" else played.makespan_ns
         assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= objective
+
+
+def test_core_and_judge_agree_on_what_is_held_once():
+    """Tests that random plans whose layers hold bytes together hold the same by core and judge."""
+    for seed in range(shortened(60, whole=1000)):
+        rng = Random(seed)
+        problem = with_shared(random_problem(rng))
+        plan = random_plan(rng, problem)
+        judged(problem, plan)
+        assert {each.rule for each in verify(problem, plan).violations} <= {"memory-exceeded"}
 
 
 @pytest.mark.slow
