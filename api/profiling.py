@@ -462,6 +462,7 @@ class _ProfilingRun:
                 conditions=findings.conditions if findings.survey.sheet is None else None,
             ),
             is_split=not self.wanted.no_split,
+            tied=findings.tied,
         )
         options: dict[str, object] = {}
         if self.loaded.kind == "training":

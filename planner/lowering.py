@@ -1,7 +1,7 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         optimizer=_step_table(problem) if profile.has_layer_steps else None,
         host=tables.host if profile.has_host_times else None,
         sharding=_sharding(problem, widths=(1, *widths)),
+        together=_together_table(problem),
         can_halve=_can_halve(problem, costs),
         gradient=column([layer.synchronised_bytes for layer in layers]),
         state=column([layer.state_bytes for layer in layers]),
@@ -280,6 +281,12 @@ def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
         weights=numpy.array(weights, dtype=numpy.int64),
         choice=choice,
     )
+
+
+def _together_table(problem: Problem) -> Integers | None:
+    index = {name: number for number, name in enumerate(problem.profile.topological_order)}
+    rows = [(index[a], index[b], *sizes) for a, b, *sizes in map(astuple, problem.profile.held_once)]
+    return numpy.array(rows, dtype=numpy.int64) if rows else None
 
 
 def _edge_table(problem: Problem) -> Integers:

@@ -15,6 +15,7 @@ from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
 from profiles.documents.strict_record import StrictRecord
 from profiles.field_rules import (
+    MAX_BYTES,
     MAX_SAMPLES,
     MAX_WIDTH,
     Nanoseconds,
@@ -315,6 +316,9 @@ class Problem:
                 f"problem: {num_bytes:,} bytes ({what}) take decades on the slowest link with bandwidth_bytes_per_s = "
                 f"{slowest:,}; check the units of both"
             )
+        once = self.shared_state_bytes
+        if once + max(device.memory_bytes for device in self.cluster.devices) > MAX_BYTES:
+            raise ValueError(f"problem: held_once states {once:,} bytes of states, too many; check the unit")
         received = self.options.receive_buffers * sum(edge.bytes for edge in edges)
         held = sum(each.state_bytes + each.stash_bytes + each.workspace_bytes for each in layers)
         if received + held >= MOST_BYTES:
@@ -322,6 +326,11 @@ class Problem:
                 f"problem: receive_buffers = {self.options.receive_buffers} for all edges and the layers add up to "
                 f"{received + held:,} bytes, not less than {MOST_BYTES:,}; use fewer, or check the unit"
             )
+
+    @property
+    def shared_state_bytes(self) -> int:
+        """The most that a device holds less of states than its layers add up to."""
+        return sum(each.state_bytes for each in self.profile.held_once)
 
     @cached_property
     def longest_work_ns(self) -> int:

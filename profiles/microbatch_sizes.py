@@ -64,6 +64,7 @@ def profile_at(profile: ModelProfile, size: int) -> ModelProfile:
         scaling="linear" if profile.scales_linearly else "measured",
         layers=tuple(_layer_at(layer, factor, own=own) for layer in profile.layers),
         edges=tuple(_edge_at(edge, factor) for edge in profile.edges),
+        held_once=tuple(entry.at(factor) for entry in profile.held_once),
     )
 
 

@@ -28,6 +28,7 @@ from profiles.field_rules import (
     require_distinct,
     require_fields,
 )
+from profiles.held_once import HeldOnce, require_held_once
 from profiles.host_times import HostTime, require_host_times
 
 MAX_EXCHANGES, MAX_EXCHANGE_NS = 10**4, 10**9
@@ -520,6 +521,8 @@ class ModelProfile(StrictRecord):
     reduction_bytes: Bytes = 0
     """What a process whose stages have replicas holds beyond its reserve, its bucket and all else: what the allocator
     keeps around gradients that stay where they are reduced; 0: nothing, or not measured."""
+    held_once: tuple[HeldOnce, ...] = ()
+    """What layers count each and a stage of single devices holds once."""
 
     def __post_init__(self) -> None:
         owner = f"profile {str(self.name)[:MAX_NAME_LENGTH]!r}"
@@ -541,7 +544,7 @@ class ModelProfile(StrictRecord):
                     raise ValueError(
                         f"{owner}: edges[{position}] names the unknown layer {end!r}; add the layer or correct the name"
                     )
-        _ = self.topological_order
+        require_held_once(owner, self.held_once, layers=[self.by_name[name] for name in self.topological_order])
 
     def _require_clocks(self, owner: str) -> None:
         """On a device type all layers state the host's times, or none does."""
@@ -695,11 +698,29 @@ class ModelProfile(StrictRecord):
         shown = cycle if len(cycle) <= 8 else [*cycle[:4], "...", *cycle[-3:]]
         return " -> ".join(shown)
 
+    def adding_up(self) -> "ModelProfile":
+        """The profile in which layers hold no more stash than any stage does for them, each its own; states stay."""
+        layers = (_without([each for each in self.held_once if each.second == own.name], own) for own in self.layers)
+        return replace(self, layers=tuple(layers), held_once=())
+
     @cached_property
     def is_chain(self) -> bool:
         """Whether every layer feeds exactly the next one in topological order and no other."""
         order = self.topological_order
         return {(e.producer, e.consumer) for e in self.edges} == set(itertools.pairwise(order))
+
+
+def _without(once: Iterable[HeldOnce], layer: Layer) -> Layer:
+    """A layer without what layers before it hold as well, on one device."""
+    pairs = [(each.stash_bytes, each.weight_stash_bytes) for each in once]
+    left = layer.stash_bytes - sum(stash for stash, _ in pairs)
+    return replace(
+        layer,
+        stash_bytes=left,
+        weight_stash_bytes=min(left, layer.weight_stash_bytes - sum(waiting for _, waiting in pairs)),
+        checkpoint_bytes=min(left, layer.checkpoint_bytes),
+        recompute_kinds=checkpoints_scaled(layer.recompute_kinds, lambda size: min(left, size)),
+    )
 
 
 def _require_parts(owner: str, sizes: Layer | WidthBytes) -> None:

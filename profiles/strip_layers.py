@@ -21,7 +21,8 @@ def without_layers(profile: ModelProfile, names: Collection[str]) -> ModelProfil
         for before, after in product(into, out):
             kept.setdefault((before.producer, after.consumer), _past(before, after))
     layers = tuple(layer for layer in profile.layers if layer.name not in names)
-    return replace(profile, layers=layers, edges=tuple(kept.values()), measurements=())
+    together = tuple(each for each in profile.held_once if not {each.first, each.second} & set(names))
+    return replace(profile, layers=layers, edges=tuple(kept.values()), held_once=together, measurements=())
 
 
 def _past(before: Edge, after: Edge) -> Edge:

@@ -4,7 +4,7 @@ import numpy as np
 
 from solver_models.device_rows import DeviceRow, as_one, device_table
 from solver_models.instance import Instance, Integers
-from solver_models.simulation.columns import KIND
+from solver_models.simulation.columns import KIND, WEIGHT_STASH_ONCE
 from solver_models.simulation.evaluator import Net
 
 
@@ -39,6 +39,7 @@ def make_holders(instance: Instance) -> dict[str, Integers]:
     fields["optimizer"] = np.tile(steps, (num_widths, 1))
     nothing = np.zeros((2, 0, *fields["work"].shape[1:]), np.int64)
     fields["host"] = nothing if instance.host is None else instance.host
+    fields["together"] = np.zeros((0, WEIGHT_STASH_ONCE + 1)) if instance.together is None else instance.together
     return {name: np.ascontiguousarray(field, dtype=np.int64) for name, field in fields.items()} | _routes(
         instance, firsts
     )

@@ -271,6 +271,8 @@ class Instance:
     host: Integers | None = None
     """[2, tables, 5, rows, L] ticks that hosts take to ask for what `work` has, and from a host's beginning to the end
     at least, on all types at the first width, then at the next; None: no time."""
+    together: Integers | None = None
+    """[P, columns] units that pairs of layers hold once where they are in one stage; None: nothing."""
     recompute_kinds: RecomputeKinds | None = None
     """How single layers may recompute; None: all of a stage do so fully, or none."""
 

@@ -17,6 +17,7 @@ from planner.layout.costs import CostModel
 from planner.plan import DeviceGroup, Plan, Share, Stage
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Device, Link, MessageTime
+from profiles.held_once import HeldOnce
 from profiles.host_times import HostTime
 from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
@@ -164,6 +165,18 @@ def random_bucket(layers: Sequence[Layer]) -> int:
 def random_reduction(layers: Sequence[Layer]) -> int:
     """Bytes that any reduction holds, mostly none, drawn from the layers so that other draws stay as they are."""
     return Random(f"reduction of {drawn_from(layers)}").choice([0, 0, 0, 4])
+
+
+def with_shared(problem: Problem) -> Problem:
+    """The problem in which most layers hold some bytes together with one before them."""
+    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
+    rng, found = Random(f"shared by {drawn_from(layers)}"), []
+    for place, layer in enumerate(layers[1:], start=1):
+        names = ("state_bytes", "stash_bytes", "weight_stash_bytes")
+        sizes = {name: rng.randint(0, getattr(layer, name)) for name in names}
+        first = rng.choice(layers[max(0, place - 2) : place]).name
+        found += [HeldOnce(first=first, second=layer.name, **sizes)] if rng.random() < 0.7 else []
+    return replace(problem, profile=replace(problem.profile, held_once=tuple(found)))
 
 
 def draws_bucket_views(layers: Sequence[Layer]) -> bool:

@@ -30,7 +30,6 @@ _EXPERT_ERRORS = {
 }  # fmt: skip
 """The same of models with experts."""
 
-_DEGREES = ("tensor", "context", "experts", "pipeline", "data")
 _PRECISIONS = {"bf16": "bf16", "fp8": "FP8", "fp8_block": "MXFP8", "nvfp4": "NVFP4"}
 """As pages name them."""
 
@@ -97,7 +96,11 @@ def _degrees(audit: Audit, found: BetterDegrees) -> dict[str, Any]:
     run, evidence = found.audited.run, found.plan.evidence
     assert evidence is not None
     return {
-        **{name: getattr(run, name) for name in _DEGREES},
+        "tensor": run.tensor,
+        "context": run.context,
+        "experts": run.experts,
+        "pipeline": run.pipeline,
+        "data": run.data,
         "time_ns": evidence.makespan_ns,
         "peak_bytes": max(evidence.peak_bytes.values()),
         "flags": [*degree_flags(run, before=audit.audited.run), *flags_of(found.audited, found.plan)],

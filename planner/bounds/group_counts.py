@@ -14,8 +14,8 @@ from planner import decisions
 from planner.bounds.bisection import largest_refuted
 from planner.bounds.group_stages import Counts, StageFigures, StageLayouts
 from planner.bounds.heaviest_path import NEVER, Trunk
-from planner.bounds.host_room import with_host_room
 from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.roomier import roomier
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
 
@@ -230,7 +230,7 @@ def raise_bound(
 
 def make_refuter(costs: CostModel) -> Callable[[int], bool]:
     """What says whether this bound is as large as a value, in all of its programme; False where it does not hold."""
-    costs = with_host_room(costs)
+    costs = roomier(costs)
     least = Least(costs.problem, costs)
     if decisions.holding_bounds(costs.problem.options) is not None or not applies_to(least):
         return lambda _: False

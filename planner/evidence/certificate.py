@@ -29,13 +29,13 @@ from planner.bounds.device_packing.boundaries import Boundaries, read_boundaries
 from planner.bounds.device_packing.device_loads import fitting_boundaries
 from planner.bounds.device_packing.packing_effort import MuchToCheckError
 from planner.bounds.heaviest_path import Trunk
-from planner.bounds.host_room import with_host_room
 from planner.bounds.listed import listed_bound
 from planner.bounds.loop import cuts_bound, loop_bound
 from planner.bounds.minimum_costs import Least
 from planner.bounds.order import schedule_bound as schedule
 from planner.bounds.order import time_indexed_bound as time_indexed
 from planner.bounds.order import windows_bound as windows
+from planner.bounds.roomier import roomier
 from planner.clock import HasTime, always
 from planner.layout.costs import CostModel
 from planner.plan import Stage
@@ -136,7 +136,7 @@ def make_bound(
     """
     if problem.microbatches is not None:
         return _make_listed(costs)
-    costs = with_host_room(costs)
+    costs = roomier(costs)
     problem, least = costs.problem, Least(costs.problem, costs)
     weights = work.find_weights(least)
     holding = decisions.holding_bounds(problem.options)
@@ -236,9 +236,9 @@ def refute(
     `effort`: units of work that it may take, of some 20 microseconds each; where they take longer, `has_time` ends it.
     `propose`: says how the orders of a case may be closed; what it says is looked at node by node.
     """
-    costs = with_host_room(costs)
+    costs = roomier(costs)
     found = refutation.refute(
-        costs.problem if problem.options.offload else problem,
+        costs.problem if problem.options.offload or problem.profile.held_once else problem,
         costs,
         value=value,
         effort=effort,
@@ -357,7 +357,7 @@ def raise_bound(
     plan, asked now and then. `first_effort`: loads of devices that are rated in one step before all others, as many as
     `make_bound` rates.
     """
-    costs = with_host_room(costs)
+    costs = roomier(costs)
     least = Least(costs.problem, costs)
     if least.problem.options.has_few_bounds or not packing.applies_to(least):
         return
@@ -456,7 +456,7 @@ def check_certificate(problem: Question, certificate: Mapping[str, Any]) -> int:
     if problem.microbatches is not None:
         derived = _derive_listed(listed_bound.ListedLeast(CostModel(problem)), certificate)
     else:
-        costs = with_host_room(CostModel(problem))
+        costs = roomier(CostModel(problem))
         derived = _derive(Least(costs.problem, costs), certificate)
     if derived != stated:
         raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
@@ -555,7 +555,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
     `reached`: an objective that some order has; if given, values up to it are tried, which costs up to a second.
     """
-    costs = with_host_room(costs)
+    costs = roomier(costs)
     problem = costs.problem
     value = schedule.schedule_bound(problem, tuple(stages), costs=costs)
     if reached is None or value >= reached:
@@ -570,7 +570,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    costs = with_host_room(costs)
+    costs = roomier(costs)
     problem, options = costs.problem, costs.problem.options
     if options.has_few_bounds or problem.microbatches is not None:
         return None

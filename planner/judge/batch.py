@@ -47,6 +47,14 @@ def _at(measured: ModelProfile, size: int) -> ModelProfile:
         scaling=measured.scaling or ("linear" if _has_one_size_each(measured) else "measured"),
         layers=tuple(_layer(layer, factor, own=own) for layer in measured.layers),
         edges=tuple(_edge(edge, factor) for edge in measured.edges),
+        held_once=tuple(  # no more than layers hold, whose bytes are rounded up
+            replace(
+                each,
+                stash_bytes=factor * each.stash_bytes // 1,
+                weight_stash_bytes=factor * each.weight_stash_bytes // 1,
+            )
+            for each in measured.held_once
+        ),
     )
 
 

@@ -323,8 +323,11 @@ class Reading:
     @cached_property
     def sizes(self) -> list[StageBytes]:
         """Per stage: its bytes on every device of a replica."""
-        stages = self.plan.stages
-        return [stage_bytes(stage, self.layers_of(stage), width=len(stage.replicas[0])) for stage in stages]
+        once = self.profile.held_once
+        return [
+            stage_bytes(stage, self.layers_of(stage), width=len(stage.replicas[0]), together=once)
+            for stage in self.plan.stages
+        ]
 
     @cached_property
     def tensors(self) -> dict[tuple[int, int], Tensor]:

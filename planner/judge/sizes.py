@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from planner.judge.recomputation import kept_bytes, kind_in
 from planner.judge.samples import round_up
-from planner.judge.stage_replicas import is_fully_sharded, is_gathered, is_sharded
+from planner.judge.stage_replicas import is_fully_sharded, is_gathered, is_sharded, is_split
 from planner.plan import Stage
+from profiles.held_once import HeldOnce
 from profiles.model_profile import Layer, WidthBytes
 
 
@@ -53,15 +54,24 @@ class StageBytes(NamedTuple):
     """What a replica has of layers whose weights and gradients it otherwise holds a part of."""
 
 
-def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
-    """The bytes of a stage that consists of `layers`, whose bytes at `width` are known."""
+def stage_bytes(stage: Stage, layers: list[Layer], *, width: int, together: tuple[HeldOnce, ...] = ()) -> StageBytes:
+    """The bytes of a stage that consists of `layers`, whose bytes at `width` are known.
+
+    `together`: what pairs of layers of the profile hold once where they are in one stage.
+    """
     known = [(layer, entry) for layer in layers if (entry := bytes_at(layer, width)) is not None]
     held = [entry for _, entry in known]
+    once, once_kept = _held_once(stage, layers, together=together if width == 1 else ())
+    twice = sum(pair.stash_bytes for pair in once_kept)
+    stash = sum(entry.stash_bytes for entry in held) - twice
+    weight_stash = sum(entry.weight_stash_bytes for entry in held) - sum(pair.weight_stash_bytes for pair in once_kept)
     return StageBytes(
-        state=sum(entry.state_bytes for entry in held) - sharded_away(stage, layers, width=width),
-        stash=sum(entry.stash_bytes for entry in held),
-        weight_stash=sum(entry.weight_stash_bytes for entry in held) if any(map(is_trained, layers)) else 0,
-        held=sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
+        state=sum(entry.state_bytes for entry in held)
+        - sum(pair.state_bytes for pair in once)
+        - sharded_away(stage, layers, width=width),
+        stash=stash,
+        weight_stash=min(stash, weight_stash) if any(map(is_trained, layers)) else 0,
+        held=sum(kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known) - twice,
         rebuilt=max(entry.stash_bytes - kept_bytes(entry, kind_in(stage, layer)) for layer, entry in known),
         workspace=max(entry.workspace_bytes for entry in held),
         parameters=sum(layer.parameter_bytes for layer in layers),
@@ -70,6 +80,19 @@ def stage_bytes(stage: Stage, layers: list[Layer], *, width: int) -> StageBytes:
         part_weights=part_weights(layers),
         whole_layers=whole_layers(layers) if is_fully_sharded(stage) else 0,
     )
+
+
+def _held_once(
+    stage: Stage, layers: list[Layer], *, together: tuple[HeldOnce, ...]
+) -> tuple[list[HeldOnce], list[HeldOnce]]:
+    """The pairs whose state a stage holds once, and those whose stash: neither of the latter recomputes.
+
+    Replicas that shard, and devices that share the work of a stage, have a weight for each layer.
+    """
+    kinds = {layer.name: kind_in(stage, layer) for layer in layers}
+    here = [pair for pair in together if pair.first in kinds and pair.second in kinds]
+    kept = [pair for pair in here if not (kinds[pair.first] or kinds[pair.second])]
+    return ([] if is_sharded(stage) or is_split(stage) else here), kept
 
 
 def sharded_away(stage: Stage, layers: list[Layer], *, width: int) -> int:

@@ -4,7 +4,7 @@ Durations are rounded up to whole nanoseconds, byte counts to whole bytes (docs/
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -18,6 +18,7 @@ from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, p
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
 from planner.problem import Problem
 from profiles.cluster import Collective
+from profiles.held_once import HeldOnce
 from profiles.model_profile import Edge, Layer, LayerCost, WidthBytes
 
 
@@ -394,11 +395,14 @@ class CostModel:
         recompute = sum(
             work.recomputation_ns(kind) for work, kind in zip(works, kinds, strict=True) if kind is not None
         )
-        stash = _ceil(sum(size.stash_bytes for size in sizes), replicas)
+        once, weights_once = self._stashes_once(stage, width=width)
+        whole_stash = sum(size.stash_bytes for size in sizes) - once
+        weight_stash = min(sum(size.weight_stash_bytes for size in sizes) - weights_once, whole_stash)
+        stash = _ceil(whole_stash, replicas)
         workspace = max(size.workspace_bytes for size in sizes)
         kept = workspace if self.problem.options.keep_workspace and has_weight_grad else 0
         checkpoints = list(map(checkpoint_bytes, sizes, kinds))
-        held = _ceil(sum(checkpoints), replicas)
+        held = _ceil(sum(checkpoints) - once, replicas)
         largest = max(size.stash_bytes - left for size, left in zip(sizes, checkpoints, strict=True))
         one_by_one = self.problem.options.recompute_in_turn
         has_stages = self._has_others(stage)
@@ -415,7 +419,7 @@ class CostModel:
             held_bytes=held,
             stash_bytes=stash,
             whole_backward_bytes=min(stash, held + _ceil(largest, replicas)) if one_by_one else stash,
-            weight_stash_bytes=_ceil(sum(size.weight_stash_bytes for size in sizes) * has_weight_grad, replicas) + kept,
+            weight_stash_bytes=_ceil(weight_stash * has_weight_grad, replicas) + kept,
             workspace_bytes=workspace,
             weight_workspace_bytes=workspace - kept,
             clocks=_stage_clocks(works, kinds, replicas=replicas, overheads=overheads) if has_clocks else (),
@@ -462,8 +466,21 @@ class CostModel:
 
     def state_bytes(self, stage: Stage, *, width: int) -> int:
         """What a replica of the stage keeps (per device of a group): all but what others hold of the optimizer's."""
-        held = (_require_bytes(self.problem.profile.by_name[name], width).state_bytes for name in stage.layers)
-        return sum(held) - self._elsewhere_bytes(stage, width=width)
+        held = sum(_require_bytes(self.problem.profile.by_name[name], width).state_bytes for name in stage.layers)
+        if stage.is_sharded or stage.is_split:  # a weight for each layer that uses it
+            return held - self._elsewhere_bytes(stage, width=width)
+        return held - sum(each.state_bytes for each in self._together(stage.layers, width=width))
+
+    def _stashes_once(self, stage: Stage, *, width: int) -> tuple[int, int]:
+        """What layers that keep all count twice, and the stage holds once: of the stash, and of its part for W."""
+        kept = [name for name in stage.layers if name not in stage.recomputed]
+        found = self._together(kept, width=width)
+        return sum(each.stash_bytes for each in found), sum(each.weight_stash_bytes for each in found)
+
+    def _together(self, layers: Collection[str], *, width: int) -> list[HeldOnce]:
+        """What some layers of a stage hold together; nothing where several devices share its work."""
+        known = self.problem.profile.held_once if width == 1 else ()
+        return [each for each in known if each.first in layers and each.second in layers]
 
     def _elsewhere_bytes(self, stage: Stage, *, width: int) -> int:
         """The part of the optimizer's state, and of gathered weights, that other replicas of the stage hold."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from profiles.assumptions import Assumptions, GradientPrecision
+from profiles.held_once import HeldOnce
 from profiles.host_times import HostTime
 from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
 from profiles.model_profile import FULL, Edge, Layer, LayerCost, ModelProfile, WidthBytes
@@ -65,13 +66,15 @@ def make_profile(
     asked: MeasurementSettings,
     origin: Origin,
     is_split: bool = True,
+    tied: Iterable[tuple[str, str, int]] = (),
 ) -> ModelProfile:
-    """The profile; `is_split`: a backward may be split into I and W."""
+    """The profile; `is_split`: a backward may be split into I and W; `tied`: two layers and the bytes of a weight."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = {layer: records[layer, size, width] for layer in takes}
     return ModelProfile(
         name=name,
         layers=tuple(_layer(layer, records=records, asked=asked, is_split=is_split) for layer in takes),
+        held_once=tuple(_held_once(takes, main, tied=tied, is_split=is_split)),
         edges=tuple(_edges(takes, main)),
         microbatch_size=size,
         provenance=_provenance(records, asked=asked, origin=origin),
@@ -214,6 +217,45 @@ def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]
                     bytes=forward,
                     gradient_bytes=None if back == forward and back else back,
                 )
+
+
+def _held_once(
+    takes: Mapping[str, tuple[str, ...]],
+    main: Mapping[str, LayerRecord],
+    *,
+    tied: Iterable[tuple[str, str, int]],
+    is_split: bool,
+) -> Iterable[HeldOnce]:
+    """Tensors that layers keep, each with the last layer before that keeps it, and tied weights."""
+    pairs: dict[tuple[str, str], list[int]] = {}
+    for first, second, num_bytes in tied:
+        if 0 < num_bytes <= (trained := main[second].sizes.trained):
+            optimizer = (main[second].sizes.optimizer or 0) * num_bytes // trained
+            pairs.setdefault((first, second), [0, 0, 0])[0] += 2 * num_bytes + optimizer
+    holders: dict[tuple[str, int], tuple[str, int, int]] = {}
+    given: dict[str, list[tuple[str, int]]] = {}
+    for name, sources in takes.items():
+        record = main[name]
+        others = sum(len(given[each]) for each in sources if each != BATCH)
+        given[BATCH] = [(BATCH, number) for number in range(len(record.takes) - others)]
+        arrives = [tensor for each in sources for tensor in given[each]]
+        given[name] = [(name, number) for number in range(len(record.outputs))]
+        for number, (_, _, source) in enumerate(record.gives):
+            if source >= 0:
+                given[name][number] = arrives[source]
+        kept = dict(zip([*arrives, *given[name]], [*record.takes, *record.gives], strict=False))
+        for tensor, (saved, waiting, *_) in kept.items():
+            if saved and tensor in holders:
+                first, *other = holders[tensor]
+                pair = pairs.setdefault((first, name), [0, 0, 0])
+                pair[1] += min(saved, other[0])
+                pair[2] += min(waiting, other[1]) if is_split and record.sizes.trained else 0
+            if saved:
+                holders[tensor] = name, saved, waiting
+    for (first, second), (state, stash, weight_stash) in pairs.items():
+        yield HeldOnce(
+            first=first, second=second, state_bytes=state, stash_bytes=stash, weight_stash_bytes=weight_stash
+        )
 
 
 def _provenance(records: Mapping[Key, LayerRecord], *, asked: MeasurementSettings, origin: Origin) -> str:

@@ -156,7 +156,15 @@ def count_layer(
             times["O"] = sheet.time_ns(0, 2 * sizes.state)
         timings = {phase: Timing(wall_ns=value, repetitions=0) for phase, value in times.items()}
         attention = "" if not kernels else "unfused" if "math" in kernels else "flash"
-        return LayerRecord(outputs=outputs, sizes=sizes, timings=timings, estimate=reason, attention=attention)
+        return LayerRecord(
+            outputs=outputs,
+            sizes=sizes,
+            timings=timings,
+            estimate=reason,
+            takes=layer_memory.takes,
+            gives=layer_memory.gives,
+            attention=attention,
+        )
 
     return make
 

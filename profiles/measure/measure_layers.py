@@ -1,11 +1,12 @@
 """Walk through a model layer by layer, holding one at a time, and measure each that is not like an earlier one."""
 
 import hashlib
+import itertools
 import json
 import logging
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -110,6 +111,8 @@ class Findings:
     """Class of a module that takes the statistics of a microbatch; empty: none is known."""
     cut_dependence: str = ""
     """A layer whose results depend on how a batch is cut, and why; empty: none was seen, batch norms aside."""
+    tied: tuple[tuple[str, str, int], ...] = ()
+    """Two layers that have a weight in common, one after the other, and its bytes."""
     uneven_loss: bool = False
     """Whether the loss of several samples is not the mean (or, where it adds up, the sum) of theirs."""
 
@@ -167,6 +170,7 @@ def survey_model(
         off_line=off,
         batch_norm=walk.batch_norm,
         cut_dependence=walk.find_cut_dependence(),
+        tied=tuple(walk.find_tied()),
         uneven_loss=walk.has_uneven_loss(),
     )
 
@@ -268,6 +272,18 @@ class _Walk:
         """Of the first layer that has any; empty: none was seen to."""
         found = ((name, each.cut_dependence) for (name, _, _), each in self.records.items())
         return next((f"layer {name!r} {reason}" for name, reason in found if reason), "")
+
+    def find_tied(self) -> Iterator[tuple[str, str, int]]:
+        """Of each weight the layers that have it, pair by pair; copies of another shape or type are others."""
+        order, meta = list(self.takes), torch.device("meta")
+        for names in self.model.tied:
+            found: dict[str, torch.Tensor] = {}
+            for layer, path in sorted((name.split(":", 1) for name in names), key=lambda part: order.index(part[0])):
+                module = make_layer(self.model, layer, device=meta, dtype=self.dtype)
+                found.setdefault(layer, module.get_parameter(path))
+            for (first, one), (second, other) in itertools.pairwise(found.items()):
+                if (one.shape, one.dtype, one.requires_grad) == (other.shape, other.dtype, other.requires_grad):
+                    yield first, second, one.numel() * one.element_size()
 
     def has_uneven_loss(self) -> bool:
         """Whether the loss of the batch depends on how it is cut."""
@@ -503,6 +519,8 @@ class _Walk:
             sizes=sizes,
             timings=timings,
             unsplit=layer_memory.unsplit,
+            takes=layer_memory.takes,
+            gives=layer_memory.gives,
             cut_dependence=find_cut_dependence(segment),
         ), layer_memory.results
 

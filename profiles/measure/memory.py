@@ -87,7 +87,11 @@ class SavedBytes:
     def total(self, *, without: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of distinct storages, those of some tensors aside."""
         aside = {tensor.untyped_storage()._cdata for tensor in without}
-        return sum(int(storage.nbytes()) for key, storage in self._kept.items() if key not in aside)
+        return sum(size for key, size in self.sizes().items() if key not in aside)
+
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each storage."""
+        return {key: int(storage.nbytes()) for key, storage in self._kept.items()}
 
     def forget(self) -> None:
         """Drop the references to saved tensors, so that the next measurement begins at zero."""
@@ -119,6 +123,9 @@ class LayerMemory:
         self.stash = self.weight_stash = self.workspace = 0
         self.results: Tensors = ()
         """The outputs, detached, each with the requires_grad that it had."""
+        self.takes: tuple[tuple[int, int], ...] = ()
+        self.gives: tuple[tuple[int, int, int], ...] = ()
+        """What is kept of inputs and outputs, as a `LayerRecord` has it."""
         self.unsplit = ""
         """Class of the module with the most weights, if I computed the gradients of all and left W nothing."""
         self._watch = watch or _run_only
@@ -140,11 +147,31 @@ class LayerMemory:
             with self.saved.watching():
                 inside = self._watch("F", self._call)
         self.stash = self.saved.total()
+        self._noted = self._note_tensors()
         self._base += self.saved.total(without=self._inputs)
         self.saved.forget()
         self.workspace = self.live.peak - self._base + inside
+        self._find_kept(has_backward=False)
         self.results = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in self._outputs)
         return any(result.requires_grad for result in self.results)
+
+    def _note_tensors(self) -> list[list[tuple[int, int, Any]]]:
+        """Of inputs and outputs what is saved, the input that it is, and what tells whether it is there."""
+        inputs, outputs = ([each.untyped_storage() for each in tensors] for tensors in (self._inputs, self._outputs))
+        place = {storage._cdata: number for number, storage in enumerate(inputs)}
+        saved = self.saved.sizes()
+        return [
+            [(saved.get(each._cdata, 0), place.get(each._cdata, -1), weakref.ref(each)) for each in row]
+            for row in (inputs, outputs)
+        ]
+
+    def _find_kept(self, *, has_backward: bool = True) -> None:
+        """After I: what is still there waits for W."""
+        taken, given = (
+            [(size, size * (has_backward and there() is not None), source) for size, source, there in row]
+            for row in self._noted
+        )
+        self.takes, self.gives = tuple((size, waiting) for size, waiting, _ in taken), tuple(given)
 
     def _call(self) -> None:
         self._outputs = self.segment.call(self._inputs)
@@ -166,6 +193,7 @@ class LayerMemory:
             later = waiting.take()
             self._inputs = ()
             self.weight_stash = self.live.mark()
+            self._find_kept()
             inside = self._watch("W", later)
             self.workspace = max(self.workspace, self.live.peak - self.weight_stash + inside)
 

@@ -111,6 +111,11 @@ class LayerRecord(StrictRecord):
     """Class of the module that keeps weight gradients from being put off; empty if some can be."""
     cut_dependence: str = ""
     """Why what it gives of a sample depends on how a batch is cut; empty: nothing was seen, or it is a batch norm."""
+    takes: tuple[tuple[int, int], ...] = ()
+    """Per tensor that it takes the bytes that autograd saves of it in F, and of them what waits for W; empty: a journal
+    that does not know."""
+    gives: tuple[tuple[int, int, int], ...] = ()
+    """Per tensor that it gives the same, and the number of the input that it is; -1: a new one."""
     attention: str = ""
     """Of an estimate: `flash` where torch's own attention stores no scores, `unfused` where it does; empty: unknown."""
 

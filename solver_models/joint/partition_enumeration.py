@@ -30,6 +30,7 @@ from solver_models.moves.neighbourhood import (
 )
 from solver_models.simulation.columns import (
     CUT,
+    FIRST,
     FORWARD_PART,
     FORWARD_SIZE,
     GRADIENT_PART,
@@ -40,8 +41,11 @@ from solver_models.simulation.columns import (
     RECOMPUTATION,
     RECOMPUTING,
     REST_PART,
+    SECOND,
     SHARDING,
     SOURCE,
+    STASH_ONCE,
+    STATE_ONCE,
     STATED,
     TARGET,
 )
@@ -307,6 +311,11 @@ def _stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integer
             sizes[WORKSPACE_UNITS] = max(sizes[WORKSPACE_UNITS], layers.workspace[v, x])
             sizes[GRADIENT_UNITS] += layers.gradient[v, STATED, x]
             in_equal_parts += layers.gradient[v, CUT, x]
+    for p in range(layers.together.shape[0] if v == 0 else 0):
+        if node.stage_of[layers.together[p, FIRST]] == s and node.stage_of[layers.together[p, SECOND]] == s:
+            sizes[STATE_UNITS] -= 0 if modes & SHARDING else layers.together[p, STATE_ONCE]
+            once = 0 if modes & RECOMPUTING else layers.together[p, STASH_ONCE]
+            sizes[HELD_UNITS], sizes[STASH_UNITS] = sizes[HELD_UNITS] - once, sizes[STASH_UNITS] - once
     sizes[STATE_UNITS] += ceil_div(shardable, r) - shardable
     sizes[GRADIENT_UNITS] += ceil_div(in_equal_parts, layers.member_start[holder + 1] - layers.member_start[holder])
     for t in range(num_types):

@@ -50,3 +50,6 @@ RETURNING, REST = 0, 1
 REPLICA_NUMBER, REPLICA_STAGE, REPLICA_HAS_WEIGHT, REPLICA_HELD, REPLICA_WORKSPACE, REPLICA_WEIGHT_WORKSPACE = range(6)
 REPLICA_STASH, REPLICA_WHOLE_BACKWARD = 6, 7
 """Columns of a table of stage replicas by device."""
+
+FIRST, SECOND, STATE_ONCE, STASH_ONCE, WEIGHT_STASH_ONCE = range(5)
+"""Columns of pairs of layers: who they are, and what a stage with both holds once of state, stash and weight stash."""

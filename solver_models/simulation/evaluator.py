@@ -21,6 +21,7 @@ from solver_models.simulation.columns import (
     CUT_WEIGHTS,
     DIRECTION,
     DRAIN_PART,
+    FIRST,
     FORWARD_PART,
     FORWARD_SIZE,
     GRADIENT,
@@ -46,6 +47,7 @@ from solver_models.simulation.columns import (
     REPLICA_WORKSPACE,
     REST_PART,
     ROUTE,
+    SECOND,
     SENDER,
     SHARDABLE,
     SHARDING,
@@ -53,13 +55,16 @@ from solver_models.simulation.columns import (
     SHARERS,
     SOURCE,
     STASH,
+    STASH_ONCE,
     STATE,
+    STATE_ONCE,
     STATED,
     STEP,
     TARGET,
     TICKS,
     WEIGHT_PART,
     WEIGHT_STASH,
+    WEIGHT_STASH_ONCE,
     WEIGHT_WORKSPACE,
     WEIGHTS,
     WHOLE_BACKWARD,
@@ -123,6 +128,8 @@ class Layers(NamedTuple):
     """[V, L] units that remain when the stage recomputes."""
     workspace: Integers
     """[V, L] units while an action runs."""
+    together: Integers
+    """[P, columns] units that pairs of layers hold once where they are in one stage of single devices."""
     measured: Integers
     """[tables, L] a bit per type (and width) on which the layer has a cost."""
     trainable: Integers
@@ -351,6 +358,23 @@ def _share_units(own: Integers, replicas: int, one_by_one: int, keeps_workspace:
 
 
 @kernel
+def _count_once(layers: Layers, stage_of: Integers, width_row: Integers, modes: Integers, sizes: Integers) -> None:
+    """Take off what pairs of layers hold once; a stage's weight stash is at most its stash. `width_row` [S]."""
+    for p in range(layers.together.shape[0]):
+        s = stage_of[layers.together[p, FIRST]]
+        if s != stage_of[layers.together[p, SECOND]] or width_row[s] > 0:
+            continue
+        if not modes[s] & SHARDING:
+            sizes[s, STATE] -= layers.together[p, STATE_ONCE]
+        if not modes[s] & RECOMPUTING:
+            sizes[s, HELD] -= layers.together[p, STASH_ONCE]
+            sizes[s, STASH] -= layers.together[p, STASH_ONCE]
+            sizes[s, WEIGHT_STASH] -= layers.together[p, WEIGHT_STASH_ONCE]
+    for s in range(sizes.shape[0]):
+        sizes[s, WEIGHT_STASH] = min(sizes[s, WEIGHT_STASH], sizes[s, STASH])
+
+
+@kernel
 def stage_sums(
     layers: Layers, stage_of: Integers, start: Integers, devices: Integers, modes: Integers
 ) -> tuple[Integers, Integers]:
@@ -393,6 +417,7 @@ def stage_sums(
         sizes[s, WEIGHTS] += layers.weights[v, STATED, x]
         sizes[s, CUT_WEIGHTS] += layers.weights[v, CUT, x]
         sizes[s, SHARDABLE] += layers.shardable[v, x]
+    _count_once(layers, stage_of, layers.width_row[devices[start[:-1]]], modes, sizes)
     for s in range(num_stages):
         for t in range(num_types):
             for k in range(FORWARD, BACKWARD + 1):

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from planner.judge.batch import profile_of_size
 from planner.problem import Problem
+from profiles.held_once import HeldOnce
 from profiles.microbatch_sizes import measured_sizes, profile_at
 from profiles.model_profile import WidthBytes
 from tests.planner.test_batch_problem import STEPS, make_batch, make_layer, two_layers
@@ -29,6 +31,18 @@ def test_a_part_of_the_workspace_does_not_grow():
     layer = make_layer("x", {None: 9}, workspace_bytes=9, fixed_workspace_bytes=5)
     profile = make_batch([layer, make_layer("y", STEPS)]).profile
     assert [profile_at(profile, size).by_name["x"].workspace_bytes for size in (1, 4, 6, 12)] == [9, 9, 11, 17]
+
+
+def test_what_is_held_once_grows_with_the_samples():
+    """Tests that it is rounded down, so that it is never more than a layer holds, and that states stay."""
+    once = HeldOnce(first="x", second="y", state_bytes=3, stash_bytes=3, weight_stash_bytes=1)
+    layers = [make_layer(name, {None: 9}, stash_bytes=3, weight_stash_bytes=1) for name in "xy"]
+    profile = replace(make_batch(layers).profile, held_once=(once,))
+    expected = {1: (0, 0), 6: (4, 1), 8: (6, 2)}
+    for size, stashes in expected.items():
+        assert profile_at(profile, size).held_once == profile_of_size(profile, size).held_once
+        (own,) = profile_at(profile, size).held_once
+        assert (own.state_bytes, own.stash_bytes, own.weight_stash_bytes) == (3, *stashes)
 
 
 def test_measured_sizes_of_an_unknown_size():

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from profiles.field_rules import MAX_BYTES, MAX_NANOSECONDS
-from profiles.model_profile import ActionOverhead, Edge, Layer, LayerCost, ModelProfile, ProbeRun, WidthBytes
+from profiles.held_once import HeldOnce
+from profiles.model_profile import (
+    ActionOverhead,
+    Edge,
+    Layer,
+    LayerCost,
+    ModelProfile,
+    ProbeRun,
+    WidthBytes,
+)
 
 
 def make_cost(**changes: Any) -> LayerCost:
@@ -115,6 +124,21 @@ BROKEN: list[tuple[str, Callable[[], object], list[str]]] = [
     ),
     ("negative bucket", lambda: make_profile(bucket_bytes=-1), ["bucket_bytes = -1", "out of range"]),
     ("negative reduction", lambda: make_profile(reduction_bytes=-1), ["reduction_bytes = -1", "out of range"]),
+    (
+        "together with nobody",
+        lambda: make_profile(held_once=(HeldOnce(first="a", second="x"),)),
+        ["held_once of 'a' and 'x'", "not two layers in topological order", "correct the names"],
+    ),
+    (
+        "together the wrong way round",
+        lambda: make_profile(held_once=(HeldOnce(first="b", second="a"),)),
+        ["held_once of 'b' and 'a'", "topological order"],
+    ),
+    (
+        "more together than there is",
+        lambda: make_profile(held_once=tuple(HeldOnce(first=f, second="c", stash_bytes=3) for f in "ab")),
+        ["held_once of 'a' and 'c'", "stash_bytes adds up to 3 of the second, which has 0", "state a part"],
+    ),
     ("probe without time", lambda: ProbeRun(predicted_ns=1, measured_ns=0), ["probe", "measured_ns = 0", "from 1 to"]),
     ("unknown conditions", lambda: make_profile(conditions="calm"), ["conditions = 'calm'", "'busy' or 'alone'"]),
     ("no device type", lambda: make_cost(device_type=""), ["device_type = ''", "give 1 to 300 printable characters"]),

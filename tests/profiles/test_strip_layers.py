@@ -1,5 +1,8 @@
 """Profiles without some of their layers: tests of profiles/strip_layers.py."""
 
+from dataclasses import replace
+
+from profiles.held_once import HeldOnce
 from profiles.model_profile import ModelProfile
 from profiles.strip_layers import without_layers
 from tests.planner.builders import make_edge, make_layer
@@ -35,3 +38,10 @@ def test_a_gradient_needs_both_edges():
     layers = tuple(make_layer(name) for name in "abc")
     stripped = without_layers(ModelProfile(name="p", layers=layers, edges=tuple(made)), {"b"})
     assert not stripped.edges[0].has_gradient
+
+
+def test_what_is_held_with_a_missing_layer_goes():
+    """Tests that of what layers hold together only pairs of layers that are left stay."""
+    pairs = tuple(HeldOnce(first=first, second=second) for first, second in ("ab", "ac", "bd"))
+    stripped = without_layers(replace(profile("ab bc cd"), held_once=pairs), ["b"])
+    assert stripped.held_once == pairs[1:2]

@@ -149,7 +149,7 @@ class LocalModel:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
         is_split = any(each.stage == number and each.kind in "IW" for row in self.layout.rows for each in row)
         planned, count = self.plan.stages[number], self.plan.problem.num_microbatches
-        if not (is_split or planned.is_sharded or self.layout.width(number) > 1):
+        if not (planned.is_sharded or self.layout.width(number) > 1):
             _join_copies(layers, self.training.tied)
         module = StageModule(
             wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)

@@ -7,6 +7,7 @@ from planner.bounds.order import time_indexed_bound
 from planner.bounds.order.cell_rows import CellRow
 from planner.bounds.order.priced_rows import raise_by_prices
 from planner.bounds.order.time_indexed_bound import ReplicaPaths
+from planner.bounds.roomier import roomier
 from planner.evidence.certificate import Bound
 from planner.planning.improvers.improver import Improver
 from planner.planning.search_state import SearchState
@@ -46,6 +47,7 @@ class TimeIndexedImprover(Improver):
         from solver_models.time_indexed import find_multipliers
 
         run, until = self.run, self.run.elapsed_s + seconds
+        costs = roomier(run.costs)
         assert run.lower_bound is not None
         assert run.incumbent_ns is not None
 
@@ -63,7 +65,7 @@ class TimeIndexedImprover(Improver):
             if best is not None and not has_paths:
                 continue
             found = time_indexed_bound.raise_bound(
-                run.problem, run.costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells,
+                costs.problem, costs, start_ns=start_ns, most_ns=run.incumbent_ns, solve=solve, most_cells=most_cells,
                 has_paths=has_paths,
             )  # fmt: skip
             if found is not None:
@@ -81,8 +83,9 @@ class TimeIndexedImprover(Improver):
         def seconds_left() -> float:
             return 0.0 if run.should_stop is not None and run.should_stop() else until_s - run.elapsed_s
 
+        costs = roomier(run.costs)
         return raise_by_prices(
-            run.problem, run.costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, make=PathPrices,
+            costs.problem, costs, start_ns=run.lower_bound.value_ns, most_ns=run.incumbent_ns, make=PathPrices,
             seconds_left=seconds_left,
         )  # fmt: skip
 

@@ -11,12 +11,15 @@ from planner.lowering import make_instance
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from profiles.held_once import HeldOnce
 from profiles.model_profile import Layer, WidthBytes
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.builders import make_layer, make_link, make_plan, make_problem
 from tests.planner.judged import judged
-from tests.strategies import random_plan, random_problem, tiny_problem
+from tests.strategies import random_plan, random_problem, tiny_problem, with_shared
+
+PART = {"parameter_bytes": 1, "optimizer_bytes": 4}
 
 PARTS = {"parameter_bytes": 2, "gradient_bytes": 4, "optimizer_bytes": 12, "state_bytes": 18}
 """Of one weight in bf16 with gradients, master weight and two moments in fp32."""
@@ -65,6 +68,16 @@ def test_core_and_judge_agree_on_gradients():
         assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= objective
 
 
+def test_core_and_judge_agree_on_what_is_held_once():
+    """Tests that random plans whose layers hold bytes together hold the same by core and judge."""
+    for seed in range(shortened(60, whole=1000)):
+        rng = Random(seed)
+        problem = with_shared(random_problem(rng))
+        plan = random_plan(rng, problem)
+        judged(problem, plan)
+        assert {each.rule for each in verify(problem, plan).violations} <= {"memory-exceeded"}
+
+
 @pytest.mark.slow
 def test_no_plan_is_below_bounds_with_other_gradients():
     """Tests that for tiny problems whose gradients are larger or smaller than weights no bound is above the best."""
@@ -99,3 +112,41 @@ def test_parts_that_do_not_add_up_are_refused(changes: dict[str, object], words:
     """Tests that a sum below its parts, and parts of what is not trained, are refused with what to do."""
     with pytest.raises(ValueError, match=words):
         make_layer("x", (1, 1, 0) if "frozen" in changes else (1, 1, 1), **{**PARTS, **changes})
+
+
+def test_what_layers_hold_together_counts_once():
+    """Tests that a stage with both layers holds their tied weight and their tensor once, unless it shards, splits its
+    actions over devices, or recomputes one of them; and so by the core as by the judge.
+    """
+    layers = [
+        make_layer(name, (1, 1, 1), state_bytes=10, stash_bytes=8, weight_stash_bytes=8, checkpoint_bytes=2, **PART)
+        for name in "xy"
+    ]
+    problem = make_problem(layers, [make_link("a b")], recompute=True, recompute_layers=True, shard_optimizer="allow")
+    once = HeldOnce(first="x", second="y", state_bytes=6, stash_bytes=4)
+    problem = replace(problem, profile=replace(problem.profile, held_once=(once,)))
+    order = {"a": "0F0 0I0 0W0"}
+    peaks = {}
+    for text, changes in {
+        "x y @ a": {},
+        "x y @ a, recomputed": {"recompute": True},
+        "x y @ a, y alone": {"recompute": (("y", "full"),)},
+        "x y @ a | b": {},
+        "x y @ a | b, sharded": {"shard": "optimizer"},
+        "x @ a; y @ b": {},
+    }.items():
+        stages = text.partition(",")[0]
+        here = {"a": order["a"], "b": order["a"]} if "|" in text else order
+        here = {"a": "0F0 0I0 0W0", "b": "1F0 1I0 1W0"} if ";" in text else here
+        plan = make_plan(problem, stages.split("; "), here)
+        plan = replace(plan, stages=(replace(plan.stages[0], **changes), *plan.stages[1:]))
+        assert verify(problem, plan).violations == ()
+        peaks[text] = simulate(problem, plan).peak_bytes["a"]
+    assert peaks == {
+        "x y @ a": 14 + 12,  # the weight stash of 16 is no more than the stash
+        "x y @ a, recomputed": 14 + 16,
+        "x y @ a, y alone": 14 + 16,
+        "x y @ a | b": 14 + 6,
+        "x y @ a | b, sharded": 20 - 4 + 6,
+        "x @ a; y @ b": 10 + 8,
+    }

@@ -128,3 +128,45 @@ def test_provenance_tells_estimates_from_measurements():
     assert "ESTIMATE, times from operations and bytes on fake tensors: l1 (no room)" in text
     assert profile_of(make_record(estimate="no room")).provenance.startswith("Source: estimated by")
     assert "ESTIMATE" not in profile_of(make_record()).provenance
+
+
+def test_tensors_that_two_layers_keep_are_held_once():
+    """Tests that a layer which keeps what an earlier one keeps, too, says so, with the last that does, once for each.
+
+    a gives x; b takes x and gives it on, beside y of its own; c takes both, d takes x.
+    """
+
+    def record(takes: str, gives: str) -> LayerRecord:
+        rows = [[tuple(map(int, each.split(","))) for each in text.split()] for text in (takes, gives)]
+        given = tuple((*row, -1)[:3] for row in rows[1])
+        return replace(make_record(), takes=tuple(rows[0]), gives=given, outputs=make_record().outputs * len(given))
+
+    records = {
+        "a": record("9,9", "20,0"),
+        "b": record("20,20", "20,20,0 7,7"),
+        "c": record("0,0 5,5", "30,0"),
+        "d": record("16,16 8,8", "0,0"),
+    }
+    takes = {"a": ("",), "b": ("a",), "c": ("b",), "d": ("a", "")}
+    found = {}
+    for is_split in (True, False):
+        profile = make_profile(
+            "m",
+            takes=takes,
+            records={(name, 4, 1): each for name, each in records.items()},
+            asked=Asked(),
+            origin=Origin(model="m:f", machine="a machine"),
+            is_split=is_split,
+            tied=[("a", "d", 50), ("b", "c", 101)],
+        )
+        found[is_split] = {
+            each.first + each.second: (each.state_bytes, each.stash_bytes, each.weight_stash_bytes)
+            for each in profile.held_once
+        }
+    assert found[True] == {"ad": (100, 8, 8), "ab": (0, 20, 0), "bc": (0, 5, 5), "bd": (0, 16, 16)}
+    assert found[False]["bd"] == (0, 16, 0)
+
+
+def test_journals_that_know_no_tensors_say_nothing():
+    """Tests that records of earlier releases hold nothing together."""
+    assert profile_of(make_record(), make_record()).held_once == ()

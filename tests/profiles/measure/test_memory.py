@@ -1,8 +1,11 @@
 """Bytes of one layer: tests of profiles/measure/memory.py."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn, optim
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.execute.model.layer_alone import make_deferring
 from planner.execute.parallel.partial_steps import PARTS, OptimizerStep
@@ -43,3 +46,31 @@ def test_memory_inside_of_operations_counts():
     tensors = LayerMemory(segment).workspace
     assert tensors < size / 8
     assert 0.9 * size < OperationMemory(segment).workspace - tensors < 1.2 * size
+
+
+@pytest.mark.parametrize("is_fake", [False, True])
+def test_what_is_kept_of_inputs_and_outputs(is_fake: bool):
+    """Tests that a linear layer keeps its input until W, a sigmoid its output until I, and a sum nothing."""
+    kept = {}
+    for name, make in {"linear": lambda: nn.Linear(8, 8), "sigmoid": nn.Sigmoid, "sum": Adding, "same": Same}.items():
+        with FakeTensorMode() if is_fake else nullcontext():
+            module, given = make(), torch.ones(4, 8)
+            waiting = make_deferring(module)
+            memory = LayerMemory(Segment(module, (given,), wants=(True,), waiting=waiting))
+        kept[name] = [*memory.takes, *memory.gives]
+    assert kept == {
+        "linear": [(128, 128), (0, 0, -1)],
+        "sigmoid": [(0, 0), (128, 0, -1)],
+        "sum": [(0, 0), (0, 0, -1)],
+        "same": [(0, 0), (0, 0, 0)],
+    }
+
+
+class Adding(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class Same(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x

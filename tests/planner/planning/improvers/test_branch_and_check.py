@@ -23,7 +23,15 @@ from tests.planner.brute_force import brute_force
 from tests.planner.exactly import search_exactly, solve_exactly
 from tests.planner.hasty import make_plan
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
-from tests.strategies import AMPLE, random_chain, random_edges, random_layer, scaled_overheads, tiny_problem
+from tests.strategies import (
+    AMPLE,
+    random_chain,
+    random_edges,
+    random_layer,
+    scaled_overheads,
+    tiny_problem,
+    with_shared,
+)
 
 BATCH = shortened(2, whole=10)
 """Seeds per test; the odd ones have ample memory."""
@@ -93,6 +101,12 @@ def test_exact_search_agrees_with_brute_force_on_kept_workspaces(kind: str):
     """Tests that it does where I keeps its workspace and memory is tight."""
     chains = [chain_of(kind, seed) for seed in range(1100, 1100 + NUM_RANDOM, 2)]
     assert_agreement(replace(chain, options=replace(chain.options, keep_workspace=True)) for chain in chains)
+
+
+@pytest.mark.parametrize("kind", ["one stage", "replicas"])
+def test_exact_search_agrees_with_brute_force_on_what_is_held_once(kind: str):
+    """Tests that it does where layers of a stage hold bytes together and memory is tight."""
+    assert_agreement(with_shared(chain_of(kind, seed)) for seed in range(1200, 1200 + NUM_RANDOM, 2))
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -1,17 +1,24 @@
-"""Bounds where stashes may travel: tests of planner/bounds/host_room.py."""
+"""Bounds where stashes may travel: tests of planner/bounds/roomier.py."""
 
 from dataclasses import replace
 from itertools import product
+from random import Random
 
 from planner.actions import Action, Offload
-from planner.evidence.certificate import check_certificate, make_bound, schedule_bound
+from planner.evidence.certificate import check_certificate, make_bound, prove_infeasible, refute, schedule_bound
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from profiles.held_once import HeldOnce
+from solver_models.covering import Covering
+from tests.long_runs import shortened
+from tests.planner.brute_force import brute_force_plan
+from tests.planner.builders import make_layer, make_problem
 from tests.planner.offloads import with_host_links
 from tests.planner.recomputed_chain import every_order, given_stages, recomputed_chain
+from tests.strategies import random_chain, tiny_problem, with_shared
 
 
 def test_no_bound_is_above_the_best_of_all_plans():
@@ -72,3 +79,39 @@ def test_bounds_count_the_memory_of_hosts():
     assert values == [(200, 200), (130, 130), (130, 130)]
     alone = replace(problem, options=replace(problem.options, offload=False))
     assert make_bound(alone, CostModel(alone), time_limit_s=1).value_ns == 200
+
+
+def test_no_bound_is_above_the_best_where_layers_hold_bytes_together():
+    """Tests that no bound, of all plans or of given stages, is above the best of all there are, and none is refuted;
+    that what the best plan holds is within memory by the judge, too; and that some fit because they share.
+    """
+    num_shared = 0
+    for seed in range(shortened(40, whole=800)):
+        rng = Random(seed)
+        problem = tiny_problem(rng) if seed % 2 else random_chain(rng, sizes=(5, 3, 3), tight=True)
+        plain, problem = problem, with_shared(problem)
+        costs, best = CostModel(problem), brute_force_plan(problem)
+        if best is None:
+            continue
+        assert prove_infeasible(problem, costs) is None
+        assert verify(problem, best[1]).violations == ()
+        bound = make_bound(problem, costs, time_limit_s=0.2, make_covering=Covering)
+        assert bound.value_ns == check_certificate(problem, bound.certificate) <= best[0]
+        assert schedule_bound(problem, best[1].stages, costs=costs) <= best[0]
+        assert refute(problem, costs, value=best[0] + 1, effort=10_000) is None
+        other = brute_force_plan(plain)
+        num_shared += other is None or other[0] > best[0]
+    assert num_shared > 0
+
+
+def test_a_plan_that_fits_because_layers_share_is_no_contradiction():
+    """Tests that layers whose state and stash fit one device only together are not said to be infeasible."""
+    sizes = {"state_bytes": 10, "stash_bytes": 8}
+    problem = make_problem([make_layer(name, **sizes) for name in "xy"], [], more_devices="a", memory_bytes=22)
+    assert prove_infeasible(problem, CostModel(problem)) is not None
+    once = (HeldOnce(first="x", second="y", state_bytes=10, stash_bytes=4),)
+    problem = replace(problem, profile=replace(problem.profile, held_once=once))
+    assert prove_infeasible(problem, CostModel(problem)) is None
+    found = brute_force_plan(problem)
+    assert found is not None
+    assert max(simulate(problem, found[1]).peak_bytes.values()) == 22
