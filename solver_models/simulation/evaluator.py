@@ -270,13 +270,15 @@ class _Transit(NamedTuple):
     """[N, 2, M] inputs and gradients that have yet to arrive."""
 
 
-class _Held(NamedTuple):
-    """What transfers hold besides links: numba compiles `_run` with it and, for the search's plays, without."""
+class _Waits(NamedTuple):
+    """What few nets wait for: devices that transfers hold, and hosts. numba compiles `_run` with it and without."""
 
     until: Integers
     """[D] when the device has ended what it runs, sends or receives; empty where it computes meanwhile."""
     sender: Integers
     """[P] stage replica that sends; -1 where links alone are held, and empty as well."""
+    hosts: Integers
+    """[D, HOST_COLUMNS] what `card_ticks` knows of the devices; empty where hosts take no time."""
 
 
 class Recording(NamedTuple):
@@ -1079,7 +1081,7 @@ def _recorded_ticks(recording: Recording, orders: Orders, n: int, d: int, now: i
 
 @kernel
 def _start_recorded(
-    net: Net, recording: Recording, orders: Orders, transit: _Transit, held: _Held, d: int, is_resumed: bool
+    net: Net, recording: Recording, orders: Orders, transit: _Transit, waits: _Waits, d: int, is_resumed: bool
 ) -> None:
     """Start the next action of device d, and of all who take part, if it can start.
 
@@ -1090,13 +1092,13 @@ def _start_recorded(
         return
     n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
     end = now + _recorded_ticks(recording, orders, n, d, now)
-    if end > now and held.until.shape[0] > 0:
+    if end > now and waits.until.shape[0] > 0:
         if not is_resumed:
             heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
-        if not is_resumed or _is_held(recording, held.until, n, now):
+        if not is_resumed or _is_held(recording, waits.until, n, now):
             return
         for k in range(recording.member_start[n], recording.member_start[n + 1]):
-            held.until[recording.members[k]] = end
+            waits.until[recording.members[k]] = end
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
         recording.start[other, orders.position[other]] = now
@@ -1106,46 +1108,47 @@ def _start_recorded(
 
 
 @kernel
-def _make_held(net: Net) -> _Held:
-    """At the beginning no device is held."""
+def _make_waits(net: Net) -> _Waits:
+    """At the beginning no device is held, and hosts are free when their devices are."""
     holds = net.scalars[HOLDS] > 0
     sender = np.empty(net.transfer_target.shape[0] if holds else 0, np.int64)
     for outlet in range(net.transfer_start.shape[0] - 1 if holds else 0):
         for f in range(net.transfer_start[outlet], net.transfer_start[outlet + 1]):
             sender[f] = -1 if net.transfer_target[f] == outlet >> 1 else outlet >> 1
-    return _Held(np.zeros(net.devices.shape[0] if holds else 0, np.int64), sender)
+    until = np.zeros(net.devices.shape[0] if holds else 0, np.int64)
+    return _Waits(until, sender, make_hosts(net.devices, net.host.shape[0] > 0))
 
 
 @kernel
-def _takes_device(net: Net, heap: Integers, held: _Held, d: int, code: int, is_resumed: bool) -> bool:
+def _takes_device(net: Net, heap: Integers, waits: _Waits, d: int, code: int, is_resumed: bool) -> bool:
     """Whether an action (replica * 4 + kind) starts on device d now and holds it; else the device resumes later.
 
     Transfers that are ready at this instant come first. What takes no time holds nothing.
     """
-    if held.until.shape[0] == 0:
+    if waits.until.shape[0] == 0:
         return True
     now, took = heap[CLOCK, NOW], net.duration[code >> 2, code & 3]
     if took == 0:
         return True
     if not is_resumed:
         heap_push(heap, now, event_key(2, 0, 0, 0, d, RESUME))
-    if not is_resumed or held.until[d] > now:
+    if not is_resumed or waits.until[d] > now:
         return False
-    held.until[d] = now + took
+    waits.until[d] = now + took
     return True
 
 
 @kernel
-def _depart_held(net: Net, transit: _Transit, held: _Held, f: int, m: int, sent: Integers | None) -> None:
+def _depart_held(net: Net, transit: _Transit, waits: _Waits, f: int, m: int, sent: Integers | None) -> None:
     """Put transfer f on its links once they, and both devices where it holds them, are free."""
     heap, link_free, _ = transit
-    if held.sender.shape[0] == 0 or held.sender[f] < 0:
+    if waits.sender.shape[0] == 0 or waits.sender[f] < 0:
         _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
         return
-    a, b = net.replica_device[held.sender[f]], net.replica_device[net.transfer_target[f]]
-    end = _depart(net, f, m, max(heap[CLOCK, NOW], held.until[a], held.until[b]), heap, link_free, sent)
+    a, b = net.replica_device[waits.sender[f]], net.replica_device[net.transfer_target[f]]
+    end = _depart(net, f, m, max(heap[CLOCK, NOW], waits.until[a], waits.until[b]), heap, link_free, sent)
     for d in (a, b):
-        held.until[d] = end
+        waits.until[d] = end
         heap_push(heap, end, event_key(2, 0, 0, 0, d, RESUME))
 
 
@@ -1186,15 +1189,6 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
         for peer in recording.peers[recording.peer_start[d] : recording.peer_start[d + 1]]:
             num_dirty = mark(peer, dirty, is_dirty, num_dirty)
     return num_dirty
-
-
-@kernel
-def _make_counters(net: Net) -> tuple[Integers, Integers, Flags, Integers]:
-    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy; the hosts."""
-    num_devices, size = net.devices.shape[0], net.replica_stage.shape[0] * (WEIGHT_GRAD + 1)
-    counts = np.zeros(size + num_devices, np.int64)
-    hosts = make_hosts(net.devices, net.host.shape[0] > 0)
-    return counts[:size].reshape((-1, WEIGHT_GRAD + 1)), counts[size:], np.zeros(num_devices, np.bool_), hosts
 
 
 @kernel
@@ -1261,23 +1255,24 @@ def _lengths_of(
 
 @kernel
 def _run(
-    net: Net, policy: Policy, device_orders: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
-    recording: Recording | None, held: _Held | None,
+    net: Net, policy: Policy, orders: Orders, follow: bool, threshold: int, recording: Recording | None,
+    waits: _Waits | None,
 ) -> tuple[int, int, int]:  # fmt: skip
     """The recurrence behind `play`."""
+    device_orders, lengths, position, busy = orders
     num_dirty, total = net.devices.shape[0], net.scalars[MICROBATCHES]
     missing = make_missing(net) if recording is None else recording.missing
-    count, position, busy, hosts = _make_counters(net)
+    count = np.zeros((net.replica_stage.shape[0], WEIGHT_GRAD + 1), np.int64)
     link_free, stage_end, first, last, dirty, is_dirty = _make_ends(net)
     heap, replicas = _make_events(net, recording), _replica_table(net, follow)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.devices[:, MEMORY].copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
     lengths *= follow
-    if held is not None:
+    if waits is not None:
         transit, resumed = _Transit(heap, link_free, missing), int64(-1)
     if recording is not None:
-        orders, plain = Orders(device_orders, lengths, position, busy), is_plain(net, recording)
-        microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
+        plain, microbatch, start = is_plain(net, recording), recording.microbatch, recording.start
+        left, sent = recording.closing, recording.sent
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1285,15 +1280,15 @@ def _run(
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if recording is not None:
-                if not plain:
-                    _start_recorded(net, recording, orders, transit, held, d, d == resumed)
+                if not plain and waits is not None:
+                    _start_recorded(net, recording, orders, transit, waits, d, d == resumed)
                     continue
                 code, m = _next_plain(missing, device_orders, microbatch, position, d)
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
                 code = choose(replicas, net.device_start, free, policy, d, count, missing)
-            if code < 0 or (held is not None and not _takes_device(net, heap, held, d, code, d == resumed)):
+            if code < 0 or (waits is not None and not _takes_device(net, heap, waits, d, code, d == resumed)):
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
@@ -1304,24 +1299,24 @@ def _run(
                     return threshold, threshold, threshold
                 free[d] -= count_action(net, count, n, kind, 1)
                 took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
-                if hosts.shape[0] > 0:
-                    took = card_ticks(hosts, d, position[d], now, took, net.host[n, kind])
+                if waits is not None and waits.hosts.shape[0] > 0:
+                    took = card_ticks(waits.hosts, d, position[d], now, took, net.host[n, kind])
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
         num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
-        if held is not None:
+        if waits is not None:
             resumed = int64(-1)
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
             code, index, direction, m = event_of(heap_pop(heap))
             if code == SEND:
-                if held is None:
+                if waits is None:
                     _depart(net, index, m, now, heap, link_free, None)
                 else:
-                    _depart_held(net, transit, held, index, m, None if recording is None else sent)
+                    _depart_held(net, transit, waits, index, m, None if recording is None else sent)
                 continue
             if code == ARRIVAL:
                 d = _arrive(policy.preference, net, net.transfer_target[index], direction, m, missing, now)
-            elif held is not None and code == RESUME:
+            elif waits is not None and code == RESUME:
                 d, resumed = index, index
             else:
                 n, d = index, net.replica_device[index]
@@ -1350,9 +1345,11 @@ def play(
     `device_orders` [D, longest] holds replica * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the
     devices' last ends): FAR if it deadlocks, a time from `threshold` on once the makespan is sure to be no less.
     """
-    if recording is None and net.scalars[HOLDS] == 0:
-        return _run(net, policy, device_orders, lengths, follow, threshold, None, None)
-    return _run(net, policy, device_orders, lengths, follow, threshold, recording, _make_held(net))
+    num_devices = net.devices.shape[0]
+    orders = Orders(device_orders, lengths, np.zeros(num_devices, np.int64), np.zeros(num_devices, np.bool_))
+    if recording is None and net.scalars[HOLDS] == 0 and net.host.shape[0] == 0:
+        return _run(net, policy, orders, follow, threshold, None, None)
+    return _run(net, policy, orders, follow, threshold, recording, _make_waits(net))
 
 
 @kernel

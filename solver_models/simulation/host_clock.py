@@ -20,8 +20,7 @@ HOST, CROSS = 0, 1
 def make_hosts(devices: Integers, are_slow: bool) -> Integers:
     """[D, HOST_COLUMNS] at the beginning: hosts ask from when their devices are free; empty unless they take time."""
     hosts = np.zeros((devices.shape[0] if are_slow else 0, HOST_COLUMNS), np.int64)
-    if are_slow:
-        hosts[:, 0] = free_from(devices)
+    hosts[:, 0] = free_from(devices)[: hosts.shape[0]]
     return hosts
 
 
