@@ -104,9 +104,9 @@ MANY_NAMES = {
 # Compiled kernels that are longer than a function may be, with their present length. A length here only ever goes
 # down: the test fails when a kernel grows past its entry, and also when it shrinks and the entry stays behind. It went
 # up once, from 82: what a recorded play does most often stands in the loop itself, which is nine times as fast.
-# Split into parts of 60 lines that take its arrays in tuples, `play` was 4 to 10 times as slow: numba counts the
-# references of each array at every call.
-LONG_KERNELS = {"solver_models/simulation/evaluator.py:play": 81}
+# Split into parts of 60 lines that take its arrays in tuples, it was 4 to 10 times as slow: numba counts the references
+# of each array at every call.
+LONG_KERNELS = {"solver_models/simulation/evaluator.py:_run": 79}
 
 # Functions with more parameters than a function may have; the numbers only ever go down. These are what a user writes
 # (`llama:layers=80,width=8192`).
@@ -153,7 +153,7 @@ PLAYED_ANYWHERE = {"solver_models.simulation.in_order", "solver_models.simulatio
 
 # Orders become times in one compiled recurrence, in the judge's equations, and where there are no events to wait for.
 RECURRENCES = {
-    "solver_models/simulation/evaluator.py:play": "whatever is searched, simulated and scheduled",
+    "solver_models/simulation/evaluator.py:_run": "whatever is searched, simulated and scheduled",
     "planner/judge/times.py:check_times": "the judge's equations, which share nothing",
     "solver_models/simulation/in_order.py:run_in_order": "given orders: of runs, without a compiler; of loops",
 }

@@ -275,10 +275,17 @@ class _Transit(NamedTuple):
     """[K] when the last transfer so far leaves the link."""
     missing: ShortIntegers
     """[N, 2, M] inputs and gradients that have yet to arrive."""
+
+
+class _Waits(NamedTuple):
+    """What few nets wait for: devices that transfers hold, and hosts. numba compiles `_run` with it and without."""
+
     until: Integers
     """[D] when the device has ended what it runs, sends or receives; empty where it computes meanwhile."""
     sender: Integers
     """[P] stage replica that sends; -1 where links alone are held, and empty as well."""
+    hosts: Integers
+    """[D, HOST_COLUMNS] what `card_ticks` knows of the devices; empty where hosts take no time."""
 
 
 class Recording(NamedTuple):
@@ -931,11 +938,11 @@ def make_drains(net: Net, shares: Integers) -> Integers:
 
 
 @kernel
-def _remaining_work(net: Net, shares: Integers) -> Integers:
-    """[D] ticks that a device needs from its start to the end of its least all-reduce."""
-    left = np.zeros(net.devices.shape[0], np.int64)
+def _work_beyond(net: Net, shares: Integers, limit: int) -> Integers:
+    """[D] ticks beyond `limit` that a device needs from its start, at 0, to the end of its least all-reduce."""
+    left = np.empty(net.devices.shape[0], np.int64)
     for d in range(left.shape[0]):
-        least_end = FAR
+        left[d], least_end = -limit, FAR
         for k in range(net.device_start[d], net.device_start[d + 1]):
             n = net.device_replicas[k]
             left[d] += net.scalars[MICROBATCHES] * (
@@ -989,11 +996,13 @@ def _make_outlook(net: Net, limit: int) -> tuple[Integers, Integers]:
     begins at once.
     """
     shares = make_shares(net)
-    outlook = np.empty((shares.shape[0], DRAIN_PART + 1), np.int64)
-    outlook[:, : REST_PART + 1] = shares
-    outlook[:, WEIGHT_PART] = net.duration[:, WEIGHT_GRAD] * net.has_weight
-    outlook[:, DRAIN_PART] = make_drains(net, shares) - limit
-    return outlook, _remaining_work(net, shares) - limit
+    drains, outlook = make_drains(net, shares), np.empty((shares.shape[0], DRAIN_PART + 1), np.int64)
+    for n in range(shares.shape[0]):
+        for part in range(REST_PART + 1):
+            outlook[n, part] = shares[n, part]
+        outlook[n, WEIGHT_PART] = net.duration[n, WEIGHT_GRAD] * net.has_weight[n]
+        outlook[n, DRAIN_PART] = drains[n] - limit
+    return outlook, _work_beyond(net, shares, limit)
 
 
 @kernel
@@ -1016,10 +1025,10 @@ def is_late(outlook: Integers, beyond: Integers, n: int, d: int, kind: int, now:
 
 
 @kernel
-def is_plain(recording: Recording, num_replicas: int, holds: bool) -> bool:
+def is_plain(net: Net, recording: Recording) -> bool:
     """Whether every stage replica has one device, which computes while it sends and waits for no host and no peer."""
-    is_alone = recording.members.shape[0] == num_replicas and recording.peers.shape[0] == 0
-    return is_alone and not holds and recording.hosts.shape[0] == 0
+    is_alone = recording.members.shape[0] == net.replica_stage.shape[0] and recording.peers.shape[0] == 0
+    return is_alone and net.scalars[HOLDS] == 0 and recording.hosts.shape[0] == 0
 
 
 @kernel
@@ -1097,25 +1106,24 @@ def _recorded_ticks(recording: Recording, orders: Orders, n: int, d: int, now: i
 
 @kernel
 def _start_recorded(
-    net: Net, recording: Recording, orders: Orders, transit: _Transit, d: int, is_resumed: bool
+    net: Net, recording: Recording, orders: Orders, transit: _Transit, waits: _Waits, d: int, is_resumed: bool
 ) -> None:
     """Start the next action of device d, and of all who take part, if it can start.
 
     Where transfers hold their devices, actions that take time start after the transfers that are ready at this instant.
     """
-    code, until = _next_recorded(recording, orders, transit.missing, d), transit.until
+    code = _next_recorded(recording, orders, transit.missing, d)
     if code < 0:
         return
     n, kind, m, now = code >> 2, code & 3, recording.microbatch[d, orders.position[d]], transit.heap[CLOCK, NOW]
     end = now + _recorded_ticks(recording, orders, n, d, now)
-    if end > now and not is_resumed:
-        heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
-        return
-    if end > now and until.shape[0] > 0:
-        if _is_held(recording, until, n, now):
+    if end > now and waits.until.shape[0] > 0:
+        if not is_resumed:
+            heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
+        if not is_resumed or _is_held(recording, waits.until, n, now):
             return
         for k in range(recording.member_start[n], recording.member_start[n + 1]):
-            until[recording.members[k]] = end
+            waits.until[recording.members[k]] = end
     for k in range(recording.member_start[n], recording.member_start[n + 1]):
         other = recording.members[k]
         recording.start[other, orders.position[other]] = now
@@ -1125,51 +1133,54 @@ def _start_recorded(
 
 
 @kernel
-def _make_transit(net: Net, heap: Integers, link_free: Integers, missing: ShortIntegers) -> _Transit:
-    """At the beginning no device is held."""
+def _make_waits(net: Net) -> _Waits:
+    """At the beginning no device is held, and hosts are free when their devices are."""
     holds = net.scalars[HOLDS] > 0
     sender = np.empty(net.transfer_target.shape[0] if holds else 0, np.int64)
     for outlet in range(net.transfer_start.shape[0] - 1 if holds else 0):
         for f in range(net.transfer_start[outlet], net.transfer_start[outlet + 1]):
             sender[f] = -1 if net.transfer_target[f] == outlet >> 1 else outlet >> 1
-    return _Transit(heap, link_free, missing, np.zeros(net.devices.shape[0] if holds else 0, np.int64), sender)
+    until = np.zeros(net.devices.shape[0] if holds else 0, np.int64)
+    return _Waits(until, sender, make_hosts(net.devices, net.host.shape[0] > 0))
 
 
 @kernel
-def _takes_device(net: Net, transit: _Transit, d: int, code: int, is_resumed: bool) -> bool:
+def _takes_device(net: Net, heap: Integers, waits: _Waits, d: int, code: int, is_resumed: bool) -> bool:
     """Whether an action (replica * 4 + kind) starts on device d now and holds it; else the device resumes later.
 
     Transfers that are ready at this instant come first. What takes no time holds nothing.
     """
-    now, took = transit.heap[CLOCK, NOW], net.duration[code >> 2, code & 3]
+    if waits.until.shape[0] == 0:
+        return True
+    now, took = heap[CLOCK, NOW], net.duration[code >> 2, code & 3]
     if took == 0:
         return True
     if not is_resumed:
-        heap_push(transit.heap, now, event_key(2, 0, 0, 0, d, RESUME))
-    if not is_resumed or transit.until[d] > now:
+        heap_push(heap, now, event_key(2, 0, 0, 0, d, RESUME))
+    if not is_resumed or waits.until[d] > now:
         return False
-    transit.until[d] = now + took
+    waits.until[d] = now + took
     return True
 
 
 @kernel
-def _depart_holding(net: Net, transit: _Transit, f: int, m: int, sent: Integers | None) -> None:
-    """Put transfer f on its links once they, and both devices, are free."""
-    heap, link_free, _, until, sender = transit
-    if sender[f] < 0:
+def _depart_held(net: Net, transit: _Transit, waits: _Waits, f: int, m: int, sent: Integers | None) -> None:
+    """Put transfer f on its links once they, and both devices where it holds them, are free."""
+    heap, link_free, _ = transit
+    if waits.sender.shape[0] == 0 or waits.sender[f] < 0:
         _depart(net, f, m, heap[CLOCK, NOW], heap, link_free, sent)
         return
-    a, b = net.replica_device[sender[f]], net.replica_device[net.transfer_target[f]]
-    end = _depart(net, f, m, max(heap[CLOCK, NOW], until[a], until[b]), heap, link_free, sent)
+    a, b = net.replica_device[waits.sender[f]], net.replica_device[net.transfer_target[f]]
+    end = _depart(net, f, m, max(heap[CLOCK, NOW], waits.until[a], waits.until[b]), heap, link_free, sent)
     for d in (a, b):
-        until[d] = end
+        waits.until[d] = end
         heap_push(heap, end, event_key(2, 0, 0, 0, d, RESUME))
 
 
 @kernel
 def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
     """Release what leaves at time 0."""
-    heap, link_free, missing, _, _ = transit
+    heap, link_free, missing = transit
     for n in recording.opening:
         send(net, 2 * n + ACTIVATIONS, -1, heap, link_free, missing, recording.sent)
 
@@ -1177,7 +1188,7 @@ def _open_recorded(net: Net, recording: Recording, transit: _Transit) -> None:
 @kernel
 def _close_stage(net: Net, recording: Recording, transit: _Transit, n: int) -> None:
     """Send what the stage of replica n sends when all its actions have ended, once: a transfer of microbatch M."""
-    heap, link_free, missing, _, _ = transit
+    heap, link_free, missing = transit
     replica = recording.closing[net.replica_stage[n], REPLICA]
     if replica >= 0:
         send(net, 2 * replica + GRADIENTS, net.scalars[MICROBATCHES], heap, link_free, missing, recording.sent)
@@ -1206,23 +1217,18 @@ def _mark_members(recording: Recording, n: int, busy: Flags, dirty: Integers, is
 
 
 @kernel
-def _make_counters(net: Net) -> tuple[Integers, Integers, Flags, Integers]:
-    """At the beginning: [N, 3] F, I (or B) and W (or B) started; [D] actions started, whether busy; the hosts."""
-    num_devices = net.devices.shape[0]
-    count = np.zeros((net.replica_stage.shape[0], WEIGHT_GRAD + 1), np.int64)
-    hosts = make_hosts(net.devices, net.host.shape[0] > 0)
-    return count, np.zeros(num_devices, np.int64), np.zeros(num_devices, np.bool_), hosts
-
-
-@kernel
 def _make_ends(net: Net) -> tuple[Integers, Integers, Integers, Integers, Integers, Flags]:
     """At the beginning: when links are free and stages have ended, when devices began (-1) and were last busy; then the
     devices that may start an action, and which these are: all.
     """
-    links, num_devices = np.zeros(net.scalars[LINKS], np.int64), net.devices.shape[0]
-    stages, first = np.zeros(net.synchronisation.shape[0], np.int64), np.full(num_devices, -1)
-    last = np.zeros(num_devices, np.int64)
-    return links, stages, first, last, np.arange(num_devices), np.ones(num_devices, np.bool_)
+    num_links, num_devices = net.scalars[LINKS], net.devices.shape[0]
+    first = num_links + net.synchronisation.shape[0]
+    ends = np.zeros(first + 3 * num_devices, np.int64)  # one array: making five takes a twentieth of a short play
+    links, stages, began = ends[:num_links], ends[num_links:first], ends[first : first + num_devices]
+    last, dirty = ends[first + num_devices : first + 2 * num_devices], ends[first + 2 * num_devices :]
+    for d in range(num_devices):
+        began[d], dirty[d] = -1, d
+    return links, stages, began, last, dirty, np.ones(num_devices, np.bool_)
 
 
 @kernel
@@ -1261,37 +1267,37 @@ def _lengths_of(
     net: Net, count: Integers, stage_end: Integers, first: Integers, last: Integers
 ) -> tuple[int, int, int]:
     """What a play returns, by when stages and devices begin and end; FAR if actions are left over."""
-    total = net.scalars[MICROBATCHES]
-    if np.any(count[:, :WEIGHT_GRAD] < total) or np.any(count[:, WEIGHT_GRAD] < total * net.has_weight):
-        return FAR, FAR, FAR
-    makespan = int64(np.max(stage_end + net.synchronisation)) + lost_ticks(net, stage_end) + net.scalars[TAIL]
-    return makespan, int64(np.max(last - first * (first >= 0))), int64(np.sum(last))
+    total, end, span, last_ends = net.scalars[MICROBATCHES], int64(0), int64(0), int64(0)
+    for n in range(count.shape[0]):
+        if min(count[n, FORWARD], count[n, INPUT_GRAD]) < total or count[n, WEIGHT_GRAD] < total * net.has_weight[n]:
+            return FAR, FAR, FAR
+    for s in range(stage_end.shape[0]):
+        end = max(end, stage_end[s] + net.synchronisation[s])
+    for d in range(last.shape[0]):
+        span, last_ends = max(span, last[d] - max(first[d], 0)), last_ends + last[d]
+    return end + lost_ticks(net, stage_end) + net.scalars[TAIL], span, last_ends
 
 
 @kernel
-def play(
-    net: Net, policy: Policy, device_orders: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
-    recording: Recording | None,
+def _run(
+    net: Net, policy: Policy, orders: Orders, follow: bool, threshold: int, recording: Recording | None,
+    waits: _Waits | None,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Run the net to its end: by the orders if `follow`, else by the policy, which then writes them.
-
-    `device_orders` [D, longest] holds replica * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the
-    devices' last ends): FAR if it deadlocks, a time from `threshold` on once the makespan is sure to be no less.
-    """
+    """The recurrence behind `play`."""
+    device_orders, lengths, position, busy = orders
     num_dirty, total = net.devices.shape[0], net.scalars[MICROBATCHES]
     missing = make_missing(net) if recording is None else recording.missing
-    count, position, busy, hosts = _make_counters(net)
+    count = np.zeros((net.replica_stage.shape[0], WEIGHT_GRAD + 1), np.int64)
     link_free, stage_end, first, last, dirty, is_dirty = _make_ends(net)
     heap, replicas = _make_events(net, recording), _replica_table(net, follow)
     outlook, beyond = _make_outlook(net, threshold - net.scalars[TAIL])
     free, now, policy = net.devices[:, MEMORY].copy(), int64(0), _fuse_where_whole(policy, net.scalars[SPLIT])
-    holds, resumed = net.scalars[HOLDS] > 0, int64(-1)
-    if recording is not None or holds:
-        transit = _make_transit(net, heap, link_free, missing)
     lengths *= follow
+    if waits is not None:
+        transit, resumed = _Transit(heap, link_free, missing), int64(-1)
     if recording is not None:
-        orders, plain = Orders(device_orders, lengths, position, busy), is_plain(recording, count.shape[0], holds)
-        microbatch, start, left, sent = recording.microbatch, recording.start, recording.closing, recording.sent
+        plain, microbatch, start = is_plain(net, recording), recording.microbatch, recording.start
+        left, sent = recording.closing, recording.sent
         _open_recorded(net, recording, transit)
     while num_dirty > 0 or heap[CLOCK, AHEAD] > 0:
         for x in range(num_dirty):
@@ -1299,15 +1305,15 @@ def play(
             if busy[d] or (follow and position[d] >= lengths[d]):
                 continue
             if recording is not None:
-                if not plain:
-                    _start_recorded(net, recording, orders, transit, d, not holds or d == resumed)
+                if not plain and waits is not None:
+                    _start_recorded(net, recording, orders, transit, waits, d, d == resumed)
                     continue
                 code, m = _next_plain(missing, device_orders, microbatch, position, d)
             elif follow:
                 code = _next_in_order(count, missing, device_orders, position, d)
             else:
                 code = choose(replicas, net.device_start, free, policy, d, count, missing)
-            if code < 0 or (holds and not _takes_device(net, transit, d, code, d == resumed)):
+            if code < 0 or (waits is not None and not _takes_device(net, heap, waits, d, code, d == resumed)):
                 continue
             n, kind = code >> 2, code & 3
             if recording is not None:
@@ -1318,22 +1324,24 @@ def play(
                     return threshold, threshold, threshold
                 free[d] -= count_action(net, count, n, kind, 1)
                 took, device_orders[d, position[d]], lengths[d] = net.duration[n, kind], code, lengths[d] + (not follow)
-                if hosts.shape[0] > 0:
-                    took = card_ticks(hosts, d, position[d], now, took, net.host[n, kind])
+                if waits is not None and waits.hosts.shape[0] > 0:
+                    took = card_ticks(waits.hosts, d, position[d], now, took, net.host[n, kind])
             position[d], busy[d], first[d] = position[d] + 1, True, now if first[d] < 0 else first[d]
             heap_push(heap, now + took, event_key(0, net.replica_stage[n], m, 0, n, kind))
-        num_dirty, resumed, now, heap[CLOCK, NOW] = 0, int64(-1), heap[NEXT, TIME], heap[NEXT, TIME]
+        num_dirty, now, heap[CLOCK, NOW] = 0, heap[NEXT, TIME], heap[NEXT, TIME]
+        if waits is not None:
+            resumed = int64(-1)
         while heap[CLOCK, AHEAD] > 0 and heap[NEXT, TIME] == now and (num_dirty == 0 or heap[NEXT, KEY] < FIRST_SEND):
             code, index, direction, m = event_of(heap_pop(heap))
             if code == SEND:
-                if holds:
-                    _depart_holding(net, transit, index, m, None if recording is None else sent)
+                if waits is None:
+                    _depart(net, index, m, now, heap, link_free, None)
                 else:
-                    _depart(net, index, m, now, heap, link_free, None if recording is None else sent)
+                    _depart_held(net, transit, waits, index, m, None if recording is None else sent)
                 continue
             if code == ARRIVAL:
                 d = _arrive(policy.preference, net, net.transfer_target[index], direction, m, missing, now)
-            elif code == RESUME:
+            elif waits is not None and code == RESUME:
                 d, resumed = index, index
             else:
                 n, d = index, net.replica_device[index]
@@ -1350,6 +1358,23 @@ def play(
                     send(net, 2 * n + min(code, GRADIENTS), m, heap, link_free, missing, None)
             num_dirty = mark(d, dirty, is_dirty, num_dirty)
     return _lengths_of(net, count, stage_end, first, last)
+
+
+@kernel
+def play(
+    net: Net, policy: Policy, device_orders: ShortIntegers, lengths: Integers, follow: bool, threshold: int,
+    recording: Recording | None,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Run the net to its end: by the orders if `follow`, else by the policy, which then writes them.
+
+    `device_orders` [D, longest] holds replica * 4 + kind, `lengths` [D] how many. Returns (makespan, span, sum of the
+    devices' last ends): FAR if it deadlocks, a time from `threshold` on once the makespan is sure to be no less.
+    """
+    num_devices = net.devices.shape[0]
+    orders = Orders(device_orders, lengths, np.zeros(num_devices, np.int64), np.zeros(num_devices, np.bool_))
+    if recording is None and net.scalars[HOLDS] == 0 and net.host.shape[0] == 0:
+        return _run(net, policy, orders, follow, threshold, None, None)
+    return _run(net, policy, orders, follow, threshold, recording, _make_waits(net))
 
 
 @kernel
