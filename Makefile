@@ -107,7 +107,7 @@ test: ## every check and every test, four files at a time
 	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
 
 watched: $(KERNELS) $(COLLECTED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick watched --cov --cov-report= $(QUICK)
 
 branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models
