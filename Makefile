@@ -85,7 +85,7 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/planner/execute; by the number of tests, which is the default, some of them would come last. Those of the kernels
-# come first: they compile some that only tests call, for a minute. Many wait for other processes, for leases and timeouts: with
+# come first: they compile some that only tests call. Many wait for other processes, for leases and timeouts: with
 # four at a time two cores have something to do.
 KERNELS_FIRST := tests/solver_models/ $(filter-out tests/solver_models/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 BY_FILE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
