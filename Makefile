@@ -85,7 +85,7 @@ quick: $(TESTED) $(KERNELS) ## what tells most in a minute: contract, judge, cos
 
 # A file whose tests share a plan or a service stays on one process. Files start in the order of their names: the long ones are in
 # tests/api and tests/planner/execute; by the number of tests, which is the default, some of them would come last. Those of the kernels
-# come first: they compile some that only tests call, for a minute. Many wait for other processes, for leases and timeouts: with
+# come first: they compile some that only tests call. Many wait for other processes, for leases and timeouts: with
 # four at a time two cores have something to do.
 KERNELS_FIRST := tests/solver_models/ $(filter-out tests/solver_models/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 BY_FILE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -107,7 +107,7 @@ test: ## every check and every test, four files at a time
 	$(BIN)/python -m pytest $(BY_FILE) --quick never $(KERNELS_FIRST); tests=$$?; wait $$floor && exit $$tests
 
 watched: $(KERNELS) $(COLLECTED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick only --cov --cov-report= $(QUICK)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --quick watched --cov --cov-report= $(QUICK)
 
 branches: setup ## the branches that all tests of planner, solver_models and profiles take, against their floor
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= tests/planner tests/profiles tests/solver_models

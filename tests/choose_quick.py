@@ -18,13 +18,13 @@ from pathlib import Path
 
 import coverage
 
+from tests.conftest import UNWATCHED
+
 MOST_S, LEAST_PER_S = 25.0, 0.35
 """Seconds of the longest test that is taken, and branches per second of one that takes more than a few."""
 
 FEW_S = 4.0
 """Seconds below which a test is short."""
-
-BY_HAND = ("tests/test_documents.py", "tests/test_house_rules.py")
 
 Arc = tuple[str, int, int]
 """A file and two lines: a branch that was taken."""
@@ -87,7 +87,7 @@ def length_of(name: str, seconds: Mapping[str, float]) -> float:
 def main(report: str) -> None:
     """Print the list."""
     chosen = choose(branches_of(Path(".coverage")), seconds_of(Path(report)))
-    sys.stdout.write("\n".join(sorted([*chosen, *BY_HAND])) + "\n")
+    sys.stdout.write("\n".join(sorted([*chosen, *UNWATCHED])) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ from tests.processor_time import ProcessorTimes
 QUICK_TESTS = Path(__file__).with_name("quick_tests.txt")
 """The tests that take most branches in little time (`python -m tests.choose_quick`)."""
 
+UNWATCHED = ("tests/test_documents.py", "tests/test_house_rules.py", "tests/test_page_commands.py")
+"""Quick tests that take no branch of the three packages: `make test` runs them with those that are not quick. Watched
+for branches, all that Python does in their processes took twice as long (14 processor seconds more)."""
+
 HEAVY = pytest.StashKey[set[str]]()
 """What takes seconds to import and was imported by collecting tests."""
 
@@ -49,8 +53,9 @@ os.environ.pop("COLUMNS", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make quick` runs the tests that tests/quick_tests.txt names, `make test` those first and then all others."""
-    parser.addoption("--quick", choices=("only", "never"), help="of the tests in quick_tests.txt: these only, or never")
+    """`make quick` runs the tests that tests/quick_tests.txt names, `make test` those it watches, then all others."""
+    wishes = "of the tests in quick_tests.txt: these only, those that are watched for branches, or all other tests"
+    parser.addoption("--quick", choices=("only", "watched", "never"), help=wishes)
     parser.addoption(
         "--processor-times", metavar="FILE", help="write what every test file costs (tests/processor_time.py)"
     )
@@ -70,11 +75,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wish = config.getoption("--quick")
     if wish is None:
         return
-    listed = set(QUICK_TESTS.read_text(encoding="utf-8").split())
+    listed = listed_tests(wish)
     names = {item: item.nodeid.partition("[")[0] for item in items}
-    left_out = [item for item in items if is_listed(names[item], listed) != (wish == "only")]
+    left_out = [item for item in items if is_listed(names[item], listed) == (wish == "never")]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if is_listed(names[item], listed) == (wish == "only")]
+    items[:] = [item for item in items if is_listed(names[item], listed) != (wish == "never")]
     items.sort(key=lambda item: item.path.parent != QUICK_TESTS.parent)
 
 
@@ -82,7 +87,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Files of which no test is wanted are not even imported: some of them import torch."""
     if config.getoption("--quick") != "never" or not collection_path.match("test_*.py"):
         return None
-    file, listed = collection_path.relative_to(ROOT).as_posix(), set(QUICK_TESTS.read_text(encoding="utf-8").split())
+    file, listed = collection_path.relative_to(ROOT).as_posix(), listed_tests("never")
     names = re.findall(r"^def (test_\w+)", collection_path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return True if names and all(is_listed(f"{file}::{name}", listed) for name in names) else None
 
@@ -98,6 +103,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
         gc.freeze()
         gc.enable()
         gc.set_threshold(FEW_COLLECTIONS)
+
+
+def listed_tests(wish: str) -> set[str]:
+    """Tests and files of the list that `--quick` means by this word."""
+    listed = set(QUICK_TESTS.read_text(encoding="utf-8").split())
+    return listed if wish == "only" else listed.difference(UNWATCHED)
 
 
 def is_listed(name: str, listed: set[str]) -> bool:

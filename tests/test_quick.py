@@ -1,5 +1,6 @@
 """The tests that `make quick` runs."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.choose_quick import choose
-from tests.conftest import HEAVY, QUICK_TESTS, is_listed
+from tests.conftest import HEAVY, QUICK_TESTS, UNWATCHED, is_listed, listed_tests
 
 
 def test_every_quick_test_exists(repository_root: Path):
@@ -28,6 +29,21 @@ def test_a_file_or_a_function_is_listed():
     assert is_listed("tests/test_a.py::test_any", listed)
     assert is_listed("tests/test_b.py::test_one", listed)
     assert not is_listed("tests/test_b.py::test_two", listed)
+
+
+def test_every_test_is_watched_or_comes_after():
+    """Tests that `make test` leaves nothing out: what it does not watch of the quick tests, it runs with all others."""
+    watched, rest = listed_tests("watched"), listed_tests("never")
+    assert watched == rest == listed_tests("only") - {*UNWATCHED}
+    assert listed_tests("only") > watched
+
+
+def test_what_is_not_watched_takes_no_branch():
+    """Tests that files which no package's branches need to be watched in import none of the three themselves."""
+    for name in UNWATCHED:
+        tree = ast.parse((QUICK_TESTS.parents[1] / name).read_text(encoding="utf-8"))
+        imported = {each.module or "" for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
+        assert not {module.partition(".")[0] for module in imported} & {"planner", "profiles", "solver_models"}
 
 
 def test_collecting_imports_nothing_heavy(pytestconfig: pytest.Config):

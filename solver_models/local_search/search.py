@@ -151,13 +151,13 @@ class Searcher:
     def _rate(self, best: Candidate, policies: Sequence[Integers]) -> Candidate:
         if not self.is_allowed(best):
             return best
-        for policy_params in (*policies, _ONE_AT_A_TIME):
-            if policy_params is _ONE_AT_A_TIME and best.is_feasible:
+        solution = solution_of(best)
+        for policy in (*policies, _ONE_AT_A_TIME):
+            if policy is _ONE_AT_A_TIME and best.is_feasible:
                 break
-            trial = replace(best, policy_params=policy_params)
-            fit, amount, _ = evaluate(self.layers, solution_of(trial), FAR, self.by_span, False)
+            fit, amount, _ = evaluate(self.layers, solution._replace(policy_params=policy), FAR, self.by_span, False)
             if (fit, amount) < best.sort_key:
-                best = replace(trial, objective=int(amount), fit=int(fit))
+                best = replace(best, policy_params=policy, objective=int(amount), fit=int(fit))
             if fit >= OVERFLOWS:
                 break
         return best
