@@ -59,7 +59,7 @@ MANY_NAMES = {
     "api/running/launching.py": 25,
     "api/service/access.py": 15,
     "api/service/handlers/health.py": 12,
-    "api/service/handlers/plan_handlers.py": 23,
+    "api/service/handlers/plan_handlers.py": 22,
     "api/service/webhooks.py": 14,
     "api/service_commands.py": 16,
     "planner/bounds/device_packing/packing_bound.py": 11,

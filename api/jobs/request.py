@@ -1,6 +1,5 @@
 """A request becomes a problem with limits, a canonical text, and the two keys under which its answer is found again."""
 
-import hashlib
 import json
 import platform
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,7 +16,7 @@ from planner.problem import Options, Problem
 from planner.progress import Limits
 from planner.release import RELEASE
 from profiles.cluster import Cluster
-from profiles.documents.canonical_json import canonical_json, to_plain
+from profiles.documents.canonical_json import canonical_json, content_sha256, to_plain
 from profiles.documents.refusal import refusal, render_value
 from profiles.documents.schema_rules import COMPONENT, Stated, given, not_together
 from profiles.documents.strict_json import Ceiling, decode_text, parse_json
@@ -126,13 +125,13 @@ class PlanRequest:
     @property
     def problem_key(self) -> str:
         """The question and the versions that answer it."""
-        return _digest({"problem": _question(self.problem), "versions": _versions()})
+        return content_sha256({"problem": _question(self.problem), "versions": _versions()})
 
     @property
     def request_key(self) -> str:
         """The question, how it is searched, and the versions."""
         limits = {name: value for name, value in asdict(self.limits).items() if name not in _HOW_SOON}
-        return _digest({"problem": _question(self.problem), "limits": limits, "versions": _versions()})
+        return content_sha256({"problem": _question(self.problem), "limits": limits, "versions": _versions()})
 
 
 def require_labels(project: str, tags: tuple[str, ...]) -> None:
@@ -158,10 +157,6 @@ def _question(question: Question) -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     own = {"python": platform.python_version(), "pipeline-planner": RELEASE}
     return own | {name: version(name) for name in _SOLVERS}
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def parse_tree(data: bytes) -> dict[str, Any]:

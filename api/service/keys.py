@@ -1,7 +1,6 @@
 """API keys: made once, shown once, stored as a hash; who brings one is its tenant, within its scopes."""
 
 import contextlib
-import hashlib
 import hmac
 import re
 import secrets
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.jobs.job import DamagedError
-from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256
+from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256, sha256_of
 from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Cursor, Database
@@ -92,7 +91,7 @@ class KeyRing:
         )
         text = f"pp_{key.id}_{secrets.token_hex(24)}"
         with self._database.transaction() as cursor:
-            _insert(cursor, key, digest=_digest(text))
+            _insert(cursor, key, digest=sha256_of(text))
             self._note(
                 cursor, "key.created", subject=key.id, detail=f"tenant {key.tenant}, scopes {' '.join(key.scopes)}"
             )
@@ -117,7 +116,7 @@ class KeyRing:
                 return False
             now = self._database.now()
             key = ApiKey(id=match[1], tenant=tenant, name="first", scopes=SCOPES, created_at=now)
-            _insert(cursor, key, digest=_digest(text))
+            _insert(cursor, key, digest=sha256_of(text))
             self._note(cursor, "key.adopted", subject=key.id, detail=f"tenant {tenant}")
             return True
 
@@ -140,7 +139,7 @@ class KeyRing:
             )
             if cursor.rowcount != 1:
                 raise ValueError(f"{key_id[:40]}: was revoked meanwhile; see pipeplan keys list")
-            _insert(cursor, key, digest=_digest(text))
+            _insert(cursor, key, digest=sha256_of(text))
             self._note(cursor, "key.rotated", subject=old.id, detail=f"to {key.id}, both good for {overlap_s:g} s")
         return key, text
 
@@ -189,7 +188,7 @@ class KeyRing:
         digest = row[_FIXED.split(", ").index("sha256")] if row is not None else "0" * 64
         if not is_sha256(digest):
             raise DamagedError(f"the key {match[1]}")
-        if not hmac.compare_digest(digest, _digest(text)) or row is None:
+        if not hmac.compare_digest(digest, sha256_of(text)) or row is None:
             return None
         key, now = _key(row), self._database.now()
         if not key.is_valid(now):
@@ -264,7 +263,3 @@ def _insert(cursor: Cursor, key: ApiKey, *, digest: str) -> None:
         f"INSERT INTO api_keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*fixed, hash_of_row(fixed), key.expires_at, None, None),
     )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

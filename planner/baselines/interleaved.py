@@ -6,46 +6,28 @@ from planner.baselines.applicability import DoesNotApplyError
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 
-def order_interleaved(pipeline: Pipeline) -> DeviceOrders:
+def order_interleaved(pipeline: Pipeline, *, splits: bool = False) -> DeviceOrders:
     """D microbatches go through a device's first chunk, then the same D through its next, and so on, 1F1B.
 
-    With v chunks device d runs 2 (D - d - 1) + (v - 1) D + 1 forwards before its first backward. Raises
+    With v chunks device d runs 2 (D - d - 1) + (v - 1) D + 1 forwards before its first backward. With `splits` the same
+    F and I without the W, for those who put W in afterwards. Raises
     DoesNotApplyError if the number of microbatches is not a multiple of the number of devices, as published.
     """
-    _require_full_rounds(pipeline)
-    return [
-        alternate(
-            _forwards(pipeline, device),
-            [[fused_backward(pipeline, stage, microbatch=m)] for stage, m in _returns(pipeline, device)],
-            num_ahead=_num_ahead(pipeline, device),
-        )
-        for device in range(pipeline.num_positions)
-    ]
-
-
-def order_split_interleaved(pipeline: Pipeline) -> DeviceOrders:
-    """The same F and I without the W, for those who put W in afterwards."""
-    _require_full_rounds(pipeline)
-    return [
-        alternate(
-            _forwards(pipeline, device),
-            [[Action("I", stage, m)] for stage, m in _returns(pipeline, device)],
-            num_ahead=_num_ahead(pipeline, device),
-        )
-        for device in range(pipeline.num_positions)
-    ]
-
-
-def _require_full_rounds(pipeline: Pipeline) -> None:
-    """Raise DoesNotApplyError unless the microbatches are a multiple of the devices."""
     devices, count = pipeline.num_positions, pipeline.num_microbatches
     if count % devices:
         raise DoesNotApplyError(f"{count} microbatches are not a multiple of {devices} devices")
 
+    def backward(stage: int, microbatch: int) -> Action:
+        return Action("I", stage, microbatch) if splits else fused_backward(pipeline, stage, microbatch=microbatch)
 
-def _num_ahead(pipeline: Pipeline, device: int) -> int:
-    devices, chunks = pipeline.num_positions, pipeline.num_stages // pipeline.num_positions
-    return 2 * (devices - device - 1) + (chunks - 1) * devices + 1
+    return [
+        alternate(
+            _forwards(pipeline, device),
+            [[backward(stage, m)] for stage, m in _returns(pipeline, device)],
+            num_ahead=2 * (devices - device - 1) + pipeline.num_stages - devices + 1,
+        )
+        for device in range(devices)
+    ]
 
 
 def _forwards(pipeline: Pipeline, device: int) -> list[Action]:

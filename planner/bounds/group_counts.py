@@ -5,19 +5,15 @@ docs/proofs/bounds.md has the proof.
 """
 
 import math
-from collections.abc import Callable
 
 import numpy
 from numpy.typing import NDArray
 
-from planner import decisions
 from planner.bounds.bisection import largest_refuted
 from planner.bounds.group_stages import Counts, StageFigures, StageLayouts
 from planner.bounds.heaviest_path import NEVER, Trunk
 from planner.bounds.minimum_costs import Integers, Least
-from planner.bounds.roomier import roomier
 from planner.clock import HasTime, always
-from planner.layout.costs import CostModel
 
 _STEPS, _FEW_STEPS = 14, 8
 """Deadlines that are tried at most: where every device is counted, and where several count as one."""
@@ -226,16 +222,6 @@ def raise_bound(
     if is_quick or not has_time() or rough.unit == 1 or (reached is not None and found >= reached):
         return found
     return _raise_counts(GroupCounts(least), found, has_time=has_time, reached=reached)
-
-
-def make_refuter(costs: CostModel) -> Callable[[int], bool]:
-    """What says whether this bound is as large as a value, in all of its programme; False where it does not hold."""
-    costs = roomier(costs)
-    least = Least(costs.problem, costs)
-    if decisions.holding_bounds(costs.problem.options) is not None or not applies_to(least):
-        return lambda _: False
-    counts = GroupCounts(least)
-    return lambda value: counts.is_out_of_reach(value - 1 - least.optimizer_ns)
 
 
 def _raise_counts(counts: GroupCounts, start: int, *, has_time: HasTime, reached: int | None) -> int:

@@ -58,7 +58,7 @@ _ENCLOSED = "enclosed"
 """Where a plan's certificate has the question that it is about (`planner.documents.embedded_problem`); no bound
 looks at it."""
 
-SIZES = "sizes"
+_SIZES = "sizes"
 """Kind of a certificate that has one for every size of microbatches."""
 
 ANEW_S, ANEW_EFFORT = 2.0, 100_000
@@ -77,6 +77,7 @@ __all__ = [
     "OtherRulesError",
     "bounds_of_sizes",
     "check_certificate",
+    "count_groups",
     "least_over_sizes",
     "make_bound",
     "prove_infeasible",
@@ -136,10 +137,8 @@ def make_bound(
     """
     if problem.microbatches is not None:
         return _make_listed(costs)
-    costs = roomier(costs)
-    problem, least = costs.problem, Least(costs.problem, costs)
-    weights = work.find_weights(least)
-    holding = decisions.holding_bounds(problem.options)
+    least, holding = _what_holds(costs)
+    problem, weights = least.problem, work.find_weights(least)
     best = max(_simple_bounds(least, weights, holding=holding), key=lambda bound: bound.value_ns)
     if holding is not None:
         return best
@@ -165,6 +164,21 @@ def make_bound(
         return best
     effort = int(time_limit_s * params.packing_per_s)
     return _pack(least, best, make=make_covering, effort=effort, has_time=has_time, reached=reached)
+
+
+def _what_holds(costs: CostModel) -> tuple[Least, Collection[str] | None]:
+    """The least that layers take, and the kinds of bounds that hold under the options; None: all."""
+    costs = roomier(costs)
+    return Least(costs.problem, costs), decisions.holding_bounds(costs.problem.options)
+
+
+def count_groups(costs: CostModel) -> Callable[[int], Bound | None]:
+    """What gives the groups bound of a value, in all of its programme; None where it is not as large, or not known."""
+    least, holding = _what_holds(costs)
+    if holding is not None or not group_counts.applies_to(least):
+        return lambda _: None
+    counts, optimizer = group_counts.GroupCounts(least), least.optimizer_ns
+    return lambda value: _bound("groups", value) if counts.is_out_of_reach(value - 1 - optimizer) else None
 
 
 def _simple_bounds(least: Least, weights: dict[str, int], *, holding: Collection[str] | None) -> Iterator[Bound]:
@@ -510,7 +524,7 @@ def least_over_sizes(entries: Mapping[int, "Bound | str"]) -> Bound:
     for size, entry in sorted(entries.items()):
         said = {"infeasible": entry} if isinstance(entry, str) else {"certificate": entry.certificate}
         rows.append({"microbatch_size": size, **said})
-    return _bound(SIZES, value, sizes=rows)
+    return _bound(_SIZES, value, sizes=rows)
 
 
 def bounds_of_sizes(certificate: Mapping[str, Any]) -> dict[int, int | None]:
@@ -524,8 +538,8 @@ def bounds_of_sizes(certificate: Mapping[str, Any]) -> dict[int, int | None]:
 def _check_sizes(question: BatchProblem, certificate: Mapping[str, Any]) -> int:
     """The least of what the entries prove, if there is one for every size."""
     stated, rows = _stated(certificate), certificate.get("sizes")
-    if certificate.get("kind") != SIZES or set(certificate) - {_ENCLOSED} != {"kind", "value_ns", "sizes"}:
-        raise ValueError(f"certificate: a global batch needs one of kind {SIZES!r}; make the bound again")
+    if certificate.get("kind") != _SIZES or set(certificate) - {_ENCLOSED} != {"kind", "value_ns", "sizes"}:
+        raise ValueError(f"certificate: a global batch needs one of kind {_SIZES!r}; make the bound again")
     sizes = [row.get("microbatch_size") if isinstance(row, Mapping) else None for row in rows or ()]
     if sizes != list(question.sizes):
         raise ValueError(

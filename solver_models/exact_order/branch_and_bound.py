@@ -57,22 +57,8 @@ class Decisions(NamedTuple):
     """[X] of such a pass: 1 if it was made one first."""
     due: Integers
     """[X] the best objective then."""
-    start: Integers
-    """[X, J] as in `Windows`."""
-    end: Integers
-    """[X, J] as in `Windows`."""
-    time: Integers
-    """[X, J] as in `Windows`."""
-    late: Integers
-    """[X, J] as in `Windows`."""
-    pass_kind: Integers
-    """[X, N, M] as in `Windows`."""
-    prior: Integers
-    """[X, D, Y] as in `Windows`."""
-    after: Integers
-    """[X, D, Y] as in `Windows`."""
-    seen: Integers
-    """[X, 2, D] as in `Windows`."""
+    windows: Integers
+    """[X, F] their row."""
 
 
 class _Draft(NamedTuple):
@@ -102,14 +88,8 @@ class Incumbent(NamedTuple):
 @kernel
 def make_decisions(windows: TimeWindows, most: int) -> Decisions:
     """Room for so many decisions."""
-    size, shape, pass_shape = windows.start.shape[0], windows.prior.shape, windows.pass_kind.shape
-    return Decisions(
-        np.empty((most, 3), np.int64), np.empty(most, np.int64), np.empty(most, np.int64),
-        np.empty((most, size), np.int64), np.empty((most, size), np.int64), np.empty((most, size), np.int64),
-        np.empty((most, size), np.int64), np.empty((most, pass_shape[0], pass_shape[1]), np.int64),
-        np.empty((most, shape[0], shape[1]), np.int64), np.empty((most, shape[0], shape[1]), np.int64),
-        np.empty((most, 2, shape[0]), np.int64),
-    )  # fmt: skip
+    what, row = np.empty((most, 3), np.int64), np.empty((most, windows.row.shape[0]), np.int64)
+    return Decisions(what, np.empty(most, np.int64), np.empty(most, np.int64), row)
 
 
 @kernel
@@ -311,11 +291,7 @@ def go_down(
 ) -> bool:
     """Decide what `pair` says, the more likely way first; False if that contradicts what is known."""
     total = net.scalars[MICROBATCHES]
-    decisions.start[depth], decisions.end[depth] = windows.start, windows.end
-    decisions.time[depth], decisions.late[depth] = windows.time, windows.late
-    decisions.prior[depth], decisions.after[depth] = windows.prior, windows.after
-    decisions.seen[depth] = windows.seen
-    decisions.pass_kind[depth], decisions.what[depth], decisions.due[depth] = windows.pass_kind, pair, best
+    decisions.windows[depth], decisions.what[depth], decisions.due[depth] = windows.row, pair, best
     decisions.is_one[depth] = 0
     if pair[0] < 0:
         job, rest = job_of(pair[1], 1, pair[2], total), job_of(pair[1], 2, pair[2], total)
@@ -327,11 +303,8 @@ def go_down(
 @kernel
 def take_back(windows: TimeWindows, decisions: Decisions, depth: int, best: int) -> None:
     """Make the windows what they were before a decision, but for what is better since then."""
-    windows.start[:], windows.end[:] = decisions.start[depth], decisions.end[depth] - (decisions.due[depth] - best)
-    windows.time[:], windows.late[:] = decisions.time[depth], decisions.late[depth]
-    windows.pass_kind[:] = decisions.pass_kind[depth]
-    windows.prior[:], windows.after[:] = decisions.prior[depth], decisions.after[depth]
-    windows.seen[:] = decisions.seen[depth]
+    windows.row[:] = decisions.windows[depth]
+    windows.end[:] -= decisions.due[depth] - best
 
 
 @kernel

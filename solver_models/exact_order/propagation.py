@@ -92,6 +92,8 @@ class _Precedence(NamedTuple):
 class TimeWindows(NamedTuple):
     """What is known of every order that ends in time."""
 
+    row: Integers
+    """[F] all figures but weighted degrees, one after the other: those below are parts of it."""
     start: Integers
     """[J] earliest start."""
     end: Integers
@@ -194,12 +196,26 @@ def put_before(prior: Integers, after: Integers, count: int, a: int, b: int) -> 
 
 
 @kernel
+def windows_of(jobs: NetActions, row: Integers, weighted_degree: Integers) -> TimeWindows:
+    """The windows whose figures stand in a row."""
+    (devices, longest), size, replicas = jobs.own.shape, jobs.place.shape[0], jobs.fusible.shape[0]
+    passes, order = 4 * size + size // 3, devices * longest
+    by_job, by_device = row[: 4 * size].reshape((4, size)), row[passes : passes + 2 * order]
+    pairs = by_device.reshape((2, devices, longest))
+    kinds, seen = row[4 * size : passes].reshape((replicas, -1)), row[passes + 2 * order :].reshape((2, devices))
+    start, end, time, late = by_job[0], by_job[1], by_job[2], by_job[3]
+    return TimeWindows(row, start, end, time, late, kinds, pairs[0], pairs[1], seen, weighted_degree)
+
+
+@kernel
 def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) -> TimeWindows:
     """The windows that heads and tails leave below the threshold, and what comes before what in any case."""
     num_replicas, total, size = net.replica_stage.shape[0], net.scalars[MICROBATCHES], jobs.place.shape[0]
-    last, parts, shape = threshold - 1 - net.scalars[TAIL], split_backward(net), jobs.own.shape
-    start, end, time = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
-    pass_kind = np.full((num_replicas, total), SPLIT_PASS)
+    last, parts, devices = threshold - 1 - net.scalars[TAIL], split_backward(net), jobs.own.shape[0]
+    row = np.zeros(4 * size + size // 3 + 2 * jobs.own.size + 2 * devices, np.int64)
+    windows = windows_of(jobs, row, np.zeros(size, np.int64))
+    start, end, time, pass_kind = windows.start, windows.end, windows.time, windows.pass_kind
+    windows.seen[:] = -1
     for n in range(num_replicas):
         pass_kind[n] = OPEN_PASS if jobs.fusible[n] else SPLIT_PASS
         for k in range(total):
@@ -211,10 +227,6 @@ def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) ->
             end[forward] = last - max(0, times[FORWARD_TAIL, n, total - 1 - k])
             end[returning] = last - max(0, times[RETURN_TAIL, n, total - 1 - k])
             end[rest] = last - net.synchronisation[net.replica_stage[n]]
-    windows = TimeWindows(
-        start, end, time, np.zeros(size, np.int64), pass_kind, np.zeros(shape, np.int64), np.zeros(shape, np.int64),
-        np.full((2, shape[0]), int64(-1)), np.zeros(size, np.int64),
-    )  # fmt: skip
     _put_in_order(net, jobs, windows)
     return windows
 
@@ -453,7 +465,7 @@ def _least_held(forwards: int, returns: int, rests: int, held: int, kept: int) -
 
 
 @kernel
-def make_room(net: Net, jobs: NetActions, precedence: _Precedence, replicas: Integers) -> bool:
+def _make_room(net: Net, jobs: NetActions, precedence: _Precedence, replicas: Integers) -> bool:
     """What must have ended before an F, or there would be no room for it, comes before it; False if there is none.
 
     `replicas`: those of the device.
@@ -560,7 +572,7 @@ def _narrow_device(net: Net, jobs: NetActions, windows: TimeWindows, d: int, scr
     lost = _decide_pairs(prior, after, count, release, due, time)
     if lost >= 0:
         return lost
-    if not make_room(net, jobs, _Precedence(prior, after, count), replicas):
+    if not _make_room(net, jobs, _Precedence(prior, after, count), replicas):
         return 0
     lost = _narrow_ends(count, order, prior, due, time, scratch, has_edges)
     if lost >= 0:

@@ -5,7 +5,15 @@ search below: worth its price at the root of a long one.
 """
 
 from solver_models.compiled import kernel
-from solver_models.exact_order.propagation import OPEN_PASS, NetActions, TimeWindows, is_branched_on, narrow, put_before
+from solver_models.exact_order.propagation import (
+    OPEN_PASS,
+    NetActions,
+    TimeWindows,
+    is_branched_on,
+    narrow,
+    put_before,
+    windows_of,
+)
 from solver_models.instance import Integers
 from solver_models.simulation.evaluator import MICROBATCHES, Net
 
@@ -14,23 +22,6 @@ STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
 
 SHARE = 8
 """Parts of the room of an action."""
-
-
-@kernel
-def _copy_of(windows: TimeWindows) -> TimeWindows:
-    """The same windows in arrays of their own, but weighted degrees in the same."""
-    return TimeWindows(
-        windows.start.copy(), windows.end.copy(), windows.time.copy(), windows.late.copy(), windows.pass_kind.copy(),
-        windows.prior.copy(), windows.after.copy(), windows.seen.copy(), windows.weighted_degree,
-    )  # fmt: skip
-
-
-@kernel
-def _copy_into(spare: TimeWindows, windows: TimeWindows) -> None:
-    """Make `spare` the same as `windows`."""
-    spare.start[:], spare.end[:], spare.time[:], spare.late[:] = windows.start, windows.end, windows.time, windows.late
-    spare.prior[:], spare.after[:] = windows.prior, windows.after
-    spare.pass_kind[:], spare.seen[:] = windows.pass_kind, windows.seen
 
 
 @kernel
@@ -72,14 +63,15 @@ def shave(net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, s
     `refuted`: [R, 4] is filled with what was supposed, device and actions as in `suppose`, and full it ends; with no
     rows nobody asks. `stop`: [1] another thread sets it.
     """
-    trials, count, room, spare = 0, 0, refuted.shape[0], _copy_of(windows)
+    trials, count, room = 0, 0, refuted.shape[0]
+    spare = windows_of(jobs, windows.row.copy(), windows.weighted_degree)
     for what in range(3):
         for d in range(jobs.length.shape[0]):
             length = jobs.length[d]
             for x in range(length * length if what == COMES_FIRST else length):
                 a, b = x % length, x // length
                 while is_open(net, jobs, windows, what, d, a, b) and (room == 0 or count < room) and stop[0] == 0:
-                    _copy_into(spare, windows)
+                    spare.row[:] = windows.row
                     trials += 1
                     if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):
                         break

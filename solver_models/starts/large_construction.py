@@ -11,6 +11,7 @@ from solver_models.instance import Instance, Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher, solution_of
 from solver_models.moves.annealing import FITS, UNRATED, evaluate
 from solver_models.moves.lower_bounds import net_lower_bounds
+from solver_models.partition.dynamic import prefix_sums
 from solver_models.simulation.evaluator import FAR, assemble
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.cuts import StageGroups, Sums, best_cut
@@ -49,20 +50,13 @@ def _make_sums(instance: Instance) -> Sums:
         crossing[producer + 1] += size
         crossing[consumer + 1] -= size
     return Sums(
-        load=_prefix(work[0] + backward),
-        turnaround=_prefix(work[0] + work[1]),
-        forward=_prefix(work[0]),
-        state=_prefix(instance.state),
-        stash=_prefix(instance.stash),
+        load=prefix_sums(work[0] + backward),
+        turnaround=prefix_sums(work[0] + work[1]),
+        forward=prefix_sums(work[0]),
+        state=prefix_sums(instance.state),
+        stash=prefix_sums(instance.stash),
         crossing=np.cumsum(crossing)[:-1],
     )
-
-
-def _prefix(values: Integers) -> Integers:
-    """Sums along the last axis, from 0."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    return sums
 
 
 class _LayerCutter:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -53,6 +53,9 @@ _TICKET_S = 600.0
 """How long a ticket for a picture is good."""
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+Act = Callable[..., Awaitable[Response]]
+"""Answers a body that is new: service, request, caller, body, idempotency key and digest."""
+
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,18})(?=$|[,;\s])", re.ASCII | re.IGNORECASE)
 
 
@@ -68,18 +71,27 @@ def _waiting_s(request: Request, most: int) -> int:
 @router.post("")
 async def submit_plan(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Submit a question."""
+    return await answer_once(service, request, caller=caller, what="plan", act=_submit)
+
+
+async def answer_once(service: Service, request: Request, *, caller: Caller, what: str, act: Act) -> Response:
+    """Answer a body, or as it was answered before under the same idempotency key."""
     body = await read_body(request, service.open_requests)
-    key = idempotency_key(request)
+    key = _idempotency_key(request)
     with service.only_one(caller.tenant, key):
-        return await _submit(service, request, caller=caller, body=body, key=key)
+        digest = _digest_of(what, body)
+        known = await _recall(service, caller, key=key, digest=digest)
+        if known is not None:
+            return await accepted(service, request, caller=caller, job=known)
+        return await act(service, request, caller=caller, body=body, key=key, digest=digest)
 
 
-def digest_of(what: str, body: bytes) -> str:
+def _digest_of(what: str, body: bytes) -> str:
     """The hash under which a body stands beside its idempotency key; the same body asked elsewhere is another."""
     return hashlib.sha256((b"" if what == "plan" else what.encode() + b"\n") + body).hexdigest()
 
 
-def idempotency_key(request: Request) -> str | None:
+def _idempotency_key(request: Request) -> str | None:
     """The key of the request, if it has one; raises ServiceError 400 for one that cannot be."""
     key = request.headers.get("idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
@@ -87,11 +99,9 @@ def idempotency_key(request: Request) -> str | None:
     return key
 
 
-async def _submit(service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None) -> Response:
-    digest = digest_of("plan", body)
-    known = await recall(service, caller, key=key, digest=digest)
-    if known is not None:
-        return await accepted(service, request, caller=caller, job=known)
+async def _submit(
+    service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
+) -> Response:
     tree = await service.executor.call(_tree_of, body)
     base = await _base_of(service, caller, tree=tree)
     submission, plan = await service.executor.call(_read_tree, tree, service)
@@ -157,7 +167,7 @@ class refusing:
             raise ServiceError(status, "invalid", errors=complaints_of(error)) from None
 
 
-async def recall(service: Service, caller: Caller, *, key: str | None, digest: str) -> Job | None:
+async def _recall(service: Service, caller: Caller, *, key: str | None, digest: str) -> Job | None:
     """The job that was made under the key; raises ServiceError 422 if it came with another body then."""
     if key is None:
         return None

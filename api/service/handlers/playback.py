@@ -24,7 +24,7 @@ from api.jobs.request_fields import PlanTree, Priority, WorkloadTree
 from api.service.access import Serving, Writer, service_of
 from api.service.auth import Caller
 from api.service.core import Service
-from api.service.handlers.plan_handlers import accepted, digest_of, enqueue, idempotency_key, new_job, recall, refusing
+from api.service.handlers.plan_handlers import accepted, answer_once, enqueue, new_job, refusing
 from api.service.handlers.responses import answer
 from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body, while_connected
@@ -155,17 +155,12 @@ async def _inspect(
 @router.post("/what-if")
 async def ask_what_if(request: Request, service: Serving, *, caller: Writer) -> Response:
     """The same question with a change; the answer is a plan that says how far the objective moved."""
-    body = await read_body(request, service.open_requests)
-    key = idempotency_key(request)
-    with service.only_one(caller.tenant, key):
-        return await _ask_what_if(service, request, caller=caller, body=body, key=key)
+    return await answer_once(service, request, caller=caller, what="what-if", act=_ask_what_if)
 
 
-async def _ask_what_if(service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None) -> Response:
-    digest = digest_of("what-if", body)
-    known = await recall(service, caller, key=key, digest=digest)
-    if known is not None:
-        return await accepted(service, request, caller=caller, job=known)
+async def _ask_what_if(
+    service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
+) -> Response:
     order: WhatIf = await service.executor.call(read_order, WhatIf, body)
     base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
     if base is None:

