@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy
 
 from planner.bounds.loop.loop_cuts import LoopCuts
+from planner.bounds.loop.loop_paths import Filling, paths_of
 from planner.bounds.minimum_costs import Integers
 
 _PLAYED_AT_ONCE = 4_096
@@ -73,6 +74,7 @@ def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> boo
     fillings = question.fillings()
     if fillings is None or not effort.take(sum(map(len, fillings)), cases=0):
         return False
+    fillings = _by_paths(question, fillings, deadline=deadline, effort=effort)
     if not all(fillings):
         return True
     search = _OpenCases(question, fillings, deadline=deadline, effort=effort)
@@ -89,6 +91,18 @@ def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> boo
                 return False
             cases += parts
     return True
+
+
+def _by_paths(question: LoopCuts, fillings: list[list[Filling]], *, deadline: int, effort: ActionsLeft):
+    if not all(fillings):
+        return fillings
+    mean = (question.tables.sums[:, -1] // question.order.stages + question.overhead).tolist()
+    paths = paths_of(question.order, mean=(mean[0], mean[1]), hops=question.hops)
+    number = 0
+    while all(fillings) and sum(map(len, fillings)) != number:
+        number = sum(map(len, fillings))
+        fillings = paths.cross_out(question, fillings, deadline=deadline)
+    return fillings
 
 
 class _OpenCases:

@@ -195,8 +195,8 @@ class LoopCuts:
 
     def times(self, lower: Integers, upper: Integers) -> Integers:
         """[2, stages, cases] what stages take at least that hold from `lower` to `upper` layers, [cases, stages]."""
-        first = numpy.maximum(*_boundaries(lower, upper, size=self.units))
-        last = numpy.maximum(numpy.minimum(*_boundaries(upper, lower, size=self.units)), first)
+        first, last = self._windows(lower, upper)
+        last = numpy.maximum(last, first)
         begin, latest, end = first[:, :-1], last[:, :-1], first[:, 1:]
         number = numpy.maximum(lower, end - latest)
         latest = numpy.maximum(numpy.minimum(latest, last[:, 1:] - number), begin)
@@ -204,6 +204,23 @@ class LoopCuts:
         found = numpy.minimum(self.tables.least(number, first=begin, last=latest), self.tables.sums[:, -1:, None])
         times: Integers = found.transpose(0, 2, 1) + self.overhead[:, None, None]
         return times
+
+    def _windows(self, lower: Integers, upper: Integers) -> tuple[Integers, Integers]:
+        """[cases, boundaries] the first and the last place of each."""
+        first = numpy.maximum(*_boundaries(lower, upper, size=self.units))
+        return first, numpy.minimum(*_boundaries(upper, lower, size=self.units))
+
+    def times_by_number(self, lower: Integers, upper: Integers, *, most: int) -> Integers:
+        """[2, stages, layers] what stages take at least that hold 0 to `most`, where all hold [1, stages] such many."""
+        (first,), (last,) = self._windows(lower, upper)
+        number = numpy.arange(most + 1)
+        first = numpy.maximum(first[:-1, None], first[1:, None] - number)
+        last = numpy.minimum(last[:-1, None], last[1:, None] - number)
+        fits = (number > 0) & (first <= last)
+        found = numpy.full((2, *fits.shape), NEVER, dtype=numpy.int64)
+        number = numpy.broadcast_to(number, fits.shape)
+        found[:, fits] = self.tables.least(number[fits], first=first[fits], last=last[fits])
+        return found + self.overhead[:, None, None]
 
 
 def _boundaries(near: Integers, far: Integers, *, size: int) -> tuple[Integers, Integers]:
