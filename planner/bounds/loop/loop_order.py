@@ -66,7 +66,10 @@ class LoopOrder:
         cases = numpy.arange(times.shape[2])
         takes = numpy.concatenate((times.reshape(-1, len(cases)), numpy.zeros_like(times[0, :1])))
         clocks = numpy.zeros((self.ranks, len(cases)), numpy.int64)
-        sent, sender = numpy.zeros((int(left.max()) + 1, len(cases)), numpy.int64), numpy.zeros((left.max() + 1, 2), int)
+        sent, sender = (
+            numpy.zeros((int(left.max()) + 1, len(cases)), numpy.int64),
+            numpy.zeros((left.max() + 1, 2), int),
+        )
         waits, senders = numpy.zeros((len(rows), *clocks.shape), bool), numpy.zeros((*rows.shape, 2), int)
         hop = numpy.array(hops)[directions]
         for wave, row in enumerate(rows):

@@ -6,11 +6,19 @@ from functools import lru_cache
 
 import numpy
 
-from planner.bounds.loop.loop_cuts import LoopCuts
+from planner.bounds.loop.loop_cases import ActionsLeft
+from planner.bounds.loop.loop_cuts import Fillings, LoopCuts
 from planner.bounds.loop.loop_order import LoopOrder
 from planner.bounds.minimum_costs import Integers
 
-Filling = tuple[int, ...]
+_MOST_CELLS = 100_000_000
+"""Actions, and waits, of all the plays that paths of an order are found by."""
+
+_LARGEST = 1 << 58
+"""Of larger times sums might not be exact."""
+
+_PER_WAY, _PER_WAVE, _PER_RANK = 1_024, 4_096, 16_384
+"""What takes as long as numbers that are looked at: a way to begin with, a wave of plays, and a rank of a look."""
 
 _HEAVY_RANK, _HEAVY_STAGE = 12, 15
 """Tenths of the mean that a rank's stages, or a single one, take in the plays that paths are found by."""
@@ -31,23 +39,16 @@ class LoopPaths:
     travel: Integers
     """[paths] time."""
 
-    def cross_out(self, question: LoopCuts, fillings: list[list[Filling]], *, deadline: int) -> list[list[Filling]]:
-        """The fillings, per rank, without those that are in no plan that ends in time, after one look at them."""
-        ranks, late = question.ranks, deadline + 1
-        most = max(max(row) for rows in fillings for row in rows)
-        sizes = [numpy.array(rows, dtype=numpy.int64) for rows in fillings]
-        lower, upper = (
-            numpy.stack([edge(rows, axis=0) for rows in sizes], axis=1).reshape(1, -1) for edge in (numpy.min, numpy.max)
-        )
-        times = numpy.minimum(question.times_by_number(lower, upper, most=most), late)
-        each = sum(_products(self.counts[:, way, :, None], times[way], late=late) for way in (0, 1))
-        own = [
-            numpy.minimum(sum(each[:, rank + c * ranks, row] for c, row in enumerate(rows.T)), late)
-            for rank, rows in enumerate(sizes)
-        ]
+    def cross_out(self, question: LoopCuts, fillings: Fillings, *, deadline: int) -> Fillings:
+        """The fillings without those that are in no plan that ends in time, after one look at them."""
+        late, sizes = deadline + 1, [numpy.array(rows, dtype=numpy.int64) for rows in fillings]
+        lower, upper = ([edge(rows, axis=0) for rows in sizes] for edge in (numpy.min, numpy.max))
+        times = question.times_by_number(numpy.ravel(lower, "F"), numpy.ravel(upper, "F"))
+        forward, backward = (_products(self.counts[:, way, :, None], times[way], late=late) for way in (0, 1))
+        both, kept = numpy.minimum(forward + backward, late), Fillings()
+        own = [_sums(both[:, rank :: question.ranks], rows, late=late) for rank, rows in enumerate(sizes)]
         totals = [rows.sum(axis=1) for rows in sizes]
         others = self._least_of_others(own, totals, units=question.units, late=late)
-        kept = []
         for rows, takes, total, rest in zip(fillings, own, totals, others, strict=True):
             is_late = (takes + rest[:, total] > deadline).any(axis=0)
             kept.append([row for row, no in zip(rows, is_late.tolist(), strict=True) if not no])
@@ -79,7 +80,34 @@ class LoopPaths:
 
 def _products(counts: Integers, times: Integers, *, late: int) -> Integers:
     """Their products, or `late` where these are as large."""
-    return numpy.where(times > late // numpy.maximum(counts, 1), late, counts * times)
+    return numpy.where(times > late // numpy.maximum(counts, 1), late, counts * numpy.minimum(times, late))
+
+
+def _sums(takes: Integers, rows: Integers, *, late: int) -> Integers:
+    """[paths, ways] what the stages of a rank take together, or `late`; `takes` is [paths, chunks, layers]."""
+    found = numpy.zeros((len(takes), len(rows)), dtype=numpy.int64)
+    for chunk, numbers in enumerate(rows.T):
+        found = numpy.minimum(found + takes[:, chunk, numbers], late)
+    return found
+
+
+def cross_out(question: LoopCuts, fillings: Fillings, deadline: int, *, effort: ActionsLeft) -> Fillings:
+    """The fillings that paths leave; all of them, or more than necessary, where the effort does not suffice."""
+    order, number = question.order, sum(map(len, fillings))
+    cells = len(order.waves) * order.ranks * (1 + order.ranks + order.stages)
+    price = _PER_WAY * number + _PER_WAVE * len(order.waves) + 8 * cells
+    travel = 2 * question.count * order.stages * max(question.hops)
+    if cells > _MOST_CELLS or max(travel, deadline) > _LARGEST or not effort.take_paths(price):
+        return fillings
+    forward, backward = (question.tables.sums[:, -1] // order.stages + question.overhead).tolist()
+    paths, before = paths_of(order, mean=(forward, backward), hops=question.hops), 0
+    while all(fillings) and number != before:
+        looked_at = number * question.chunks + 4 * question.units * order.ranks
+        if not effort.take_paths(_PER_RANK * order.ranks + 2 * len(paths.travel) * looked_at):
+            break
+        fillings = paths.cross_out(question, fillings, deadline=deadline)
+        before, number = number, sum(map(len, fillings))
+    return fillings
 
 
 @lru_cache(maxsize=64)
