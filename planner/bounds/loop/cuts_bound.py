@@ -25,13 +25,13 @@ MAX_LAYERS = 256
 _MAX_STAGES = 5_000
 """Stages of all loops that there are, of all widths and replicas."""
 
-_FINEST = 400
+_FINEST = 1_000
 """Values that differ by less than such a part of them are not distinguished."""
 
 _COARSE = 100
 """The same for what paths alone deny."""
 
-_ROUNDS = 4
+_ROUNDS = 3
 """Times the effort for a deadline that all deadlines may take."""
 
 

@@ -50,31 +50,30 @@ class LoopPaths:
         totals = [rows.sum(axis=1) for rows in sizes]
         others = self._least_of_others(own, totals, units=question.units, late=late)
         for rows, takes, total, rest in zip(fillings, own, totals, others, strict=True):
-            is_late = (takes + rest[:, total] > deadline).any(axis=0)
-            kept.append([row for row, no in zip(rows, is_late.tolist(), strict=True) if not no])
+            is_kept = numpy.all(takes + rest[:, total] <= deadline, axis=0)
+            kept.append([rows[number] for number in numpy.flatnonzero(is_kept)])
         return kept
 
     def _least_of_others(
         self, own: Sequence[Integers], totals: Sequence[Integers], *, units: int, late: int
     ) -> list[Integers]:
         """Per rank [paths, layers]: what the others take at least where it has so many layers, with the transfers."""
-        least = []
-        for takes, total in zip(own, totals, strict=True):
-            numbers = numpy.unique(total)
-            least.append({int(n): takes[:, total == n].min(axis=1, keepdims=True) for n in numbers})
+        least = [
+            {int(n): takes[:, total == n].min(axis=1, keepdims=True) for n in numpy.unique(total)}
+            for takes, total in zip(own, totals, strict=True)
+        ]
         nothing = numpy.full((len(self.travel), units + 1), late, dtype=numpy.int64)
         ahead, behind = [nothing.copy()], [nothing.copy()]
         ahead[0][:, 0], behind[0][:, 0] = numpy.minimum(self.travel, late), 0
         for found, ranks in ((ahead, least), (behind, least[::-1])):
             for numbers in ranks:
                 found.append(nothing.copy())
-                for n, takes in numbers.items():
-                    numpy.minimum(found[-1][:, n:], found[-2][:, : units + 1 - n] + takes, out=found[-1][:, n:])
-        rest = []
-        for before, after, numbers in zip(ahead[:-1], behind[-2::-1], least, strict=True):
-            rest.append(nothing.copy())
+                for n, own_least in numbers.items():
+                    numpy.minimum(found[-1][:, n:], found[-2][:, : units + 1 - n] + own_least, out=found[-1][:, n:])
+        rest = [nothing.copy() for _ in least]
+        for others, before, after, numbers in zip(rest, ahead[:-1], behind[-2::-1], least, strict=True):
             for n in numbers:
-                rest[-1][:, n] = (before[:, : units + 1 - n] + after[:, units - n :: -1]).min(axis=1)
+                others[:, n] = (before[:, : units + 1 - n] + after[:, units - n :: -1]).min(axis=1)
         return rest
 
 
