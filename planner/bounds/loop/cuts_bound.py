@@ -31,7 +31,7 @@ _FINEST = 1_000
 _COARSE = 100
 """The same for what paths alone deny."""
 
-_ROUNDS = 3
+_ROUNDS = 4
 """Times the effort for a deadline that all deadlines may take."""
 
 
