@@ -25,7 +25,7 @@ MAX_LAYERS = 256
 _MAX_STAGES = 5_000
 """Stages of all loops that there are, of all widths and replicas."""
 
-_FINEST = 1_000
+_FINEST = 400
 """Values that differ by less than such a part of them are not distinguished."""
 
 _COARSE = 100
@@ -86,7 +86,7 @@ class _KindCuts:
         if fillings is None or (all(fillings) and not self.all_return):
             return False
         if all(fillings):
-            fillings = cross_out(question, fillings, question.deadline, effort=effort)
+            fillings = cross_out(question, fillings, deadline=question.deadline, effort=effort)
         if all(fillings) and question.num_actions <= effort.left:
             return is_refuted(question, question.deadline, effort=effort, fillings=fillings)
         return not all(fillings)

@@ -17,7 +17,7 @@ _MOST_CELLS = 100_000_000
 _LARGEST = 1 << 58
 """Of larger times sums might not be exact."""
 
-_PER_WAY, _PER_WAVE, _PER_RANK = 1_024, 4_096, 16_384
+_PER_FILLING, _PER_WAVE, _PER_RANK = 1_024, 4_096, 16_384
 """What takes as long as numbers that are looked at: a way to begin with, a wave of plays, and a rank of a look."""
 
 _HEAVY_RANK, _HEAVY_STAGE = 12, 15
@@ -44,7 +44,7 @@ class LoopPaths:
         late, sizes = deadline + 1, [numpy.array(rows, dtype=numpy.int64) for rows in fillings]
         lower, upper = ([edge(rows, axis=0) for rows in sizes] for edge in (numpy.min, numpy.max))
         times = question.times_by_number(numpy.ravel(lower, "F"), numpy.ravel(upper, "F"))
-        forward, backward = (_products(self.counts[:, way, :, None], times[way], late=late) for way in (0, 1))
+        forward, backward = (_products(self.counts[:, kind, :, None], times[kind], late=late) for kind in (0, 1))
         both, kept = numpy.minimum(forward + backward, late), Fillings()
         own = [_sums(both[:, rank :: question.ranks], rows, late=late) for rank, rows in enumerate(sizes)]
         totals = [rows.sum(axis=1) for rows in sizes]
@@ -90,11 +90,11 @@ def _sums(takes: Integers, rows: Integers, *, late: int) -> Integers:
     return found
 
 
-def cross_out(question: LoopCuts, fillings: Fillings, deadline: int, *, effort: ActionsLeft) -> Fillings:
+def cross_out(question: LoopCuts, fillings: Fillings, *, deadline: int, effort: ActionsLeft) -> Fillings:
     """The fillings that paths leave; all of them, or more than necessary, where the effort does not suffice."""
     order, number = question.order, sum(map(len, fillings))
     cells = len(order.waves) * order.ranks * (1 + order.ranks + order.stages)
-    price = _PER_WAY * number + _PER_WAVE * len(order.waves) + 8 * cells
+    price = _PER_FILLING * number + _PER_WAVE * len(order.waves) + 8 * cells
     travel = 2 * question.count * order.stages * max(question.hops)
     if cells > _MOST_CELLS or max(travel, deadline) > _LARGEST or not effort.take_paths(price):
         return fillings

@@ -38,7 +38,7 @@ def test_no_cut_in_time_is_crossed_out():
             before = question.fillings()
             if not all(before):
                 continue
-            after = cross_out(question, before, deadline, effort=ActionsLeft(MUCH))
+            after = cross_out(question, before, deadline=deadline, effort=ActionsLeft(MUCH))
             for numbers in (each for each, time in found.items() if time <= deadline):
                 assert all(numbers[rank :: cuts.ranks] in rows for rank, rows in enumerate(after))
             num_gone += sum(map(len, before)) - sum(map(len, after))
@@ -54,7 +54,7 @@ def test_no_paths_are_looked_at_without_effort():
         deadline = min((time_of(cuts, times, numbers) for numbers in every_cut(cuts)), default=1) - 1
         question = within(cuts, deadline)
         fillings = question.fillings()
-        if all(fillings) and cross_out(question, fillings, deadline, effort=ActionsLeft(MUCH)) != fillings:
+        if all(fillings) and cross_out(question, fillings, deadline=deadline, effort=ActionsLeft(MUCH)) != fillings:
             break
-    assert cross_out(question, fillings, deadline, effort=ActionsLeft(MUCH, for_paths=0)) == fillings
-    assert cross_out(question, fillings, 1 << 59, effort=ActionsLeft(MUCH)) == fillings
+    assert cross_out(question, fillings, deadline=deadline, effort=ActionsLeft(MUCH, for_paths=0)) == fillings
+    assert cross_out(question, fillings, deadline=1 << 59, effort=ActionsLeft(MUCH)) == fillings
