@@ -11,6 +11,7 @@ from planner.bounds.loop import loop_bound
 from planner.bounds.loop.loop_cases import ActionsLeft, is_refuted
 from planner.bounds.loop.loop_cuts import LoopCuts, WindowTables
 from planner.bounds.loop.loop_layers import LoopLayers
+from planner.bounds.loop.loop_paths import cross_out
 from planner.bounds.loop.loop_shapes import LoopShape, hops_ns, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Integers, Least
 from planner.clock import HasTime, always
@@ -26,6 +27,12 @@ _MAX_STAGES = 5_000
 
 _FINEST = 400
 """Values that differ by less than such a part of them are not distinguished."""
+
+_COARSE = 100
+"""The same for what paths alone deny."""
+
+_ROUNDS = 4
+"""Times the effort for a deadline that all deadlines may take."""
 
 
 class _KindCuts:
@@ -76,10 +83,13 @@ class _KindCuts:
 
     def _is_out(self, question: LoopCuts, *, effort: ActionsLeft) -> bool:
         fillings = question.fillings()
-        if fillings is None or all(fillings):
-            is_short = fillings is None or not self.all_return or question.num_actions > effort.left
-            return not is_short and is_refuted(question, question.deadline, effort=effort)
-        return True
+        if fillings is None or (all(fillings) and not self.all_return):
+            return False
+        if all(fillings):
+            fillings = cross_out(question, fillings, deadline=question.deadline, effort=effort)
+        if all(fillings) and question.num_actions <= effort.left:
+            return is_refuted(question, question.deadline, effort=effort, fillings=fillings)
+        return not all(fillings)
 
 
 class _AllCuts:
@@ -88,10 +98,10 @@ class _AllCuts:
     def __init__(self, kinds: list[LoopLayers], *, effort: int) -> None:
         self.kinds, self.effort = [_KindCuts(layers) for layers in kinds], effort
 
-    def is_out_of_reach(self, deadline: int) -> bool:
-        """Whether no plan at all ends within `deadline` (without the optimizer)."""
-        effort = ActionsLeft(self.effort)
-        return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=effort) for kind in self.kinds)
+    def is_out_of_reach(self, deadline: int, *, effort: ActionsLeft | None = None) -> bool:
+        """Whether no plan at all ends within `deadline` (without the optimizer); None: all the effort."""
+        left = ActionsLeft(self.effort) if effort is None else effort
+        return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=left) for kind in self.kinds)
 
 
 def applies_to(least: Least) -> bool:
@@ -109,13 +119,19 @@ def raise_bound(
 
     `reached`: what a plan takes; None: twice the start. Optimizer not counted.
     """
-    cuts = _AllCuts(open_kinds(least), effort=effort)
-    if reached is not None and reached > start and has_time() and cuts.is_out_of_reach(reached - 1):
-        return reached, {"effort": effort}  # all that is worth proving
+    cuts, total = _AllCuts(open_kinds(least), effort=effort), _ROUNDS * effort
     low, high = start, 2 * start if reached is None else reached
-    while high - low > max(1, low // _FINEST) and has_time():
+    while high - low > max(1, low // _COARSE) and has_time():  # by paths alone
         middle = (low + high) // 2
-        low, high = (middle, high) if cuts.is_out_of_reach(middle) else (low, middle)
+        is_out = cuts.is_out_of_reach(middle, effort=ActionsLeft(0, for_paths=effort))
+        low, high = (middle, high) if is_out else (low, middle)
+    high, middle = (2 * start, low + 1) if reached is None else (reached, reached - 1)
+    while high - low > max(1, low // _FINEST) and total > 0 and has_time():
+        spent = ActionsLeft(effort)
+        is_out = cuts.is_out_of_reach(middle, effort=spent)
+        total -= 2 * effort - max(spent.left, 0) - spent.for_paths
+        low, high = (middle, high) if is_out else (low, middle)
+        middle = low + max(1, (high - low) // 3)
     return (low + 1, {"effort": effort}) if low > start else None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from planner.bounds.loop.loop_cuts import LoopCuts
+from planner.bounds.loop.loop_cuts import Fillings, LoopCuts
 from planner.bounds.minimum_costs import Integers
 
 _PLAYED_AT_ONCE = 4_096
@@ -23,19 +23,29 @@ NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 
 
 class ActionsLeft:
-    """Actions that may be played yet; a play of many cases counts for several."""
+    """Actions that may be played yet, and what looking at paths may take; a play of many cases counts for several."""
 
-    def __init__(self, left: int, *, cases_per_step: int = 1_024, cases_at_once: int = 16_384) -> None:
+    def __init__(
+        self, left: int, *, for_paths: int | None = None, cases_per_step: int = 1_024, cases_at_once: int = 16_384
+    ) -> None:
         """`cases_per_step`: as many take about as long as what every action of a play takes once.
 
-        `cases_at_once`: for as many ways of a case all are looked at together.
+        `for_paths`: None: as much again. `cases_at_once`: for as many ways of a case all are looked at together.
         """
         self.left, self.cases_at_once, self._cases_per_step = left, cases_at_once, cases_per_step
+        self.for_paths = left if for_paths is None else for_paths
 
     def take(self, actions: int, *, cases: int) -> bool:
         """Whether so much is still paid for."""
         self.left -= actions * (1 + cases // self._cases_per_step)
         return self.left >= 0
+
+    def take_paths(self, numbers: int) -> bool:
+        """Whether so many numbers can be looked at for paths; if not, nothing is taken."""
+        price = numbers // self._cases_per_step
+        is_paid = price <= self.for_paths
+        self.for_paths -= is_paid * price
+        return is_paid
 
     def take_play(self, question: LoopCuts, *, cases: int, before: int = 0) -> bool:
         """Whether a play is still paid for: ranks that act at once make it cheaper than it was once, never dearer.
@@ -59,8 +69,10 @@ def _price(question: LoopCuts, cases: int, *, per_step: int) -> int:
     )
 
 
-def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> bool:
+def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft, fillings: Fillings | None = None) -> bool:
     """Whether no cut into stages ends within the deadline; False also where the effort does not suffice.
+
+    `fillings`: those that may; None: all.
 
     Proof. The order is fixed, so that when all has ended is a longest path, which no stage shortens by taking longer. A
     case says for every rank which fillings of its stages are left. Every stage has at least the least layers of those.
@@ -70,7 +82,7 @@ def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft) -> boo
     rank to which nothing is left is refuted; another is split by the fillings of one rank; one that has a single way
     for every rank, and ends in time, is not refuted.
     """
-    fillings = question.fillings()
+    fillings = question.fillings() if fillings is None else fillings
     if fillings is None or not effort.take(sum(map(len, fillings)), cases=0):
         return False
     if not all(fillings):
@@ -97,7 +109,7 @@ class _OpenCases:
     def __init__(
         self,
         question: LoopCuts,
-        fillings: Sequence[Sequence[tuple[int, ...]]],
+        fillings: Fillings,
         *,
         deadline: int,
         effort: ActionsLeft,

@@ -12,6 +12,9 @@ from planner.bounds.minimum_costs import Integers
 MOST_FILLINGS = 20_000
 """Fillings of the stages of ranks, over all ranks, of one question."""
 
+Fillings = list[list[tuple[int, ...]]]
+"""Per rank the layers of its stages, for every way to fill them."""
+
 NEVER = 1 << 60
 """More than any time."""
 
@@ -136,8 +139,8 @@ class LoopCuts:
         return [_least_from_chunk(self.alone[rank :: self.ranks]) for rank in range(self.ranks)]
 
     @cached_property
-    def _fillings(self) -> list[list[tuple[int, ...]]] | None:
-        found = list[list[tuple[int, ...]]]()
+    def _fillings(self) -> Fillings | None:
+        found = Fillings()
         if self.chunks == 1 and self.all_return:
             return self._in_a_row()
         if not all(map(len, self._totals)):
@@ -153,11 +156,11 @@ class LoopCuts:
             found.append(rows)
         return found
 
-    def fillings(self) -> list[list[tuple[int, ...]]] | None:
+    def fillings(self) -> Fillings | None:
         """Per rank: the layers of its stages, for every way to fill them in time; None where these are too many."""
         return self._fillings
 
-    def _in_a_row(self) -> list[list[tuple[int, ...]]]:
+    def _in_a_row(self) -> Fillings:
         """The same for one stage per rank, by the boundaries that can be reached from both ends of the chain."""
         size, last = self.units, self.ranks - 1
         allowed = [self._in_time(rank) for rank in range(self.ranks)]
@@ -195,14 +198,31 @@ class LoopCuts:
 
     def times(self, lower: Integers, upper: Integers) -> Integers:
         """[2, stages, cases] what stages take at least that hold from `lower` to `upper` layers, [cases, stages]."""
-        first = numpy.maximum(*_boundaries(lower, upper, size=self.units))
-        last = numpy.maximum(numpy.minimum(*_boundaries(upper, lower, size=self.units)), first)
+        first, last = self._windows(lower, upper)
+        last = numpy.maximum(last, first)
         begin, latest, end = first[:, :-1], last[:, :-1], first[:, 1:]
         number = numpy.maximum(lower, end - latest)
         latest = numpy.maximum(numpy.minimum(latest, last[:, 1:] - number), begin)
         begin = numpy.minimum(numpy.maximum(begin, end - number), latest)
         found = numpy.minimum(self.tables.least(number, first=begin, last=latest), self.tables.sums[:, -1:, None])
         times: Integers = found.transpose(0, 2, 1) + self.overhead[:, None, None]
+        return times
+
+    def _windows(self, lower: Integers, upper: Integers) -> tuple[Integers, Integers]:
+        """[cases, boundaries] the first and the last place of each."""
+        first = numpy.maximum(*_boundaries(lower, upper, size=self.units))
+        return first, numpy.minimum(*_boundaries(upper, lower, size=self.units))
+
+    def times_by_number(self, lower: Integers, upper: Integers) -> Integers:
+        """[2, stages, layers] what as many take at least in a stage, where stages hold from `lower` to `upper`."""
+        (first,), (last,) = self._windows(lower[None], upper[None])
+        number = numpy.arange(upper.max() + 1) + numpy.zeros_like(lower)[:, None]
+        first = numpy.maximum(first[:-1, None], first[1:, None] - number)
+        last = numpy.minimum(last[:-1, None], last[1:, None] - number)
+        fits = (number > 0) & (first <= last)
+        found = numpy.full((2, *fits.shape), NEVER, dtype=numpy.int64)
+        found[:, fits] = self.tables.least(number[fits], first=first[fits], last=last[fits])
+        times: Integers = found + self.overhead[:, None, None]
         return times
 
 

@@ -57,6 +57,37 @@ class LoopOrder:
         found: Integers = clocks.max(axis=0).astype(numpy.int64)
         return found
 
+    def longest_paths(self, times: Integers, *, hops: tuple[int, int]) -> tuple[Integers, Integers]:
+        """[2 * stages, cases] how often F and B of each stage are on what ends last, and [cases] its transfers' time.
+
+        `times`: [2, stages, cases].
+        """
+        rows, taken, left, directions = self._table
+        cases = numpy.arange(times.shape[2])
+        takes = numpy.concatenate((times.reshape(-1, len(cases)), numpy.zeros_like(times[0, :1])))
+        clocks = numpy.zeros((self.ranks, len(cases)), numpy.int64)
+        sent, sender = (
+            numpy.zeros((int(left.max()) + 1, len(cases)), numpy.int64),
+            numpy.zeros((left.max() + 1, 2), int),
+        )
+        waits, senders = numpy.zeros((len(rows), *clocks.shape), bool), numpy.zeros((*rows.shape, 2), int)
+        hop = numpy.array(hops)[directions]
+        for wave, row in enumerate(rows):
+            senders[wave] = sender[taken[wave]]
+            waits[wave] = sent[taken[wave]] > clocks
+            clocks = numpy.maximum(clocks, sent[taken[wave]]) + takes[row]
+            sent[left[wave]] = clocks + hop[wave][:, None]
+            sender[left[wave]] = numpy.stack((numpy.full(self.ranks, wave), numpy.arange(self.ranks)), axis=1)
+        counts, travel = numpy.zeros_like(takes), numpy.zeros_like(cases)
+        rank, until = clocks.argmax(axis=0), numpy.full(len(cases), len(rows))
+        for wave in range(len(rows))[::-1]:
+            here = until >= wave
+            counts[rows[wave][rank], cases] += here
+            came = here & waits[wave][rank, cases]
+            travel += came * hop[wave][rank]
+            until, rank = (numpy.where(came, senders[wave][rank, n], old) for n, old in enumerate((until, rank)))
+        return counts[:-1], travel
+
 
 @lru_cache(maxsize=64)
 def order_of(*, ranks: int, chunks: int, count: int) -> LoopOrder:
