@@ -99,9 +99,14 @@ class _AllCuts:
         self.kinds, self.effort = [_KindCuts(layers) for layers in kinds], effort
 
     def is_out_of_reach(self, deadline: int, *, effort: ActionsLeft | None = None) -> bool:
-        """Whether no plan at all ends within `deadline` (without the optimizer); None: all the effort."""
-        left = ActionsLeft(self.effort) if effort is None else effort
-        return deadline < 0 or all(kind.is_out_of_reach(deadline, effort=left) for kind in self.kinds)
+        """Whether no plan at all ends within `deadline` (without the optimizer).
+
+        `effort`: None: all of it, with paths and then without, as certificates were made once.
+        """
+        if deadline < 0:
+            return True
+        efforts = (ActionsLeft(self.effort), ActionsLeft(self.effort, for_paths=0)) if effort is None else (effort,)
+        return any(all(kind.is_out_of_reach(deadline, effort=left) for kind in self.kinds) for left in efforts)
 
 
 def applies_to(least: Least) -> bool:
