@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from unittest import mock
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -233,8 +232,14 @@ def _load(wanted: ProfileRequest) -> "LoadedModel":
     from profiles.measure.background_load import COMPARES
     from profiles.measure.load_model import load_model
 
-    with mock.patch.dict(os.environ, {} if wanted.estimate is None else {COMPARES: "never"}):
+    is_set = COMPARES in os.environ
+    if wanted.estimate is not None and not is_set:
+        os.environ[COMPARES] = "never"
+    try:
         return load_model(wanted.model, cut=training_of)
+    finally:
+        if not is_set:
+            os.environ.pop(COMPARES, None)
 
 
 def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey, int | None]":
