@@ -141,8 +141,10 @@ class _Beam:
         near, least = near[least < self.best], least[least < self.best]
         actions = 2 * min(self.question.microbatches, _SEARCHED * self.question.ranks) * (self.cuts.shape[1] - 1)
         most, found = min(_MOST_AT_ONCE, max(1, _PLAYED_AT_ONCE // actions)), list[tuple[int, ...]]()
-        for row in map(tuple, near[numpy.argsort(least, kind="stable")].tolist()):
-            if len(found) < most and row not in self.seen:
+        for number in numpy.argsort(least, kind="stable"):
+            if len(found) == most:
+                break
+            if (row := tuple(near[number].tolist())) not in self.seen:
                 self.seen.add(row)
                 found.append(row)
         return numpy.array(found, dtype=numpy.int64)
