@@ -317,8 +317,13 @@ class Problem:
                 f"{slowest:,}; check the units of both"
             )
         once = self.shared_state_bytes
-        if once + max(device.memory_bytes for device in self.cluster.devices) > MAX_BYTES:
-            raise ValueError(f"problem: held_once states {once:,} bytes of states, too many; check the unit")
+        hosts = {host.name: host.memory_bytes for host in self.cluster.hosts if self.options.offload}
+        room = max(each.memory_bytes + hosts.get(each.host_link and each.host, 0) for each in self.cluster.devices)
+        if once + room > MAX_BYTES:
+            raise ValueError(
+                f"problem: a device has {room:,} bytes with its host's memory, and held_once {once:,} of states, "
+                f"together above {MAX_BYTES:,}; state less memory, or check the unit"
+            )
         received = self.options.receive_buffers * sum(edge.bytes for edge in edges)
         held = sum(each.state_bytes + each.stash_bytes + each.workspace_bytes for each in layers)
         if received + held >= MOST_BYTES:

@@ -80,7 +80,8 @@ def make_audited_problem(
     decides = bool(target.restrictions.get("recompute", True))
     profile, figures, origin = _estimated(run, sheet) if measured is None else _measured(run, sheet, profile=measured)
     if not decides and run.recompute is not None:
-        profile = replace(profile, layers=tuple(_recomputing(layer) for layer in profile.layers))
+        once = tuple(replace(each, stash_bytes=0, weight_stash_bytes=0) for each in profile.held_once)
+        profile = replace(profile, layers=tuple(map(_recomputing, profile.layers)), held_once=once)
     options = Options(
         max_replicas=1, recompute=decides, recompute_layers=decides, recompute_in_turn=decides, idle_devices=False
     )
@@ -159,7 +160,10 @@ def _measured(
 ) -> tuple[ModelProfile, tuple[Figure, ...], str]:
     costs = _StateCosts(run, sheet)
     layers = tuple(costs.measured_layer(layer) for layer in _measured_layers(profile, run, gpu=sheet.name))
-    kept = replace(profile, layers=layers, measurements=(), assumptions=None)
+    once = profile.held_once if run.tensor == 1 else ()
+    if run.shards != "nothing":  # each replica has a part of every layer's
+        once = tuple(replace(each, state_bytes=0) for each in once)
+    kept = replace(profile, layers=layers, held_once=once, measurements=(), assumptions=None)
     return kept, (), f"measured profile {profile.name!r}"
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
-from profiles.field_rules import MAX_BYTES
 
 
 def roomier(costs: CostModel) -> CostModel:
@@ -35,8 +34,6 @@ def _with_host_room(problem: Problem) -> Problem:
     """Every device with a host link has room for what its host can keep."""
     hosts = {host.name: host.memory_bytes for host in problem.cluster.hosts}
     sizes = {each.name: each.memory_bytes + hosts[each.host] for each in problem.cluster.devices if each.host_link}
-    if max(sizes.values()) > MAX_BYTES:
-        return problem
     devices = (replace(each, memory_bytes=sizes.get(each.name, each.memory_bytes)) for each in problem.cluster.devices)
     cluster, options = replace(problem.cluster, devices=tuple(devices)), replace(problem.options, offload=False)
     return replace(problem, cluster=cluster, options=options)

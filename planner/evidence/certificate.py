@@ -584,7 +584,7 @@ def schedule_bound(problem: Problem, stages: Sequence[Stage], *, costs: CostMode
 
 def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     """A sentence that names the limit that binds if no plan can fit into memory; None if that was not proved."""
-    costs = roomier(costs)
+    once, costs = problem.shared_state_bytes, roomier(costs)
     problem, options = costs.problem, costs.problem.options
     if options.has_few_bounds or problem.microbatches is not None:
         return None
@@ -592,6 +592,8 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
     reason = memory.prove_infeasible(least)
     if reason is None and _is_placed(problem):
         reason = memory.prove_overfull(least, _given_stages(problem))
+    if reason is not None and once:
+        reason += f" (each device counted {once:,} bytes larger, which layers hold once)"
     return reason
 
 

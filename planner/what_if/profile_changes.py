@@ -70,7 +70,7 @@ def _halve_unknown(profile: ModelProfile) -> ModelProfile:
         replace(half, costs=tuple(_scale(cost, _half) for cost in layer.costs))
         for layer, half in zip(profile.layers, halved.layers, strict=True)
     )
-    return replace(profile, layers=layers, edges=halved.edges)
+    return replace(profile, layers=layers, edges=halved.edges, held_once=halved.held_once)
 
 
 def _half(number: int) -> int:

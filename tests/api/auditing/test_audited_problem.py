@@ -1,5 +1,6 @@
 """The question that an audited configuration answers: what its replicas exchange at the end."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ from profiles.configurations.argument_forms import ReadArguments
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.known_models import find_sheet
 from profiles.configurations.megatron_run import read_megatron
+from profiles.configurations.run_configuration import Recomputation
+from profiles.estimates.composed_profile import CompositionQuestion, compose
 from profiles.estimates.networks import RING_SHARE
+from profiles.estimates.run_settings import settings_of
+from profiles.held_once import HeldOnce
+from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.model_profile import Layer
 
 EXPERT = 3 * 4096 * 14336
@@ -116,3 +122,47 @@ def test_hosts_of_other_programs_were_not_measured(program: Any) -> None:
     assert passes_ns(make_audited_problem(run, gpu="h100").problem.profile.layers[1]) < HOST_NS
     run = read_configuration(AuditQuestion(program="megatron", model="qwen3-0.6b", pp=4, seq_length=512))
     assert passes_ns(make_audited_problem(run, gpu="h100").problem.profile.layers[1]) < HOST_NS
+
+
+@pytest.mark.parametrize(
+    ("flags", "state", "stash"),
+    [
+        ({}, True, True),
+        ({"use_distributed_optimizer": True}, False, True),
+        ({"tensor_model_parallel_size": "2"}, False, False),
+        ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": "1"}, True, True),
+    ],
+)
+def test_what_layers_hold_once_is_of_single_devices(flags: dict[str, Any], state: bool, stash: bool) -> None:
+    """Tests that replicas that shard share no state, and groups nothing, where a measured profile is audited."""
+    size = {"num_layers": "2", "hidden_size": "512", "num_attention_heads": "8", "vocab_size": "32000"}
+    options = {"world_size": "4", **size, **flags}
+    run = read_megatron(ReadArguments(values={}, kind="options"), options=options, model=None)
+    question = CompositionQuestion(
+        shape=run.shape,
+        rates=[default_rates_of("h100_sxm")],
+        sizes=(run.micro_batch,),
+        degrees=(1, 2),
+        **settings_of(run),
+    )
+    profile, _ = compose(question)
+    first, *_, last = profile.layers
+    once = HeldOnce(first=first.name, second=last.name, state_bytes=last.state_bytes, stash_bytes=last.stash_bytes)
+    measured = replace(profile, held_once=(once,))
+    held = make_audited_problem(run, gpu="h100", measured=measured).problem.profile.held_once
+    assert sum(each.state_bytes for each in held) == state * last.state_bytes
+    assert sum(each.stash_bytes for each in held) == stash * last.stash_bytes
+
+
+def test_a_program_that_always_recomputes_keeps_nothing_twice() -> None:
+    """Tests that torchtitan's recomputed layers, whose checkpoints are their stashes, share none."""
+    question = AuditQuestion(program="torchtitan", model="llama3-8b", devices=2, pp=2, seq_length=2048, tp=1)
+    run = replace(read_configuration(question), recompute=Recomputation())
+    rates = [default_rates_of("h100_sxm")]
+    profile, _ = compose(
+        CompositionQuestion(shape=run.shape, rates=rates, sizes=(run.micro_batch,), degrees=(1,), **settings_of(run))
+    )
+    _, first, second, *_ = profile.layers
+    once = HeldOnce(first=first.name, second=second.name, stash_bytes=second.checkpoint_bytes)
+    audited = make_audited_problem(run, gpu="h100", measured=replace(profile, held_once=(once,)))
+    assert [each.stash_bytes for each in audited.problem.profile.held_once] == [0]

@@ -30,6 +30,16 @@ def test_hosts_bound_what_cards_do_not():
     assert check_certificate(problem, bound.certificate) == 3 * 40
 
 
+def test_a_stage_in_which_nothing_trains_asks_for_no_w():
+    """Tests that what a layer without weights states of W, which it never runs, is in no bound."""
+    layers = [timed_layer("v", (1, 1, 1), (10, 10, 0)), timed_layer("w", (1, 1, 0), (10, 10, 50))]
+    problem = make_problem(layers, [make_link("a b")], num_microbatches=2)
+    bound = make_bound(problem, CostModel(problem))
+    stages = tuple(Stage(layers=(name,), replicas=((device,),)) for name, device in zip("vw", "ab", strict=True))
+    found = [play(problem, stages, schedule) for schedule in every_schedule(problem, stages)]
+    assert bound.value_ns <= min(each for each in found if each is not None)
+
+
 def test_card_bounds_hold_where_the_host_is_fast():
     """Tests that a host that takes no time leaves bounds as they are."""
     layers = [timed_layer(name, (5, 5, 0), (0, 0, 0)) for name in "vwxy"]

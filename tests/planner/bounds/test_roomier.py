@@ -109,6 +109,9 @@ def test_a_plan_that_fits_because_layers_share_is_no_contradiction():
     sizes = {"state_bytes": 10, "stash_bytes": 8}
     problem = make_problem([make_layer(name, **sizes) for name in "xy"], [], more_devices="a", memory_bytes=22)
     assert prove_infeasible(problem, CostModel(problem)) is not None
+    once = (HeldOnce(first="x", second="y", state_bytes=1),)
+    small = replace(problem, profile=replace(problem.profile, held_once=once))
+    assert "counted 1 bytes larger" in str(prove_infeasible(small, CostModel(small)))
     once = (HeldOnce(first="x", second="y", state_bytes=10, stash_bytes=4),)
     problem = replace(problem, profile=replace(problem.profile, held_once=once))
     assert prove_infeasible(problem, CostModel(problem)) is None

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from planner.what_if.profile_changes import with_faster_device, with_halved_microbatches
+from profiles.held_once import HeldOnce
 from tests.planner.builders import make_layer, make_problem
 from tests.planner.judge.test_synchronisation import two_stages
 
@@ -35,3 +36,13 @@ def test_halves_of_unknown_samples():
     (layer,) = halved.profile.layers
     assert (layer.costs[0].forward_ns, layer.costs[0].input_grad_ns, layer.stash_bytes) == (16, 20, 4)
     assert (halved.profile.microbatch_size, halved.num_microbatches) == (None, 2 * problem.num_microbatches)
+
+
+def test_halves_of_what_layers_hold_once():
+    """Tests that half the samples leave half the stash that two layers share, and all of the state."""
+    layers = [make_layer(name, state_bytes=9, stash_bytes=8) for name in "xy"]
+    problem = make_problem(layers, [], more_devices="a")
+    once = HeldOnce(first="x", second="y", state_bytes=5, stash_bytes=7)
+    halved = with_halved_microbatches(replace(problem, profile=replace(problem.profile, held_once=(once,))))
+    assert halved is not None
+    assert halved.profile.held_once == (replace(once, stash_bytes=3),)
