@@ -131,12 +131,12 @@ def raise_bound(
         is_out = cuts.is_out_of_reach(middle, effort=ActionsLeft(0, for_paths=effort))
         low, high = (middle, high) if is_out else (low, middle)
     high, middle = (2 * start, low + 1) if reached is None else (reached, reached - 1)
-    while high - low > max(1, low // _FINEST) and total > 0 and has_time():
+    while middle > low and total > 0 and has_time():
         spent = ActionsLeft(effort)
         is_out = cuts.is_out_of_reach(middle, effort=spent)
         total -= 2 * effort - max(spent.left, 0) - spent.for_paths
         low, high = (middle, high) if is_out else (low, middle)
-        middle = low + max(1, (high - low) // 3)
+        middle = low + ((high - low) // 3 if high - low > max(1, low // _FINEST) else 0)
     return (low + 1, {"effort": effort}) if low > start else None
 
 
