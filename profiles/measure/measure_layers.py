@@ -529,16 +529,21 @@ class _Walk:
 
         A layer that cannot take them, or has no samples, is said to have no such part.
         """
-        workspace, fixed = OperationMemory(segment).workspace, 0
+        workspace, fixed = _least_workspace(segment), 0
         own, other, inputs = other_samples(segment.inputs)
         loss = segment.loss
         if is_last:
             loss = partial(_call_loss, self.model.loss, target=take_samples(self._target, other))
         part = Segment(segment.module, inputs, wants=segment.wants, waiting=segment.waiting, loss=loss)
         with suppress(RuntimeError, ValueError, IndexError):
-            there = OperationMemory(part).workspace
+            there = _least_workspace(part)
             fixed = (other * workspace - own * there) // (other - own)
         return replace(sizes, workspace=max(0, workspace), fixed_workspace=max(0, min(fixed, workspace)))
+
+
+def _least_workspace(segment: Segment) -> int:
+    """Of three runs: pages that the host holds beside what a layer needs come and go."""
+    return min(OperationMemory(segment).workspace for _ in range(3))
 
 
 _UNIT = DeviceSheet(name="unit", operations_per_s=1, achieved_percent=100, bandwidth_bytes_per_s=1)
