@@ -23,14 +23,18 @@ _PRECISIONS: Mapping[Dtype, Mapping[str, Value]] = {
 
 MEGATRON_NAMES = {
     "devices": "world_size",
+    "seq_length": "seq_length",
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
     "vpp": "num_virtual_stages_per_pipeline_rank",
     "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
     "layout": "pipeline_model_parallel_layout",
-    **{name: name for name in ("seq_length", "micro_batch_size", "global_batch_size", "recompute_granularity")},
-    **{name: name for name in ("recompute_method", "recompute_num_layers")},
+    "recompute_granularity": "recompute_granularity",
+    "recompute_method": "recompute_method",
+    "recompute_num_layers": "recompute_num_layers",
 }
 """Options by Megatron's names."""
 
