@@ -1,4 +1,4 @@
-"""Orders of one accelerator in a race: the executor's, with W on a second stream, and a plain loop of torch."""
+"""Orders of one accelerator in a race: the executor's, and a plain loop of torch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from benchmarks.gpu_runs import Case, fit, make_execution, make_training, num_samples
-from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.training import Training
 from planner.judge.reading import Reading
 from profiles.measure.materialise import make_layer
@@ -102,18 +101,15 @@ PLAIN = "torch, plain loop"
 
 
 def make_contenders(case: Case, profile: ModelProfile, *, device: str) -> tuple[dict[str, Step], Reading]:
-    """The plain loop, and plans with B, with I and W, and with W on a second stream where there are streams."""
+    """The plain loop, and plans with B, and with I and W."""
     copies = 4 if device == "cuda" else 3
     whole = fit(case, profile, device=device, copies=copies)
     split = fit(case, profile, device=device, kinds=("I", "W"), copies=copies)
     training = make_training(case, samples=num_samples(whole))
     plain = PlainLoop(training, device=torch.device(device), count=whole.problem.num_microbatches)
     steps: dict[str, Step] = {PLAIN: plain.step}
-    streams: list[tuple[str, Reading, WeightStream | None]] = [("B", whole, None), ("I, W", split, None)]
-    if device == "cuda":
-        streams.append(("I, W on a second stream", split, WeightStream(torch.device(device))))
-    for name, reading, stream in streams:
-        execution = make_execution(case, reading, device=device, weight_stream=stream)
+    for name, reading in (("B", whole), ("I, W", split)):
+        execution = make_execution(case, reading, device=device)
         steps[name] = lambda number, execution=execution: execution.step(number).loss
     return steps, whole
 

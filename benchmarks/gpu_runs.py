@@ -14,7 +14,6 @@ from benchmarks.two_clocks import clocked_actions, play_alone
 from planner.actions import Action
 from planner.execute.run.execution import Execution, Iteration
 from planner.execute.run.preparation import prepare
-from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.training import Training
 from planner.judge.reading import Reading
 from planner.plan import Plan, Stage
@@ -165,13 +164,11 @@ def compare_times(reading: Reading, taken: Sequence[Iteration]) -> dict[str, Any
     }
 
 
-def make_execution(
-    case: Case, reading: Reading, *, device: str, weight_stream: WeightStream | None = None
-) -> Execution:
+def make_execution(case: Case, reading: Reading, *, device: str) -> Execution:
     """The plan about to run, with weights and optimizer made."""
     training = make_training(case, samples=num_samples(reading))
     preparation = prepare(reading.plan, training)
-    return Execution(preparation, device=torch.device(device), check_every=0, weight_stream=weight_stream)
+    return Execution(preparation, device=torch.device(device), check_every=0)
 
 
 def num_samples(reading: Reading) -> int:

@@ -95,11 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
     _add_states(parser)
     parser.add_argument("--evaluate-every", type=int, default=0, metavar="N", help="evaluate after every N iterations")
-    parser.add_argument(
-        "--weight-stream",
-        action="store_true",
-        help="run W on a second CUDA stream, beside the actions that follow it in the plan",
-    )
     _add_checks(parser)
     return parser
 
@@ -208,7 +203,6 @@ def _choices(options: argparse.Namespace) -> Choices:
         timeout_s=options.timeout,
         check_every=options.check_every,
         fully_shard=options.fully_shard,
-        weight_stream=options.weight_stream,
         more=more,
     )
 

@@ -32,7 +32,6 @@ from planner.execute.run.host_process import settle_on_host
 from planner.execute.run.preparation import Preparation, prepare
 from planner.execute.run.process_agreement import Facts, find_disagreements
 from planner.execute.stage.stage_module import fingerprint
-from planner.execute.stage.weight_stream import WeightStream, require_second_stream
 from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
 from planner.execute.table.watch import Watch, connect, make_timeout_s
@@ -42,12 +41,6 @@ from planner.plan import DeviceGroup, Plan
 
 _BAD_INPUT = 2
 """Exit code when nothing was trained because something does not fit; 1 means that a run was broken off."""
-
-
-_TWO_STREAMS = (
-    "weight_stream and fully_shard exclude each other: one adds up gradients while the other gathers weights; leave "
-    "one of them out"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +60,6 @@ class Choices:
     """Iterations between two comparisons of contents; 0: never."""
     fully_shard: bool = False
     """Whether replicas that shard the optimizer's state hold no more than their parts of weights and gradients, too."""
-    weight_stream: bool = False
-    """Whether W runs on a second stream of the accelerator, beside what follows it."""
     pins: bool = True
     """Whether processes that share a host each take an equal part of its cores (`host_process.own_cores`)."""
     more: Mapping[str, str] = field(default_factory=dict)
@@ -110,13 +101,7 @@ def join(
         job.log.note("the agreement of all ranks")
         preparation = _agree(job, training)
         job.log.note("")
-        execution = Execution(
-            preparation,
-            device=job.device,
-            log=job.log,
-            check_every=job.choices.check_every,
-            weight_stream=WeightStream(job.device) if job.choices.weight_stream else None,
-        )
+        execution = Execution(preparation, device=job.device, log=job.log, check_every=job.choices.check_every)
         yield execution
         job.log.note("the end of all ranks")
         distributed.barrier()
@@ -195,10 +180,6 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
     preparation, error, trace = None, "", ""
     choices = job.choices
     try:
-        if choices.weight_stream and (choices.fully_shard or job.plan.shards_weights):
-            raise ValueError(_TWO_STREAMS)
-        if choices.weight_stream:
-            require_second_stream(job.device, layout=job.layout)
         made = training if isinstance(training, Training) else training()
         preparation = prepare(job.plan, made, fully_shard=choices.fully_shard)
     except Exception as failure:
@@ -218,7 +199,7 @@ def _agree(job: _ProcessJob, training: Training | Callable[[], Training]) -> Pre
 
 def _facts(job: _ProcessJob, preparation: Preparation | None, *, error: str) -> Facts:
     choices = job.choices
-    chosen = [choices.groups, str(choices.check_every), f"weight_stream = {choices.weight_stream}", job.device.type]
+    chosen = [choices.groups, str(choices.check_every), job.device.type]
     same = {"torch": torch.__version__, "options": ", ".join(chosen), "fully_shard": str(choices.fully_shard)}
     same |= dict(choices.more)
     if preparation is not None:

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import nn, optim
 
-from planner.execute.torch_versions.bare_step import find_bare_step, is_step_watched
-
 PARTS = 8
 """So many steps in place of one, or up to twice as many: a call takes the host some 0.2 ms."""
 
@@ -40,7 +38,6 @@ class OptimizerStep:
         self.optimizer, self.is_accelerated = optimizer, is_accelerated
         self._small: list[bool] = []
         """Per group whether its weights are few."""
-        self._bare = find_bare_step(type(optimizer)) if type(optimizer) in _BY_PARAMETER else None
 
     def take(self) -> None:
         """Update all weights from their gradients, as `optimizer.step` does."""
@@ -62,18 +59,10 @@ class OptimizerStep:
         for group in groups:
             group["foreach"] = True
         try:
-            self._step()
+            self.optimizer.step()
         finally:
             for group in groups:
                 group["foreach"] = None
-
-    def _step(self) -> None:
-        optimizer = self.optimizer
-        if self._bare is None or optimizer.defaults.get("differentiable") or is_step_watched(optimizer):
-            optimizer.step()
-            return
-        with torch.no_grad():
-            self._bare(optimizer)
 
 
 def _is_small(parameters: Sequence[nn.Parameter]) -> bool:

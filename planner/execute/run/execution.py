@@ -36,7 +36,6 @@ from planner.execute.stage.forward_pass import ForwardPass, evaluating
 from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
 from planner.execute.stage.split_stage import SplitRuntime
-from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.table.layout import Layout
 from planner.execute.table.message_queues import make_queues
 from planner.execute.table.routes import make_inner_routes, make_routes
@@ -80,12 +79,10 @@ class Execution:
         device: torch.device,
         log: ActionLog | None = None,
         check_every: int = CHECK_EVERY,
-        weight_stream: WeightStream | None = None,
     ) -> None:
         """The default process group has to exist and to be as large as the plan's layout; a collective call.
 
         `check_every`: after how many iterations contents are compared between processes again; 0: never.
-        `weight_stream`: where W runs; None: where everything does.
         """
         self.memory = MemoryMeter(device)
         self.check_every, self.number, self.has_trained = check_every, 0, False
@@ -102,9 +99,6 @@ class Execution:
             self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
         self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
         self.active, self.stashes = self._find_active(), self._find_stashes()
-        self.weight_stream = weight_stream
-        for stage in self.stages:
-            stage.weight_stream = weight_stream
         self._carried: LossSums | None = None
         """Losses that travel with the present gradients."""
         self._parts = {number: self.layout.part_at(number, self.rank) for number in self.layout.stages_of(self.rank)}
@@ -277,7 +271,7 @@ class Execution:
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
         runtime = self.runtime
-        is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu" and self.weight_stream is None
+        is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu"
         if is_host_alone and self.active is None and self.stashes is None:
             return self._run_directly(share, is_due=is_due)
         self._give_out(share)
@@ -300,8 +294,6 @@ class Execution:
         with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
             losses = self._run_actions(share)
         self.log.on_note = None
-        if self.weight_stream is not None:
-            self.weight_stream.settle()
         return losses
 
     def _give_out(self, share: BatchShare) -> None:

@@ -5,7 +5,7 @@ longer than they are needed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from planner.execute.model.layer_run import Moment
 from planner.execute.parallel.reduction import StageReduction
 from planner.execute.record.action_log import ActionLog
 from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
-from planner.execute.stage.weight_stream import WeightStream
 from planner.execute.training import Tensors, as_tuple
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -51,12 +50,8 @@ class PlanStage(ABC):
         self.split: frozenset[int] = frozenset()
         """The microbatches whose backward is I and W; the weight gradients of all others wait for nothing."""
         self.reduction: StageReduction | None = None
-        self.weight_stream: WeightStream | None = None
-        """Where W runs, if not where everything else does."""
         self.putting_off: Callable[[], AbstractContextManager[None]] = nullcontext
         """Within which I runs."""
-        self._has_own_weights = False
-        """Whether I was seen to leave alone what W adds to."""
         self.wanting = frozenset(k for k, like in enumerate(shape.inputs) if like.requires_grad)
         """Places of the inputs that need gradients."""
         self.used_inputs = set[int]()
@@ -111,9 +106,6 @@ class PlanStage(ABC):
     def compute_backward(self, microbatch: int, *, loss: torch.Tensor | None, is_whole: bool) -> Gradients:
         """B, or I: then weight gradients wait. Gives the gradients of the inputs; `loss`: of the last stage."""
         self.store.is_deferring = self.store.is_noting = not is_whole
-        if self.weight_stream is not None and is_whole:
-            self.weight_stream.settle()  # B adds to the same gradients
-        before = self._grad_versions()
         with self.log.computing(), self.store.opened(), nullcontext() if is_whole else self.putting_off():
             grads = self._find_grads(microbatch, loss)
             waiting = self.store.take()
@@ -123,8 +115,6 @@ class PlanStage(ABC):
             self.used_inputs |= {k for k, grad in enumerate(grads) if grad is not None}
         if not is_whole:
             self._waiting[microbatch] = waiting
-            if self.weight_stream is not None:
-                self._require_own_weights(before, waiting)
         return grads
 
     def _find_grads(self, microbatch: int, loss: torch.Tensor | None) -> Gradients:
@@ -152,46 +142,17 @@ class PlanStage(ABC):
         """Whether an input that needs a gradient got none since the last step."""
         return len(self.used_inputs) < len(self.wanting)
 
-    def _grad_versions(self) -> dict[int, tuple[int, int]]:
-        """By parameter which gradient it has, and how often that was changed; while that is still to be looked at."""
-        if self.weight_stream is None or self._has_own_weights:
-            return {}
-        return {id(p): _version(p) for p in self.module.parameters()}
-
-    def _require_own_weights(self, before: Mapping[int, tuple[int, int]], waiting: WeightGrads) -> None:
-        """I and W would add to one gradient at the same time: raises RuntimeError."""
-        for call in () if self._has_own_weights else waiting.calls:
-            for parameter in call.trained:
-                if _version(parameter) != before[id(parameter)]:
-                    raise RuntimeError(
-                        f"{call.rule.name} shares a weight with something that does not wait for W: both would add to "
-                        "its gradient at the same time; run without --weight-stream"
-                    )
-        self._has_own_weights = True
-
     def compute_weight_grad(self, microbatch: int) -> None:
         """W."""
         waiting = self._waiting.pop(microbatch)
-        if self.weight_stream is None:
-            with self.log.computing():
-                waiting()
-            return
-        tensors = [tensor for call in waiting.calls for tensor in (call.x, call.grad)]
-        with self.weight_stream.running(tensors), self.log.computing():
+        with self.log.computing():
             waiting()
 
     def start_reduction(self) -> None:
         """Once per iteration, after the last W or B."""
-        if self.weight_stream is not None:
-            self.weight_stream.settle()
         if self.reduction is None:
             raise RuntimeError(f"stage {self.stage_index} has no reduction")
         self.reduction.start()
-
-
-def _version(parameter: torch.Tensor) -> tuple[int, int]:
-    grad = parameter.grad
-    return (0, 0) if grad is None else (id(grad), grad._version)
 
 
 def defer_layers(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:

@@ -130,9 +130,6 @@ def test_a_fully_sharded_plan_runs_by_the_command(tmp_path: Path):
     assert (first, second) == (2, 2)
     assert messages(one) == messages(other)
     assert "has another fully_shard than rank 0 (d0): False instead of True" in messages(one)[0]
-    refused = start_ranks([[*model, "--fully-shard", "--weight-stream"]] * 2)
-    assert [code for code, _ in refused] == [2, 2]
-    assert all("weight_stream and fully_shard exclude each other" in messages(said)[0] for _, said in refused)
 
 
 def test_an_end_between_two_names_loses_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
