@@ -44,8 +44,6 @@ FAMILIES = (
     "resnet:width=4,image=32,classes=8",
     "bert:layers=1,width=32,heads=2,sequence=16,vocabulary=40",
     "vit:layers=1,width=32,heads=2,image=32",
-    "vgg:layers=11,width=4,inner=16,image=32,classes=8",
-    "mobilenetv3:image=32,classes=8",
 )
 
 
@@ -56,8 +54,8 @@ def survey(name: str, *, journal: Journal | None = None, hear: Any = None, **how
 
 def killed_and_resumed(folder: Path) -> dict[str, Any]:
     """A child measures slowly until it is killed in the midst of it; then the rest is measured here."""
-    path, name = folder / "journal", "vgg:layers=11,width=4,inner=16,image=32,classes=8"
-    how = {"microbatch_sizes": (2,), "effort": replace(QUICK, repetitions=2)}
+    path, name = folder / "journal", "resnet:width=4,image=32,classes=8"
+    how = {"microbatch_sizes": (2,), "effort": replace(QUICK, repetitions=2), "each_layer": True}
     with warnings.catch_warnings(
         action="ignore"
     ):  # newer Pythons warn of threads; the child computes in one of its own
@@ -151,8 +149,7 @@ def parameters() -> dict[str, int]:
     counts = {}
     for name in (
         "gpt", "gpt:layers=48,width=1600,heads=25", "llama", "llama:layers=80,width=8192,heads=64,inner=28672",
-        "bert", "vit", "vit:layers=24,width=1024,heads=16", "resnet", "resnet:layers=152", "vgg", "densenet",
-        "mobilenetv3",
+        "bert", "vit", "vit:layers=24,width=1024,heads=16", "resnet", "resnet:layers=152",
     ):  # fmt: skip
         layers = load_model(name).model.layers
         with torch.device("meta"):

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from profiles.measure.families.convolutional import make_densenet, make_mobilenet, make_resnet, make_vgg
+from profiles.measure.families.residual import make_resnet
 from profiles.measure.families.transformers import (
     make_bert,
     make_encoder_decoder,
@@ -24,9 +24,6 @@ FAMILIES: dict[str, Callable[..., Model]] = {
     "encoder-decoder": make_encoder_decoder,
     "mixture": make_mixture,
     "resnet": make_resnet,
-    "vgg": make_vgg,
-    "densenet": make_densenet,
-    "mobilenetv3": make_mobilenet,
 }
 """By the names that the command line takes."""
 

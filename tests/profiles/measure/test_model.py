@@ -59,7 +59,7 @@ def test_products_split_as_they_should(answers: Any):
 
 def test_bytes_are_the_same_on_fake_tensors(answers: Any):
     """Tests that stash, weight stash, state and parameters of every family are equal on real and on fake tensors."""
-    assert len(answers["real_and_fake"]) >= shortened(5, whole=9)
+    assert len(answers["real_and_fake"]) >= shortened(5, whole=7)
     assert {name: differing for name, differing in answers["real_and_fake"].items() if differing} == {}
 
 
@@ -73,9 +73,6 @@ PUBLISHED = {
     "vit:layers=24,width=1024,heads=16": 304.3,
     "resnet": 25.56,
     "resnet:layers=152": 60.19,
-    "vgg": 138.37,
-    "densenet": 7.98,
-    "mobilenetv3": 5.48,
 }
 """Millions; heads that are tied in the original count apart here."""
 
