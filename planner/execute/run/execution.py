@@ -270,10 +270,6 @@ class Execution:
 
     def _run(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
         """All actions; the generators are as they were afterwards: layers have their own numbers."""
-        runtime = self.runtime
-        is_host_alone = isinstance(runtime, DirectRuntime) and self.device.type == "cpu"
-        if is_host_alone and self.active is None and self.stashes is None:
-            return self._run_directly(share, is_due=is_due)
         self._give_out(share)
         for stage in self.stages:
             number = stage.stage_index
@@ -281,8 +277,9 @@ class Execution:
             if stage.reduction is not None:
                 stage.reduction.is_due = is_due
                 stage.reduction.prepare()
-        if share.row is not None and isinstance(self.runtime, RoutedRuntime):
-            self.runtime.take_row(share.row.cells)
+        runtime = self.runtime
+        if share.row is not None and isinstance(runtime, RoutedRuntime):
+            runtime.take_row(share.row.cells)
             self.log.needs = share.row.needs
         runtime.loss_factor = self.update.scale * self._root_factor
         if self.layout.samples and self.cutter.is_last and not self.training.loss_is_sum:
@@ -292,7 +289,7 @@ class Execution:
             self.stashes.begin()
             self.log.on_note = self.stashes.take
         with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
-            losses = self._run_actions(share)
+            losses = runtime.run(share.targets)
         self.log.on_note = None
         return losses
 
@@ -301,26 +298,6 @@ class Execution:
         for stage in self.stages:
             number = stage.stage_index
             stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
-
-    def _run_directly(self, share: BatchShare, *, is_due: bool) -> dict[int, torch.Tensor]:
-        """The same of one stage on a host, with as little around its actions as that allows."""
-        runtime, stage = cast(DirectRuntime, self.runtime), self.stages[0]
-        assert share.targets is not None
-        if (reduction := stage.reduction) is not None:
-            reduction.is_due = is_due
-            reduction.prepare()
-        runtime.loss_factor = self.update.scale * self._root_factor
-        if self.layout.samples and not self.training.loss_is_sum:
-            runtime.loss_factor *= self._loss_weight
-        stage.moment = None
-        if not runtime.module.may_draw:
-            return runtime.run(share.batches[0], share.targets)
-        stage.moment = Moment(self.training.seed, self.number, 0, self._parts[stage.stage_index])
-        state = torch.default_generator.get_state()
-        try:
-            return runtime.run(share.batches[0], share.targets)
-        finally:
-            torch.default_generator.set_state(state)
 
     def _finds_all_alone(self) -> bool:
         training = self.training
@@ -335,12 +312,6 @@ class Execution:
         if reduction is not None and reduction.carries and self.training.num_tokens is None:
             values = reduction.carry(self.totals.weighted(losses, count=len(losses)))
             self._carried = None if values is None else LossSums(values=values, counts=None, works=())
-
-    def _run_actions(self, share: BatchShare) -> dict[int, torch.Tensor]:
-        if isinstance(self.runtime, DirectRuntime):
-            assert share.targets is not None
-            return self.runtime.run(share.batches[0], share.targets)
-        return self.runtime.run(share.targets)
 
     def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
         """Clip, look whether all is finite, and let the optimizers take their step."""

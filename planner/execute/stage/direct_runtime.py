@@ -8,7 +8,7 @@ import torch
 from planner.actions import Action
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.plan_stage import PlanStage
+from planner.execute.stage.routed_runtime import RoutedStage
 from planner.execute.training import Tensors
 
 
@@ -17,7 +17,7 @@ class DirectRuntime:
 
     def __init__(
         self,
-        stage: PlanStage,
+        stage: RoutedStage,
         *,
         actions: Sequence[Action],
         loss: Any,
@@ -35,8 +35,9 @@ class DirectRuntime:
         self._root_factor = 1.0
         stage.store.is_noting = stage.store.is_deferring = False
 
-    def run(self, batches: Mapping[int, Tensors], targets: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-        """One iteration of samples and targets by microbatch; returns the loss of every microbatch."""
+    def run(self, targets: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
+        """One iteration of the stage's batch, with targets by microbatch; returns the loss of every microbatch."""
+        assert targets is not None
         stage, log = self.stage, self.stage.log
         losses, pending = dict[int, torch.Tensor](), dict[int, torch.Tensor]()
         is_reduced = stage.reduction is not None and not stage.reduction.is_alone
@@ -48,7 +49,7 @@ class DirectRuntime:
             if cell is last and is_reduced:
                 self._expect_last(dict(sorted(losses.items())))
             if is_forward:
-                loss = self._forward(microbatch, batches[microbatch], target=targets[microbatch])
+                loss = self._forward(microbatch, stage.batch[microbatch], target=targets[microbatch])
                 losses[microbatch], pending[microbatch] = loss.detach(), loss
             else:
                 loss = pending.pop(microbatch)
@@ -84,6 +85,6 @@ class DirectRuntime:
         return loss
 
 
-def is_direct(stages: Sequence[PlanStage], *, actions: Sequence[Action]) -> bool:
+def is_direct(stages: Sequence[RoutedStage], *, actions: Sequence[Action]) -> bool:
     """Whether a process whose only stage is the whole model runs it without splitting its backward."""
     return len(stages) == 1 and stages[0].is_first and stages[0].is_last and all(a.kind in "FB" for a in actions)

@@ -93,11 +93,6 @@ class StageModule(nn.Module):
         own = self.__dict__  # setting a module's attributes takes 2 us each
         own["microbatch"], own["moment"] = microbatch, now
 
-    @property
-    def may_draw(self) -> bool:
-        """Whether its layers, or the loss, may take random numbers; so it is until they have run once."""
-        return self._drawing is None or bool(self._drawing)
-
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
         """Tensors as they arrive, in the order of the wiring; gives those that leave, alone if it is only one."""
         if self.offloading is None or arrived[0].is_meta:
