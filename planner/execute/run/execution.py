@@ -34,7 +34,8 @@ from planner.execute.run.unused_stages import forget_unused_stages
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
 from planner.execute.stage.forward_pass import ForwardPass, evaluating
 from planner.execute.stage.host_stash import HostStashes
-from planner.execute.stage.routed_runtime import RoutedRuntime, RoutedStage, meet
+from planner.execute.stage.plan_stage import PlanStage
+from planner.execute.stage.routed_runtime import RoutedRuntime, meet
 from planner.execute.stage.split_stage import SplitRuntime
 from planner.execute.table.layout import Layout
 from planner.execute.table.message_queues import make_queues
@@ -170,7 +171,7 @@ class Execution:
         return make_runtime(held, row=row, loss=loss, queues=queues)
 
     @property
-    def stages(self) -> list[RoutedStage]:
+    def stages(self) -> list[PlanStage]:
         """The stages that this process runs, in their order."""
         return self.model.stages
 

@@ -24,8 +24,7 @@ from planner.execute.parallel.sharding import ShardedReduction, ShardPiece
 from planner.execute.record.action_log import ActionLog
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.width_check import GroupTrial, stand_ins
-from planner.execute.stage.plan_stage import defer_layers
-from planner.execute.stage.routed_runtime import RoutedStage
+from planner.execute.stage.plan_stage import PlanStage, defer_layers
 from planner.execute.stage.split_stage import SplitStage
 from planner.execute.stage.stage_module import MemoryTrial, StageModule, make_layer, unflatten
 from planner.execute.table.routes import make_routes
@@ -136,7 +135,7 @@ class LocalModel:
                 found.append(parameter if piece is None else piece.parameter)
         return found
 
-    def _make_stage(self, number: int, cutter: BatchCutter) -> RoutedStage:
+    def _make_stage(self, number: int, cutter: BatchCutter) -> PlanStage:
         wiring, shape = self.preparation.wirings[number], self.preparation.shape_at(number, rank=self.rank)
         if self.layout.parts_of(number):
             return self._make_split_stage(number)
@@ -156,10 +155,9 @@ class LocalModel:
         )
         module.is_loss_known = takes_none(self.training.loss)
         module.trial = self._find_trial(number)
-        options = self._options(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
-        stage = RoutedStage(module, number, edges=self.preparation.edges, routes=self.routes, **options)
+        stage = PlanStage(module, number, **self._options(number))
         if is_split:
             defer_layers(module, stage.store, shape=shape)
         if sharded is not None:
@@ -189,6 +187,8 @@ class LocalModel:
         return {
             "num_stages": self.layout.num_stages,
             "shape": self.preparation.shape_at(number, rank=self.rank),
+            "edges": self.preparation.edges,
+            "routes": self.routes,
             "device": self.device,
             "log": self.log,
         }
@@ -205,8 +205,6 @@ class LocalModel:
             number,
             copy=modules[-1],
             parts=self.layout.parts_of(number),
-            edges=self.preparation.edges,
-            routes=self.routes,
             **self._options(number),
         )
         one, other = (self._trial_inputs(number, place) for place in (0, -1))
@@ -274,7 +272,7 @@ class LocalModel:
         if found := [text for told in gather(self._problems) for text in told]:
             raise ExecutionError(found[0])
 
-    def _make_reduction(self, stage: RoutedStage, *, bucket_bytes: int) -> StageReduction:
+    def _make_reduction(self, stage: PlanStage, *, bucket_bytes: int) -> StageReduction:
         number, layers = stage.stage_index, self.plan.stages[stage.stage_index].layers
         parameters = list({id(each): each for name in layers for _, each in self.held(name)}.values())
         parts = [part for name in layers for part in self.parts.of_layer.get(name, {}).values()]

@@ -8,7 +8,7 @@ import torch
 from planner.actions import Action
 from planner.execute.model.user_code import calling
 from planner.execute.stage.batch_copies import to_device
-from planner.execute.stage.routed_runtime import RoutedStage
+from planner.execute.stage.plan_stage import PlanStage
 from planner.execute.training import Tensors
 
 
@@ -17,7 +17,7 @@ class DirectRuntime:
 
     def __init__(
         self,
-        stage: RoutedStage,
+        stage: PlanStage,
         *,
         actions: Sequence[Action],
         loss: Any,
@@ -85,6 +85,6 @@ class DirectRuntime:
         return loss
 
 
-def is_direct(stages: Sequence[RoutedStage], *, actions: Sequence[Action]) -> bool:
+def is_direct(stages: Sequence[PlanStage], *, actions: Sequence[Action]) -> bool:
     """Whether a process whose only stage is the whole model runs it without splitting its backward."""
     return len(stages) == 1 and stages[0].is_first and stages[0].is_last and all(a.kind in "FB" for a in actions)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from planner.execute.stage.routed_runtime import Mail, RoutedStage
+from planner.execute.stage.plan_stage import Mail, PlanStage
 from planner.execute.stage.sending import as_stored
 from planner.execute.table.routes import SampleExchange
 from planner.execute.training import Tensors, as_tuple
@@ -18,7 +18,7 @@ class ForwardPass:
 
     def __init__(
         self,
-        stages: Sequence[RoutedStage],
+        stages: Sequence[PlanStage],
         *,
         assignments: Mapping[int, Sequence[int]],
         routes: Sequence[SampleExchange],
@@ -46,7 +46,7 @@ class ForwardPass:
         for work in works:
             work.wait()
 
-    def _post(self, here: Mapping[int, RoutedStage], microbatch: int) -> None:
+    def _post(self, here: Mapping[int, PlanStage], microbatch: int) -> None:
         """All receives, in the order in which every rank sends."""
         for route in self.routes:
             stage = here.get(route.consumer)

@@ -4,19 +4,24 @@ Gradients are reduced by our own hand, weight gradients may be put off, every ac
 longer than they are needed.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from torch import distributed
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from planner.execute.model.deferred import WeightGrads, WeightGradStore, defer_weight_grads
 from planner.execute.model.layer_run import Moment
 from planner.execute.parallel.reduction import StageReduction
 from planner.execute.record.action_log import ActionLog
+from planner.execute.stage.batch_copies import to_device
+from planner.execute.stage.sample_parts import join_shares, share_of
 from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
+from planner.execute.table.routes import SampleExchange
+from planner.execute.table.wiring import BATCH, StageEdge
 from planner.execute.training import Tensors, as_tuple
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -31,8 +36,15 @@ class _Forward(NamedTuple):
     inputs: Tensors
 
 
-class PlanStage(ABC):
-    """One stage of the plan on this process."""
+class Mail(NamedTuple):
+    """Tensors that have arrived, or will have when the works are done."""
+
+    tensors: list[torch.Tensor]
+    works: list[Any]
+
+
+class PlanStage:
+    """One stage of the plan on this process, which takes inputs and gradients from wherever its routes lead."""
 
     def __init__(
         self,
@@ -41,12 +53,15 @@ class PlanStage(ABC):
         *,
         num_stages: int,
         shape: StageShape,
+        edges: Sequence[StageEdge],
+        routes: Sequence[SampleExchange],
         device: torch.device,
         log: ActionLog,
     ) -> None:
+        """`routes`: of all stages; those of this replica, either end, are taken."""
         self.module, self.stage_index, self.device, self.log = module, number, device, log
         self.is_first, self.is_last = number == 0, number == num_stages - 1
-        self.store, self.outputs = WeightGradStore(), shape.outputs
+        self.store = WeightGradStore()
         self.split: frozenset[int] = frozenset()
         """The microbatches whose backward is I and W; the weight gradients of all others wait for nothing."""
         self.reduction: StageReduction | None = None
@@ -64,14 +79,100 @@ class PlanStage(ABC):
         """By microbatch what W has to compute."""
         self.store.is_open = False
         module.store = self.store
+        self.shape = shape
+        self.edges = {(edge.producer, edge.consumer): edge for edge in edges}
+        rank = distributed.get_rank()
+        self.incoming = [route for route in routes if (route.consumer, route.target) == (self.stage_index, rank)]
+        self.outgoing = [route for route in routes if (route.producer, route.source) == (self.stage_index, rank)]
+        self.arriving = {"F": _carrying("F", self.incoming), "B": _carrying("B", self.outgoing)}
+        """By letter the routes on which it is sent something."""
+        self.leaving = {"F": _carrying("F", self.outgoing), "B": _carrying("B", self.incoming)}
+        """By letter the routes on which it sends."""
+        self._taken = unflatten(range(len(shape.inputs)), shape.counts)
+        self._made = unflatten(range(len(shape.outputs)), shape.leaving_counts)
+        self.batch: Mapping[int, Tensors] = {}
+        """Per microbatch this replica's share, if the stage takes the batch."""
+        self.shapes: Mapping[int, StageShape] = {}
+        """Per microbatch of this iteration, where they differ."""
+        self.inbox: dict[tuple[SampleExchange, str, int], Mail] = {}
+        self.outbox: dict[tuple[SampleExchange, str, int], list[torch.Tensor]] = {}
 
-    @abstractmethod
+    def shape_of(self, microbatch: int) -> StageShape:
+        """What enters and leaves the stage for a microbatch."""
+        return self.shapes.get(microbatch, self.shape)
+
+    def indices(self, route: SampleExchange, letter: str) -> list[int]:
+        """Which inputs (on the consumer), or outputs (on the producer), travel on a route; as gradients (letter B),
+        only those that need one.
+        """
+        is_consumer = route.consumer == self.stage_index
+        places, tensors = (self._taken, self.shape.inputs) if is_consumer else (self._made, self.shape.outputs)
+        names = self.edges[route.producer, route.consumer].values
+        return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
+
+    def graded_inputs(self, microbatch: int) -> Tensors:
+        """Meta tensors of the inputs whose gradients are computed here."""
+        return self.shape_of(microbatch).inputs
+
+    def graded_outputs(self, microbatch: int) -> Tensors:
+        """Meta tensors of the outputs whose gradients are taken here."""
+        return self.shape_of(microbatch).outputs
+
+    def make_buffers(self, route: SampleExchange, letter: str, *, microbatch: int) -> list[torch.Tensor]:
+        """Where a message of a route is received: an activation by the consumer, a gradient by the producer."""
+        is_ahead = letter == "F"
+        tensors = self.shape_of(microbatch).inputs if is_ahead else self.graded_outputs(microbatch)
+        part, whole = (route.used, self.shape.whole_inputs) if is_ahead else (route.made, self.shape.whole_outputs)
+        likes = [share_of(tensors[k], part, is_whole=k in whole) for k in self.indices(route, letter)]
+        return [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
+
+    def send_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
+        """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
+        likes = self.shape_of(microbatch).outputs if letter == "F" else self.graded_inputs(microbatch)
+        whole = self.shape.whole_outputs if letter == "F" else self.shape.whole_inputs
+        for route in self.leaving[letter]:
+            part = route.made if letter == "F" else route.used
+            mail = []
+            for k in self.indices(route, letter):
+                is_elsewhere = letter == "B" and k in whole and part.start > 0  # it goes with the first sample
+                tensor = _present(None if is_elsewhere else tensors[k], like=likes[k], device=self.device)
+                mail.append(share_of(tensor, part, is_whole=k in whole).contiguous())
+            self.outbox[route, letter, microbatch] = mail
+
+    def wait(self, letter: str, microbatch: int) -> None:
+        """Until all messages are there that F (letter F), or I or B (letter B), needs."""
+        for route in self.arriving[letter]:
+            for work in self.inbox[route, letter, microbatch].works:
+                work.wait()
+
     def gather_inputs(self, microbatch: int) -> Tensors:
-        """The inputs of F as leaves of a new graph."""
+        """The inputs of F as leaves of a new graph, put together from what has come."""
+        found: dict[int, list[torch.Tensor]] = {}
+        if self.batch:
+            samples = (to_device(tensor, device=self.device) for tensor in self.batch[microbatch])
+            found = {k: [tensor] for k, tensor in zip(self._taken[BATCH], samples, strict=True)}
+        for route in sorted(self.arriving["F"], key=lambda route: route.used):
+            mail = self.inbox.pop((route, "F", microbatch))
+            for k, tensor in zip(self.indices(route, "F"), mail.tensors, strict=True):
+                found.setdefault(k, []).append(tensor)
+        whole = self.shape.whole_inputs
+        return tuple(
+            join_shares(found[k], is_whole=k in whole).detach().requires_grad_(like.requires_grad)
+            for k, like in enumerate(self.shape.inputs)
+        )
 
-    @abstractmethod
     def gather_grads(self, microbatch: int) -> Gradients:
-        """The gradients of all outputs, from the stages that took them."""
+        """Per output the sum over the stages that took it; each may have been put together from several replicas."""
+        totals: list[torch.Tensor | None] = [None] * len(self.shape.outputs)
+        consumers = sorted({route.consumer for route in self.arriving["B"]})
+        for consumer in consumers:
+            routes = sorted((r for r in self.arriving["B"] if r.consumer == consumer), key=lambda route: route.made)
+            mails = [self.inbox.pop((route, "B", microbatch)).tensors for route in routes]
+            for k, *parts in zip(self.indices(routes[0], "B"), *mails, strict=True):
+                is_whole, total = k in self.shape.whole_outputs, totals[k]
+                grad = functools.reduce(torch.add, parts) if is_whole else join_shares(parts, is_whole=False)
+                totals[k] = grad if total is None else total + grad
+        return tuple(totals)
 
     def compute_forward(self, microbatch: int, samples: Tensors) -> torch.Tensor | Tensors:
         """F, of `samples` or else of what arrived; raises RuntimeError if it gives something else than was made room
@@ -89,13 +190,9 @@ class PlanStage(ABC):
         self.forwards[microbatch] = _Forward(roots, inputs)
         return output
 
-    def planned_outputs(self, microbatch: int) -> Tensors:  # noqa: ARG002
-        """Meta tensors of what F of a microbatch gives."""
-        return self.outputs
-
     def require_planned(self, outputs: Sequence[torch.Tensor], *, microbatch: int) -> None:
         """Raise RuntimeError if they are not what was made room for."""
-        for place, (mine, planned) in enumerate(zip(outputs, self.planned_outputs(microbatch), strict=True)):
+        for place, (mine, planned) in enumerate(zip(outputs, self.shape_of(microbatch).outputs, strict=True)):
             if mine.shape != planned.shape or mine.dtype != planned.dtype:
                 raise RuntimeError(
                     f"stage {self.stage_index} gives {tuple(mine.shape)} {mine.dtype} as tensor {place}, but gave "
@@ -134,8 +231,7 @@ class PlanStage(ABC):
     @property
     def used_values(self) -> set[str]:
         """Names of the values that arrive and got a gradient since the last step, in one of their tensors at least."""
-        places = unflatten(range(sum(self.module.counts.values())), self.module.counts)
-        return {name for name, own in places.items() if not self.used_inputs.isdisjoint(own)}
+        return {name for name, own in self._taken.items() if not self.used_inputs.isdisjoint(own)}
 
     @property
     def leaves_alone(self) -> bool:
@@ -150,9 +246,17 @@ class PlanStage(ABC):
 
     def start_reduction(self) -> None:
         """Once per iteration, after the last W or B."""
-        if self.reduction is None:
-            raise RuntimeError(f"stage {self.stage_index} has no reduction")
+        assert self.reduction is not None
         self.reduction.start()
+
+
+def _carrying(letter: str, routes: Sequence[SampleExchange]) -> list[SampleExchange]:
+    return [route for route in routes if letter in route.letters]
+
+
+def _present(tensor: torch.Tensor | None, *, like: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A gradient may be missing where nothing was done with an input: it is zero."""
+    return torch.zeros_like(like, device=device, requires_grad=False) if tensor is None else tensor.detach()
 
 
 def defer_layers(module: StageModule, store: WeightGradStore, *, shape: StageShape) -> None:

@@ -8,8 +8,8 @@ from torch import distributed
 
 from planner.execute.model.deferred import add_grad
 from planner.execute.model.saved_tensors import SavedTensors
-from planner.execute.stage.plan_stage import defer_layers
-from planner.execute.stage.routed_runtime import Mail, RoutedRuntime, RoutedStage
+from planner.execute.stage.plan_stage import Mail, PlanStage, defer_layers
+from planner.execute.stage.routed_runtime import RoutedRuntime
 from planner.execute.stage.split_backward import ShareOfBackward, SplitBackward
 from planner.execute.stage.stage_module import StageModule
 from planner.execute.table.layout import StagePart
@@ -26,7 +26,7 @@ class _Inner(NamedTuple):
     rank: int
 
 
-class SplitStage(RoutedStage):
+class SplitStage(PlanStage):
     """Runs F, a share of I, or W: what its part says. Only the owner's layers are trained; others hold copies."""
 
     def __init__(
@@ -39,7 +39,7 @@ class SplitStage(RoutedStage):
         **more: Any,
     ) -> None:
         """`copy`: layers for the backward, which on the owner become one with the module's, but for their buffers;
-        elsewhere the module itself. `more`: as for `RoutedStage`.
+        elsewhere the module itself. `more`: as for `PlanStage`.
         """
         super().__init__(module, number, **more)
         self.parts, rank = parts, distributed.get_rank()
@@ -109,7 +109,9 @@ class SplitStage(RoutedStage):
         """The last stage's gradients begin with the loss, which the owner alone computes."""
         if not self.is_last:
             return []
-        leaves = [tensor.requires_grad_(like.requires_grad) for tensor, like in zip(outputs, self.outputs, strict=True)]
+        leaves = [
+            tensor.requires_grad_(like.requires_grad) for tensor, like in zip(outputs, self.shape.outputs, strict=True)
+        ]
         loss = take_loss(leaves[0])
         assert loss is not None
         loss.backward()  # type: ignore[no-untyped-call]
@@ -207,7 +209,7 @@ class SplitRuntime(RoutedRuntime):
                 stage.settle()
         return losses
 
-    def _forward(self, stage: RoutedStage, microbatch: int) -> None:
+    def _forward(self, stage: PlanStage, microbatch: int) -> None:
         if not isinstance(stage, SplitStage):
             super()._forward(stage, microbatch)
             return
@@ -220,7 +222,7 @@ class SplitRuntime(RoutedRuntime):
         stage.run_forward(microbatch, take_loss)
         self._deliver(stage.leaving["F"], "F", microbatch=microbatch)
 
-    def _backward(self, stage: RoutedStage, microbatch: int, *, is_whole: bool) -> None:
+    def _backward(self, stage: PlanStage, microbatch: int, *, is_whole: bool) -> None:
         if not isinstance(stage, SplitStage):
             super()._backward(stage, microbatch, is_whole=is_whole)
             return
@@ -228,13 +230,13 @@ class SplitRuntime(RoutedRuntime):
         stage.run_input_grad(microbatch)
         self._deliver(stage.leaving["B"], "B", microbatch=microbatch)
 
-    def _send(self, stage: RoutedStage, cell: Cell) -> None:
+    def _send(self, stage: PlanStage, cell: Cell) -> None:
         if isinstance(stage, SplitStage) and cell.peer == cell.stage:
             self.send_to(cell.rank, stage.leaving_inner(_inner(cell)))
         else:
             super()._send(stage, cell)
 
-    def _receive(self, stage: RoutedStage, cell: Cell) -> None:
+    def _receive(self, stage: PlanStage, cell: Cell) -> None:
         if isinstance(stage, SplitStage) and cell.peer == cell.stage:
             key = _inner(cell)
             stage.mail[key] = self.receive_from(cell.rank, stage.make_inner_buffers(key))
