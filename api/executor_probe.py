@@ -3,7 +3,6 @@
 import itertools
 import json
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -75,7 +74,8 @@ def _launch(plan: "Plan", about: Mapping[str, Any], *, host: "HostProcesses") ->
         path = Path(folder, "plan.json")
         path.write_text(render_plan(plan), encoding="utf-8")
         work = {"replicas": "", **about, "plan": str(path), "folder": folder}
-        if reason := _run("planner.execute.probe", json.dumps(work), folder=Path(folder), host=host):
+        how: dict[str, Any] = {"count": 2, "folder": Path(folder), "timeout_s": TIMEOUT_S}
+        if reason := host.run_ranks("planner.execute.probe", json.dumps(work), **how):
             return [], reason
         return [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)], ""
 
@@ -99,7 +99,8 @@ def time_group(
             paths.append(str(Path(folder, f"plan{len(paths)}.json")))
             Path(paths[-1]).write_text(render_plan(plan), encoding="utf-8")
         about = json.dumps({"model": model, "plans": paths, "folder": folder, "iterations": iterations})
-        if reason := _run("planner.execute.group_probe", about, folder=Path(folder), host=host, count=width):
+        how: dict[str, Any] = {"count": width, "folder": Path(folder), "timeout_s": TIMEOUT_S}
+        if reason := host.run_ranks("planner.execute.group_probe", about, **how):
             return workload, reason
         ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(width)]
     runs = [_together([rank["runs"][number] for rank in ranks]) for number in range(len(paths))]
@@ -123,29 +124,6 @@ def time_group(
 def _together(runs: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
     """The times of all processes."""
     return {key: [time for run in runs for time in run.get(key, [])] for key in runs[0]}
-
-
-def _run(module: str, about: str, *, folder: Path, host: "HostProcesses", count: int = 2) -> str:
-    """Start the processes as torchrun would; why there is no result, or nothing."""
-    processes = host.start_ranks(module, about, count=count, folder=folder)
-    deadline = time.monotonic() + TIMEOUT_S
-    try:
-        while any(process.poll() is None for process in processes):
-            if time.monotonic() > deadline:
-                return f"it was not done after {TIMEOUT_S:.0f} s"
-            if any(process.poll() for process in processes):
-                break
-            time.sleep(0.05)
-        failed = [rank for rank, process in enumerate(processes) if process.poll()]
-        return _last_lines(folder / f"log{failed[0]}") if failed else ""
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def _last_lines(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1][:200] if lines else "it broke off without a word"
 
 
 def with_overheads(workload: Workload, found: "Overheads") -> Workload:

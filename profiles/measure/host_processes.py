@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -103,6 +103,33 @@ class HostProcesses:
                 started.append(self.start(module, *arguments, environment=environment, files=files))
         return started
 
+    def run_ranks(
+        self,
+        module: str,
+        *arguments: str,
+        count: int,
+        folder: Path,
+        timeout_s: float,
+        look: Callable[[], None] = lambda: None,
+    ) -> str:
+        """Start them, and wait until all have ended well: why they did not, or nothing. None is left.
+
+        `look`: called again and again meanwhile.
+        """
+        started = self.start_ranks(module, *arguments, count=count, folder=folder)
+        deadline = time.monotonic() + timeout_s
+        try:
+            while None in (codes := [process.poll() for process in started]) and not any(codes):
+                if time.monotonic() > deadline:
+                    return f"it was not done after {timeout_s:.0f} s"
+                look()
+                time.sleep(PAUSE_S)
+        finally:
+            for process in started:
+                process.kill()
+        failed = [rank for rank, code in enumerate(codes) if code]
+        return f"process {failed[0]} ended with {codes[failed[0]]} ({_last_line(folder, failed[0])})" if failed else ""
+
     def ask(self, order: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
         """The answer to an order; raises ValueError if nobody is there to give one."""
         connection = self._connect()
@@ -125,6 +152,11 @@ class HostProcesses:
                     stdin=subprocess.DEVNULL,
                 )
         return self._connection
+
+
+def _last_line(folder: Path, rank: int) -> str:
+    lines = (folder / f"log{rank}").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
 
 
 def _serve(connection: Connection) -> tuple[dict[str, Any], list[int]] | None:
