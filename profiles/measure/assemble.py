@@ -6,42 +6,21 @@ less than what waits for W, and a layer of which only a part is trained synchron
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from profiles.assumptions import Assumptions, GradientPrecision
 from profiles.held_once import HeldOnce
 from profiles.host_times import HostTime
-from profiles.measure.record import Clock, LayerBytes, LayerRecord, spreads_that_count
+from profiles.measure.record import LayerBytes, LayerRecord, spreads_that_count
 from profiles.model_profile import FULL, Edge, Layer, LayerCost, ModelProfile, WidthBytes
+
+if TYPE_CHECKING:
+    from profiles.measure.measure_layers import Survey
 
 BATCH = ""
 
 Key = tuple[str, int, int]
 """Layer, microbatch size, width."""
-
-
-class MeasurementSettings(Protocol):
-    """What a profile needs to know of how it was measured."""
-
-    @property
-    def microbatch_sizes(self) -> tuple[int, ...]:
-        """The first is the profile's own."""
-        ...
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """The first is where bytes were taken."""
-        ...
-
-    @property
-    def device_type(self) -> str:
-        """What the document calls the device."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """Which time counts at width 1."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +42,7 @@ def make_profile(
     *,
     takes: Mapping[str, tuple[str, ...]],
     records: Mapping[Key, LayerRecord],
-    asked: MeasurementSettings,
+    asked: "Survey",
     origin: Origin,
     is_split: bool = True,
     tied: Iterable[tuple[str, str, int]] = (),
@@ -99,7 +78,7 @@ def _assumptions(records: Iterable[LayerRecord]) -> Assumptions | None:
     return Assumptions(precision=precision, gradients=precision, attention=attention, distributed_optimizer=False)
 
 
-def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: MeasurementSettings, is_split: bool) -> Layer:
+def _layer(name: str, *, records: Mapping[Key, LayerRecord], asked: "Survey", is_split: bool) -> Layer:
     """Where B runs alone nothing waits for W, and the stash is what F saved."""
     size, width = asked.microbatch_sizes[0], asked.widths[0]
     main = records[name, size, width]
@@ -151,9 +130,7 @@ def _ceil(number: int, parts: int) -> int:
     return -(-number // parts)
 
 
-def _cost(
-    record: LayerRecord, *, asked: MeasurementSettings, size: int, width: int, has_host: bool = False
-) -> LayerCost:
+def _cost(record: LayerRecord, *, asked: "Survey", size: int, width: int, has_host: bool = False) -> LayerCost:
     """A layer without weights to train has no W: what its empty W took belongs to I. Its step stands with one size.
 
     What its forward takes longer where the backward will be split (N) belongs to I as well: it comes and goes with I.
@@ -198,7 +175,7 @@ def _host_times(record: LayerRecord, *, has_split: bool) -> tuple[HostTime, ...]
     return tuple(HostTime(action=action, host_ns=ns) for action, ns in actions.items())
 
 
-def _time(record: LayerRecord, phase: str, *, asked: MeasurementSettings, width: int) -> int:
+def _time(record: LayerRecord, phase: str, *, asked: "Survey", width: int) -> int:
     """Nanoseconds; 0 where the phase does not happen. A thread's own time says little where several work."""
     timing = record.timings.get(phase)
     return 0 if timing is None else timing.at(asked.clock if width == 1 else "wall")
@@ -258,7 +235,7 @@ def _held_once(
         )
 
 
-def _provenance(records: Mapping[Key, LayerRecord], *, asked: MeasurementSettings, origin: Origin) -> str:
+def _provenance(records: Mapping[Key, LayerRecord], *, asked: "Survey", origin: Origin) -> str:
     estimated = list(dict.fromkeys(name for (name, _, _), record in records.items() if not record.is_measured))
     how = "measured" if len(estimated) < len({name for name, _, _ in records}) else "estimated"
     parts = [f"Source: {how} by pipeplan profile of {origin.model} on {origin.machine}"]

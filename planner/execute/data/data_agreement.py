@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -29,19 +30,20 @@ def _digest_values(tensor: torch.Tensor) -> int:
     return int(whole.sum(dtype=torch.int64))
 
 
-def find_batch_difference(
-    digests: Sequence[tuple[str, str] | None], *, devices: Sequence[str], number: int, what: str = ""
-) -> str:
-    """A sentence if ranks were given different batches; per rank the hashes of inputs and target, None: takes none.
+def find_batch_difference(told: Sequence[Mapping[Any, tuple[str, str]]], *, devices: Sequence[str], number: int) -> str:
+    """A sentence if ranks were given different batches; per rank and microbatch hashes of inputs and target.
 
-    `what`: of what these are, if not of the batch.
+    None: in the place of a microbatch, the whole batch.
     """
-    told = [(rank, digest) for rank, digest in enumerate(digests) if digest is not None]
-    for rank, digest in told[1:]:
-        first, (inputs, target) = told[0]
-        if digest != (inputs, target):
+    for microbatch in sorted({each for digests in told for each in digests}):
+        given = [(rank, digests[microbatch]) for rank, digests in enumerate(told) if microbatch in digests]
+        first, (inputs, target) = given[0]
+        for rank, digest in given[1:]:
+            if digest == (inputs, target):
+                continue
             names = [name for name, a, b in zip(("inputs", "target"), digest, (inputs, target), strict=True) if a != b]
             verb = "differ" if len(names) == 2 or names == ["inputs"] else "differs"
+            what = "" if microbatch is None else f" of microbatch {microbatch}"
             return (
                 f"iteration {number}: {' and '.join(names)}{what} of rank {rank} ({devices[rank]}) {verb} from those "
                 f"of rank {first} ({devices[first]}), so outputs would be held against the targets of other samples; "
@@ -89,17 +91,6 @@ def find_assignment_fault(dealing: Sequence[Sequence[int]], *, num_pipelines: in
         return f"pipeline {[bool(assignment) for assignment in dealing].index(False)} has none; give each at least one"
     if sorted(microbatch for assignment in dealing for microbatch in assignment) != list(range(count)):
         return f"each of microbatches 0 to {count - 1} has to be in it once"
-    return ""
-
-
-def find_microbatch_difference(
-    told: Sequence[Mapping[int, tuple[str, str]]], *, devices: Sequence[str], number: int
-) -> str:
-    """A sentence if ranks were given different microbatches; per rank and microbatch hashes of inputs and target."""
-    for microbatch in sorted({each for digests in told for each in digests}):
-        digests = [digests.get(microbatch) for digests in told]
-        if text := find_batch_difference(digests, devices=devices, number=number, what=f" of microbatch {microbatch}"):
-            return text
     return ""
 
 

@@ -18,6 +18,8 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
+from planner.execute.model.cut.recording import unpack
+
 
 class _BatchNormCall(NamedTuple):
     """Input, running averages, weights and settings of one call of a batch norm."""
@@ -47,12 +49,6 @@ def _read(func: Any, *, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Batc
         x, weight, bias, mean, var, training, momentum, eps, *_ = args
         return _BatchNormCall(x, mean, var, weight, bias, training, momentum, eps)
     return None
-
-
-def _unpack(given: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Torch leaves out what is empty."""
-    args, kwargs = (*given, (), {})[:2] if not given else (*given, {})[:2]
-    return args, kwargs or {}
 
 
 _UNANSWERED = (torch.native_batch_norm, torch.batch_norm_stats, torch.batch_norm_elemt)
@@ -88,7 +84,7 @@ class TraitFinder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
         """Note it, and do it."""
-        args, kwargs = _unpack(given)
+        args, kwargs = unpack(given)
         call = _read(func, args=args, kwargs=kwargs)
         if call is not None and call.training:
             self.seen["norms"] += 1
@@ -171,7 +167,7 @@ class ReplicaBatchNorms(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
         """Answer batch norms, leave everything else as it is."""
-        args, kwargs = _unpack(given)
+        args, kwargs = unpack(given)
         call = _read(func, args=args, kwargs=kwargs)
         if call is None or not call.training:
             return func(*args, **kwargs)

@@ -9,6 +9,7 @@ compiled, get their gradient within I. The sums are the same, bit by bit, as tho
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, cast
 from unittest import mock
 
@@ -57,9 +58,9 @@ class WeightGradStore:
         finally:
             self.is_open = before
 
-    def take(self) -> "WeightGrads":
-        """A function that computes all that waits (it is taken at the end of I, and called as W)."""
-        return WeightGrads(self.take_waiting(), after=self.after)
+    def take(self) -> Callable[[], None]:
+        """A function that computes all that waits (it is taken at the end of I, and called as W, once)."""
+        return partial(_compute_all, self.take_waiting(), after=self.after)
 
     def take_waiting(self) -> list["WeightGrad"]:
         """All that waits, in the order in which it was put off; nothing waits afterwards."""
@@ -329,30 +330,17 @@ def _shaped_as(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return weight.to(dtype) if is_there else torch.empty_like(weight, dtype=dtype)
 
 
-class WeightGrads:
-    """All that W of one microbatch computes; to be called once."""
-
-    def __init__(self, calls: list[WeightGrad], *, after: Callable[[str], None] | None = None) -> None:
-        """`after`: as in the store."""
-        self.calls, self.after = calls, after
-
-    def __call__(self) -> None:
-        """Compute it, and forget what it was computed of."""
-        if self.after is None:
-            for call in self.calls:
-                call()
-        else:
-            self._run_and_tell(self.after)
-        self.calls.clear()
-
-    def _run_and_tell(self, after: Callable[[str], None]) -> None:
-        left = Counter(call.rule.owner for call in self.calls)
-        for call in self.calls:
-            call()
-            left[call.rule.owner] -= 1
-            if not left[call.rule.owner]:
-                after(call.rule.owner)
+def _compute_all(calls: list[WeightGrad], *, after: Callable[[str], None] | None) -> None:
+    """All that W of one microbatch computes, and forget what it was computed of; `after`: as in the store."""
+    left = Counter(call.rule.owner for call in calls)
+    for call in calls:
+        call()
+        left[call.rule.owner] -= 1
+        if after is not None and not left[call.rule.owner]:
+            after(call.rule.owner)
+    if after is not None:
         after("")
+    calls.clear()
 
 
 class _LinearCalls:

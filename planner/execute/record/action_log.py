@@ -4,25 +4,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
-
-
-class Clock(Protocol):
-    """Marks moments and says afterwards when they were."""
-
-    def mark(self) -> Any:
-        """Remember this moment."""
-
-    def is_past(self, mark: Any) -> bool:
-        """Whether it has been reached; may be asked from any thread."""
-
-    def resolve(self, mark: Any) -> int:
-        """When it was, in nanoseconds of this host's wall clock."""
-
-    def keep_pace(self, mark: Any) -> None:
-        """Called with the mark at the end of every action: wait if the host is too far ahead of the device."""
 
 
 class HostClock:
@@ -122,7 +106,7 @@ class CudaClock:
 class ActionLog:
     """The progress of one process. The watch reads `current` and `since` from another thread."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: HostClock | CudaClock) -> None:
         self.clock = clock
         self.current = ""
         """The current cell; empty between iterations."""
@@ -164,14 +148,10 @@ class ActionLog:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Everything the cell needs is there."""
-        start = self.begin()
+        self.is_computing, self.since = True, time.monotonic()
+        start = self.clock.mark()
         yield
         self.end(start)
-
-    def begin(self) -> Any:
-        """Everything the cell needs is there; gives what `end` is to be told."""
-        self.is_computing, self.since = True, time.monotonic()
-        return self.clock.mark()
 
     def end(self, start: Any) -> Any:
         """It is computed, as far as the host knows; gives the mark."""

@@ -10,7 +10,6 @@ from planner.execute.data.data_agreement import (
     find_assignment_difference,
     find_batch_difference,
     find_drift,
-    find_microbatch_difference,
     find_team_drift,
     find_uneven_targets,
 )
@@ -24,12 +23,11 @@ def require_fit_batch(given: Batch | None, training: Training, *, layout: Layout
     """Raise ExecutionError, on every process the same, if those that take the batch of an iteration differ in it, or
     replicas would take means over different numbers of targets.
     """
-    digest, uneven = None, ""
+    uneven = ""
     if given is not None:
-        digest = digest_batch(as_tuple(given[0])), digest_batch([given[1]])
         sizes: dict[str, Any] = {"num_microbatches": layout.num_microbatches, "samples": layout.samples_of(-1)}
         uneven = "" if training.loss_is_sum else find_uneven_targets(given[1], number=number, **sizes)
-    told = gather((digest, uneven))
+    told = gather((_digest({} if given is None else {None: given}), uneven))
     text = find_batch_difference([each for each, _ in told], devices=layout.devices, number=number)
     text = text or next((each for _, each in told if each), "")
     if text:
@@ -40,14 +38,17 @@ def require_fit_microbatches(mine: Mapping[int, Batch], *, layout: Layout, numbe
     """Raise ExecutionError, on every process the same, if processes were given different microbatches of an iteration
     or deal them in different ways. `mine`: those given here; `layout`: with the dealing.
     """
-    digests = {
-        place: (digest_batch(as_tuple(given)), digest_batch([target])) for place, (given, target) in mine.items()
-    }
-    told = gather((digests, layout.dealing))
-    text = find_microbatch_difference([each for each, _ in told], devices=layout.devices, number=number)
+    told = gather((_digest(mine), layout.dealing))
+    text = find_batch_difference([each for each, _ in told], devices=layout.devices, number=number)
     text = text or find_assignment_difference([each for _, each in told], devices=layout.devices, number=number)
     if text:
         raise ExecutionError(text)
+
+
+def _digest(given: Mapping[Any, Batch]) -> dict[Any, tuple[str, str]]:
+    return {
+        place: (digest_batch(as_tuple(inputs)), digest_batch([target])) for place, (inputs, target) in given.items()
+    }
 
 
 def require_same_replicas(model: LocalModel, *, number: int) -> None:

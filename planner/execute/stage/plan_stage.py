@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from planner.execute.model.deferred import WeightGrads, WeightGradStore, defer_weight_grads
+from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.model.layer_run import Moment
 from planner.execute.parallel.reduction import StageReduction
 from planner.execute.record.action_log import ActionLog
@@ -75,7 +75,7 @@ class PlanStage:
         """Of the iteration's first microbatch: what its random numbers depend on."""
         self.forwards = dict[int, _Forward]()
         """By microbatch, until its backward."""
-        self._waiting = dict[int, WeightGrads]()
+        self._waiting = dict[int, Callable[[], None]]()
         """By microbatch what W has to compute."""
         self.store.is_open = False
         module.store = self.store
