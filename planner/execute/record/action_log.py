@@ -15,19 +15,20 @@ class HostClock:
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.perf_counter_ns()
 
-    def mark(self) -> int:
+    def mark(self) -> Any:
         """Remember this moment."""
         return time.perf_counter_ns()
 
-    def is_past(self, mark: int) -> bool:  # noqa: ARG002
+    def is_past(self, mark: Any) -> bool:  # noqa: ARG002
         """Always: the call has returned."""
         return True
 
-    def resolve(self, mark: int) -> int:
+    def resolve(self, mark: Any) -> int:
         """The clock that all processes share, in nanoseconds, at a mark."""
-        return mark + self._offset
+        moment: int = mark + self._offset
+        return moment
 
-    def keep_pace(self, mark: int) -> None:
+    def keep_pace(self, mark: Any) -> None:
         """It does: the call has returned."""
 
 
@@ -79,7 +80,7 @@ class CudaClock:
         self._base = _CountedEvent(None)
         self._ends = deque[_CudaMark]()
 
-    def mark(self) -> _CudaMark:
+    def mark(self) -> Any:
         """Queue an event."""
         if time.perf_counter_ns() - self._base.made > _BASE_NS:
             self._base = _CountedEvent(self._base)
@@ -87,16 +88,17 @@ class CudaClock:
         event.record()
         return _CudaMark(event, self._base)
 
-    def is_past(self, mark: _CudaMark) -> bool:
+    def is_past(self, mark: Any) -> bool:
         """Whether the device has got there."""
         return bool(mark.event.query())
 
-    def resolve(self, mark: _CudaMark) -> int:
+    def resolve(self, mark: Any) -> int:
         """When it was reached; waits for it."""
         mark.event.synchronize()
-        return mark.base.when() + _elapsed_ns(mark.base.event, mark.event)
+        moment: int = mark.base.when() + _elapsed_ns(mark.base.event, mark.event)
+        return moment
 
-    def keep_pace(self, mark: _CudaMark) -> None:
+    def keep_pace(self, mark: Any) -> None:
         """Wait for the end of the action before the last `AHEAD`."""
         self._ends.append(mark)
         while len(self._ends) > AHEAD:
