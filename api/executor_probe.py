@@ -25,7 +25,7 @@ TIMEOUT_S = 120.0
 """A run ends then, without a result."""
 
 
-def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses") -> "tuple[Overheads | None, str]":
+def probe(workload: Workload, *, model: str, host: "HostProcesses") -> "tuple[Overheads | None, str]":
     """Overheads of the executor on this model, or None and why they could not be measured."""
     from planner.fidelity.overhead import find_overheads, make_probe, make_probe_plan, make_replicated_plan
     from planner.fidelity.whole_batch import fully_sharded, plan_whole_batch
@@ -60,7 +60,6 @@ def probe(workload: Workload, *, model: str, by_wall: bool, host: "HostProcesses
         plan,
         ranks=ranks,
         device_type=device_type,
-        by_wall=by_wall,
         has_idle_cores=usable_cores() > (2 if workload.cluster is None else len(workload.cluster.devices)),
     )
     return replace(found, sharded=tuple(entry for rank in sharded for entry in rank["sharded"])), ""

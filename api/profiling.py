@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from profiles.measure.links import LinkTables
     from profiles.measure.load_model import LoadedModel
     from profiles.measure.measure_layers import Findings, Survey
-    from profiles.measure.record import Clock, Journal
+    from profiles.measure.record import Journal
 
 MAX_SIZES = 16
 """Most microbatch sizes, or widths, of one run."""
@@ -70,7 +70,6 @@ class ProfileRequest:
     """GiB of a device."""
     dtype: Literal["fp32", "bf16", "fp16"] | None = None
     estimate: str | None = None
-    clock: "Clock" = "thread"
     repetitions: int = 10
     seconds: float = 20.0
     attempts: int = 3
@@ -259,7 +258,6 @@ def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey
         device=device,
         device_type=wanted.device_type or (device_name(device) if sheet is None else sheet.name),
         dtype=_dtype(wanted, loaded),
-        clock=wanted.clock,
         effort=MeasuringEffort(repetitions=wanted.repetitions, seconds=wanted.seconds),
         recomputes=not wanted.no_recompute,
         each_layer=wanted.each_layer,
@@ -487,7 +485,7 @@ class _ProfilingRun:
         from api.executor_probe import probe, with_overheads
 
         self.reporter.hear("executor", 0, total=1, label="a short pipeline")
-        found, reason = probe(workload, model=self.wanted.model, by_wall=self.wanted.clock == "wall", host=self.host)
+        found, reason = probe(workload, model=self.wanted.model, host=self.host)
         self.reporter.hear("executor", 1, total=1, label="a short pipeline")
         if found is not None:  # who states the memory of a device states what plans may fill
             stated = self.wanted.memory is not None

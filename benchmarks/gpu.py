@@ -241,9 +241,12 @@ def measure(case: Case, options: argparse.Namespace) -> str:
     seconds = 0.2 if options.quick else 0.5 if options.pace else 2.0
     effort = MeasuringEffort(repetitions=3 if options.quick else 10, seconds=seconds)
     survey = Survey(
-        microbatch_sizes=case.sizes, device=device, device_type=device_name(device), dtype=DTYPES[case.dtype],
-        clock="wall", effort=effort,
-    )  # fmt: skip
+        microbatch_sizes=case.sizes,
+        device=device,
+        device_type=device_name(device),
+        dtype=DTYPES[case.dtype],
+        effort=effort,
+    )
     journal = options.output / f"{case.label}.journal"
     begun_ns = time_launch(device)
     found = survey_model(load_model(case.model).model, survey, defer=make_deferring, journal=open_journal(journal))

@@ -38,9 +38,6 @@ class _MeasuredOptions(NamedTuple):
     dtype: Annotated[
         Literal["fp32", "bf16", "fp16"] | None, _measured("--dtype", "Bring weights and activations into this type.")
     ] = None
-    clock: Annotated[
-        Literal["thread", "wall"], _measured("--clock", "On a CPU at width 1: the thread's own time, or all.")
-    ] = "thread"
     no_recompute: Annotated[bool, _measured("--no-recompute", "Leave recomputation out.")] = False
     each_layer: Annotated[bool, _measured("--each-layer", "Measure layers that are alike one by one.")] = False
     no_split: Annotated[

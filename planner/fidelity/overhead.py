@@ -128,17 +128,16 @@ def find_overheads(
     *,
     ranks: Sequence[Mapping[str, Any]],
     device_type: str,
-    by_wall: bool,
     has_idle_cores: bool = False,
 ) -> Overheads:
-    """What the processes of a probe wrote, on average; `by_wall`: layers were timed by the wall's clock, too.
+    """What the processes of a probe wrote, on average.
 
     `has_idle_cores`: threads that serve messages run beside the actions; otherwise actions pay for them.
     """
-    inside = _lengths(ranks, plan=plan, clock="wall" if by_wall else "thread")
+    inside = _lengths(ranks, plan=plan)
     layers = _as_run(problem, plan, inside=inside, device_type=device_type)
     problem = replace(problem, profile=replace(problem.profile, layers=layers))
-    direct = _find_direct(problem, ranks=ranks, device_type=device_type, by_wall=by_wall)
+    direct = _find_direct(problem, ranks=ranks, device_type=device_type)
     if direct is not None:
         problem = replace(problem, profile=replace(problem.profile, layers=direct.layers))
     exchanges = {name: (f, b) for name, (f, b) in ranks[0]["exchanges"].items() if f or b}
@@ -161,7 +160,7 @@ def find_overheads(
         backward_ns=min(found.get("B", sum(split)), sum(split)),
         exchange_ns=exchange_ns,
     )
-    always_ns = iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns, by_wall=by_wall)
+    always_ns = iteration_ns = _find_closing(problem, plan, ranks=ranks, message_ns=message_ns)
     if direct is not None:
         action, always_ns = divided(action, direct.action), min(direct.iteration_ns, iteration_ns)
     layers, reserve = problem.profile.layers, _find_reserve(problem, plan, ranks=ranks)
@@ -174,7 +173,7 @@ def find_overheads(
         stages_iteration_ns=iteration_ns - always_ns,
         reserved_bytes=reserve,
         reduction_bytes=_find_reduction(problem, layers=layers, reserve=reserve, ranks=ranks),
-        reduction_ns=_find_reduction_ns(ranks, by_wall=by_wall, has_idle_cores=has_idle_cores),
+        reduction_ns=_find_reduction_ns(ranks, has_idle_cores=has_idle_cores),
         reduced_bytes=_gradient_bytes(problem),
         num_actions=sum(len(entry["actions"]) for rank in ranks for entry in rank["thread"]),
         predicted_ns=_predict(problem, plan, action=action, message_ns=message_ns, iteration_ns=iteration_ns),
@@ -182,7 +181,7 @@ def find_overheads(
     )
 
 
-def _find_reduction_ns(ranks: Sequence[Mapping[str, Any]], *, by_wall: bool, has_idle_cores: bool) -> int | None:
+def _find_reduction_ns(ranks: Sequence[Mapping[str, Any]], *, has_idle_cores: bool) -> int | None:
     """What putting gradients together adds to an iteration: from the end of the actions on, and beneath them.
 
     Buckets that are sent during the last backward take the processor from it, unless a core is idle. The thread's clock
@@ -190,11 +189,10 @@ def _find_reduction_ns(ranks: Sequence[Mapping[str, Any]], *, by_wall: bool, has
     statistics send no bucket early.
     """
     visible = reduction_ns([[*rank["replicated"], *rank["whole"]] for rank in ranks])
-    suffix = "" if by_wall else "_thread"
-    waiting = waiting_ns([[*rank[f"replicated{suffix}"], *rank[f"whole{suffix}"]] for rank in ranks])
+    waiting = waiting_ns([[*rank["replicated_thread"], *rank["whole_thread"]] for rank in ranks])
     served = [each for rank in ranks for each in (*rank["replicated_served"], *rank["whole_served"])]
     exchanges = any(any(each) for each in ranks[0]["exchanges"].values())
-    hidden = 0.0 if by_wall or has_idle_cores or exchanges else expected(served)
+    hidden = 0.0 if has_idle_cores or exchanges else expected(served)
     return None if visible is None else visible + round(waiting + hidden)
 
 
@@ -210,12 +208,12 @@ def _predict(problem: Problem, plan: Plan, *, action: ActionOverhead, message_ns
     return simulate(replace(problem, profile=profile, cluster=cluster), plan).makespan_ns
 
 
-def _lengths(ranks: Sequence[Mapping[str, Any]], *, plan: Plan, clock: str) -> dict[tuple[int, str], list[int]]:
-    """How long actions took, by stage and kind; what F takes longer before an I is counted with I, as profiles do."""
+def _lengths(ranks: Sequence[Mapping[str, Any]], *, plan: Plan) -> dict[tuple[int, str], list[int]]:
+    """How long actions worked, by stage and kind; what F takes longer before an I is counted with I, as profiles do."""
     found = defaultdict[tuple[int, str], list[int]](list)
     split = {(each.stage, each.microbatch) for row in plan.schedule.values() for each in row if each.kind == "I"}
     noting = defaultdict[int, list[int]](list)
-    for entry in (entry for rank in ranks for entry in rank[clock]):
+    for entry in (entry for rank in ranks for entry in rank["thread"]):
         for name, start, end in entry["actions"]:
             action = parse_action(name)
             is_noting = action.kind == "F" and (action.stage, action.microbatch) in split
@@ -263,16 +261,11 @@ class _Direct:
     action: ActionOverhead
     """Beyond the layers."""
     iteration_ns: int
-    clock: str
-    """Under which name processes tell of it."""
 
 
-def _find_direct(
-    problem: Problem, *, ranks: Sequence[Mapping[str, Any]], device_type: str, by_wall: bool
-) -> _Direct | None:
+def _find_direct(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], device_type: str) -> _Direct | None:
     """From the run on replicas; None where there was none, or where replicas wait for each other within actions."""
-    plan, clock = make_replicated_plan(problem), "replicated" if by_wall else "replicated_thread"
-    entries = [entry for rank in ranks for entry in rank[clock]]
+    plan, entries = make_replicated_plan(problem), [entry for rank in ranks for entry in rank["replicated_thread"]]
     if plan is None or not entries or any(any(each) for rank in ranks for each in rank["exchanges"].values()):
         return None
     (stage,), profile = plan.stages, replace(problem.profile, action_overhead_ns=())
@@ -299,7 +292,6 @@ def _find_direct(
             backward_ns=over.get("B", 0),
         ),
         iteration_ns=max(0, around - steps),
-        clock=clock,
     )
 
 
@@ -313,7 +305,7 @@ def _with_whole_batch(
 ) -> tuple[Layer, ...]:
     """The layers as they take, and as much as they hold, where replicas take the whole batch at once, if they did.
 
-    Layers were timed by the clock of `direct`, but replicas that exchange statistics wait for each other within
+    Layers were timed by the thread's clock, but replicas that exchange statistics wait for each other within
     actions: of these the host's clock tells.
     """
     small, entries = make_replicated_plan(problem), [entry for rank in ranks for entry in rank["whole"]]
@@ -322,7 +314,7 @@ def _with_whole_batch(
         return problem.profile.layers
     beyond = {kind: sum(each) * exchange_ns for kind, each in _exchange_counts(ranks).items()}
     if direct is not None:
-        entries = [entry for rank in ranks for entry in rank[direct.clock.replace("replicated", "whole")]]
+        entries = [entry for rank in ranks for entry in rank["whole_thread"]]
         beyond = {kind: direct.action.of(kind, has_stages=False) for kind in "FIB"}
     runs = [
         WholeBatchRun(problem=at, plan=plan, entries=entries, peak_bytes=_peaks(ranks, f"{name}_peak_bytes"))
@@ -383,21 +375,14 @@ def _find_reduction(
     return max(0, round(beyond - reserve))
 
 
-def _find_closing(
-    problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]], message_ns: int, by_wall: bool
-) -> int:
+def _find_closing(problem: Problem, plan: Plan, *, ranks: Sequence[Mapping[str, Any]], message_ns: int) -> int:
     """What the process that has most to do does around its actions, on its own clock, and the messages of two in turn
     by which all processes agree that losses and gradients are finite.
 
-    By the wall all that passes around the actions of the one that is done last: the others wait for it. The optimizer's
-    steps of the layers that a process holds are taken off: the profile has them.
+    The optimizer's steps of the layers that a process holds are taken off: the profile has them.
     """
     all_ns, own = CostModel(problem).steps_ns(plan.stages), problem.profile.optimizer_ns
     steps = [all_ns[rank["device"]] - own for rank in ranks]
-    if by_wall:
-        iterations = zip(*(rank["wall"] for rank in ranks), strict=True)
-        around = [min(_around(e) - s for e, s in zip(entries, steps, strict=True)) for entries in iterations]
-        return max(0, round(expected(around)))
     worked = max(expected([_around(e) for e in rank["thread"]]) - s for rank, s in zip(ranks, steps, strict=True))
     return max(0, round(worked)) + 2 * (problem.cluster.links[0].latency_ns + message_ns)
 

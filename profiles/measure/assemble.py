@@ -136,7 +136,7 @@ def _cost(record: LayerRecord, *, asked: "Survey", size: int, width: int, has_ho
     What its forward takes longer where the backward will be split (N) belongs to I as well: it comes and goes with I.
     So does with recomputation what the forward takes longer where it will be recomputed (C).
     """
-    times = {phase: _time(record, phase, asked=asked, width=width) for phase in "FNIWBCR"}
+    times = {phase: _time(record, phase) for phase in "FNIWBCR"}
     times["I"] += max(0, times["N"] - times["F"]) if times["N"] else 0
     is_trained = record.sizes.trained > 0
     split = times["I"] + times["W"]
@@ -153,7 +153,7 @@ def _cost(record: LayerRecord, *, asked: "Survey", size: int, width: int, has_ho
         weight_grad_ns=times["W"] if has_split else 0,
         backward_ns=whole if has_split and whole < split else None,
         recompute_ns=recomputing,
-        optimizer_ns=_time(record, "O", asked=asked, width=width) if is_trained and is_main else 0,
+        optimizer_ns=_time(record, "O") if is_trained and is_main else 0,
         host=_host_times(record, has_split=has_split) if has_host else (),
     )
 
@@ -175,10 +175,10 @@ def _host_times(record: LayerRecord, *, has_split: bool) -> tuple[HostTime, ...]
     return tuple(HostTime(action=action, host_ns=ns) for action, ns in actions.items())
 
 
-def _time(record: LayerRecord, phase: str, *, asked: "Survey", width: int) -> int:
-    """Nanoseconds; 0 where the phase does not happen. A thread's own time says little where several work."""
+def _time(record: LayerRecord, phase: str) -> int:
+    """Nanoseconds; 0 where the phase does not happen."""
     timing = record.timings.get(phase)
-    return 0 if timing is None else timing.at(asked.clock if width == 1 else "wall")
+    return 0 if timing is None else timing.ns
 
 
 def _edges(takes: Mapping[str, tuple[str, ...]], main: Mapping[str, LayerRecord]) -> Iterable[Edge]:
@@ -242,9 +242,9 @@ def _provenance(records: Mapping[Key, LayerRecord], *, asked: "Survey", origin: 
     timings = [timing for record in records.values() if record.is_measured for timing in record.timings.values()]
     if timings:
         spreads = spreads_that_count(timings)
-        counts = [timing.repetitions for timing in timings]
+        counts, clock = [timing.repetitions for timing in timings], "wall" if asked.device == "cuda" else "thread"
         parts.append(
-            f"medians of {min(counts)} to {max(counts)} repetitions after a warm-up, {asked.clock} time; distance of "
+            f"medians of {min(counts)} to {max(counts)} repetitions after a warm-up, {clock} time; distance of "
             f"the quartiles {100 * spreads[len(spreads) // 2]:.1f} % of the median for the median phase, "
             f"{100 * spreads[-1]:.1f} % for the worst"
         )

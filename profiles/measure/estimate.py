@@ -154,7 +154,7 @@ def count_layer(
             times["R"] = times["B"] + times["F"]
         if sizes.trained:
             times["O"] = sheet.time_ns(0, 2 * sizes.state)
-        timings = {phase: Timing(wall_ns=value, repetitions=0) for phase, value in times.items()}
+        timings = {phase: Timing(ns=value, repetitions=0) for phase, value in times.items()}
         attention = "" if not kernels else "unfused" if "math" in kernels else "flash"
         return LayerRecord(
             outputs=outputs,

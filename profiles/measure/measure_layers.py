@@ -38,7 +38,7 @@ from profiles.measure.materialise import (
 )
 from profiles.measure.memory import LayerMemory, OperationMemory, optimizer_bytes
 from profiles.measure.model import BATCH, Defer, Model, Tensors, as_tuple, sources_of, take_samples
-from profiles.measure.record import Clock, Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise
+from profiles.measure.record import Journal, LayerBytes, LayerRecord, TensorSpec, Timing, summarise
 from profiles.measure.segment import MeasuringEffort, Segment, time_optimizer, time_segment
 
 LEAST_ROUNDS = 3
@@ -59,7 +59,6 @@ class Survey:
     """Name of the device type in the document."""
     dtype: str | None = None
     """Weights and activations are brought into this type (`bfloat16`, say); None: as the model makes them."""
-    clock: Clock = "thread"
     """Which time on the host goes into the profile."""
     effort: MeasuringEffort = field(default_factory=MeasuringEffort)
     """Repetitions and limits."""
@@ -259,14 +258,13 @@ class _Walk:
         """Nanoseconds of F, I and W of all layers, in one order for every size."""
         records = (self.records[name, size, self.survey.widths[0]] for name in self.takes)
         timings = [record.timings.get(phase) for record in records for phase in "FIW"]
-        return [0.0 if each is None else float(each.at(self.survey.clock)) for each in timings]
+        return [0.0 if each is None else float(each.ns) for each in timings]
 
     def noise(self, size: int) -> float:
         """By what part times of a size vary, by their weight."""
         records = (self.records[name, size, self.survey.widths[0]] for name in self.takes)
         timings = [record.timings[phase] for record in records for phase in "FIW" if phase in record.timings]
-        total = sum(each.at(self.survey.clock) for each in timings)
-        return sum(each.spread * each.at(self.survey.clock) for each in timings) / max(1, total)
+        return sum(each.spread * each.ns for each in timings) / max(1, sum(each.ns for each in timings))
 
     def find_cut_dependence(self) -> str:
         """Of the first layer that has any; empty: none was seen to."""
@@ -354,12 +352,9 @@ class _Walk:
         return stands, kept
 
     def _timings(self, samples: Samples, width: int) -> dict[str, Timing]:
+        """A thread's own time says little where several work, and an accelerator's is not the host's."""
         return {
-            phase: summarise(
-                [wall for wall, _ in taken],
-                None if taken[0][1] is None else [thread or 0 for _, thread in taken],
-                clock=self.survey.clock if width == 1 else "wall",
-            )
+            phase: summarise([wall if width > 1 or thread is None else thread for wall, thread in taken])
             for phase, taken in samples.items()
         }
 
@@ -408,7 +403,6 @@ class _Walk:
                 (
                     survey.device_type,
                     survey.dtype,
-                    survey.clock,
                     survey.effort,
                     survey.recomputes,
                     survey.sheet,

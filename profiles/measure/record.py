@@ -6,14 +6,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from profiles.documents.canonical_json import to_plain
 from profiles.documents.strict_record import StrictRecord
 from profiles.documents.validation import validate
-
-Clock = Literal["wall", "thread"]
-"""`wall`: what passes for everyone. `thread`: what the calling thread worked, the one that else wanted its core."""
 
 PHASES = "FNIWBRO"
 """Forward, forward whose weight gradients may be put off, input gradient, weight gradient, whole backward, whole
@@ -24,33 +21,21 @@ backward with recomputation, optimizer step."""
 class Timing(StrictRecord):
     """Repetitions of one phase of one layer."""
 
-    wall_ns: int
-    """Median of the wall-clock time."""
-    thread_ns: int | None = None
-    """Median of the calling thread's own time; None on accelerators."""
+    ns: int
+    """Median."""
     spread: float = 0.0
-    """Distance of the quartiles as a fraction of the median, by the clock that was asked for."""
+    """Distance of the quartiles as a fraction of the median."""
     repetitions: int = 1
     """How many were taken after the warm-up."""
     host_ns: int | None = None
-    """What the host took at least to ask an accelerator for it, whose time is `wall_ns`; None: not distinguished."""
-
-    def at(self, clock: Clock) -> int:
-        """Median by the clock, or by the wall's where the thread's own is not known."""
-        return self.thread_ns if clock == "thread" and self.thread_ns is not None else self.wall_ns
+    """What the host took at least to ask an accelerator for it, whose time is `ns`; None: not distinguished."""
 
 
-def summarise(walls: Sequence[int], threads: Sequence[int] | None, *, clock: Clock) -> Timing:
+def summarise(taken: Sequence[int]) -> Timing:
     """Median and spread of at least one repetition, in nanoseconds."""
-    judged = threads if threads is not None and clock == "thread" else walls
-    middle = statistics.median(judged)
-    low, _, high = statistics.quantiles(judged, n=4, method="inclusive") if len(judged) > 1 else (middle,) * 3
-    return Timing(
-        wall_ns=round(statistics.median(walls)),
-        thread_ns=None if threads is None else round(statistics.median(threads)),
-        spread=round((high - low) / middle, 4) if middle else 0.0,
-        repetitions=len(judged),
-    )
+    middle = statistics.median(taken)
+    low, _, high = statistics.quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else (middle,) * 3
+    return Timing(ns=round(middle), spread=round((high - low) / middle, 4) if middle else 0.0, repetitions=len(taken))
 
 
 def spreads_that_count(timings: Iterable[Timing]) -> list[float]:
@@ -58,8 +43,8 @@ def spreads_that_count(timings: Iterable[Timing]) -> list[float]:
     and change nothing.
     """
     known = list(timings)
-    least = max((timing.wall_ns for timing in known), default=0) / 100
-    return sorted(timing.spread for timing in known if timing.wall_ns >= least)
+    least = max((timing.ns for timing in known), default=0) / 100
+    return sorted(timing.spread for timing in known if timing.ns >= least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

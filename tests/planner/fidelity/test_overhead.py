@@ -98,7 +98,7 @@ FOUR_EACH = ActionOverhead(device_type="gpu", forward_ns=4, input_grad_ns=4, wei
 def found(num_microbatches: int = 6, *, has_weights: bool = True, **more: bool) -> Overheads:
     problem, plan = make_case(num_microbatches, has_weights=has_weights)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    return find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False, **more)
+    return find_overheads(problem, plan, ranks=ranks, device_type="gpu", **more)
 
 
 def test_overheads_are_found_again():
@@ -120,7 +120,7 @@ def test_what_processes_hold_beyond_the_plan_is_reserved():
     """
     problem, plan = make_case(6)
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    where: dict[str, Any] = {"device_type": "gpu"}
     result = find_overheads(problem, plan, ranks=ranks, **where)
     assert result.reserved_bytes == (100 + 70) // 2
     assert [each.state_bytes for each in result.layers] == [each.state_bytes for each in problem.profile.layers]
@@ -128,15 +128,6 @@ def test_what_processes_hold_beyond_the_plan_is_reserved():
     assert find_overheads(problem, plan, ranks=small, **where).reserved_bytes == 0
     unknown = [rank | {"peak_bytes": None} for rank in ranks]
     assert find_overheads(problem, plan, ranks=unknown, **where).reserved_bytes is None
-
-
-def test_the_wall_knows_all_that_passes_around_actions():
-    """Tests that by the wall's clock nothing is added to what the process that is done last takes."""
-    problem, plan = make_case(6)
-    ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=True)
-    assert found.iteration_ns == 9
-    assert (found.action.forward_ns, found.action.weight_grad_ns) == (22, 4)
 
 
 def test_the_run_is_held_against_what_was_found():
@@ -177,7 +168,7 @@ def test_what_forwards_note_for_split_backwards_is_counted_with_these():
     noting = json.loads(json.dumps(ranks))
     for entry in (entry for rank in noting for entry in rank["thread"]):
         entry["actions"] = [[name, start - 10 * (name in split), end] for name, start, end in entry["actions"]]
-    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    where: dict[str, Any] = {"device_type": "gpu"}
     plain, longer = (find_overheads(problem, plan, ranks=each, **where).layers for each in (ranks, noting))
     costs = [CostModel(replace(problem, profile=replace(problem.profile, layers=each))) for each in (plain, longer)]
     for stage in plan.stages:
@@ -219,14 +210,14 @@ def test_what_replicas_take_beyond_layers_is_shared_out_among_exchanges():
     plan, both = make_probe_plan(problem), make_replicated_plan(problem)
     assert both is not None
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    layers = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False).layers
+    layers = find_overheads(problem, plan, ranks=ranks, device_type="gpu").layers
     as_run = replace(problem, profile=replace(problem.profile, layers=layers))
     cost = CostModel(as_run).stage_cost(both.stages[0], 0)
     length = {"F": cost.forward_ns + 2 * 40, "B": cost.backward_ns + 40}
     actions = [[str(a), 5, 5 + length[a.kind]] for a in both.schedule[DEVICES[0]]]
     for rank, reduced in zip(ranks, (70, 90), strict=True):
         rank["replicated"] = [{"actions": actions, "times": {"reduced_ns": actions[-1][2] + reduced}}] * 2
-    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu")
     assert found.exchanges == {"a": (1, 1), "b": (1, 0)}
     assert found.action.exchange_ns == 40
     assert (found.reduction_ns, found.reduced_bytes) == (90, 3 * 4)
@@ -244,7 +235,7 @@ def test_a_stage_that_is_the_whole_model_tells_what_layers_take():
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
     for rank in ranks:
         rank["exchanges"] = {}
-    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False}
+    where: dict[str, Any] = {"device_type": "gpu"}
     before = find_overheads(problem, plan, ranks=ranks, **where)
     as_run = replace(problem, profile=replace(problem.profile, layers=before.layers))
     cost = CostModel(as_run).stage_cost(both.stages[0], 0)
@@ -268,13 +259,11 @@ def test_a_stage_that_is_the_whole_model_tells_what_layers_take():
     assert found.predicted_ns == pytest.approx(before.predicted_ns, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("more", "expected"), [({}, 90 + 40 + 15), ({"has_idle_cores": True}, 90 + 15), ({"by_wall": True}, 90 + 25)]
-)
+@pytest.mark.parametrize(("more", "expected"), [({}, 90 + 40 + 15), ({"has_idle_cores": True}, 90 + 15)])
 def test_a_reduction_takes_what_it_takes_from_the_actions_above_it(more: dict[str, bool], expected: int):
     """Tests that threads that serve the last backward count where no core is idle, and waits for the slower process.
 
-    By the thread's clock one process computes 30 ns longer than the other, by the wall's 50: the mean is 15 or 25 less.
+    One process computes 30 ns longer than the other by the thread's clock: the mean is 15 less.
     """
     problem, plan = make_case(3)
     problem = replace(problem, profile=replace(problem.profile, microbatch_size=4, scaling="linear"))
@@ -285,7 +274,7 @@ def test_a_reduction_takes_what_it_takes_from_the_actions_above_it(more: dict[st
             times = {"taken_up_ns": [5], "begin_ns": 5, "reduced_ns": 205 + 90, "end_ns": 300}
             rank[name] = [{"actions": actions, "times": times}] * 2
         rank |= {"replicated_served": [40, 40], "exchanges": {"a": [0, 0]}}
-    where: dict[str, Any] = {"device_type": "gpu", "by_wall": False} | more
+    where: dict[str, Any] = {"device_type": "gpu"} | more
     assert find_overheads(problem, make_probe_plan(problem), ranks=ranks, **where).reduction_ns == expected
     for rank in ranks:
         rank["exchanges"] = {"a": [1, 1]}  # within actions, so nothing is sent early
@@ -301,7 +290,7 @@ def test_what_replicas_hold_beyond_the_plan_and_its_reserve(more: tuple[int, int
     plan, both = make_probe_plan(problem), make_replicated_plan(problem)
     assert both is not None
     ranks = run(problem, plan, inside=7, between=4, message=50, ending=9)
-    before = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    before = find_overheads(problem, plan, ranks=ranks, device_type="gpu")
     assert before.reduction_bytes == 0
     assert before.reserved_bytes is not None
     by_then = replace(problem, profile=replace(problem.profile, layers=before.layers))
@@ -309,7 +298,7 @@ def test_what_replicas_hold_beyond_the_plan_and_its_reserve(more: tuple[int, int
     for rank, size in zip(ranks, more, strict=True):
         held = None if size is None else peaks[rank["device"]] + before.reserved_bytes + size
         rank["replicated_peak_bytes"] = held
-    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu", by_wall=False)
+    found = find_overheads(problem, plan, ranks=ranks, device_type="gpu")
     assert found.reduction_bytes == expected
     replicated = replace(by_then, profile=replace(by_then.profile, reduction_bytes=found.reduction_bytes))
     assert simulate(replicated, both).peak_bytes == {device: size + expected for device, size in peaks.items()}

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from profiles.measure.assemble import Origin, make_profile
 from profiles.measure.record import (
-    Clock,
     LayerBytes,
     LayerRecord,
     TensorSpec,
@@ -17,7 +16,7 @@ class Asked:
     microbatch_sizes: tuple[int, ...] = (4,)
     widths: tuple[int, ...] = (1,)
     device_type: str = "cpu"
-    clock: Clock = "thread"
+    device: str = "cpu"
 
 
 def make_record(*, trained: int = 100, estimate: str = "", has_gradient: bool = True, **times: int) -> LayerRecord:
@@ -27,7 +26,7 @@ def make_record(*, trained: int = 100, estimate: str = "", has_gradient: bool = 
         sizes=LayerBytes(
             parameters=100, trained=trained, state=400, saved=50, weight_saved=80, inputs=60, workspace=30
         ),
-        timings={phase: Timing(wall_ns=2 * time, thread_ns=time, repetitions=5) for phase, time in times.items()},
+        timings={phase: Timing(ns=time, repetitions=5) for phase, time in times.items()},
         estimate=estimate,
     )
 
@@ -43,13 +42,6 @@ def profile_of(*records: LayerRecord, asked: Asked | None = None, **more: int):
     }
     origin = Origin(model="m:f", machine="a machine")
     return make_profile("m", takes=takes, records=by_key, asked=asked, origin=origin, **more)
-
-
-def test_thread_time_counts_at_width_one_only():
-    """Tests that several threads are judged by the wall's clock, and one by its own, unless wall is asked for."""
-    layer = profile_of(make_record(), asked=Asked(widths=(1, 2))).layers[0]
-    assert [(cost.width, cost.forward_ns) for cost in layer.costs] == [(1, 10), (2, 20)]
-    assert profile_of(make_record(), asked=Asked(clock="wall")).layers[0].costs[0].forward_ns == 20
 
 
 def test_a_stash_covers_what_waits_for_the_weights():
