@@ -43,18 +43,18 @@ def probe(workload: Workload, *, model: str, host: "HostProcesses") -> "tuple[Ov
     whole = plan_whole_batch(problem, replicated, memory_bytes=memory)
     iterations = max(LEAST, min(MOST, RUN_NS // max(1, simulate(problem, plan).makespan_ns)))
     about = {"model": model, "iterations": iterations}
-    ranks, reason = _launch(plan, about, host=host)
+    ranks, reason = _launch([plan], about, kind="pipeline", host=host)
     if reason:
         return None, reason
     for name, made in (("replicated", replicated), ("whole", whole)):
-        entries, reason = ([], "") if made is None else _launch(made, about | {"replicas": name}, host=host)
+        entries, reason = ([], "") if made is None else _launch([made], about, kind=name, host=host)
         if reason and name == "replicated" and any(any(each) for each in ranks[0]["exchanges"].values()):
             return None, reason  # replicas wait for each other within actions, and nothing else says how long
         nothing: dict[str, Any] = {name: [], f"{name}_thread": [], f"{name}_served": [], f"{name}_peak_bytes": None}
         ranks = [rank | (entries[number] if entries else nothing) for number, rank in enumerate(ranks)]
     at_once, sharded = replicated if workload.num_microbatches == 1 else whole, list[dict[str, Any]]()
     if at_once is not None and link is not None:  # what cannot be sharded says nothing
-        sharded, _ = _launch(fully_sharded(at_once), about | {"replicas": "sharded"}, host=host)
+        sharded, _ = _launch([fully_sharded(at_once)], about, kind="sharded", host=host)
     found = find_overheads(
         problem,
         plan,
@@ -65,18 +65,21 @@ def probe(workload: Workload, *, model: str, host: "HostProcesses") -> "tuple[Ov
     return replace(found, sharded=tuple(entry for rank in sharded for entry in rank["sharded"])), ""
 
 
-def _launch(plan: "Plan", about: Mapping[str, Any], *, host: "HostProcesses") -> tuple[list[dict[str, Any]], str]:
-    """What two fresh processes of a plan wrote, or why they did not: what others left behind is not in their memory."""
+def _launch(
+    plans: "Sequence[Plan]", about: Mapping[str, Any], *, kind: str, host: "HostProcesses", count: int = 2
+) -> tuple[list[dict[str, Any]], str]:
+    """What fresh processes of plans wrote, or why they did not: what others left behind is not in their memory."""
     from planner.document import render_plan
 
     with tempfile.TemporaryDirectory(prefix="pipeplan-probe-") as folder:
-        path = Path(folder, "plan.json")
-        path.write_text(render_plan(plan), encoding="utf-8")
-        work = {"replicas": "", **about, "plan": str(path), "folder": folder}
-        how: dict[str, Any] = {"count": 2, "folder": Path(folder), "timeout_s": TIMEOUT_S}
-        if reason := host.run_ranks("planner.execute.probe", json.dumps(work), **how):
+        paths = [Path(folder, f"plan{number}.json") for number in range(len(plans))]
+        for path, plan in zip(paths, plans, strict=True):
+            path.write_text(render_plan(plan), encoding="utf-8")
+        work = json.dumps({**about, "plans": list(map(str, paths)), "kind": kind, "folder": folder})
+        where = Path(folder)
+        if reason := host.run_ranks("planner.execute.probe", work, count=count, folder=where, timeout_s=TIMEOUT_S):
             return [], reason
-        return [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)], ""
+        return [json.loads((where / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(count)], ""
 
 
 def time_group(
@@ -86,23 +89,19 @@ def time_group(
 
     `sizes`: samples per microbatch, each a divisor of the samples of an iteration.
     """
-    from planner.document import render_plan
     from planner.fidelity.group_costs import make_group_plan, with_group_costs
 
     profile, device_type = workload.profile, workload.profile.layers[0].costs[0].device_type
     samples = (workload.num_microbatches or 0) * (profile.microbatch_size or 0)
-    with tempfile.TemporaryDirectory(prefix="pipeplan-group-") as folder:
-        paths = list[str]()
-        for size, is_fine in itertools.product(sizes, (True, False)):
-            plan = make_group_plan(profile, width, num_microbatches=samples // size, is_fine=is_fine)
-            paths.append(str(Path(folder, f"plan{len(paths)}.json")))
-            Path(paths[-1]).write_text(render_plan(plan), encoding="utf-8")
-        about = json.dumps({"model": model, "plans": paths, "folder": folder, "iterations": iterations})
-        how: dict[str, Any] = {"count": width, "folder": Path(folder), "timeout_s": TIMEOUT_S}
-        if reason := host.run_ranks("planner.execute.group_probe", about, **how):
-            return workload, reason
-        ranks = [json.loads(Path(folder, f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(width)]
-    runs = [_together([rank["runs"][number] for rank in ranks]) for number in range(len(paths))]
+    plans = [
+        make_group_plan(profile, width, num_microbatches=samples // size, is_fine=is_fine)
+        for size, is_fine in itertools.product(sizes, (True, False))
+    ]
+    about = {"model": model, "iterations": iterations}
+    ranks, reason = _launch(plans, about, kind="group", host=host, count=width)
+    if reason:
+        return workload, reason
+    runs = [_together([rank["runs"][number] for rank in ranks]) for number in range(len(plans))]
     found = with_group_costs(
         profile,
         width,

@@ -65,7 +65,7 @@ MANY_NAMES = {
     "planner/bounds/device_packing/packing_bound.py": 11,
     "planner/bounds/order/windows_bound.py": 12,
     "planner/evidence/certificate.py": 13,
-    "planner/execute/data/data_agreement.py": 12,
+    "planner/execute/data/data_agreement.py": 11,
     "planner/execute/model/cut/cut_model.py": 11,
     "planner/execute/model/cut/trees.py": 11,
     "planner/execute/run/nvidia_smi.py": 13,

@@ -2,13 +2,17 @@
 
 Iterations are timed by two clocks at once: by the time that the thread works (waiting costs nothing) and by the host's
 own (how long messages take). One after the other, each would tell of another moment of a host that others use as well.
+Those of a group, whose processes wait for each other within actions, are timed by the host's alone.
 """
 
 import importlib
 import json
 import os
+import re
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ from planner.execute.record.action_log import ActionLog, HostClock
 from planner.execute.run.execution import Execution, Iteration
 from planner.execute.run.preparation import prepare
 from planner.execute.training import Training, load_training
+from planner.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +35,19 @@ class _ProbeWork:
 
     model: str
     """`module:factory` of a Training."""
-    plan: str
-    """File of the plan."""
-    replicas: str
-    """What is told of a plan with one stage on both begins with this name; empty: it is a pipeline."""
+    plans: list[str]
+    """Files of the plans, each for all processes."""
+    kind: str
+    """`pipeline`; `group`, of which there are several; else what is told of a plan with one stage on both begins so."""
     folder: str
     """Where the processes meet, and where each writes its `rankN.json`."""
     iterations: int
     """After `WARM_UP`."""
 
 
-WARM_UP, REPLICATED, SHARDED = 3, 8, 4
-"""Iterations that do not count, those of replicas that do, and those of replicas that share all state."""
+WARM_UP, GROUP_WARM_UP, REPLICATED, SHARDED = 3, 2, 8, 4
+"""Iterations that do not count, here and of a group, those of replicas that do, and those of replicas that share all
+state."""
 
 Entry = dict[str, Any]
 """Of an iteration: `actions` (name, begin and end of each) and `times`, as `IterationTimes` has them."""
@@ -81,30 +87,27 @@ class BothClocks(HostClock):
         return {"actions": actions, "times": times}
 
 
-def meet_in(folder: str) -> int:
-    """Join the other processes, which know the same folder; the rank of this one. The user's modules can be found."""
-    rank = int(os.environ["RANK"])
+def main(about: str) -> None:
+    """Run, and write what was timed. The user's modules can be found."""
+    work, rank = _ProbeWork(**json.loads(about)), int(os.environ["RANK"])
     sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
+        "gloo", init_method=f"file://{work.folder}/rendezvous", rank=rank, world_size=int(os.environ["WORLD_SIZE"])
     )
-    return rank
-
-
-def main(about: str) -> None:
-    """Run, and write what was timed."""
-    work = _ProbeWork(**json.loads(about))
-    rank = meet_in(work.folder)
-    plan = parse_plan(Path(work.plan).read_bytes(), source=work.plan)
-    training: Training = load_training(work.model)
-    clock = BothClocks()
-    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
-    run = _run_replicas if work.replicas else _run_pipeline
-    document = run(work, execution, clock=clock) | {"device": execution.layout.devices[rank]}
+    training = load_training(work.model)
+    plans = [parse_plan(Path(path).read_bytes(), source=path) for path in work.plans]
+    document = _run_group(work, plans, training) if work.kind == "group" else _run_two(work, plans[0], training)
     Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
+
+
+def _run_two(work: _ProbeWork, plan: Plan, training: Training) -> Entry:
+    clock = BothClocks()
+    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
+    run = _run_pipeline if work.kind == "pipeline" else _run_replicas
+    return run(work, execution, clock=clock) | {"device": execution.layout.devices[execution.rank]}
 
 
 def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
@@ -133,10 +136,10 @@ def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
     count = SHARDED if execution.plan.stages[0].is_fully_sharded else REPLICATED
     entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + count)[WARM_UP:]]
     return {
-        work.replicas: entries,
-        f"{work.replicas}_thread": [clock.by_thread(entry) for entry in entries],
-        f"{work.replicas}_served": [clock.served_in(entry) for entry in entries],
-        f"{work.replicas}_peak_bytes": execution.memory.peak_bytes,
+        work.kind: entries,
+        f"{work.kind}_thread": [clock.by_thread(entry) for entry in entries],
+        f"{work.kind}_served": [clock.served_in(entry) for entry in entries],
+        f"{work.kind}_peak_bytes": execution.memory.peak_bytes,
     }
 
 
@@ -151,6 +154,33 @@ def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:
 
 def _as_entry(iteration: Iteration) -> Entry:
     return {"actions": [list(action) for action in iteration.actions], "times": iteration.times._asdict()}
+
+
+def _run_group(work: _ProbeWork, plans: Sequence[Plan], training: Training) -> Entry:
+    """Per plan nanoseconds by stage and kind; per layer the bytes held, and in all."""
+    runs, held = [], dict[str, tuple[int, int]]()
+    for plan in plans:
+        execution = Execution(prepare(plan, training), device=torch.device("cpu"))
+        times = defaultdict[str, list[int]](list)
+        for iteration in _run(execution, first=0, count=GROUP_WARM_UP + work.iterations)[GROUP_WARM_UP:]:
+            for name, start, end in iteration.actions:
+                times[_stage_and_kind(name)].append(end - start)
+        runs.append(times)
+        held |= {name: _held_bytes(execution, name) for stage in plan.stages for name in stage.layers}
+    return {"runs": runs, "held": held}
+
+
+def _stage_and_kind(name: str) -> str:
+    found = re.match(r"\d+[FIWB]", name)
+    return found.group() if found else name
+
+
+def _held_bytes(execution: Execution, name: str) -> tuple[int, int]:
+    """Of a layer's trained weights: on this process, and in all."""
+    trained = [parameter for _, parameter in execution.model.held(name) if parameter.requires_grad]
+    here = sum(parameter.numel() * parameter.element_size() for parameter in trained)
+    shapes = [(execution.model.parts.shape(parameter).numel(), parameter.element_size()) for parameter in trained]
+    return here, sum(count * size for count, size in shapes)
 
 
 if __name__ == "__main__":

@@ -317,14 +317,14 @@ def test_layers_are_timed_by_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyP
     problem = chains.make_chain("wwww", num_devices=2, num_microbatches=4)
     plan = write(make_group_plan(problem.profile, 2, num_microbatches=4, is_fine=True), tmp_path / "plan.json")
     model = "execute_models:wide_alone"
-    about = {"model": model, "plans": [str(plan)], "folder": str(tmp_path), "iterations": 2}
+    about = {"model": model, "plans": [str(plan)], "kind": "group", "folder": str(tmp_path), "iterations": 2}
     ranks = [
         Rank(
             arguments=[json.dumps(about)],
             environment=environment(RANK=str(rank), WORLD_SIZE="2"),
             folder=tmp_path,
             log=tmp_path / f"{rank}.log",
-            program="planner.execute.group_probe",
+            program="planner.execute.probe",
         )
         for rank in range(2)
     ]
