@@ -290,7 +290,7 @@ def plan_rest(
 
 def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path | None) -> tuple[Launch, Recipe]:
     """The launch under a new plan that continues from a checkpoint, and its recipe; both stand in the job's folder."""
-    from planner.execute.table.placement import parse_hosts
+    from planner.execute.table.placement import hosts_of, load_cluster_tree
 
     recipe = again.recipe
     if checkpoint is not None:
@@ -301,7 +301,7 @@ def relaunch(launch: Launch, again: Replanned, *, number: int, checkpoint: Path 
     cluster = (launch.folder / "cluster.json").read_text(encoding="utf-8")
     job = replace(
         launch.job,
-        placement=place_ranks(again.plan, parse_hosts(cluster)),
+        placement=place_ranks(again.plan, hosts_of(load_cluster_tree(cluster), source="cluster")),
         plan_at=str(plan_at),
         plan_sha256=plan_sha256(again.plan),
         recipe_at=None,

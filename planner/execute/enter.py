@@ -13,7 +13,6 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,30 +41,20 @@ _BAD_WORLD = 2
 _SLURM = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What a process knows before it becomes the program."""
-
-    position: DevicePosition
-    device: str
-    plan_path: Path
-    world_size: int
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Take the place and become the program; exit with 2 and one message if the world is not the plan's."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options, program = _parse(given)
     try:
-        entry = _enter(options, _counted_by_slurm(os.environ))
+        position, devices, path = _enter(options, _counted_by_slurm(os.environ))
     except (ValueError, OSError) as error:
         _refuse(str(error))
     told = {
-        "RANK": entry.position.rank,
-        "LOCAL_RANK": entry.position.index,
-        "WORLD_SIZE": entry.world_size,
-        PLAN_VARIABLE: entry.plan_path,
-        _DEVICE_VARIABLE: entry.device,
+        "RANK": position.rank,
+        "LOCAL_RANK": position.index,
+        "WORLD_SIZE": len(devices),
+        PLAN_VARIABLE: path,
+        _DEVICE_VARIABLE: devices[position.rank],
         CHECKPOINTS_VARIABLE: options.checkpoints,
         COPIES_VARIABLE: options.copies,
         RECIPE_VARIABLE: options.recipe,
@@ -73,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     os.environ.update({name: str(value) for name, value in told.items() if value not in (None, "")})
     if options.record:
-        keep_record(options.record, rank=entry.position.rank, device=entry.device, host=entry.position.host)
+        keep_record(options.record, rank=position.rank, device=devices[position.rank], host=position.host)
     _become(program)
 
 
@@ -103,7 +92,8 @@ def _counted_by_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     return missing | dict(environment) if "RANK" not in environment else dict(environment)
 
 
-def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry:
+def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> tuple[DevicePosition, tuple[str, ...], Path]:
+    """This process's place, the device of every rank, and the plan as a file of this host."""
     path = _fetch(options.plan)
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
@@ -115,16 +105,16 @@ def _enter(options: argparse.Namespace, environment: Mapping[str, str]) -> Entry
             f"{options.plan} is not the plan that was submitted: its content hash is {actual[:16]}…, not "
             f"{options.sha256[:16]}…; submit the job again"
         )
-    layout = make_layout(plan)
+    devices = make_layout(plan).devices
     cluster = _cluster(plan, options)
     hosts = None if options.here else _rename_hosts(hosts_of(cluster, source=str(options.plan)), options.host)
-    position = find_position(layout.devices, environment, hosts=hosts)
+    position = find_position(devices, environment, hosts=hosts)
     if differences := _world_differences(plan, cluster, options=options, position=position, hosts=hosts):
         raise ValueError(
             f"rank {position.rank} on host {position.host!r}: the job does not match the plan: {'; '.join(differences)}"
             "; start it as planned, or plan again for these hosts"
         )
-    return Entry(position=position, device=layout.devices[position.rank], plan_path=path, world_size=layout.world_size)
+    return position, devices, path
 
 
 def _cluster(plan: Plan, options: argparse.Namespace) -> Any:

@@ -97,15 +97,16 @@ def main(about: str) -> None:
     )
     training = load_training(work.model)
     plans = [parse_plan(Path(path).read_bytes(), source=path) for path in work.plans]
-    document = _run_group(work, plans, training) if work.kind == "group" else _run_two(work, plans[0], training)
+    run = _run_group if work.kind == "group" else _run_two
+    document = run(work, plans, training=training)
     Path(work.folder, f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-def _run_two(work: _ProbeWork, plan: Plan, training: Training) -> Entry:
+def _run_two(work: _ProbeWork, plans: Sequence[Plan], *, training: Training) -> Entry:
     clock = BothClocks()
-    execution = Execution(prepare(plan, training), device=torch.device("cpu"), log=ActionLog(clock))
+    execution = Execution(prepare(plans[0], training), device=torch.device("cpu"), log=ActionLog(clock))
     run = _run_pipeline if work.kind == "pipeline" else _run_replicas
     return run(work, execution, clock=clock) | {"device": execution.layout.devices[execution.rank]}
 
@@ -156,7 +157,7 @@ def _as_entry(iteration: Iteration) -> Entry:
     return {"actions": [list(action) for action in iteration.actions], "times": iteration.times._asdict()}
 
 
-def _run_group(work: _ProbeWork, plans: Sequence[Plan], training: Training) -> Entry:
+def _run_group(work: _ProbeWork, plans: Sequence[Plan], *, training: Training) -> Entry:
     """Per plan nanoseconds by stage and kind; per layer the bytes held, and in all."""
     runs, held = [], dict[str, tuple[int, int]]()
     for plan in plans:

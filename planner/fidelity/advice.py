@@ -10,8 +10,7 @@ from planner.dealing import Annealing, balance_durations, bound_dealings
 from planner.fidelity.balance_advice import as_step, durations_of, order_1f1b, rebalance, transfer_of
 from planner.fidelity.chunk_advice import advise_chunks
 from planner.fidelity.partition_advice import recut
-from planner.fidelity.placement_advice import NOTABLE, device_factors, place_anew
-from planner.fidelity.remedy import Remedy, describe_placing
+from planner.fidelity.placement_advice import NOTABLE, Remedy, describe_placing, device_factors, place_anew
 from planner.fidelity.run_pipelines import find_shape
 from planner.fidelity.run_replay import replay_ns
 from profiles.cluster import Cluster, Device, Link

@@ -7,8 +7,7 @@ from planner.fidelity.any_order_bounds import bound_any_assignment
 from planner.fidelity.balance_advice import transfer_of
 from planner.fidelity.order_advice import bound_orders, reorder
 from planner.fidelity.partition_advice import recut_rows
-from planner.fidelity.placement_advice import place_anew
-from planner.fidelity.remedy import Remedy, describe_placing
+from planner.fidelity.placement_advice import Remedy, describe_placing, place_anew
 from planner.fidelity.run_pipelines import (
     PipelinePlayer,
     Row,

@@ -49,6 +49,19 @@ class Placement:
         return sum(replica != device for replica, device in self.device_of.items())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What a change would bring in the median step."""
+
+    what: str
+    """The change, with what it assumes."""
+    makespan_ns: int
+    """Verified by replay with every action's own duration."""
+    lower_bound_ns: int
+    """Certified: no change of this kind ends earlier; transfers take nothing, or the step's median (other dealing, and
+    other cut)."""
+
+
 def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, order: Order) -> Placement | None:
     """The best found for `step` with the factors of all `steps`; None with one pipeline, where no device has peers."""
     if len({pipeline for pipeline, _ in step.actions}) < 2:
@@ -64,6 +77,18 @@ def place_anew(steps: Sequence[RunStep], step: RunStep, *, shape: StepShape, ord
         num_reordered=len(search.reordered),
         makespan_ns=makespan,
         lower_bound_ns=bound_any_placement(assignments, shape, factors=factors, at_most_ns=makespan),
+    )
+
+
+def describe_placing(placed: Placement, *, orders: str) -> Remedy:
+    """Devices at other places, in words; `orders`: how other orders are made."""
+    moved = f"{placed.num_moved or 'none'} of {len(placed.device_of)} devices elsewhere"
+    return Remedy(
+        what=f"placed again: {moved} (orders as run, in {placed.num_reordered or 'no'} "
+        f"pipeline{'' if placed.num_reordered == 1 else 's'} by {orders}; assumes that what a device takes longer "
+        "than the others of its place over all steps is its own, where chance hardly explains it; links alike)",
+        makespan_ns=placed.makespan_ns,
+        lower_bound_ns=placed.lower_bound_ns,
     )
 
 

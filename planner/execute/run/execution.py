@@ -39,7 +39,7 @@ from planner.execute.stage.routed_runtime import RoutedRuntime, meet
 from planner.execute.stage.split_stage import SplitRuntime
 from planner.execute.table.layout import Layout
 from planner.execute.table.message_queues import make_queues
-from planner.execute.table.routes import make_inner_routes, make_routes
+from planner.execute.table.routes import make_inner_routes
 from planner.execute.table.watch import describe_needs
 from planner.execute.training import Batch, Microbatches, Tensors
 
@@ -403,7 +403,7 @@ class Execution:
         return self.totals.tell(self.totals.start(found, self.totals.count_tokens(share.targets), count=count))[0]
 
     def _make_forward_pass(self, share: BatchShare) -> ForwardPass:
-        routes = make_routes(self.layout, self.preparation.edges)
+        routes = self.model.routes
         if self._forward_pass is None:
             meet(routes, device=self.device)
         self._give_out(share)

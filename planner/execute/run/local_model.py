@@ -187,7 +187,6 @@ class LocalModel:
         return {
             "num_stages": self.layout.num_stages,
             "shape": self.preparation.shape_at(number, rank=self.rank),
-            "edges": self.preparation.edges,
             "routes": self.routes,
             "device": self.device,
             "log": self.log,

@@ -21,7 +21,7 @@ from planner.execute.stage.batch_copies import to_device
 from planner.execute.stage.sample_parts import join_shares, share_of
 from planner.execute.stage.stage_module import StageModule, StageShape, unflatten
 from planner.execute.table.routes import SampleExchange
-from planner.execute.table.wiring import BATCH, StageEdge
+from planner.execute.table.wiring import BATCH
 from planner.execute.training import Tensors, as_tuple
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -53,7 +53,6 @@ class PlanStage:
         *,
         num_stages: int,
         shape: StageShape,
-        edges: Sequence[StageEdge],
         routes: Sequence[SampleExchange],
         device: torch.device,
         log: ActionLog,
@@ -80,7 +79,6 @@ class PlanStage:
         self.store.is_open = False
         module.store = self.store
         self.shape = shape
-        self.edges = {(edge.producer, edge.consumer): edge for edge in edges}
         rank = distributed.get_rank()
         self.incoming = [route for route in routes if (route.consumer, route.target) == (self.stage_index, rank)]
         self.outgoing = [route for route in routes if (route.producer, route.source) == (self.stage_index, rank)]
@@ -107,8 +105,7 @@ class PlanStage:
         """
         is_consumer = route.consumer == self.stage_index
         places, tensors = (self._taken, self.shape.inputs) if is_consumer else (self._made, self.shape.outputs)
-        names = self.edges[route.producer, route.consumer].values
-        return [k for name in names for k in places[name] if letter == "F" or tensors[k].requires_grad]
+        return [k for name in route.values for k in places[name] if letter == "F" or tensors[k].requires_grad]
 
     def graded_inputs(self, microbatch: int) -> Tensors:
         """Meta tensors of the inputs whose gradients are computed here."""

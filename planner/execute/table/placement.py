@@ -77,14 +77,6 @@ def _per_host(devices: Sequence[str], hosts: Mapping[str, tuple[str, int]] | Non
     return f" ({', '.join(f'{count} on {host}' for host, count in counts.items())})"
 
 
-def parse_hosts(text: str, *, source: str = "cluster") -> dict[str, tuple[str, int]]:
-    """Host, and index among the devices there, of every device of a cluster or workload document.
-
-    Raises ValueError that names the source.
-    """
-    return hosts_of(load_cluster_tree(text, source=source), source=source)
-
-
 def load_cluster_tree(text: str, *, source: str = "cluster") -> Any:
     """The cluster of a cluster or workload document, as parsed; raises ValueError if it is not JSON."""
     try:

@@ -53,6 +53,8 @@ class SampleExchange:
     """Which of the samples of the earlier one's replica."""
     used: SampleRange
     """Which of the samples of the later one's replica."""
+    values: tuple[str, ...] = ()
+    """What crosses, in the order in which the later stage takes it."""
     letters: str = "FB"
     """What travels: activations (F) from the earlier stage to the later one, their gradients (B) back, or both."""
 
@@ -115,6 +117,7 @@ def _between(
                         target=target,
                         made=_range(start, end, of=makers, unit=unit),
                         used=_range(start, end, of=takers, unit=unit),
+                        values=edge.values,
                         letters=wanted,
                     )
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from planner.execute.table.placement import find_position, parse_hosts
+from planner.execute.table.placement import find_position, hosts_of, load_cluster_tree
 
 HOSTS = {"g0": ("a", 0), "g1": ("a", 1), "g2": ("b", 0), "g3": ("b", 1)}
 
@@ -50,8 +50,8 @@ def test_hosts_come_from_a_cluster_or_a_workload():
     """Tests that both documents are read, that devices are counted host by host, and that one may be its own host."""
     devices = [{"name": "g0", "host": "a"}, {"name": "g2", "host": "b"}, {"name": "g1", "host": "a"}, {"name": "solo"}]
     hosts = {"g0": ("a", 0), "g2": ("b", 0), "g1": ("a", 1), "solo": ("solo", 0)}
-    assert parse_hosts(json.dumps({"devices": devices})) == hosts
-    assert parse_hosts(json.dumps({"cluster": {"devices": devices}})) == hosts
+    for document in ({"devices": devices}, {"cluster": {"devices": devices}}):
+        assert hosts_of(load_cluster_tree(json.dumps(document)), source="c.json") == hosts
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_hosts_come_from_a_cluster_or_a_workload():
 def test_other_documents_are_refused(text: str):
     """Tests that anything else is refused with the name of the file."""
     with pytest.raises(ValueError, match=r"^c\.json: .*give a cluster or a workload document"):
-        parse_hosts(text, source="c.json")
+        hosts_of(load_cluster_tree(text, source="c.json"), source="c.json")
