@@ -112,7 +112,7 @@ def _run_two(work: _ProbeWork, plans: Sequence[Plan], *, training: Training) -> 
 
 
 def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
-    _run(execution, first=0, count=WARM_UP)
+    _run(execution, WARM_UP)
     passed, serving, held = [], [], None
     for number in range(WARM_UP, WARM_UP + work.iterations):
         before = _served_ns()
@@ -135,7 +135,7 @@ def _run_pipeline(work: _ProbeWork, execution: Execution, *, clock: BothClocks) 
 def _run_replicas(work: _ProbeWork, execution: Execution, *, clock: BothClocks) -> Entry:
     """By both clocks: replicas may wait for each other within actions."""
     count = SHARDED if execution.plan.stages[0].is_fully_sharded else REPLICATED
-    entries = [_as_entry(iteration) for iteration in _run(execution, first=0, count=WARM_UP + count)[WARM_UP:]]
+    entries = [_as_entry(iteration) for iteration in _run(execution, WARM_UP + count)[WARM_UP:]]
     return {
         work.kind: entries,
         f"{work.kind}_thread": [clock.by_thread(entry) for entry in entries],
@@ -149,8 +149,8 @@ def _served_ns() -> int:
     return time.process_time_ns() - time.thread_time_ns()
 
 
-def _run(execution: Execution, *, first: int, count: int) -> list[Iteration]:
-    return [execution.step(number) for number in range(first, first + count)]
+def _run(execution: Execution, count: int) -> list[Iteration]:
+    return [execution.step(number) for number in range(count)]
 
 
 def _as_entry(iteration: Iteration) -> Entry:
@@ -163,7 +163,7 @@ def _run_group(work: _ProbeWork, plans: Sequence[Plan], *, training: Training) -
     for plan in plans:
         execution = Execution(prepare(plan, training), device=torch.device("cpu"))
         times = defaultdict[str, list[int]](list)
-        for iteration in _run(execution, first=0, count=GROUP_WARM_UP + work.iterations)[GROUP_WARM_UP:]:
+        for iteration in _run(execution, GROUP_WARM_UP + work.iterations)[GROUP_WARM_UP:]:
             for name, start, end in iteration.actions:
                 times[_stage_and_kind(name)].append(end - start)
         runs.append(times)

@@ -43,8 +43,6 @@ class BatchCutter:
         self._places = {number: (layout.samples_of(number), layout.replica_at(number, rank)) for number in numbers}
         """How many samples each replica of a stage takes, and which of them is here."""
         self._num_parts = layout.num_microbatches * layout.num_parts
-        self._is_whole = self._num_parts == 1 and device.type == "cpu" and self.is_last
-        """Whether every taker here is given the whole batch as it is."""
 
     @property
     def takes_batch(self) -> bool:
@@ -72,10 +70,6 @@ class BatchCutter:
             return BatchShare(self.layout, {}, None)
         inputs, target = given
         tensors = as_tuple(inputs)
-        if self._is_whole and len(tensors) == 1 and tensors[0].is_cpu and target.is_cpu:
-            _require_parts(tensors[0], self.layout, parts=1)
-            _require_parts(target, self.layout, parts=1)
-            return BatchShare(self.layout, {number: {0: tensors} for number in self.takers}, {0: target})
         batches = {number: self._microbatches(tensors, number) for number in self.takers}
         if not self.is_last:
             return BatchShare(self.layout, batches, None)

@@ -66,7 +66,7 @@ class LossTotals:
             work.wait()
         if sums.values is None:
             return (), None
-        told = (sums.values.item(),) if sums.values.dim() == 0 else tuple(sums.values.tolist())
+        told = tuple(sums.values.tolist())
         if sums.counts is not None:
             pairs = zip(told, sums.counts.tolist(), strict=True)
             return tuple(value / n if n else 0.0 for value, n in pairs), sum(told) / max(float(sums.counts.sum()), 1.0)

@@ -136,8 +136,6 @@ class Execution:
         """Of a step of the whole plan."""
         self._root_factor = self._find_root_factor()
         """What losses are multiplied by in place of dividing gradients afterwards."""
-        self._is_alone = self._finds_all_alone()
-        """Whether gradients and losses are whole once the actions are over: nobody has others, or divides them."""
 
     def _find_active(self) -> ActiveStages | None:
         """Stages here whose weights come and go with the actions."""
@@ -218,7 +216,7 @@ class Execution:
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
-        sums = LossSums(losses[0], None, ()) if self._is_alone else self._add_up(share, losses, is_due=is_due)
+        sums = self._add_up(share, losses, is_due=is_due)
         reduced = self.log.clock.mark()
         if self._is_checked and is_due and self.training.max_norm is None:
             self.update.start_check()
@@ -299,13 +297,6 @@ class Execution:
         for stage in self.stages:
             number = stage.stage_index
             stage.batch, stage.shapes = share.batches.get(number, {}), share.shapes.get(number, {})
-
-    def _finds_all_alone(self) -> bool:
-        training = self.training
-        is_whole = self._num_means(self.layout) * self._root_factor == 1 and training.accumulate == 1
-        is_plain = training.num_tokens is None and training.loss_scale is None and not self.model.ties
-        is_one = isinstance(self.runtime, DirectRuntime) and self.layout.num_microbatches == 1
-        return is_one and is_whole and is_plain and all(each.is_alone for each in self._reductions)
 
     def _carry(self, losses: Mapping[int, torch.Tensor]) -> None:
         """Let gradients take the losses along, where there are no tokens to be counted first."""
