@@ -6,22 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from profiles.measure.families.residual import make_resnet
-from profiles.measure.families.transformers import (
-    make_bert,
-    make_encoder_decoder,
-    make_gpt,
-    make_llama,
-    make_mixture,
-    make_vit,
-)
+from profiles.measure.families.transformers import make_gpt, make_llama, make_mixture, make_vit
 from profiles.measure.model import Model
 
 FAMILIES: dict[str, Callable[..., Model]] = {
     "gpt": make_gpt,
     "llama": make_llama,
-    "bert": make_bert,
     "vit": make_vit,
-    "encoder-decoder": make_encoder_decoder,
     "mixture": make_mixture,
     "resnet": make_resnet,
 }

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from profiles.measure.model import Model, Tensors
+from profiles.measure.model import Model
 
-Batch = Callable[[int], tuple[torch.Tensor | Tensors, torch.Tensor]]
+Batch = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 
 
 def make_model(
@@ -16,10 +16,9 @@ def make_model(
     *,
     batch: Batch,
     loss: Callable[..., torch.Tensor],
-    inputs: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Model:
     """A model that AdamW trains."""
-    return Model(layers=layers, inputs=inputs or {}, batch=batch, loss=loss, optimizer=adamw)
+    return Model(layers=layers, batch=batch, loss=loss, optimizer=adamw)
 
 
 def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -27,17 +26,13 @@ def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
-def random_text(vocabulary: int, sequence: int, *, samples: int, is_twofold: bool = False) -> Batch:
-    """Tokens and the tokens after them; twofold: a source text beside them."""
+def random_text(vocabulary: int, sequence: int, *, samples: int) -> Batch:
+    """Tokens and the tokens after them."""
 
-    def batch(number: int) -> tuple[torch.Tensor | Tensors, torch.Tensor]:
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
         noise = torch.Generator().manual_seed(number)
         text = torch.randint(vocabulary, (samples, sequence + 1), generator=noise)
-        before, after = text[:, :-1], text[:, 1:]
-        if not is_twofold:
-            return before, after
-        source = torch.randint(vocabulary, (samples, sequence), generator=noise)
-        return (source, before), after
+        return text[:, :-1], text[:, 1:]
 
     return batch
 

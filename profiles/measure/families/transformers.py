@@ -1,4 +1,4 @@
-"""GPT, Llama-style, BERT, ViT, encoder-decoder and mixture of experts. Shapes: n samples, t tokens, h features."""
+"""GPT, Llama-style, ViT and mixture of experts. Shapes: n samples, t tokens, h features."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ def _require_divides(family: str, **named: int) -> None:
 
 
 class Attention(nn.Module):
-    """Attention of queries over memory, with as many or fewer heads for keys and values: (n, t, h) -> (n, t, h)."""
+    """Self-attention with as many or fewer heads for keys and values."""
 
     def __init__(self, width: int, heads: int, *, groups: int = 0, causal: bool, rotates: bool = False) -> None:
         super().__init__()
@@ -29,10 +29,10 @@ class Attention(nn.Module):
         self.memory = nn.Linear(width, 2 * self.groups * size, bias=has_bias)
         self.out = nn.Linear(width, width, bias=has_bias)
 
-    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Self-attention where `memory` is x."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, t, h) -> (n, t, h)."""
         q = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (n, heads, t, size)
-        k, v = (part.unflatten(-1, (self.groups, -1)).transpose(1, 2) for part in self.memory(memory).chunk(2, -1))
+        k, v = (part.unflatten(-1, (self.groups, -1)).transpose(1, 2) for part in self.memory(x).chunk(2, -1))
         if self.rotates:
             q, k = rotate(q), rotate(k)
         if self.groups != self.heads:
@@ -101,53 +101,28 @@ class Experts(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward part, each behind a normalisation and beside a shortcut."""
 
-    def __init__(
-        self, attention: Attention, inner: nn.Module, *, norm: Callable[[], nn.Module], norms_after: bool = False
-    ) -> None:
+    def __init__(self, attention: Attention, inner: nn.Module, *, norm: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.attention, self.inner, self.norms_after = attention, inner, norms_after
+        self.attention, self.inner = attention, inner
         self.first, self.second = norm(), norm()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, t, h) -> (n, t, h)."""
-        if self.norms_after:
-            x = self.first(x + self.attention(x, x))
-            return self.second(x + self.inner(x))
-        y = self.first(x)
-        x = x + self.attention(y, y)
+        x = x + self.attention(self.first(x))
         return x + self.inner(self.second(x))
 
 
-class _CrossBlock(nn.Module):
-    """A decoder's block: attention to itself, attention to what the encoder gives, a feed-forward part."""
-
-    def __init__(self, width: int, heads: int, *, inner: int) -> None:
-        super().__init__()
-        self.own = Attention(width, heads, causal=True)
-        self.cross = Attention(width, heads, causal=False)
-        self.inner = _FeedForward(width, inner)
-        self.first, self.second, self.third = (nn.LayerNorm(width) for _ in range(3))
-
-    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """(n, t, h) and (n, t', h) -> (n, t, h)."""
-        y = self.first(x)
-        x = x + self.own(y, y)
-        x = x + self.cross(self.second(x), memory)
-        return x + self.inner(self.third(x))
-
-
 class Embedding(nn.Module):
-    """Tokens, and their positions unless attention rotates; of several inputs it takes the one with its number."""
+    """Tokens, and their positions unless attention rotates."""
 
-    def __init__(self, vocabulary: int, width: int, *, sequence: int = 0, number: int = 0) -> None:
+    def __init__(self, vocabulary: int, width: int, *, sequence: int) -> None:
         super().__init__()
-        self.number = number
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(sequence, width) if sequence else None
 
-    def forward(self, *tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(n, t) -> (n, t, h)."""
-        x = self.token(tokens[self.number])
+        x = self.token(tokens)
         if self.position is not None:
             x = x + self.position(torch.arange(x.shape[1], device=x.device))
         return x
@@ -169,10 +144,10 @@ class Patches(nn.Module):
 class Head(nn.Module):
     """Normalisation and logits; of the mean over tokens where there is one class per sample."""
 
-    def __init__(self, norm: Callable[[], nn.Module], *, width: int, classes: int, pools: bool, bias: bool) -> None:
+    def __init__(self, norm: Callable[[], nn.Module], *, width: int, classes: int, pools: bool) -> None:
         super().__init__()
         self.norm, self.pools = norm(), pools
-        self.logits = nn.Linear(width, classes, bias=bias)
+        self.logits = nn.Linear(width, classes, bias=pools)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, t, h) -> (n, t, classes), or (n, classes)."""
@@ -189,7 +164,7 @@ def _make_decoder(
         {
             "embedding": lambda: Embedding(vocabulary, width, sequence=positions),
             **{f"block{number}": block for number in range(layers)},
-            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
+            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False),
         },
         batch=text,
         loss=token_loss,
@@ -228,31 +203,6 @@ def make_llama(
     return _make_decoder(block, layers, norm=norm, width=width, vocabulary=vocabulary, text=text)
 
 
-def make_bert(
-    *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 512, vocabulary: int = 30522, batch: int = 8
-) -> Model:
-    """BERT with its language head: the defaults are base; large is layers=24,width=1024,heads=16."""
-    _require_divides("bert", width=width, heads=heads)
-    norm = partial(nn.LayerNorm, width)
-
-    def block() -> nn.Module:
-        attention = Attention(width, heads, causal=False)
-        return Block(attention, _FeedForward(width, 4 * width), norm=norm, norms_after=True)
-
-    return make_model(
-        {
-            "embedding": lambda: nn.Sequential(Embedding(vocabulary, width, sequence=sequence), norm()),
-            **{f"block{number}": block for number in range(layers)},
-            "head": lambda: nn.Sequential(
-                nn.Linear(width, width), nn.GELU(),
-                Head(norm, width=width, classes=vocabulary, pools=False, bias=True),
-            ),
-        },
-        batch=random_text(vocabulary, sequence, samples=batch),
-        loss=token_loss,
-    )  # fmt: skip
-
-
 def make_vit(
     *, layers: int = 12, width: int = 768, heads: int = 12, image: int = 224, patch: int = 16, classes: int = 1000,
     batch: int = 8,
@@ -269,37 +219,10 @@ def make_vit(
         {
             "patches": lambda: Patches(width, image=image, patch=patch),
             **{f"block{number}": block for number in range(layers)},
-            "head": lambda: Head(norm, width=width, classes=classes, pools=True, bias=True),
+            "head": lambda: Head(norm, width=width, classes=classes, pools=True),
         },
         batch=random_images(image, classes, samples=batch),
         loss=functional.cross_entropy,
-    )
-
-
-def make_encoder_decoder(
-    *, layers: int = 6, width: int = 512, heads: int = 8, sequence: int = 128, vocabulary: int = 32000, batch: int = 8
-) -> Model:
-    """As many encoder blocks as decoder blocks; every decoder block takes what the encoder gives."""
-    _require_divides("encoder-decoder", width=width, heads=heads)
-    norm = partial(nn.LayerNorm, width)
-
-    def encoder() -> nn.Module:
-        return Block(Attention(width, heads, causal=False), _FeedForward(width, 4 * width), norm=norm)
-
-    last = f"encoder{layers - 1}"
-    decoders = [f"decoder{number}" for number in range(layers)]
-    before = dict(zip(decoders, ["target", *decoders], strict=False))
-    return make_model(
-        {
-            "source": lambda: Embedding(vocabulary, width, sequence=sequence),
-            **{f"encoder{number}": encoder for number in range(layers)},
-            "target": lambda: Embedding(vocabulary, width, sequence=sequence, number=1),
-            **{name: lambda: _CrossBlock(width, heads, inner=4 * width) for name in decoders},
-            "head": lambda: Head(norm, width=width, classes=vocabulary, pools=False, bias=False),
-        },
-        inputs={"target": ("",)} | {name: (before[name], last) for name in decoders},
-        batch=random_text(vocabulary, sequence, samples=batch, is_twofold=True),
-        loss=token_loss,
     )
 
 

@@ -59,7 +59,7 @@ def test_products_split_as_they_should(answers: Any):
 
 def test_bytes_are_the_same_on_fake_tensors(answers: Any):
     """Tests that stash, weight stash, state and parameters of every family are equal on real and on fake tensors."""
-    assert len(answers["real_and_fake"]) >= shortened(5, whole=7)
+    assert len(answers["real_and_fake"]) >= shortened(4, whole=5)
     assert {name: differing for name, differing in answers["real_and_fake"].items() if differing} == {}
 
 
@@ -68,7 +68,6 @@ PUBLISHED = {
     "gpt:layers=48,width=1600,heads=25": 1557.6 + 80.4,
     "llama": 8030.3,
     "llama:layers=80,width=8192,heads=64,inner=28672": 70553.7,
-    "bert": 109.5 + 23.5,
     "vit": 86.6,
     "vit:layers=24,width=1024,heads=16": 304.3,
     "resnet": 25.56,
