@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -15,15 +15,6 @@ from planner.execute.parallel.partial_steps import OptimizerStep
 from planner.execute.parallel.reduction import StageReduction, Tie, clip_gradients, gradients_of
 from planner.execute.parallel.sharding import ShardPiece
 from planner.execute.training import Training
-
-
-class UpdateOutcome(NamedTuple):
-    """What became of an iteration's gradients."""
-
-    norm: float | None
-    """Before they were clipped."""
-    is_updated: bool
-    """Whether the optimizers took a step."""
 
 
 class Update:

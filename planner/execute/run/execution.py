@@ -20,7 +20,7 @@ from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.parallel.full_sharding import free_weights
 from planner.execute.parallel.process_groups import ProcessGroups
-from planner.execute.parallel.update import Update, UpdateOutcome
+from planner.execute.parallel.update import Update
 from planner.execute.record.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.record.executed_timeline import IterationTimes
 from planner.execute.record.memory_use import MemoryMeter
@@ -221,7 +221,7 @@ class Execution:
         if self._is_checked and is_due and self.training.max_norm is None:
             self.update.start_check()
         values, loss = self.totals.tell(sums)
-        outcome = self._finish(share, values, is_due=is_due)
+        norm, is_updated = self._finish(share, values, is_due=is_due)
         duration, end, resolve = time.perf_counter_ns() - start, self.log.clock.mark(), self.log.clock.resolve
         taken_up, actions = tuple(self.log.taken_up()), tuple(self.log.end_iteration())
         times = IterationTimes(taken_up, begin_ns=resolve(begin), reduced_ns=resolve(reduced), end_ns=resolve(end))
@@ -230,12 +230,12 @@ class Execution:
         self.number, self.has_trained = self.number + 1, True
         return Iteration(
             losses=values,
-            gradient_norm=outcome.norm,
+            gradient_norm=norm,
             duration_ns=duration,
             actions=actions,
             times=times,
             loss=loss,
-            is_updated=outcome.is_updated,
+            is_updated=is_updated,
         )
 
     def _add_up(self, share: BatchShare, losses: Mapping[int, torch.Tensor], *, is_due: bool) -> LossSums:
@@ -305,8 +305,10 @@ class Execution:
             values = reduction.carry(self.totals.weighted(losses, count=len(losses)))
             self._carried = None if values is None else LossSums(values=values, counts=None, works=())
 
-    def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> UpdateOutcome:
-        """Clip, look whether all is finite, and let the optimizers take their step."""
+    def _finish(self, share: BatchShare, losses: tuple[float, ...], *, is_due: bool) -> tuple[float | None, bool]:
+        """Clip, look whether all is finite, and let the optimizers take their step; gives the norm of the gradients
+        before they were clipped, and whether a step was taken.
+        """
         norm = self.update.clip() if is_due else None
         are_losses_good = not self._is_checked or all(map(math.isfinite, losses))
         is_norm_good = norm is not None and math.isfinite(norm)  # of everything: then all that it adds up is, too
@@ -327,7 +329,7 @@ class Execution:
         is_updated = is_due and self.update.finish(is_good=is_good)
         for reduction in self._reductions if is_updated else ():
             reduction.share()
-        return UpdateOutcome(norm, is_updated)
+        return norm, is_updated
 
     def _on_any(self, *mine: bool) -> tuple[bool, ...]:
         """Whether on any process; replicas of one stage that holds all and shards nothing have the same, added up."""
