@@ -9,7 +9,6 @@ copies stay until all its processes have their own.
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,6 @@ _Found = dict[str, dict[int, dict[str, str]]]
 """By plan, iteration and layer where a host has a copy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """The iteration that all layers are taken from."""
-
-    iteration: int
-    places: Mapping[str, Mapping[int, Path]]
-    """By layer: the ranks on whose hosts it is, and where."""
-
-
 def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
     """Keep the state after `iteration` iterations, and the copy before it; a collective call.
 
@@ -49,7 +39,8 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
     if iteration % execution.training.accumulate:
         return  # gradients that accumulate are no part of it
     require_tensors(execution)
-    random = _gather_random(execution)  # nobody gets here before all have written their copies of before
+    execution.log.note("the copy of the state")
+    random = gather(torch.get_rng_state())  # nobody gets beyond before all have written their copies of before
     plan = _own(folder) / plan_sha256(execution.plan)
     place = plan / quote(execution.layout.devices[execution.rank], safe="")
     place.mkdir(parents=True, exist_ok=True)
@@ -60,7 +51,6 @@ def keep_copy(execution: Execution, folder: Path, *, iteration: int) -> None:
         if earlier != plan:
             shutil.rmtree(earlier, ignore_errors=True)
     layers = held_layers(execution)
-    execution.log.note("the copy of the state")
     copy = {
         "iteration": iteration,
         "layers": layers,
@@ -83,30 +73,31 @@ def restore_copies(execution: Execution, folder: Path, *, order: CopiesOrder, si
     chosen = _choose(told, plan=order.plan_sha256, layers=layers, since=since)
     if chosen is None:
         return None
+    iteration, places = chosen
     read = cache(_read)
     state: dict[str, Any] = {}
-    first = {name: min(ranks) for name, ranks in chosen.places.items()}
+    first = {name: min(ranks) for name, ranks in places.items()}
     speaker = min(first.values())
     for name, rank in _wanted(execution):
-        if rank in chosen.places[name]:
+        if rank in places[name]:
             if rank == execution.rank:
-                state |= _state_of(read(chosen.places[name][rank]), name)
+                state |= _state_of(read(places[name][rank]), name)
         elif execution.rank == first[name]:
-            distributed.send_object_list([_state_of(read(chosen.places[name][execution.rank]), name)], rank)
+            distributed.send_object_list([_state_of(read(places[name][execution.rank]), name)], rank)
         elif execution.rank == rank:
             box: list[Any] = [None]
             distributed.recv_object_list(box, first[name])
             state |= box[0]
     common: list[Any] = [None]
     if execution.rank == speaker:
-        copy = read(next(ranks[speaker] for ranks in chosen.places.values() if speaker in ranks))
+        copy = read(next(ranks[speaker] for ranks in places.values() if speaker in ranks))
         update = {key: value for key, value in copy["state"].items() if key.startswith("update/")}
         common = [update | {f"random/{rank}": each for rank, each in enumerate(copy["random"])}]
     distributed.broadcast_object_list(common, speaker)
     take_over(execution, state | common[0])
-    execution.number = chosen.iteration
+    execution.number = iteration
     distributed.barrier()  # nobody takes copies away that another one still reads
-    return chosen.iteration
+    return iteration
 
 
 def clear_copies(folder: Path) -> None:
@@ -126,16 +117,6 @@ def _numbered(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.name != _PART)
 
 
-def _gather_random(execution: Execution) -> list[torch.Tensor]:
-    """The states of all ranks' generators: a rank of the next plan continues from that of the same number."""
-    mine = torch.get_rng_state()
-    every = [torch.empty_like(mine) for _ in range(execution.layout.world_size)]
-    execution.log.note("the copy of the state")
-    distributed.all_gather(every, mine)
-    execution.log.note("")
-    return every
-
-
 def _find(folder: Path, *, order: CopiesOrder) -> _Found:
     """The live copies on this host."""
     found: _Found = {}
@@ -148,8 +129,13 @@ def _find(folder: Path, *, order: CopiesOrder) -> _Found:
     return found
 
 
-def _choose(told: list[_Found], *, plan: str, layers: Collection[str], since: int) -> _Chosen | None:
-    """`plan`: whose copies go before those of others."""
+def _choose(
+    told: list[_Found], *, plan: str, layers: Collection[str], since: int
+) -> tuple[int, dict[str, dict[int, Path]]] | None:
+    """The iteration that all layers are taken from, and by layer the ranks on whose hosts it is, and where.
+
+    `plan`: whose copies go before those of others.
+    """
     known = {(each, number) for found in told for each in found for number in found[each] if number >= since}
     for each, number in sorted(known, key=lambda one: (one[0] == plan, one[1]), reverse=True):
         places: dict[str, dict[int, Path]] = {name: {} for name in layers}
@@ -157,7 +143,7 @@ def _choose(told: list[_Found], *, plan: str, layers: Collection[str], since: in
             for name, path in found.get(each, {}).get(number, {}).items():
                 places[name][rank] = Path(path)
         if all(places.values()):
-            return _Chosen(iteration=number, places=places)
+            return number, places
     return None
 
 
