@@ -83,7 +83,7 @@ MANY_NAMES = {
     "profiles/estimates/operations.py": 11,
     "profiles/field_rules.py": 21,
     "profiles/importers/straggler.py": 11,
-    "profiles/measure/families/transformers.py": 13,
+    "profiles/measure/families/transformers.py": 11,
     "profiles/measure/links.py": 15,
     "profiles/measure/model.py": 11,
     "profiles/model_profile.py": 14,
