@@ -74,9 +74,7 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
         document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
         is_theirs = asked.file is None or not {"training", "parallelism"}.isdisjoint(document)
         _add_table(asked, document)
-        run = read_torchtitan(
-            _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
-        )
+        run = read_torchtitan(_titan_options(asked, document), model=asked.model, devices=asked.devices)
         if not is_theirs:
             raise ValueError(f"{asked.path}: has neither [training] nor [parallelism]; give torchtitan's configuration")
         return run
@@ -148,6 +146,7 @@ def _titan_options(asked: AuditQuestion, document: dict[str, object]) -> dict[st
         ("parallelism", "context_parallel_degree"): asked.cp,
         ("parallelism", "expert_parallel_degree"): asked.ep,
         ("parallelism", "pipeline_parallel_microbatch_size"): asked.micro_batch_size,
+        ("training", "seq_len"): asked.seq_length,
         ("activation_checkpoint", "mode"): asked.recompute_granularity,
     }
     for (section, name), value in typed.items():

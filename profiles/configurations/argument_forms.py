@@ -20,6 +20,7 @@ from profiles.configurations.megatron_trainers import (
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
+from profiles.configurations.run_configuration import FORMS
 from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
 from profiles.documents.unique_names import read_json, read_yaml
 
@@ -136,8 +137,7 @@ def _require_known_trainer(words: Iterable[str], *, source: str) -> None:
     for trainer, pattern in FOREIGN.items():
         if (match := re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text)) is not None:
             raise ValueError(
-                f"{source}: {match[0][:60]} is {trainer}'s, whose configurations are not read; give those of "
-                "Megatron-LM, torchtitan or DeepSpeed"
+                f"{source}: {match[0][:60]} is {trainer}'s, whose configurations are not read; give a file of {FORMS}"
             )
 
 

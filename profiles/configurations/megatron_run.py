@@ -361,6 +361,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
         )
     has_degrees = any(each in take.values for each in _STATED if each.endswith("parallel_size"))
+    before = len(notes.unknown)
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():
@@ -374,6 +375,9 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
+    if read.kind != "recipe":
+        stated = len([value for value in take.values.values() if value is not False])
+        notes.require_own("Megatron-LM", stated=stated, since=before)
     notes.unknown += read.strange
 
 

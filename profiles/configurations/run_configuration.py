@@ -14,6 +14,9 @@ _DEGREE = re.compile(r"(?:degree|(?<!data_)parallel_size)$")
 _CUT = re.compile(r"split_points|stage_splits|parallelism\.pipeline_")
 """Names by which programs say where a pipeline is cut."""
 
+FORMS = "Megatron-LM, torchtitan or DeepSpeed, or none and state its --model, --devices, --tp and --pp"
+"""What is read, and what serves where a program's files are not."""
+
 Order = Literal["1F1B", "GPipe", "ZBVZeroBubble", "table"]
 """What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V; what a table states."""
 
@@ -50,6 +53,17 @@ class ReadingNotes:
                 f"{name} = {str(value)[:60]}: is not known, and says where stages begin; leave it out to see the rest"
             )
         self.unknown.append(f"{name} = {str(value)[:60]}")
+
+    def require_own(self, program: str, *, stated: int, since: int = 0) -> None:
+        """Refuse another program's file: forks and other releases never had a fourth of unknown names.
+
+        Raises ValueError with the first of those noted `since`, if two or more, and over a third of those stated.
+        """
+        found = [each.partition(" ")[0][:60] for each in self.unknown[since:]]
+        if len(found) > max(1, stated / 3):
+            raise ValueError(
+                f"{', '.join(found[:3])}: {len(found)} of {stated} names are not {program}'s; give a file of {FORMS}"
+            )
 
     def note_optimizer(self, name: str) -> None:
         """Say it where an optimizer keeps other states than Adam's, which estimates count."""
