@@ -84,7 +84,7 @@ def test_the_executors_documents_are_read(tmp_path: Path):
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": 1}, {"ph": "X"', "is cut off or broken"),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": -1}]}', "takes -1.0 us"),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1}]}', "has no times"),
-        ('{"traceEvents": [7]}', "an event is '7'"),
+        ('{"traceEvents": [7]}', "has 7 for an event; give a trace of"),
         ('{"device": "a", "iterations": [[["0F0", 5, 3]]]}', "lasts from 5 to 3"),
         ('{"device": "a", "iterations": [[["0F0", 5', "is cut off or broken"),
         ('{"device": "a", "iterations": [[["0F0", 5, 36893488147419103232]]]}', "is cut off or broken"),
