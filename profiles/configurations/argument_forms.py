@@ -64,6 +64,7 @@ _VARIABLE = re.compile(
 _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 """Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
+_FLAG = re.compile(r"(?:^|\s)--[a-z][\w-]+")
 _KERNELS = re.compile(r"\b((?:NVTE|FLASH_ATTENTION)_\w+)\W{0,4}(?:value\W{0,4})?[=:]\W{0,4}(\d+)\b")
 """A variable by which a library chooses kernels, with its value, in a command, YAML or JSON."""
 _PROVIDER = re.compile(r'"_target_": "([\w.]*Provider\w*)"')
@@ -158,7 +159,9 @@ def _read_mapping(
     if "gated_linear_unit" not in leaves:  # which a class of Megatron-Bridge has, and writes down with all it has
         files = [*files, *_PROVIDER.findall(stated)]
     if leaves and trainer is None and not files and not any(map(_OF_MEGATRON.search, _named(leaves))):
-        raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; give its configuration")
+        commands = [name for name, value in leaves.items() if isinstance(value, str) and _FLAG.search(value)]
+        remedy = f"give what stands in {commands[0]} as a script" if commands else f"give a file of {FORMS}"
+        raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; {remedy}")
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),

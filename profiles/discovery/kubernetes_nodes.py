@@ -61,6 +61,8 @@ def _read_nodes(text: str) -> list[Any]:
     for document in documents:
         if not isinstance(document, dict):
             raise ValueError(f"a {type(document).__name__} is no List and no Node; give the answer of {_QUESTION}")
+        if (kind := document.get("kind", "List")) not in ("List", "NodeList", "Node"):
+            raise ValueError(f"it describes a {str(kind)[:60]}; give the answer of {_QUESTION}")
         listed = document.get("items") if "items" in document else [document] if "status" in document else None
         if not isinstance(listed, list) or not all(isinstance(node, dict) for node in listed):
             raise ValueError(f"a List without items, or a Node without status; give the answer of {_QUESTION}")
