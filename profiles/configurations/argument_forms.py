@@ -340,7 +340,8 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
     try:
         documents = read_yaml(text) if is_yaml else [read_json(text)]
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is neither JSON nor YAML ({str(error)[:80]}); correct it") from None
+        reason = str(error).partition("; ")[0][:100]
+        raise ValueError(f"{source}: is neither JSON nor YAML ({reason}); correct it") from None
     found = documents[0] if len(documents) == 1 else None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")

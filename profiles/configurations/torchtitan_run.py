@@ -102,7 +102,8 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
     try:
         found = read_json(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); correct it") from None
+        reason = f"{source}: is neither TOML nor JSON ({str(error)[:80]})"
+        raise ValueError(f"{reason}; correct it, or give FILE.py:FUNCTION") from None
     return dict(found)
 
 

@@ -69,8 +69,7 @@ def read_links(path: Path) -> LinkTables:
         text = decode_text(path.read_bytes(), source=str(path))
     except (OSError, ValueError):
         return load_links(path)  # says what is wrong
-    is_text = not text.lstrip().startswith(("{", "[")) and any(mark in text for mark in (*_MARKS, "nccl-tests"))
-    return parse_nccl_tests(text, source=str(path)) if is_text else load_links(path)
+    return load_links(path) if text.lstrip().startswith("{") else parse_nccl_tests(text, source=str(path))
 
 
 def parse_nccl_tests(text: str, *, source: str) -> LinkTables:
@@ -143,7 +142,7 @@ def _ranks(lines: Sequence[str], *, source: str) -> list[_Rank]:
         raise refusal(
             source,
             f"lists the ranks {', '.join(map(str, numbers)) or 'none'}; give nccl-tests' whole output, with a line "
-            "`Rank ... on HOST device ...` for each of at least two, and one test in a file",
+            "`Rank ... on HOST device ...` for each of at least two, and one test in a file, or what --links wrote",
         )
     if len({rank.group for rank in found}) > 1:
         raise refusal(source, "ranks are in several groups at once; measure with one group")

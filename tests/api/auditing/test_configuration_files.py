@@ -173,6 +173,17 @@ def test_files_of_other_programs(program: str, name: str, text: str, model: str,
         audited(program=program, model=model, file=str(file), pp=2 if program == "deepspeed" else None)
 
 
+def test_manifests_around_a_command(tmp_path: Path) -> None:
+    """Tests that a cluster's manifest is refused with the field whose command is to be given."""
+    file = tmp_path / "task.yaml"
+    file.write_text("num_cpus: 4\nrun: |\n  torchrun pretrain_gpt.py --num-layers 2\n")
+    with pytest.raises(ValueError, match="by Megatron-LM's names; give what stands in run as a script"):
+        audited(program="megatron", model=None, file=str(file))
+    file.write_text("!include base.yaml\n")
+    with pytest.raises(ValueError, match=r"\(line 1: not YAML .*'!include'\)\); correct it"):
+        audited(program="megatron", model=None, file=str(file))
+
+
 def test_tokens_that_only_running_tells(model: str, tmp_path: Path) -> None:
     """Tests that an option stands for a length that a recipe computes."""
     file = tmp_path / "run.py"

@@ -101,6 +101,16 @@ def test_broken_traces_are_refused(tmp_path: Path, text: str, message: str):
     assert str(path) in str(caught.value)
 
 
+def test_other_tools_files_are_refused(tmp_path: Path):
+    """Tests that databases and empty folders are refused with all that is read, not as broken traces."""
+    path = tmp_path / "report.sqlite"
+    path.write_bytes(b"SQLite format 3\x00\xd2\x01")
+    with pytest.raises(ValueError, match=r"is no text, as Nsight's databases .*; give a trace of torch's profiler"):
+        summarise_traces([path])
+    with pytest.raises(ValueError, match=r"contains no traces; give a trace of torch's profiler .*Chakra.*\.parquet"):
+        summarise_traces([tmp_path])
+
+
 def test_traces_of_several_runs_are_refused(tmp_path: Path):
     """Tests that ranks with other numbers of iterations, a rank given twice, and an empty folder are refused."""
     files = [kineto(tmp_path / "a.json", *FIRST), kineto(tmp_path / "b.json", *SECOND[:2], rank=1)]
