@@ -14,9 +14,6 @@ from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.known_models import find_sheet
 from profiles.load import workload_of
 
-_FIELDS = {"set": "variables", "config.json": "config"}
-"""Names in reasons that are other ones in the body."""
-
 
 def answer_audit(request: AuditRequest) -> dict[str, Any]:
     """What `pipeplan audit --json` says; raises ValueError for what is not understood."""
@@ -36,7 +33,7 @@ def answer_audit(request: AuditRequest) -> dict[str, Any]:
 
 def _placed(reason: str, request: AuditRequest) -> str:
     """The reason behind the field of the body that it is of: an option that is given, or else the file's text."""
-    named = reason.lstrip("-").partition(":")[0].partition(" ")[0]
-    name = _FIELDS.get(named, named.replace("-", "_"))
+    named = reason.lstrip("-").partition(":")[0].partition(" ")[0].removesuffix(".json").replace("-", "_")
+    name = "variables" if named == "set" else named
     field = name if getattr(request, name, None) is not None else "" if request.text is None else "text"
     return f"{field}: {reason}" if field else reason

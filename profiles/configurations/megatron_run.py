@@ -48,10 +48,6 @@ _STATED = {
     "global_batch_size": "--global-batch-size",
 }
 """What a recipe has to state, or another file may state it otherwise."""
-_DEGREE = re.compile(
-    r"(?:(?:tensor|pipe|context|model)\w*(?:parallel|degree|stage)|(?:^|_)[tpcm]p_?(?:size|degree))\w* (?!1$)[1-9]\d*$"
-)
-"""Names by which programs call devices that share a model, with 2 or more."""
 _ELSEWHERE = "what "
 """Before what functions of other files set."""
 _HIDING = re.compile(rf"^{_ELSEWHERE}|^\w+ = \w+\(.*parallelism|^(?:trainer(?:\.strategy)?|strategy) = ")
@@ -360,7 +356,6 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         raise ValueError(
             f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
         )
-    has_degrees = any(each in take.values for each in _STATED if each.endswith("parallel_size"))
     before = len(notes.unknown)
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
@@ -370,14 +365,14 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
             whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
-            if meaning == "unknown" and not has_degrees and _DEGREE.search(f"{name} {value}"):
-                raise ValueError(f"{said[:80]}: is a degree by no name of Megatron-LM's; give --tp and --pp")
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
-            (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
-    if read.kind != "recipe":
-        stated = len([value for value in take.values.values() if value is not False])
-        notes.require_own("Megatron-LM", stated=stated, since=before)
+            if meaning == "unknown":
+                notes.note_unknown(name, value, said=said)
+            else:
+                notes.not_counted.append(said[:120])
+    stated = len([value for value in take.values.values() if value is not False])
+    notes.require_own("Megatron-LM", stated=stated, since=before)
     notes.unknown += read.strange
 
 

@@ -9,7 +9,10 @@ from typing import Literal
 from profiles.estimates.model_shapes import ModelShape
 from profiles.estimates.operations import Dtype
 
-_DEGREE = re.compile(r"(?:degree|(?<!data_)parallel_size)$")
+_DEGREE = re.compile(
+    r"(?:tensor|pipe|context|model)\w*(?:parallel(?:ism)?|degree|stages?)$|degree$|(?<!data_)parallel_size$|"
+    r"(?:^|[_.])[tpcme]p_?(?:size|degree)$"
+)
 """Names by which programs call devices that share something."""
 _CUT = re.compile(r"split_points|stage_splits|parallelism\.pipeline_")
 """Names by which programs say where a pipeline is cut."""
@@ -44,15 +47,14 @@ class ReadingNotes:
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
 
-    def note_unknown(self, name: str, value: object) -> None:
+    def note_unknown(self, name: str, value: object, *, said: str = "") -> None:
         """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline."""
-        if _DEGREE.search(name) and type(value) is int and value > 1:
-            raise ValueError(f"{name} = {value}: is a degree that is not known; leave it out to see the rest")
+        said = said or f"{name} = {str(value)[:60]}"
+        if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
+            raise ValueError(f"{said[:80]}: is a degree that is not known; leave it out, or give --tp, --pp and the like")
         if _CUT.search(name):
-            raise ValueError(
-                f"{name} = {str(value)[:60]}: is not known, and says where stages begin; leave it out to see the rest"
-            )
-        self.unknown.append(f"{name} = {str(value)[:60]}")
+            raise ValueError(f"{said[:80]}: is not known, and says where stages begin; leave it out to see the rest")
+        self.unknown.append(said[:120])
 
     def require_own(self, program: str, *, stated: int, since: int = 0) -> None:
         """Refuse another program's file: forks and other releases never had a fourth of unknown names.

@@ -124,14 +124,14 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
     tensor = fields.count("parallelism.tensor_parallel_degree", 1)
     context = fields.count("parallelism.context_parallel_degree", 1)
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
-    expert = fields.count("parallelism.expert_parallel_degree", 1)
-    least = 1 if shape.mixture is None else least_pipelines(expert, group=tensor * context)
+    degree = fields.count("parallelism.expert_parallel_degree", 1)
+    expert = None if shape.mixture is None else degree
+    least = least_pipelines(expert, group=tensor * context)
     copies, shard = _data(fields, notes, within=tensor * context * pipeline, devices=devices, least=least)
-    data, shards = copies * shard, "optimizer" if shard > 1 else "nothing"
-    if pipeline == 1 and shards != "nothing":
+    data = copies * shard
+    if pipeline == 1 and shard > 1:
         raise ValueError(f"parallelism.data_parallel_shard_degree: {_WITHOUT_PIPELINE}; give --pp")
-    if shape.mixture is not None:
-        notes.require_shared(devices=shard * context * tensor, experts=expert)
+    notes.require_shared(devices=shard * context * tensor, experts=expert)
     tokens = _sequence(fields, notes, own=own_sequence)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"parallelism.tensor_parallel_degree = {tensor} does not divide the {reason}")
@@ -150,7 +150,7 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
         shape=shape,
         tensor=tensor,
         context=context,
-        experts=None if shape.mixture is None else max(tensor, expert),
+        experts=None if expert is None else max(tensor, expert),
         pipeline=pipeline,
         data=data,
         chunks=max(1, len(stages) // pipeline),
@@ -162,7 +162,7 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
         global_batch=micro * count * data,
         sequence=tokens,
         recompute=_recomputation(fields, notes, order=order),
-        shards=shards,
+        shards="optimizer" if shard > 1 else "nothing",
         copies=copies,
         gradient_bytes=4,
         notes=notes,
@@ -204,11 +204,8 @@ def _data(fields: _Fields, notes: ReadingNotes, *, within: int, devices: int | N
     replicate = fields.count("parallelism.data_parallel_replicate_degree", 1)
     shard = fields.number("parallelism.data_parallel_shard_degree", least=1)
     if shard is None:
-        if devices is None:
-            notes.assumed.append(
-                f"devices = {within * replicate * least} (parallelism.data_parallel_shard_degree = -1, {least} taken)"
-            )
-        shard = least if devices is None else max(1, devices // (within * replicate))
+        copies = notes.assume_devices(within, least=replicate * least) if devices is None else devices // within
+        shard = max(1, copies // replicate)
     if devices is not None and devices != within * replicate * shard:
         notes.refusals.append(f"{devices} devices are not {within * replicate * shard}, the product of the degrees")
     if shard > 1:
@@ -218,15 +215,13 @@ def _data(fields: _Fields, notes: ReadingNotes, *, within: int, devices: int | N
 
 def _sequence(fields: _Fields, notes: ReadingNotes, *, own: int | None) -> int:
     """Tokens of a sample, of which a microbatch counted in tokens may have less than one."""
-    stated = [fields.number(name, least=1) for name in (*_LENGTHS, _TOKENS)]
-    tokens = stated[0] or stated[1]
-    if tokens is None:
-        tokens = own or 2048
+    earlier, stated, most = (fields.number(name, least=1) for name in (*_LENGTHS, _TOKENS))
+    tokens = earlier or stated or own or 2048
+    if earlier is None and stated is None:
         notes.assumed.append(f"training.seq_len = {tokens}")
-    if stated[2] is not None and stated[2] < tokens:
-        tokens = stated[2]
-        notes.assumed.append(f"samples of {tokens} tokens, which is all of a microbatch")
-    return tokens
+    if most is not None and most < tokens:
+        notes.assumed.append(f"samples of {most} tokens, which is all of a microbatch")
+    return min(tokens, most or tokens)
 
 
 def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int) -> tuple[int, int]:
@@ -235,39 +230,35 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
     per_rank = fields.number("training.local_batch_size", least=1)
     count = fields.number("parallelism.num_pp_microbatches", least=1)
     tokens = fields.number(_TOKENS, least=1)
-    whole = {name: fields.number(name, least=1) for name in ("training.global_batch_size", _TOKENS_OF_A_STEP)}
     if not {*_OF_2026}.isdisjoint(fields.values):
+        name = _TOKENS_OF_A_STEP
         if tokens is None and micro is None:
             notes.assumed.append(f"{_TOKENS} = 16384 (torchtitan's own)")
         tokens = micro * sequence if micro else tokens or 16_384
         micro, count = max(1, tokens // sequence), count or 1 if ranks > 1 else 1
         if tokens % sequence:
             notes.assumed.append(f"a microbatch of {tokens} tokens is {micro} samples of {sequence}")
-        _note_steps(notes, _TOKENS_OF_A_STEP, whole[_TOKENS_OF_A_STEP], each=tokens * count * data)
-        return micro, count
-    if per_rank is None:
-        per_rank = 8
-        notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
-    if ranks == 1:
-        notes.assumed.append(f"without a pipeline a rank takes its {per_rank} samples at once")
-        micro = per_rank
-    elif micro is None:
-        micro = 1
-        notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
-    if per_rank % micro:
-        notes.refusals.append(f"training.local_batch_size = {per_rank} is not a multiple of the microbatch's {micro}")
-    _note_steps(notes, "training.global_batch_size", whole["training.global_batch_size"], each=per_rank * data)
-    return micro, max(1, per_rank // micro)
-
-
-def _note_steps(notes: ReadingNotes, name: str, stated: int | None, *, each: int) -> None:
-    """Gradients of several times what all pipelines take, `each`, may make one step; one time is audited."""
+        each = tokens * count * data
+    else:
+        name = "training.global_batch_size"
+        if per_rank is None:
+            per_rank = 8
+            notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
+        if ranks == 1:
+            micro = per_rank
+            notes.assumed.append(f"without a pipeline a rank takes its {per_rank} samples at once")
+        elif micro is None:
+            micro = 1
+            notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
+        if per_rank % micro:
+            notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+        count, each = max(1, per_rank // micro), per_rank * data
+    stated = fields.number(name, least=1)
     if stated is not None and stated % each:
-        notes.refusals.append(
-            f"{name} = {stated} is not a multiple of {each}, which all pipelines take at a time; use one"
-        )
+        notes.refusals.append(f"{name} = {stated} is not a multiple of {each}, which all pipelines take at a time")
     elif stated not in (None, each):
         notes.not_counted.append(f"{name} = {stated}: the audit covers one of its {stated // each} accumulation steps")
+    return micro, count
 
 
 def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:

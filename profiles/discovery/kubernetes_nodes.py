@@ -57,7 +57,7 @@ def _read_nodes(text: str) -> list[Any]:
         documents = [read_json(text)] if text.lstrip().startswith(("{", "[")) else read_yaml(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it cannot be read ({str(error)[:200]}); give the answer of {_QUESTION}") from None
-    nodes = []
+    nodes: list[Any] = []
     for document in documents:
         if not isinstance(document, dict):
             raise ValueError(f"a {type(document).__name__} is no List and no Node; give the answer of {_QUESTION}")

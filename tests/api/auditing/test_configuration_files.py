@@ -160,7 +160,7 @@ def test_toml_of_another_trainer(model: str, tmp_path: Path) -> None:
     ("program", "name", "text"),
     [
         ("deepspeed", "config.json", '{"architectures": ["A"], "hidden_size": 4096, "num_hidden_layers": 32}'),
-        ("deepspeed", "run.json", '{"plugin": "3d", "tp_size": 4, "pp_size": 2, "train_batch_size": 64}'),
+        ("deepspeed", "run.json", '{"plugin": "3d", "lr": 4, "epochs": 2, "train_batch_size": 64}'),
         ("megatron", "lm.yaml", "trainer: {mp: c=bf16, train_batch_size: 8, num_train_steps: 9, tracker: {type: x}}"),
         ("megatron", "run.sh", "torchrun --nproc_per_node 4 train.py --distplan zero --train_step 10 --batch_size 4"),
     ],

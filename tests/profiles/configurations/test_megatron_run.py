@@ -639,7 +639,7 @@ def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str)
 )
 def test_degrees_by_other_names_are_not_left_out(stated: str) -> None:
     """Tests that no run on one device is audited where an unknown name states a degree; beside Megatron's it may."""
-    with pytest.raises(ValueError, match="is a degree by no name of Megatron-LM's; give --tp and --pp"):
+    with pytest.raises(ValueError, match="is a degree that is not known; leave it out, or give --tp, --pp and the like"):
         run_of(stated, source="run.yaml", model="llama3-8b")
     run = run_of(f"{stated}\ntensor_model_parallel_size: 2", source="run.yaml", model="llama3-8b")
     assert (run.tensor, len(run.notes.unknown)) == (2, 1)
