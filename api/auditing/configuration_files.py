@@ -72,12 +72,10 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
     if asked.program == "torchtitan":
         _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
         document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
-        is_theirs = asked.file is None or not {"training", "parallelism"}.isdisjoint(document)
-        _add_table(asked, document)
-        run = read_torchtitan(_titan_options(asked, document), model=asked.model, devices=asked.devices)
-        if not is_theirs:
+        if asked.file is not None and {"training", "parallelism"}.isdisjoint(document):
             raise ValueError(f"{asked.path}: has neither [training] nor [parallelism]; give torchtitan's configuration")
-        return run
+        _add_table(asked, document)
+        return read_torchtitan(_titan_options(asked, document), model=asked.model, devices=asked.devices)
     _require_unused(asked, (*MEGATRON_ONLY, "recompute_granularity"))
     return read_deepspeed(text or "{}", asked, source=asked.file or "options")
 

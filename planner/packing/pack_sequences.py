@@ -205,8 +205,7 @@ def _tight_packs(given: _Sequences, multiple: int) -> Packs | None:
 def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
     """The lengths as Python's integers, whose sums do not wrap as those of numpy's narrow ones.
 
-    Raises ValueError for a length that is no whole number, for one that no pack has room for, and for what is in no
-    order or holds other things: a mapping's keys, a set's, the bytes of an array.
+    Raises ValueError for a length that is no whole number or that no pack has room for, and for what is no list.
     """
     cap = _whole("cap", cap)
     if isinstance(lengths, Mapping | Set | bytes | bytearray):

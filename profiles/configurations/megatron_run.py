@@ -17,7 +17,6 @@ from profiles.configurations.run_configuration import (
     Recomputation,
     RunConfiguration,
     even_stages,
-    least_pipelines,
     with_ends,
 )
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, RecurrentShape
@@ -152,7 +151,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     shape, experts, parts = _experts(take, shape, tensor=tensor)
-    data = _pipelines(take, within=tensor * context * pipeline, least=least_pipelines(experts, group=tensor * context))
+    data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
     predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
@@ -656,8 +655,8 @@ def _predicting(take: Taking, *, is_typed: bool) -> int:
     return stated or 0
 
 
-def _pipelines(take: Taking, *, within: int, least: int) -> int:
-    """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
+def _pipelines(take: Taking, *, within: int, group: int, experts: int | None) -> int:
+    """Of the devices that a launcher, a log or an option states; the least where nobody does."""
     take.taken.update(_LAUNCHER)
     stated = take.number("world_size")
     if (sequence := take.number("ds_sequence_parallel_size", 1)) != 1:
@@ -667,7 +666,7 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
     if stated is None and take.text("nproc_per_node") is not None:
         stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
     if stated is None:
-        return take.notes.assume_devices(within, least=least)
+        return take.notes.assume_devices(within, group=group, experts=experts)
     if stated % within or stated < within:
         take.notes.refusals.append(
             f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "

@@ -72,8 +72,12 @@ class ReadingNotes:
         if name and "adam" not in name.lower():
             self.assumed.append(f"states of Adam, though the optimizer is {name[:40]}")
 
-    def assume_devices(self, within: int, *, least: int) -> int:
-        """As many pipelines of so many devices as there are at least, where nobody states devices."""
+    def assume_devices(self, within: int, *, group: int, experts: int | None, copies: int = 1) -> int:
+        """The least pipelines of so many devices, where nobody states them; a `group` of a pipeline's shares a layer.
+
+        In each copy of the weights as many devices hold the same layers as share their experts.
+        """
+        least = (experts or 1) // math.gcd(experts or 1, group) * copies
         how_many = "one pipeline" if least == 1 else f"{least} pipelines"
         self.assumed.append(f"devices = {within * least} ({how_many})")
         return least
@@ -85,11 +89,6 @@ class ReadingNotes:
                 f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
                 "share their experts; use more devices (--devices), or a smaller expert degree"
             )
-
-
-def least_pipelines(experts: int | None, *, group: int) -> int:
-    """So that as many devices hold the same layers as share their experts."""
-    return 1 if experts is None else experts // math.gcd(experts, group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,7 @@ from typing import Any
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
-from profiles.configurations.run_configuration import (
-    Order,
-    ReadingNotes,
-    Recomputation,
-    RunConfiguration,
-    least_pipelines,
-)
+from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
 from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import ModelShape
 
@@ -52,8 +46,7 @@ UNREAD, TABLE = "_unread", "_table"
 
 _LENGTHS = ("training.seq_len", "training.max_context_length")
 _TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
-_TOKENS_OF_A_STEP = "training.num_tokens_per_train_step"
-_OF_2026 = (_TOKENS, _TOKENS_OF_A_STEP, _LENGTHS[1], "parallelism.num_pp_microbatches")
+_OF_2026 = (_TOKENS, "training.num_tokens_per_train_step", _LENGTHS[1], "parallelism.num_pp_microbatches")
 """Names of the release that counts microbatches in tokens."""
 
 TABLE_FIELD = "pipeline_parallel_schedule_csv"
@@ -126,12 +119,12 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
     degree = fields.count("parallelism.expert_parallel_degree", 1)
     expert = None if shape.mixture is None else degree
-    least = least_pipelines(expert, group=tensor * context)
-    copies, shard = _data(fields, notes, within=tensor * context * pipeline, devices=devices, least=least)
+    group = tensor * context
+    copies, shard = _data(fields, notes, ranks=pipeline, group=group, experts=expert, devices=devices)
     data = copies * shard
     if pipeline == 1 and shard > 1:
         raise ValueError(f"parallelism.data_parallel_shard_degree: {_WITHOUT_PIPELINE}; give --pp")
-    notes.require_shared(devices=shard * context * tensor, experts=expert)
+    notes.require_shared(devices=shard * group, experts=expert)
     tokens = _sequence(fields, notes, own=own_sequence)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"parallelism.tensor_parallel_degree = {tensor} does not divide the {reason}")
@@ -199,13 +192,16 @@ def _model_name(fields: _Fields) -> str:
     return wanted
 
 
-def _data(fields: _Fields, notes: ReadingNotes, *, within: int, devices: int | None, least: int) -> tuple[int, int]:
+def _data(
+    fields: _Fields, notes: ReadingNotes, *, ranks: int, group: int, experts: int | None, devices: int | None
+) -> tuple[int, int]:
     """Copies of the weights and the pipelines of each, which shard it: FSDP2 shards all that there is."""
-    replicate = fields.count("parallelism.data_parallel_replicate_degree", 1)
+    replicate, within = fields.count("parallelism.data_parallel_replicate_degree", 1), ranks * group
     shard = fields.number("parallelism.data_parallel_shard_degree", least=1)
-    if shard is None:
-        copies = notes.assume_devices(within, least=replicate * least) if devices is None else devices // within
-        shard = max(1, copies // replicate)
+    if shard is None and devices is None:
+        shard = notes.assume_devices(within, group=group, experts=experts, copies=replicate) // replicate
+    elif shard is None:
+        shard = max(1, (devices or 0) // within // replicate)
     if devices is not None and devices != within * replicate * shard:
         notes.refusals.append(f"{devices} devices are not {within * replicate * shard}, the product of the degrees")
     if shard > 1:
@@ -231,7 +227,7 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
     count = fields.number("parallelism.num_pp_microbatches", least=1)
     tokens = fields.number(_TOKENS, least=1)
     if not {*_OF_2026}.isdisjoint(fields.values):
-        name = _TOKENS_OF_A_STEP
+        name = _OF_2026[1]
         if tokens is None and micro is None:
             notes.assumed.append(f"{_TOKENS} = 16384 (torchtitan's own)")
         tokens = micro * sequence if micro else tokens or 16_384

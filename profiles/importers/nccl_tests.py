@@ -16,8 +16,6 @@ from profiles.documents.refusal import refusal
 from profiles.documents.strict_json import decode_text
 from profiles.measure.links import Contention, LinkTables, PairTable, Place, load_links
 
-_MARKS = ("algbw", "busbw")
-"""Columns by which such a text is known."""
 TOLERANCE = 0.02
 """Relative error that two printed digits are given, beside the last of them."""
 _LAST_DIGIT = 0.011
@@ -157,7 +155,7 @@ def _rows(lines: Sequence[str], *, source: str) -> list[_Row]:
     header: list[str] = []
     rows = []
     for line in lines:
-        if all(mark in line for mark in _MARKS):
+        if "algbw" in line and "busbw" in line:
             header = line[line.index("size") :].split() if "size" in line else []
         elif header and (match := _ROW.search(line)):
             rows.append(_row(match[1].split(), header=header, source=source))
