@@ -146,8 +146,7 @@ def _document_of(tree: object, *, source: str) -> Workload | Cluster:
 def _kind(tree: dict[str, object], *, source: str) -> type[Workload | ModelProfile | Cluster]:
     form, forms = tree.get("format"), ", ".join(_KINDS)
     if form is None:
-        reason = f"format is missing; give one of {forms}, which profile, import and new write"
-        raise refusal(source, f"{reason}, or the neutral form (layers with forward_ms)")
+        raise refusal(source, f"format is missing; give one of {forms}, or the neutral form (layers with forward_ms)")
     if not isinstance(form, str) or form not in _KINDS | _OLD_KINDS:
         raise refusal(source, f"format = {render_value(form)} is not supported here; give one of {forms}")
     return (_KINDS | _OLD_KINDS)[form]

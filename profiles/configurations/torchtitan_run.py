@@ -179,8 +179,8 @@ def _require_in_place(fields: _Fields) -> None:
         if name == "training.batch_size":
             raise ValueError(f"{name}: is training.local_batch_size today; rename it")
         if section not in ("", "parallelism") and _OF_PARALLELISM.search(last):
-            of_all = "is of another program's section; give its part alone"
-            raise ValueError(f"{name}: {of_all if '.' in section else 'stands in [parallelism] today; move it there'}")
+            where = "is of another program's section" if "." in section else "stands in [parallelism] today"
+            raise ValueError(f"{name}: {where}; move it there, or give its part alone")
 
 
 def _model_name(fields: _Fields) -> str:

@@ -140,7 +140,7 @@ def _ranks(lines: Sequence[str], *, source: str) -> list[_Rank]:
         raise refusal(
             source,
             f"lists the ranks {', '.join(map(str, numbers)) or 'none'}; give nccl-tests' whole output, with a line "
-            "`Rank ... on HOST device ...` for each of at least two, and one test in a file, or what --links wrote",
+            "`Rank ... on HOST device ...` for each of at least two, and one test in a file",
         )
     if len({rank.group for rank in found}) > 1:
         raise refusal(source, "ranks are in several groups at once; measure with one group")

@@ -13,11 +13,8 @@ _DOCUMENTS = (".json", ".json.gz", PARQUET)
 PROTOBUF = (".et", ".et.gz")
 """How the names of Chakra's traces in protobuf end."""
 
-TRACES = (
-    "a trace of torch's profiler (JSON) or Chakra (linked JSON, .et) per rank, a .parquet file, Megatron's log with "
-    "timers, or the folder that the executor's --trace wrote"
-)
-"""What is read."""
+TRACES = "a trace of torch's profiler or Chakra per rank, .parquet, Megatron's log with timers, or a folder of --trace"
+"""Forms that are read, in words for a remedy."""
 
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:

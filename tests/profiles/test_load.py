@@ -368,7 +368,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "no format",
         changed(lambda tree: tree.pop("format")),
         "work: format is missing; give one of pipeline-workload/2, pipeline-profile/2, pipeline-cluster/1, "
-        "which profile, import and new write, or the neutral form (layers with forward_ms)",
+        "or the neutral form (layers with forward_ms)",
     ),
 ]
 
