@@ -8,7 +8,7 @@ from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.deepspeed_run import read_deepspeed
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
-from profiles.configurations.torchtitan_run import TABLE, TABLE_FIELD, read_titan_document, read_torchtitan
+from profiles.configurations.torchtitan_run import TABLE, TABLE_FIELD, UNREAD, read_titan_document, read_torchtitan
 from profiles.estimates.operations import Dtype
 
 MAX_BYTES = 2**24
@@ -72,7 +72,8 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
     if asked.program == "torchtitan":
         _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
         document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
-        if asked.file is not None and {"training", "parallelism"}.isdisjoint(document):
+        is_whole = asked.file is not None and not document.get(UNREAD)  # whose parts are refused by themselves
+        if is_whole and {"training", "parallelism"}.isdisjoint(document):
             raise ValueError(f"{asked.path}: has neither [training] nor [parallelism]; give torchtitan's configuration")
         _add_table(asked, document)
         return read_torchtitan(_titan_options(asked, document), model=asked.model, devices=asked.devices)
