@@ -19,10 +19,21 @@ def answer_audit(request: AuditRequest) -> dict[str, Any]:
     """What `pipeplan audit --json` says; raises ValueError for what is not understood."""
     model = request.model if request.config is None else json.dumps(request.config)
     given = {each.name: getattr(request, each.name) for each in fields(AuditQuestion)}
-    found = read_configuration(AuditQuestion(**{**given, "model": model}))
-    measured = None if request.workload is None else workload_of(request.workload, source="workload")
+    measured = None if request.workload is None else workload_of(request.workload, source="workload").profile
     speed = request.network_gb_per_s
-    sheet = find_sheet(request.gpu or ASSUMED_GPU, memory_gib=request.gpu_memory, network_gb_per_s=speed)
-    problem = make_audited_problem(found, gpu=sheet, measured=None if measured is None else measured.profile)
+    try:
+        found = read_configuration(AuditQuestion(**{**given, "model": model}))
+        sheet = find_sheet(request.gpu or ASSUMED_GPU, memory_gib=request.gpu_memory, network_gb_per_s=speed)
+        problem = make_audited_problem(found, gpu=sheet, measured=measured)
+    except ValueError as error:
+        raise ValueError(_placed(str(error), request)) from None
     result = audit(problem, time_limit_s=request.time_limit_s, others=request.other_degrees)
     return summarise_audit(result) | ({"files": audit_files(result)} if request.files else {})
+
+
+def _placed(reason: str, request: AuditRequest) -> str:
+    """The reason behind the field of the body that it is of: an option that is given, or else the file's text."""
+    named = reason.lstrip("-").partition(":")[0].partition(" ")[0].removesuffix(".json").replace("-", "_")
+    name = "variables" if named == "set" else named
+    field = name if getattr(request, name, None) is not None else "" if request.text is None else "text"
+    return f"{field}: {reason}" if field else reason

@@ -8,7 +8,7 @@ from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.deepspeed_run import read_deepspeed
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.run_configuration import RunConfiguration
-from profiles.configurations.torchtitan_run import TABLE, TABLE_FIELD, read_titan_document, read_torchtitan
+from profiles.configurations.torchtitan_run import TABLE, TABLE_FIELD, UNREAD, read_titan_document, read_torchtitan
 from profiles.estimates.operations import Dtype
 
 MAX_BYTES = 2**24
@@ -72,14 +72,11 @@ def _read_run(asked: AuditQuestion) -> RunConfiguration:
     if asked.program == "torchtitan":
         _require_unused(asked, (*MEGATRON_ONLY, "partition_method", "global_batch_size"))
         document = {} if asked.file is None else read_titan_document(text, source=asked.path, function=asked.function)
-        is_theirs = asked.file is None or not {"training", "parallelism"}.isdisjoint(document)
-        _add_table(asked, document)
-        run = read_torchtitan(
-            _titan_options(asked, document), model=asked.model, devices=asked.devices, sequence=asked.seq_length
-        )
-        if not is_theirs:
+        is_whole = asked.file is not None and not document.get(UNREAD)  # whose parts are refused by themselves
+        if is_whole and {"training", "parallelism"}.isdisjoint(document):
             raise ValueError(f"{asked.path}: has neither [training] nor [parallelism]; give torchtitan's configuration")
-        return run
+        _add_table(asked, document)
+        return read_torchtitan(_titan_options(asked, document), model=asked.model, devices=asked.devices)
     _require_unused(asked, (*MEGATRON_ONLY, "recompute_granularity"))
     return read_deepspeed(text or "{}", asked, source=asked.file or "options")
 
@@ -148,6 +145,7 @@ def _titan_options(asked: AuditQuestion, document: dict[str, object]) -> dict[st
         ("parallelism", "context_parallel_degree"): asked.cp,
         ("parallelism", "expert_parallel_degree"): asked.ep,
         ("parallelism", "pipeline_parallel_microbatch_size"): asked.micro_batch_size,
+        ("training", "seq_len"): asked.seq_length,
         ("activation_checkpoint", "mode"): asked.recompute_granularity,
     }
     for (section, name), value in typed.items():

@@ -7,7 +7,7 @@ behind it (`pack_shapes`). No clock is asked: all ranks find the same.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, inf
@@ -205,9 +205,11 @@ def _tight_packs(given: _Sequences, multiple: int) -> Packs | None:
 def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
     """The lengths as Python's integers, whose sums do not wrap as those of numpy's narrow ones.
 
-    Raises ValueError for a length that is no whole number, and for one that no pack has room for.
+    Raises ValueError for a length that is no whole number or that no pack has room for, and for what is no list.
     """
     cap = _whole("cap", cap)
+    if isinstance(lengths, Mapping | Set | bytes | bytearray):
+        raise ValueError(f"lengths are {type(lengths).__name__}; give a list of them, in the order of the sequences")
     found = [_whole(f"lengths[{number}]", length) for number, length in enumerate(lengths)]
     for number, length in enumerate(found):
         if length > cap:
@@ -219,9 +221,10 @@ def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
 
 def _whole(name: str, value: object) -> int:
     try:
-        found = index(value)  # type: ignore[arg-type]
+        found = index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
     except TypeError:
-        raise ValueError(f"{name} = {value!r}: is no whole number; give an integer") from None
+        shown = " ".join(repr(value).split())[:60]
+        raise ValueError(f"{name} = {shown}: is no whole number; give an integer") from None
     if found < 1:
         raise ValueError(f"{name} = {found:,}; give at least one")
     return found

@@ -20,6 +20,7 @@ from profiles.configurations.megatron_trainers import (
 from profiles.configurations.nemo_config import in_megatrons_names, is_nemo
 from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
+from profiles.configurations.run_configuration import FORMS
 from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
 from profiles.documents.unique_names import read_json, read_yaml
 
@@ -63,6 +64,7 @@ _VARIABLE = re.compile(
 _PRETRAINED = re.compile(r"from_hf_pretrained\(['\"]([^'\"]+)")
 """Where a recipe names its model."""
 _LAUNCHER = ("nproc_per_node", "nnodes")
+_FLAG = re.compile(r"(?:^|\s)--[a-z][\w-]+")
 _KERNELS = re.compile(r"\b((?:NVTE|FLASH_ATTENTION)_\w+)\W{0,4}(?:value\W{0,4})?[=:]\W{0,4}(\d+)\b")
 """A variable by which a library chooses kernels, with its value, in a command, YAML or JSON."""
 _PROVIDER = re.compile(r'"_target_": "([\w.]*Provider\w*)"')
@@ -136,8 +138,7 @@ def _require_known_trainer(words: Iterable[str], *, source: str) -> None:
     for trainer, pattern in FOREIGN.items():
         if (match := re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text)) is not None:
             raise ValueError(
-                f"{source}: {match[0][:60]} is {trainer}'s, whose configurations are not read; give those of "
-                "Megatron-LM, torchtitan or DeepSpeed"
+                f"{source}: {match[0][:60]} is {trainer}'s, whose configurations are not read; give a file of {FORMS}"
             )
 
 
@@ -158,7 +159,9 @@ def _read_mapping(
     if "gated_linear_unit" not in leaves:  # which a class of Megatron-Bridge has, and writes down with all it has
         files = [*files, *_PROVIDER.findall(stated)]
     if leaves and trainer is None and not files and not any(map(_OF_MEGATRON.search, _named(leaves))):
-        raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; give its configuration")
+        commands = [name for name, value in leaves.items() if isinstance(value, str) and _FLAG.search(value)]
+        remedy = f"give what stands in {commands[0]} as a script" if commands else f"give a file of {FORMS}"
+        raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; {remedy}")
     is_configuration = is_class or "num_kv_heads" in leaves
     return ReadArguments(
         values=_fields(leaves) if is_configuration else _named(leaves),
@@ -337,7 +340,8 @@ def _mapping(text: str, *, source: str) -> Mapping[str, Any] | None:
     try:
         documents = read_yaml(text) if is_yaml else [read_json(text)]
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is neither JSON nor YAML ({str(error)[:80]}); correct it") from None
+        reason = str(error).partition("; ")[0][:100]
+        raise ValueError(f"{source}: is neither JSON nor YAML ({reason}); correct it") from None
     found = documents[0] if len(documents) == 1 else None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"{source}: has no names with values; give Megatron's arguments as a mapping")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
-from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, least_pipelines
+from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
 from profiles.documents.unique_names import read_json
 from profiles.estimates.block_operations import Run
 from profiles.estimates.block_weights import block_weights
@@ -101,9 +101,10 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
         notes.refusals.append(f"tensor_parallel.autotp_size = {tensor} does not divide the {reason}")
     context = _context(document, asked, notes=notes, stages=count)
     experts = _experts(document, asked, notes=notes, shape=shape)
-    least = least_pipelines(experts, group=tensor * context)
-    data = _pipelines(document, asked, notes=notes, within=count * tensor * context, least=least)
-    notes.require_shared(experts=experts, devices=data * tensor * context)
+    group, within = tensor * context, count * tensor * context
+    data = _pipelines(document, asked, notes=notes, within=within)
+    data = data or notes.assume_devices(within, group=group, experts=experts)
+    notes.require_shared(experts=experts, devices=data * group)
     micro, batch = _batch(document, notes, data=data, stages=count)
     stated = asked.seq_length or (planned and planned.model.get("sequence_length"))
     sequence = stated or own_sequence or DEFAULT_SEQUENCE
@@ -177,22 +178,20 @@ def _document(text: str, *, source: str) -> dict[str, Any]:
         raise ValueError(f"{source}: is not JSON ({str(error)[:80]}); give DeepSpeed's configuration") from None
     if not isinstance(document, dict) or isinstance(document.get("deepspeed"), dict):
         raise ValueError(f"{source}: is not DeepSpeed's configuration, which is an object; give that alone")
+    if "bfloat16" in document:  # as its earlier releases call it
+        document.setdefault("bf16", document.pop("bfloat16"))
     return document
 
 
-def _pipelines(
-    document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, within: int, least: int
-) -> int:
-    """As stated, of the devices that are stated, or the least that can share the experts."""
+def _pipelines(document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, within: int) -> int | None:
+    """As stated, or of the devices that are stated; None where nobody does."""
     stated = _count(document, "data_parallel_size") if "sequence_parallel_size" in document else None
     if stated and asked.devices not in (None, stated * within):
         notes.refusals.append(
             f"data_parallel_size = {stated}: times {within} it is not {asked.devices} devices; use {stated * within}"
         )
-    if stated:
+    if stated or asked.devices is None:
         return stated
-    if asked.devices is None:
-        return notes.assume_devices(within, least=least)
     if asked.devices % within:
         notes.refusals.append(f"{asked.devices} devices are not a multiple of {within}; use another number")
     return max(1, asked.devices // within)
@@ -346,3 +345,4 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
             notes.not_counted.append(name)
         else:
             notes.note_unknown(name, value)
+    notes.require_own("DeepSpeed", stated=len(document))

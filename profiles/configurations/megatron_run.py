@@ -17,7 +17,6 @@ from profiles.configurations.run_configuration import (
     Recomputation,
     RunConfiguration,
     even_stages,
-    least_pipelines,
     with_ends,
 )
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape, RecurrentShape
@@ -48,10 +47,6 @@ _STATED = {
     "global_batch_size": "--global-batch-size",
 }
 """What a recipe has to state, or another file may state it otherwise."""
-_DEGREE = re.compile(
-    r"(?:(?:tensor|pipe|context|model)\w*(?:parallel|degree|stage)|(?:^|_)[tpcm]p_?(?:size|degree))\w* (?!1$)[1-9]\d*$"
-)
-"""Names by which programs call devices that share a model, with 2 or more."""
 _ELSEWHERE = "what "
 """Before what functions of other files set."""
 _HIDING = re.compile(rf"^{_ELSEWHERE}|^\w+ = \w+\(.*parallelism|^(?:trainer(?:\.strategy)?|strategy) = ")
@@ -156,7 +151,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     shape, experts, parts = _experts(take, shape, tensor=tensor)
-    data = _pipelines(take, within=tensor * context * pipeline, least=least_pipelines(experts, group=tensor * context))
+    data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
     predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
@@ -360,7 +355,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         raise ValueError(
             f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
         )
-    has_degrees = any(each in take.values for each in _STATED if each.endswith("parallel_size"))
+    before = len(notes.unknown)
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():
@@ -369,11 +364,14 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
             whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
-            if meaning == "unknown" and not has_degrees and _DEGREE.search(f"{name} {value}"):
-                raise ValueError(f"{said[:80]}: is a degree by no name of Megatron-LM's; give --tp and --pp")
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
-            (notes.unknown if meaning == "unknown" else notes.not_counted).append(said[:120])
+            if meaning == "unknown":
+                notes.note_unknown(name, value, said=said)
+            else:
+                notes.not_counted.append(said[:120])
+    stated = len([value for value in take.values.values() if value is not False])
+    notes.require_own("Megatron-LM", stated=stated, since=before)
     notes.unknown += read.strange
 
 
@@ -657,8 +655,8 @@ def _predicting(take: Taking, *, is_typed: bool) -> int:
     return stated or 0
 
 
-def _pipelines(take: Taking, *, within: int, least: int) -> int:
-    """Of the devices that a launcher, a log or an option states; the `least` where nobody does."""
+def _pipelines(take: Taking, *, within: int, group: int, experts: int | None) -> int:
+    """Of the devices that a launcher, a log or an option states; the least where nobody does."""
     take.taken.update(_LAUNCHER)
     stated = take.number("world_size")
     if (sequence := take.number("ds_sequence_parallel_size", 1)) != 1:
@@ -668,7 +666,7 @@ def _pipelines(take: Taking, *, within: int, least: int) -> int:
     if stated is None and take.text("nproc_per_node") is not None:
         stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
     if stated is None:
-        return take.notes.assume_devices(within, least=least)
+        return take.notes.assume_devices(within, group=group, experts=experts)
     if stated % within or stated < within:
         take.notes.refusals.append(
             f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "

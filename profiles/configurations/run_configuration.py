@@ -9,10 +9,16 @@ from typing import Literal
 from profiles.estimates.model_shapes import ModelShape
 from profiles.estimates.operations import Dtype
 
-_DEGREE = re.compile(r"(?:degree|(?<!data_)parallel_size)$")
+_DEGREE = re.compile(
+    r"(?:tensor|pipe|context|model)\w*(?:parallel(?:ism)?|degree|stages?)$|degree$|(?<!data_)parallel_size$|"
+    r"(?:^|[_.])[tpcme]p_?(?:size|degree)$"
+)
 """Names by which programs call devices that share something."""
 _CUT = re.compile(r"split_points|stage_splits|parallelism\.pipeline_")
 """Names by which programs say where a pipeline is cut."""
+
+FORMS = "Megatron-LM, torchtitan or DeepSpeed, or none and state its --model, --devices, --tp and --pp"
+"""What is read, and what serves where a program's files are not."""
 
 Order = Literal["1F1B", "GPipe", "ZBVZeroBubble", "table"]
 """What ranks run: 1F1B (interleaved where they hold several stages); GPipe; ZB-V; what a table states."""
@@ -41,23 +47,37 @@ class ReadingNotes:
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
 
-    def note_unknown(self, name: str, value: object) -> None:
+    def note_unknown(self, name: str, value: object, *, said: str = "") -> None:
         """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline."""
-        if _DEGREE.search(name) and type(value) is int and value > 1:
-            raise ValueError(f"{name} = {value}: is a degree that is not known; leave it out to see the rest")
+        said = said or f"{name} = {str(value)[:60]}"
+        if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
+            raise ValueError(f"{said[:80]}: is a degree that is not known; leave it out, or give --tp, --pp and so on")
         if _CUT.search(name):
+            raise ValueError(f"{said[:80]}: is not known, and says where stages begin; leave it out to see the rest")
+        self.unknown.append(said[:120])
+
+    def require_own(self, program: str, *, stated: int, since: int = 0) -> None:
+        """Refuse another program's file: forks and other releases never had a fourth of unknown names.
+
+        Raises ValueError with the first of those noted `since`, if two or more, and over a third of those stated.
+        """
+        found = [each.partition(" ")[0][:60] for each in self.unknown[since:]]
+        if len(found) > max(1, stated / 3):
             raise ValueError(
-                f"{name} = {str(value)[:60]}: is not known, and says where stages begin; leave it out to see the rest"
+                f"{', '.join(found[:3])}: {len(found)} of {stated} names are not {program}'s; give a file of {FORMS}"
             )
-        self.unknown.append(f"{name} = {str(value)[:60]}")
 
     def note_optimizer(self, name: str) -> None:
         """Say it where an optimizer keeps other states than Adam's, which estimates count."""
         if name and "adam" not in name.lower():
             self.assumed.append(f"states of Adam, though the optimizer is {name[:40]}")
 
-    def assume_devices(self, within: int, *, least: int) -> int:
-        """As many pipelines of so many devices as there are at least, where nobody states devices."""
+    def assume_devices(self, within: int, *, group: int, experts: int | None, copies: int = 1) -> int:
+        """The least pipelines of so many devices, where nobody states them; a `group` of a pipeline's shares a layer.
+
+        In each copy of the weights as many devices hold the same layers as share their experts.
+        """
+        least = (experts or 1) // math.gcd(experts or 1, group) * copies
         how_many = "one pipeline" if least == 1 else f"{least} pipelines"
         self.assumed.append(f"devices = {within * least} ({how_many})")
         return least
@@ -69,11 +89,6 @@ class ReadingNotes:
                 f"{devices} devices that hold the same layers are not a multiple of the {experts} that "
                 "share their experts; use more devices (--devices), or a smaller expert degree"
             )
-
-
-def least_pipelines(experts: int | None, *, group: int) -> int:
-    """So that as many devices hold the same layers as share their experts."""
-    return 1 if experts is None else experts // math.gcd(experts, group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

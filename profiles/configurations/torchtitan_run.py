@@ -44,6 +44,11 @@ _OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline
 UNREAD, TABLE = "_unread", "_table"
 """The entries of a document for what of a recipe was not read, and for the text of its table of actions."""
 
+_LENGTHS = ("training.seq_len", "training.max_context_length")
+_TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
+_OF_2026 = (_TOKENS, "training.num_tokens_per_train_step", _LENGTHS[1], "parallelism.num_pp_microbatches")
+"""Names of the release that counts microbatches in tokens."""
+
 TABLE_FIELD = "pipeline_parallel_schedule_csv"
 """Of `[parallelism]`: the name of the table."""
 
@@ -90,7 +95,8 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
     try:
         found = read_json(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: is neither TOML nor JSON ({str(error)[:80]}); correct it") from None
+        reason = f"{source}: is neither TOML nor JSON ({str(error)[:80]})"
+        raise ValueError(f"{reason}; correct it, or give FILE.py:FUNCTION") from None
     return dict(found)
 
 
@@ -101,9 +107,7 @@ def _registered(unread: Sequence[str], source: str) -> dict[str, Any]:
     return {"model": {"name": family, "flavor": found[1]}} if found and family in MODELS_OF else {}
 
 
-def read_torchtitan(
-    document: Mapping[str, Any], *, model: str | None, devices: int | None, sequence: int | None = None
-) -> RunConfiguration:
+def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: int | None) -> RunConfiguration:
     """The run; raises ValueError with field, value and remedy for what is not understood."""
     fields, notes = _Fields(document), ReadingNotes()
     _require_here(fields)
@@ -113,21 +117,21 @@ def read_torchtitan(
     tensor = fields.count("parallelism.tensor_parallel_degree", 1)
     context = fields.count("parallelism.context_parallel_degree", 1)
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
-    data, shards = _data(fields, notes, within=tensor * context * pipeline, devices=devices)
-    if pipeline == 1 and shards != "nothing":
+    degree = fields.count("parallelism.expert_parallel_degree", 1)
+    expert = None if shape.mixture is None else degree
+    group = tensor * context
+    copies, shard = _data(fields, notes, ranks=pipeline, group=group, experts=expert, devices=devices)
+    data = copies * shard
+    if pipeline == 1 and shard > 1:
         raise ValueError(f"parallelism.data_parallel_shard_degree: {_WITHOUT_PIPELINE}; give --pp")
-    expert = fields.count("parallelism.expert_parallel_degree", 1)
-    stated = [fields.number(f"training.{name}", least=1) for name in ("seq_len", "max_context_length")]
-    tokens = sequence or stated[0] or stated[1]
-    if tokens is None:
-        tokens = own_sequence or 2048
-        notes.assumed.append(f"training.seq_len = {tokens}")
+    notes.require_shared(devices=shard * group, experts=expert)
+    tokens = _sequence(fields, notes, own=own_sequence)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"parallelism.tensor_parallel_degree = {tensor} does not divide the {reason}")
     parts = tensor * (2 * context if context > 1 else 1)
-    if int(tokens) % parts:
+    if tokens % parts:
         notes.refusals.append(f"training.seq_len = {tokens} is not a multiple of {parts}, its parts by tp and cp")
-    micro, count = _microbatches(fields, notes, sequence=int(tokens), data=data)
+    micro, count = _microbatches(fields, notes, sequence=tokens, data=data, ranks=pipeline)
     order, has_several = _order(fields, ranks=pipeline)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
     if has_several and order == "1F1B" and count % max(1, count // pipeline):
@@ -139,7 +143,7 @@ def read_torchtitan(
         shape=shape,
         tensor=tensor,
         context=context,
-        experts=None if shape.mixture is None else max(tensor, expert),
+        experts=None if expert is None else max(tensor, expert),
         pipeline=pipeline,
         data=data,
         chunks=max(1, len(stages) // pipeline),
@@ -149,10 +153,10 @@ def read_torchtitan(
         in_v=_is_in_v(fields, pipeline),
         micro_batch=micro,
         global_batch=micro * count * data,
-        sequence=int(tokens),
+        sequence=tokens,
         recompute=_recomputation(fields, notes, order=order),
-        shards=shards,
-        copies=fields.count("parallelism.data_parallel_replicate_degree", 1),
+        shards="optimizer" if shard > 1 else "nothing",
+        copies=copies,
         gradient_bytes=4,
         notes=notes,
     )
@@ -162,8 +166,9 @@ def read_torchtitan(
 
 def _require_here(fields: _Fields) -> None:
     """Raise ValueError where another file, or what only running it tells, may cut or size the run."""
+    stated = {*fields.values, *(_LENGTHS if _LENGTHS[0] in fields.values else ())}
     for text in fields.values.get(UNREAD, []):
-        if _SIZING.match(text) and text.partition(" = ")[0] not in fields.values:
+        if _SIZING.match(text) and text.partition(" = ")[0] not in stated:
             raise ValueError(f"{text[:100]}: is not read, and may say degrees; give its file's function, or its values")
 
 
@@ -174,8 +179,8 @@ def _require_in_place(fields: _Fields) -> None:
         if name == "training.batch_size":
             raise ValueError(f"{name}: is training.local_batch_size today; rename it")
         if section not in ("", "parallelism") and _OF_PARALLELISM.search(last):
-            where = "another program's; give its part alone" if "." in section else "stands in [parallelism] today"
-            raise ValueError(f"{name}: {where}; move it there")
+            where = "is of another program's section" if "." in section else "stands in [parallelism] today"
+            raise ValueError(f"{name}: {where}; move it there, or give its part alone")
 
 
 def _model_name(fields: _Fields) -> str:
@@ -187,51 +192,69 @@ def _model_name(fields: _Fields) -> str:
     return wanted
 
 
-def _data(fields: _Fields, notes: ReadingNotes, *, within: int, devices: int | None) -> tuple[int, Any]:
-    """Pipelines, and what they shard: FSDP2 shards all that there is."""
-    replicate = fields.count("parallelism.data_parallel_replicate_degree", 1)
+def _data(
+    fields: _Fields, notes: ReadingNotes, *, ranks: int, group: int, experts: int | None, devices: int | None
+) -> tuple[int, int]:
+    """Copies of the weights and the pipelines of each, which shard it: FSDP2 shards all that there is."""
+    replicate, within = fields.count("parallelism.data_parallel_replicate_degree", 1), ranks * group
     shard = fields.number("parallelism.data_parallel_shard_degree", least=1)
-    if shard is None:
-        if devices is None:
-            notes.assumed.append(
-                f"devices = {within * replicate} (parallelism.data_parallel_shard_degree = -1, 1 taken)"
-            )
-        shard = max(1, (devices or within * replicate) // (within * replicate))
+    if shard is None and devices is None:
+        shard = notes.assume_devices(within, group=group, experts=experts, copies=replicate) // replicate
+    elif shard is None:
+        shard = max(1, (devices or 0) // within // replicate)
     if devices is not None and devices != within * replicate * shard:
         notes.refusals.append(f"{devices} devices are not {within * replicate * shard}, the product of the degrees")
     if shard > 1:
         notes.assumed.append("weights stay gathered in bf16 while microbatches run (FSDP2 in a pipeline)")
-    return replicate * shard, "optimizer" if shard > 1 else "nothing"
+    return replicate, shard
 
 
-def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int) -> tuple[int, int]:
-    """Samples of one, and how many of them a rank takes at a time."""
+def _sequence(fields: _Fields, notes: ReadingNotes, *, own: int | None) -> int:
+    """Tokens of a sample, of which a microbatch counted in tokens may have less than one."""
+    earlier, stated, most = (fields.number(name, least=1) for name in (*_LENGTHS, _TOKENS))
+    tokens = earlier or stated or own or 2048
+    if earlier is None and stated is None:
+        notes.assumed.append(f"training.seq_len = {tokens}")
+    if most is not None and most < tokens:
+        notes.assumed.append(f"samples of {most} tokens, which is all of a microbatch")
+    return min(tokens, most or tokens)
+
+
+def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int) -> tuple[int, int]:
+    """Samples of one, and how many of them a rank takes at a time; without a pipeline that is one."""
     micro = fields.number("parallelism.pipeline_parallel_microbatch_size", least=1)
     per_rank = fields.number("training.local_batch_size", least=1)
-    steps = fields.number("training.global_batch_size", least=1)
     count = fields.number("parallelism.num_pp_microbatches", least=1)
-    tokens = fields.number("training.num_tokens_per_microbatch_per_dp_rank", least=1)
-    if tokens is not None or count is not None:
-        return max(1, (tokens or sequence) // sequence), count or 1
-    if micro is None:
-        micro = 1
-        notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
-    if per_rank is None:
-        per_rank = 8
-        notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
-    if per_rank % micro:
-        notes.refusals.append(f"training.local_batch_size = {per_rank} is not a multiple of the microbatch's {micro}")
-    if steps is not None and steps % (per_rank * data):
-        notes.refusals.append(
-            f"training.global_batch_size = {steps} is not a multiple of local_batch_size times pipelines = "
-            f"{per_rank * data}"
-        )
-    elif steps is not None and steps != per_rank * data:
-        notes.not_counted.append(
-            f"training.global_batch_size = {steps}: the audit covers one of its {steps // (per_rank * data)} "
-            "accumulation steps"
-        )
-    return micro, max(1, per_rank // micro)
+    tokens = fields.number(_TOKENS, least=1)
+    if not {*_OF_2026}.isdisjoint(fields.values):
+        name = _OF_2026[1]
+        if tokens is None and micro is None:
+            notes.assumed.append(f"{_TOKENS} = 16384 (torchtitan's own)")
+        tokens = micro * sequence if micro else tokens or 16_384
+        micro, count = max(1, tokens // sequence), count or 1 if ranks > 1 else 1
+        if tokens % sequence:
+            notes.assumed.append(f"a microbatch of {tokens} tokens is {micro} samples of {sequence}")
+        each = tokens * count * data
+    else:
+        name = "training.global_batch_size"
+        if per_rank is None:
+            per_rank = 8
+            notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
+        if ranks == 1:
+            micro = per_rank
+            notes.assumed.append(f"without a pipeline a rank takes its {per_rank} samples at once")
+        elif micro is None:
+            micro = 1
+            notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
+        if per_rank % micro:
+            notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+        count, each = max(1, per_rank // micro), per_rank * data
+    stated = fields.number(name, least=1)
+    if stated is not None and stated % each:
+        notes.refusals.append(f"{name} = {stated} is not a multiple of {each}, which all pipelines take at a time")
+    elif stated not in (None, each):
+        notes.not_counted.append(f"{name} = {stated}: the audit covers one of its {stated // each} accumulation steps")
+    return micro, count
 
 
 def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
@@ -335,6 +358,7 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
         is_model = text.startswith("model_spec = ") and "converters" not in text
         if not is_model and meaning_of(text.partition(" = ")[0].partition(".")[0], "torchtitan") != "irrelevant":
             notes.unknown.append(text)
+    before = len(notes.unknown)
     for name, value in fields.values.items():
         if name in fields.taken or value in (None, False, "", [], "none") or name.endswith(CLASS):
             continue
@@ -344,3 +368,4 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
         elif "irrelevant" not in meanings:
             notes.note_unknown(name, value)
+    notes.require_own("torchtitan", stated=len(fields.values), since=before)

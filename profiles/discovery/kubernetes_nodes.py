@@ -57,18 +57,18 @@ def _read_nodes(text: str) -> list[Any]:
         documents = [read_json(text)] if text.lstrip().startswith(("{", "[")) else read_yaml(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it cannot be read ({str(error)[:200]}); give the answer of {_QUESTION}") from None
-    nodes = []
+    nodes: list[Any] = []
     for document in documents:
         if not isinstance(document, dict):
             raise ValueError(f"a {type(document).__name__} is no List and no Node; give the answer of {_QUESTION}")
-        listed = document.get("items") if "items" in document else [document] if "status" in document else None
-        if not isinstance(listed, list) or not all(isinstance(node, dict) for node in listed):
-            raise ValueError(f"a List without items, or a Node without status; give the answer of {_QUESTION}")
-        nodes += listed
+        nodes += document["items"] if isinstance(document.get("items"), list) else [document]
     if not nodes:
         raise ValueError("Kubernetes has no node; see `kubectl get nodes`")
-    if other := next((node.get("kind") for node in nodes if node.get("kind", "Node") != "Node"), None):
-        raise ValueError(f"it describes a {other}; give the answer of {_QUESTION}")
+    kinds = [str(node.get("kind", "Node")) if isinstance(node, dict) else type(node).__name__ for node in nodes]
+    if other := next((kind for kind in kinds if kind != "Node"), None):
+        raise ValueError(f"it describes a {other[:60]}; give the answer of {_QUESTION}")
+    if not all("status" in node for node in nodes):
+        raise ValueError(f"it describes a Node without status; give the answer of {_QUESTION}")
     return nodes
 
 

@@ -100,7 +100,8 @@ def parse_json(text: str, *, source: str, ceiling: Ceiling = _FILES, has_whole_f
         tree, has_faults = _decode(text, has_whole_fractions=has_whole_fractions)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise _unreadable(source, f"{where}: not JSON ({error.msg}); correct the text there") from None
+        remedy = "correct the text there" if error.pos else "give a document in JSON"
+        raise _unreadable(source, f"{where}: not JSON ({error.msg}); {remedy}") from None
     except RecursionError:
         raise refusal(source, TOO_DEEP) from None
     if has_faults or _may_hold_odd_text(text):

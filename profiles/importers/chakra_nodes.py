@@ -95,5 +95,6 @@ def _inputs(node: Mapping[str, Any]) -> dict[str, Any]:
     names = {"values": "Concrete Inputs", "shapes": "Input Dims", "types": "Input type"}
     found = {name: given[key] for key, name in names.items() if isinstance(given.get(key), list)}
     if "Input type" in found:
-        found["Input type"] = [re.sub(r".*\((.*)\)$", r"\1", str(each)) for each in found["Input type"]]
+        kinds = map(str, found["Input type"])  # `float` of `Tensor(float)`
+        found["Input type"] = [kind[kind.rfind("(") + 1 : -1] if kind.endswith(")") else kind for kind in kinds]
     return found

@@ -16,8 +16,6 @@ from profiles.documents.refusal import refusal
 from profiles.documents.strict_json import decode_text
 from profiles.measure.links import Contention, LinkTables, PairTable, Place, load_links
 
-_MARKS = ("algbw", "busbw")
-"""Columns by which such a text is known."""
 TOLERANCE = 0.02
 """Relative error that two printed digits are given, beside the last of them."""
 _LAST_DIGIT = 0.011
@@ -69,8 +67,7 @@ def read_links(path: Path) -> LinkTables:
         text = decode_text(path.read_bytes(), source=str(path))
     except (OSError, ValueError):
         return load_links(path)  # says what is wrong
-    is_text = not text.lstrip().startswith(("{", "[")) and any(mark in text for mark in (*_MARKS, "nccl-tests"))
-    return parse_nccl_tests(text, source=str(path)) if is_text else load_links(path)
+    return load_links(path) if text.lstrip().startswith("{") else parse_nccl_tests(text, source=str(path))
 
 
 def parse_nccl_tests(text: str, *, source: str) -> LinkTables:
@@ -158,7 +155,7 @@ def _rows(lines: Sequence[str], *, source: str) -> list[_Row]:
     header: list[str] = []
     rows = []
     for line in lines:
-        if all(mark in line for mark in _MARKS):
+        if "algbw" in line and "busbw" in line:
             header = line[line.index("size") :].split() if "size" in line else []
         elif header and (match := _ROW.search(line)):
             rows.append(_row(match[1].split(), header=header, source=source))

@@ -173,7 +173,10 @@ def _stream_events(path: Path, *, head: RankTrace) -> Iterator[dict[str, Any]]:
                 head.form, head.rank = LINKED, rank_of_name(path)
                 events = read_nodes(events, path=path)
             yield from events
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except UnicodeDecodeError:
+        reason = "is no text, as Nsight's databases and memory snapshots are not"
+        raise ValueError(f"{path}: {reason}; give {trace_files.TRACES}") from None
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({str(error)[:80]}); export the trace again") from None
 
 
@@ -188,7 +191,7 @@ def _find_array(file: IO[str], *, path: Path) -> tuple[str, int]:
             return text, found.end()
         if len(text) > _MAX_CHARACTERS:
             break
-    raise ValueError(f"{path}: has no traceEvents; give a trace that torch's profiler exported")
+    raise ValueError(f"{path}: has no traceEvents; give {trace_files.TRACES}")
 
 
 def _events(file: IO[str], *, text: str, path: Path) -> Iterator[dict[str, Any]]:
@@ -201,7 +204,7 @@ def _events(file: IO[str], *, text: str, path: Path) -> Iterator[dict[str, Any]]
         try:
             event, end = decoder.raw_decode(text, place)
             if not isinstance(event, dict):
-                raise ValueError(f"{path}: an event is {str(event)[:40]!r}; export the trace again")
+                raise ValueError(f"{path}: has {str(event)[:40]} for an event; give {trace_files.TRACES}")
             yield event
             place = end
         except RecursionError:

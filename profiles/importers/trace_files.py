@@ -13,6 +13,9 @@ _DOCUMENTS = (".json", ".json.gz", PARQUET)
 PROTOBUF = (".et", ".et.gz")
 """How the names of Chakra's traces in protobuf end."""
 
+TRACES = "a trace of torch's profiler or Chakra per rank, .parquet, Megatron's log with timers, or a folder of --trace"
+"""Forms that are read, in words for a remedy."""
+
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:
     """One parquet file, one log, or one document per rank.
@@ -21,10 +24,7 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
     """
     files = [file for path in paths for file in _files(path)]
     if not files:
-        raise ValueError(
-            f"{paths[0]}: contains no traces; give a .parquet file, a trace of torch's profiler per rank, or the "
-            "folder that the executor's --trace wrote"
-        )
+        raise ValueError(f"{paths[0]}: contains no traces; give {TRACES}")
     whole = [file for file in files if file.suffix in (PARQUET, *LOGS)]
     if whole and len(files) != 1:
         what = "parquet file" if whole[0].suffix == PARQUET else "log"

@@ -181,7 +181,7 @@ def load_links(path: Path) -> LinkTables:
     tree = parse_json(decode_text(data, source=source), source=source)
     if not isinstance(tree, dict) or tree.get("format") != _LINKS_FORMAT:
         shown = render_value(tree.get("format") if isinstance(tree, dict) else tree)
-        raise refusal(source, f"format = {shown} is not {_LINKS_FORMAT}; give a file that --links wrote")
+        raise refusal(source, f"format = {shown} is not {_LINKS_FORMAT}; give what --links wrote, or nccl-tests' text")
     return validate(LinkTables, {key: value for key, value in tree.items() if key != "format"}, source=source)
 
 

@@ -149,3 +149,44 @@ def test_toml_of_another_trainer(model: str, tmp_path: Path) -> None:
     file.write_text("[data]\nseq_len = 4096\nbatch_size = 32\n[deployment]\nnum_train_gpus = 1\n")
     with pytest.raises(ValueError, match=r"sft.toml: has neither \[training\] nor \[parallelism\]; give torchtitan's"):
         audited(program="torchtitan", model=model, file=str(file), pp=2)
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "text"),
+    [
+        ("torchtitan", "run.toml", "[training]\nsteps = 9\nepochs = 3\n[run]\nname = 'x'"),
+        ("deepspeed", "config.json", '{"architectures": ["A"], "hidden_size": 4096, "num_hidden_layers": 32}'),
+        ("deepspeed", "run.json", '{"plugin": "3d", "lr": 4, "epochs": 2, "train_batch_size": 64}'),
+        ("megatron", "lm.yaml", "trainer: {mp: c=bf16, train_batch_size: 8, num_train_steps: 9, tracker: {type: x}}"),
+        ("megatron", "run.sh", "torchrun --nproc_per_node 4 train.py --distplan zero --train_step 10 --batch_size 4"),
+    ],
+)
+def test_files_of_other_programs(program: str, name: str, text: str, model: str, tmp_path: Path) -> None:
+    """Tests that a file most of whose names nobody knows is refused with what is read in its place."""
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"names are not .*; give a file of Megatron-LM, torchtitan or DeepSpeed, or"):
+        audited(program=program, model=model, file=str(file), pp=None if program == "megatron" else 2)
+
+
+def test_manifests_around_a_command(tmp_path: Path) -> None:
+    """Tests that a cluster's manifest is refused with the field whose command is to be given."""
+    file = tmp_path / "task.yaml"
+    file.write_text("num_cpus: 4\nrun: |\n  torchrun pretrain_gpt.py --num-layers 2\n")
+    with pytest.raises(ValueError, match="by Megatron-LM's names; give what stands in run as a script"):
+        audited(program="megatron", model=None, file=str(file))
+    file.write_text("!include base.yaml\n")
+    with pytest.raises(ValueError, match=r"\(line 1: not YAML .*'!include'\)\); correct it"):
+        audited(program="megatron", model=None, file=str(file))
+
+
+def test_tokens_that_only_running_tells(model: str, tmp_path: Path) -> None:
+    """Tests that an option stands for a length that a recipe computes."""
+    file = tmp_path / "run.py"
+    file.write_text(
+        "def run():\n    return Trainer.Config(training=Training(max_context_length=ask()),"
+        " parallelism=Parallelism(pipeline_parallel_degree=2))\n"
+    )
+    with pytest.raises(ValueError, match=r"training.max_context_length = ask\(\): is not read"):
+        audited(program="torchtitan", model=model, file=str(file))
+    assert audited(program="torchtitan", model=model, file=str(file), seq_length=4096).run.sequence == 4096

@@ -77,6 +77,12 @@ def test_two_types_of_half_are_refused() -> None:
     assert deep({"bf16": {"enabled": True}, "fp16": {"enabled": False}}).notes.refusals == []
 
 
+def test_bf16_by_its_earlier_name() -> None:
+    """Tests that bfloat16, as earlier releases call it, shards the optimizer's states as bf16 does."""
+    run = deep({"bfloat16": {"enabled": True}})
+    assert (run.shards, run.notes.unknown) == ("optimizer", [])
+
+
 def test_degrees_of_deepspeed() -> None:
     """Tests that Ulysses', AutoTP's and AutoEP's degrees are read, and what was typed counts before them."""
     document = {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 2},

@@ -76,11 +76,29 @@ def test_names_of_other_trainers_of_the_family() -> None:
     assert (run.shards, run.recompute) == ("gradients", Recomputation())
 
 
-@pytest.mark.parametrize("name", ["parallelism.ulysses_degree", "sequence_parallel_degree", "model_parallel_size"])
+@pytest.mark.parametrize(
+    ("unknown", "stated", "is_refused"), [(1, 1, False), (2, 6, False), (2, 5, True), (9, 9, True)]
+)
+def test_files_most_of_whose_names_are_not_known(unknown: int, stated: int, is_refused: bool) -> None:
+    """Tests that more than a third of unknown names, and two at least, are another program's; earlier notes are not."""
+    notes = ReadingNotes(unknown=["what a.py sets"] * 9)
+    for number in range(unknown):
+        notes.note_unknown(f"name{number}", "x")
+    if not is_refused:
+        notes.require_own("Megatron-LM", stated=stated, since=9)
+        return
+    with pytest.raises(ValueError, match=f"^name0, name1.*: {unknown} of {stated} names are not Megatron-LM's; give a"):
+        notes.require_own("Megatron-LM", stated=stated, since=9)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["parallelism.ulysses_degree", "sequence_parallel_degree", "model_parallel_size", "tp_size", "pipeline_stages"],
+)
 def test_degrees_that_are_not_known(name: str) -> None:
     """Tests that an unknown degree of 2 or more is refused, since the others would be counted without it."""
     notes = ReadingNotes()
-    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; leave it out to see the rest"):
+    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; leave it out, or give --tp"):
         notes.note_unknown(name, 4)
     notes.note_unknown(name, 1)
     notes.note_unknown("data_parallel_size", 8)

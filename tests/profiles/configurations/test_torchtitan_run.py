@@ -61,7 +61,7 @@ def test_checkpoints_of_a_split_backward_are_not_counted() -> None:
     ("changes", "told"),
     [
         ({"pipeline_parallel_layers_per_stage": 40}, "makes 1 stages on 4 ranks"),
-        ({"pipeline_parallel_microbatch_size": 3}, "not a multiple of the microbatch's 3"),
+        ({"pipeline_parallel_microbatch_size": 3}, "no multiple of the microbatch's 3"),
         ({"num_pp_microbatches": 9}, "9 microbatches are not a multiple of their 2 rounds"),
         ({"module_fqns_per_model_part": [["tok_embeddings", "layers.1"], ["norm", "output"]]}, "does not name"),
         ({"devices": 12}, "12 devices are not 16"),
@@ -126,11 +126,48 @@ def test_names_of_earlier_releases(text: str, told: str) -> None:
         read_torchtitan(read_titan_document(text, source="train.toml"), model="llama3-8b", devices=None)
 
 
+def of_2026(*, ranks: int = 2, **training: int) -> RunConfiguration:
+    """A run whose microbatches are counted in tokens."""
+    document = {
+        "parallelism": {"pipeline_parallel_degree": ranks, "num_pp_microbatches": 6, "data_parallel_shard_degree": 1},
+        "training": {"max_context_length": 4096, **training},
+    }
+    return read_torchtitan(document, model="llama3-8b", devices=None)
+
+
+def test_microbatches_by_their_tokens() -> None:
+    """Tests that tokens of no whole samples are told, samples are no longer than a microbatch, and steps are whole."""
+    assert of_2026().micro_batch == 4
+    assert "num_tokens_per_microbatch_per_dp_rank = 16384 (torchtitan's own)" in str(of_2026().notes.assumed)
+    odd = of_2026(num_tokens_per_microbatch_per_dp_rank=10_000)
+    assert "a microbatch of 10000 tokens is 2 samples of 4096" in odd.notes.assumed
+    assert of_2026(num_tokens_per_microbatch_per_dp_rank=2048).sequence == 2048
+    steps = of_2026(num_tokens_per_microbatch_per_dp_rank=4096, num_tokens_per_train_step=30_000)
+    assert steps.notes.refusals[0].startswith("training.num_tokens_per_train_step = 30000 is not a multiple of 24576")
+
+
+def test_no_microbatches_without_a_pipeline() -> None:
+    """Tests that a rank without a pipeline takes its samples at once, in both releases."""
+    assert of_2026(ranks=1).num_microbatches == 1
+    alone = read_torchtitan({"training": {"local_batch_size": 8}}, model="llama3-8b", devices=1)
+    assert (alone.micro_batch, alone.num_microbatches) == (8, 1)
+
+
+def test_devices_that_cannot_share_experts() -> None:
+    """Tests that an expert degree has as many devices of one copy as it needs, or is refused as torchtitan does."""
+    document = {"parallelism": {"pipeline_parallel_degree": 2, "expert_parallel_degree": 8}}
+    assert read_torchtitan(document, model="qwen3-30b-a3b", devices=None).devices == 16
+    refusals = read_torchtitan(document, model="qwen3-30b-a3b", devices=8).notes.refusals
+    assert refusals[0].startswith("4 devices that hold the same layers are not a multiple of the 8")
+    document["parallelism"] |= {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 4}
+    assert "multiple of the 8" in str(read_torchtitan(document, model="qwen3-30b-a3b", devices=16).notes.refusals)
+
+
 @pytest.mark.parametrize(("batch", "is_refused"), [(8, True), (60, True), (32, False), (64, False), (-1, False)])
 def test_a_global_batch_of_parts_of_steps(batch: int, is_refused: bool) -> None:
     """Tests that what is no whole number of accumulation steps is refused, as torchtitan does (2 pipelines of 8)."""
     text = TITAN.replace("[training]", f"[training]\nglobal_batch_size = {batch}")
-    wanted = [f"training.global_batch_size = {batch} is not a multiple of local_batch_size times pipelines = 16"]
+    wanted = [f"training.global_batch_size = {batch} is not a multiple of 16, which all pipelines take at a time"]
     assert titan(text).notes.refusals == (wanted if is_refused else [])
 
 

@@ -78,6 +78,9 @@ def test_other_answers_are_refused(text: str):
     """Tests that what is no list of nodes is told."""
     with pytest.raises(ValueError, match="give the answer of `kubectl get nodes --output json`"):
         parse_kubernetes_nodes(text, sizes=DeviceDefaults())
+    for kind in ("ResourceFlavor", "JobSet", "Topology"):
+        with pytest.raises(ValueError, match=f"it describes a {kind}; give the answer of `kubectl get nodes"):
+            parse_kubernetes_nodes(json.dumps({"kind": kind, "spec": {}}), sizes=DeviceDefaults())
     with pytest.raises(ValueError, match="Kubernetes has no node"):
         parse_kubernetes_nodes('{"items": []}', sizes=DeviceDefaults())
     with pytest.raises(ValueError, match="node n1: it is described twice"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profiles.importers.chakra_nodes import read_nodes
 from profiles.importers.trace_summary import summarise_traces
 from tests.profiles.importers.test_unmarked_actions import require_figures, trace
 
@@ -89,3 +90,20 @@ def test_a_linked_trace_is_known_by_how_its_name_ends(tmp_path: Path):
     for path in sorted(folder.glob("linked_*.json")):
         path.rename(path.with_name(path.name.replace("linked_", "job.et.")))
     require_figures(summarise_traces([folder]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("Tensor(float)", "float"),
+        ("Int", "Int"),
+        ("Tensor(c10::List<int>(x))", "x)"),
+        ("List[" + "Tensor(" * 50_000, ""),
+    ],
+    ids=["tensor", "number", "nested", "long"],
+)
+def test_types_of_inputs(kind: str, told: str):
+    """Tests that the type within a tensor's is told, and that a long list of types takes one pass over it."""
+    node = {"id": 2, "name": "aten::mul", "ts": 1, "inclusive_dur": 1, "inputs": {"types": [kind]}, "attrs": []}
+    (event,) = read_nodes([node], path=Path("a.json"))
+    assert event["args"]["Input type"] == [told or kind]

@@ -158,16 +158,24 @@ def test_a_discovered_cluster_takes_the_links():
 
 
 def test_the_commands_read_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Tests that the table of links is shown with what it was derived from, and that other text is refused."""
+    """Tests that the table of links is shown with what it was derived from, and that other text is refused;
+    lines that mpirun tagged by their process are read."""
     (tmp_path / "run.txt").write_text(output("all_reduce_perf", factor=1.5, sums=True))
     assert main(["cluster", "links", str(tmp_path / "run.txt")]) == 0
     said = capsys.readouterr().out
     assert "within a host, 6 pairs" in said
     assert "plateau 79.9 GB/s" in said
     assert "all_reduce_perf of nccl-tests, 4 ranks, out of place: a size counts as 6 messages of a 1/4 each." in said
+    tagged = "".join(f"[1,0]<stdout>:{line}" for line in (tmp_path / "run.txt").read_text().splitlines(keepends=True))
+    (tmp_path / "tagged.txt").write_text(tagged)
+    assert main(["cluster", "links", str(tmp_path / "tagged.txt")]) == 0
+    assert capsys.readouterr().out == said
     (tmp_path / "other.txt").write_text("hello\n")
     assert main(["cluster", "links", str(tmp_path / "other.txt")]) == 2
-    assert "JSON" in capsys.readouterr().err
+    assert "give nccl-tests' whole output, with a line" in capsys.readouterr().err
+    (tmp_path / "other.txt").write_text('{"test": "all_reduce_perf"}')
+    assert main(["cluster", "links", str(tmp_path / "other.txt")]) == 2
+    assert "give what --links wrote, or nccl-tests' text" in capsys.readouterr().err
 
 
 GOOD = output("all_reduce_perf", factor=1.5, sums=True)

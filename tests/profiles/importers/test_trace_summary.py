@@ -84,7 +84,7 @@ def test_the_executors_documents_are_read(tmp_path: Path):
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": 1}, {"ph": "X"', "is cut off or broken"),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": -1}]}', "takes -1.0 us"),
         ('{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1}]}', "has no times"),
-        ('{"traceEvents": [7]}', "an event is '7'"),
+        ('{"traceEvents": [7]}', "has 7 for an event; give a trace of"),
         ('{"device": "a", "iterations": [[["0F0", 5, 3]]]}', "lasts from 5 to 3"),
         ('{"device": "a", "iterations": [[["0F0", 5', "is cut off or broken"),
         ('{"device": "a", "iterations": [[["0F0", 5, 36893488147419103232]]]}', "is cut off or broken"),
@@ -99,6 +99,16 @@ def test_broken_traces_are_refused(tmp_path: Path, text: str, message: str):
     with pytest.raises(ValueError, match=message) as caught:
         summarise_traces([path])
     assert str(path) in str(caught.value)
+
+
+def test_other_tools_files_are_refused(tmp_path: Path):
+    """Tests that databases and empty folders are refused with all that is read, not as broken traces."""
+    path = tmp_path / "report.sqlite"
+    path.write_bytes(b"SQLite format 3\x00\xd2\x01")
+    with pytest.raises(ValueError, match=r"is no text, as Nsight's databases .*; give a trace of torch's profiler"):
+        summarise_traces([path])
+    with pytest.raises(ValueError, match=r"contains no traces; give a trace of torch's profiler .*Chakra.*\.parquet"):
+        summarise_traces([tmp_path])
 
 
 def test_traces_of_several_runs_are_refused(tmp_path: Path):
