@@ -117,7 +117,7 @@ import sys
 from planner.execute.run.kept_memory import keep_freed_memory
 
 class Told(ctypes.Structure):
-    _fields_ = [("arena", ctypes.c_int), ("ordblks", ctypes.c_int), ("smblks", ctypes.c_int), ("more", ctypes.c_int * 7)]
+    _fields_ = [(name, ctypes.c_int) for name in ("arena", "blocks", "scraps", *"abcdefg")]
 
 library = ctypes.CDLL(None)
 library.malloc.restype, library.free.argtypes, library.mallinfo.restype = ctypes.c_void_p, [ctypes.c_void_p], Told
@@ -125,7 +125,7 @@ assert sys.argv[1] == "leave" or keep_freed_memory()
 scraps = [library.malloc(40) for _ in range(400)]
 for scrap in scraps:
     library.free(scrap)
-print(library.mallinfo().smblks)
+print(library.mallinfo().scraps)
 """
 
 
