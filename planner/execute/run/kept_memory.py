@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, FAST_MAX = -1, -3, -4, 1
 """Parameters of mallopt(3): from how many free bytes at the end of the heap on they go back to the host (-1: never),
-from how many bytes on blocks lie outside the heap, and how many may."""
+from how many bytes on blocks lie outside the heap, how many may, and up to how many free ones are not joined."""
 _HANDED_BACK_BYTES = 2**20
 """From this size on blocks go back to the host at once, where they shall."""
 _TUNABLES, UNCACHED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
@@ -46,9 +46,10 @@ def keep_freed_memory() -> bool:
 
     By itself malloc gives blocks of megabytes back to the host, or does not, as the addresses of an iteration have it;
     what was given back comes again page by page, each filled with zeros: 13,700 faults in a backward of a ResNet-18's
-    last layers, which then takes 38 ms instead of 17.
+    last layers, which then takes 38 ms instead of 17. Scraps are joined at once: beside a tensor's hole they would be
+    given to what lives longer, and the hole has no room for its like then.
     """
-    return _tell({TRIM_THRESHOLD: -1, MMAP_MAX: 0})
+    return _tell({TRIM_THRESHOLD: -1, MMAP_MAX: 0, FAST_MAX: 0})
 
 
 def release_freed_memory() -> bool:

@@ -110,6 +110,37 @@ def test_a_hole_has_room_for_its_like():
     assert cached >= uncached
 
 
+SCRAPS = """
+import ctypes
+import sys
+
+from planner.execute.run.kept_memory import keep_freed_memory
+
+class Told(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("arena", "blocks", "scraps", *"abcdefg")]
+
+library = ctypes.CDLL(None)
+library.malloc.restype, library.free.argtypes, library.mallinfo.restype = ctypes.c_void_p, [ctypes.c_void_p], Told
+assert sys.argv[1] == "leave" or keep_freed_memory()
+scraps = [library.malloc(40) for _ in range(400)]
+for scrap in scraps:
+    library.free(scrap)
+print(library.mallinfo().scraps)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_scraps_are_joined_at_once():
+    """Tests that freed scraps do not wait as they are, to be given to what would divide a hole."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    told, by_itself = (
+        int(subprocess.check_output([sys.executable, "-c", SCRAPS, word], env=bare | {"GLIBC_TUNABLES": UNCACHED}))
+        for word in ("keep", "leave")
+    )
+    assert told == 0
+    assert by_itself >= 300
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What processes are started anew as, without any setting or accelerator, as `python -u -m it x` on Linux."""
