@@ -22,8 +22,8 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
-IMPORTED = ("torch", "torch.distributed", "profiles.measure.load_model", "profiles.measure.repeated_runs")
-"""What all of them import sooner or later."""
+IMPORTED = ("torch._dynamo", "torch.distributed", "profiles.measure.load_model", "profiles.measure.repeated_runs")
+"""What all of them import sooner or later: the first, half a second, as soon as they make an optimizer."""
 _THREADS = {"OMP_NUM_THREADS": "1"}
 """What torchrun sets where it is not set."""
 NAME = "profiles.measure.host_processes"

@@ -11,7 +11,9 @@ from tests.long_runs import shortened
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LESS: dict[str, list[str]] = shortened({"profile": ["--repetitions", "1"], "plan": ["--max-rounds", "1"]}, whole={})
+LESS: dict[str, list[str]] = shortened(
+    {"profile": ["--repetitions", "1", "--attempts", "1"], "plan": ["--max-rounds", "1"]}, whole={}
+)
 """What `make test` adds to a command: less is measured, and searched, by the same processes in the same order."""
 
 

@@ -1,19 +1,36 @@
 """Tests of profiles/measure/link_run.py."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from profiles.measure.host_processes import HostProcesses
+from profiles.measure.host_processes import PAUSE_S, HostProcesses
 from profiles.measure.link_run import DeviceKind, measure_links
 from profiles.measure.links import dump_links, infer_cluster, load_links
 
+OPTIMIZER = """
+import sys
+import torch
 
-def test_links_of_real_processes(tmp_path: Path):
+there = set(sys.modules)
+torch.optim.SGD([torch.ones(1, requires_grad=True)])
+print(sorted(set(sys.modules) - there))
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[HostProcesses]:
+    """One start of torch for all of them."""
+    with HostProcesses() as started:
+        yield started
+
+
+def test_links_of_real_processes(host: HostProcesses, tmp_path: Path):
     """Tests that three gloo processes give a full table, a document that reads back, and a cluster to plan on."""
     kind = DeviceKind(memory_bytes=2**30)
-    with HostProcesses() as host:
-        tables = measure_links(3, host=host, kind=kind, repetitions=2, largest_bytes=1 << 17, timeout_s=300)
+    tables = measure_links(3, host=host, kind=kind, repetitions=2, largest_bytes=1 << 17, timeout_s=300)
     assert [(pair.a, pair.b) for pair in tables.pairs] == [(0, 1), (0, 2), (1, 2)]
     assert all([size for size, _ in pair.one_way] == [1 << 10, 1 << 14, 1 << 17] for pair in tables.pairs)
     assert all(pair.both_ways_ns for pair in tables.pairs)
@@ -31,8 +48,18 @@ def test_links_of_real_processes(tmp_path: Path):
     assert route.duration_ns(1 << 17) > 0
 
 
-def test_a_process_that_dies_ends_the_sweep():
+def test_a_process_that_dies_ends_the_sweep(host: HostProcesses):
     """Tests that a device that does not exist ends in one message, not in a wait."""
     complaint = r"links: process \d ended with 2 .*invalid choice: 'abacus'"
-    with HostProcesses() as host, pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=complaint):
         measure_links(1, host=host, kind=DeviceKind(device="abacus"), timeout_s=120)
+
+
+def test_an_optimizer_is_imported_once(host: HostProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that what torch loads for a first optimizer is there before processes are started."""
+    (tmp_path / "program.py").write_text(OPTIMIZER)
+    monkeypatch.chdir(tmp_path)
+    (process,) = host.start_ranks("program", count=1, folder=tmp_path)
+    while process.poll() is None:
+        time.sleep(PAUSE_S)
+    assert (tmp_path / "log0").read_text() == "[]\n"
