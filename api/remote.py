@@ -11,7 +11,6 @@ from rich.text import Text
 from api.client import Client, JobDocument, ServerError, ServerEvent
 from api.failures import as_input_errors
 from api.interrupts import Interrupts
-from api.jobs.plan_forms import Form
 from api.planning_run import Effort
 from api.progress import Reporter, RunSummary
 from api.reporting.screen_table import make_table
@@ -80,11 +79,6 @@ def _failure_of(job: JobDocument) -> Exception:
         return NoPlanFoundError(error["detail"])
     kind = _FAILURES.get(error["code"])
     return ServerError(0, error) if kind is None else kind(error["detail"])
-
-
-def play_remotely(url: str, plan: Plan, *, problem: Problem, what: Form, other: Plan | None = None) -> str:
-    """What the service makes of a plan."""
-    return connect(url).play(plan, problem, what=what, other=other)
 
 
 def compare_remotely(url: str, plans: Mapping[str, tuple[Plan, Problem]]) -> list[dict[str, Any]]:

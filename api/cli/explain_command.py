@@ -9,7 +9,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import play_on_server, report, report_event, report_json, report_summary
+from api.cli.output import report, report_event, report_json, report_summary
 from api.failures import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def explain_command(
     if server is not None:
         if shadow_prices:
             raise InputError("--shadow-prices: no server computes them; leave --server out")
-        report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="explanation")), is_json=json)
+        from api.remote import connect
+
+        report_summary(jsonlib.loads(connect(server).play(plan, problem, what="explanation")), is_json=json)
         return
     timeline = play(problem, plan, source=source.plan)
     with reading():

@@ -8,7 +8,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option, written
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import play_on_server, report, report_json, write_document
+from api.cli.output import report, report_json, write_document
 from api.failures import InputError, as_input_errors
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def export_trace_command(*, source: PlanSource, server: arg.Server = None, outpu
     require_writable(output)
     plan, problem = source.read()
     if server is not None:
-        text = play_on_server(server, plan, problem=problem, what="trace")
+        from api.remote import connect
+
+        text = connect(server).play(plan, problem, what="trace")
     else:
         text = render_trace(problem, plan, timeline=play(problem, plan, source=source.plan))
     write_document(text, output)
@@ -60,7 +62,9 @@ def export_torch_command(
             *unstated_note(problem, plan, what="torch's runtime"),
         )
         if server is not None:
-            table = play_on_server(server, plan, problem=problem, what="torch")
+            from api.remote import connect
+
+            table = connect(server).play(plan, problem, what="torch")
         else:
             table = render_torch_table(problem, plan, merges_backward=not keep_split)
     write_document(table, output)

@@ -13,9 +13,6 @@ from profiles.documents.whole_file import write_whole
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from planner.plan import Plan
-    from planner.problem import Problem
-
 _WIDTH_OF_FILES = 120
 """Columns of what is not shown on a terminal."""
 
@@ -85,10 +82,3 @@ def _keep(text: str) -> str:
     except OSError:
         return ""
     return file.name
-
-
-def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:
-    """What the service makes of a plan."""
-    from api.remote import play_remotely
-
-    return play_remotely(server, plan, problem=problem, what=what, other=other)

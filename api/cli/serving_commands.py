@@ -87,7 +87,9 @@ def serve_command(
     from api import service_commands
 
     if openapi:
-        print(service_commands.render_openapi(), end="")
+        from api.service.openapi import render_document
+
+        print(render_document(), end="")
         return
     switches = address._asdict() | store._asdict() | access._asdict() | ceilings._asdict() | {"traces": traces}
     service_commands.begin_logs(log_format)
@@ -134,7 +136,14 @@ def create_key_command(*, wanted: _KeyOptions, store: serving.StorePlace) -> Non
     from api import service_commands
 
     with service_commands.key_ring(*store) as ring:
-        key, text = service_commands.create_key(ring, wanted._asdict())
+        key, text = ring.create(
+            wanted.tenant,
+            name=wanted.name,
+            scopes=wanted.scope,
+            expires_in_s=None if wanted.expires_days is None else wanted.expires_days * 24 * 3600.0,
+            hourly_jobs=wanted.hourly_jobs,
+            concurrent_jobs=wanted.concurrent_jobs,
+        )
     print(text)
     print(f"key {key.id} of tenant {key.tenant}: {', '.join(key.scopes)}", file=sys.stderr)
 
@@ -162,7 +171,7 @@ def rotate_key_command(
     from api import service_commands
 
     with service_commands.key_ring(*store) as ring:
-        key, text = service_commands.rotate_key(ring, key_id, overlap_hours=overlap_hours)
+        key, text = ring.rotate(key_id, overlap_s=3600.0 * overlap_hours)
     print(text)
     print(f"key {key.id} of tenant {key.tenant}; {key_id} is good for {overlap_hours:g} h more", file=sys.stderr)
 

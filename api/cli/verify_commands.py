@@ -9,7 +9,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import play_on_server, report, report_json, report_summary
+from api.cli.output import report, report_json, report_summary
 from api.failures import Exit, InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def simulate_command(*, source: PlanSource, server: arg.Server = None, json: arg
 
     plan, problem = source.read()
     if server is not None:
-        report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="simulation")), is_json=json)
+        from api.remote import connect
+
+        report_summary(jsonlib.loads(connect(server).play(plan, problem, what="simulation")), is_json=json)
         return
     timeline = play(problem, plan, source=source.plan)
     if json:

@@ -8,7 +8,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import make_console, play_on_server, write_document
+from api.cli.output import make_console, write_document
 from api.failures import InputError
 
 commands = Commands()
@@ -44,7 +44,9 @@ def view_command(
     if second is not None and (reason := why_not_on_one_scale(plan.problem, second.problem)):
         raise InputError(f"--against {against}: {reason}; give another plan for the same question")
     if server is not None:
-        page = play_on_server(server, plan, problem=problem, what="view", other=second)
+        from api.remote import connect
+
+        page = connect(server).play(plan, problem, what="view", other=second)
     else:
         other = None if second is None else (second, play(problem, second, source=str(against)))
         page = render_picture(problem, plan, timeline=play(problem, plan, source=source.plan), other=other)

@@ -38,19 +38,9 @@ async def admitted(request: Request, scope: str) -> Caller:
     return caller
 
 
-async def _viewer(request: Request) -> Caller:
-    """A caller who may look, or a frame that brings a ticket."""
-    ticket = request.query_params.get("ticket")
-    if ticket is None:
-        return await _reader(request)
-    service = await service_of(request)
-    return await service.executor.call(service.gate.admit_viewer, request, ticket)
-
-
 Serving = Annotated[Service, Depends(service_of)]
 Reader = Annotated[Caller, Depends(_reader)]
 Writer = Annotated[Caller, Depends(_writer)]
-Viewer = Annotated[Caller, Depends(_viewer)]
 
 
 def is_plan_id(text: str) -> bool:

@@ -14,8 +14,8 @@ from api.jobs.stores.database import open_database
 from api.jobs.stores.sql_store import SqlStore, freeing
 from api.jobs.stores.sqlite import FolderLock
 from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
-from api.jobs.workers.pool import Pool, make_worker_name
-from api.jobs.workers.worker_registry import Heartbeat, Strength, WorkerRegistry
+from api.jobs.workers.pool import Pool
+from api.jobs.workers.worker_registry import Strength, WorkerRegistry
 from api.service.artifact_cache import Gallery
 from api.service.audit import AuditLog
 from api.service.auth import Gate
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_S = 60.0
 """How often old jobs are removed and lost ones are put back."""
+
+_THREADS = 16
+"""Calls of the store and other things that block, at once."""
 
 _READY_S = 120.0
 """How long the toy plan may take when the service starts: kernels may have to be compiled."""
@@ -65,7 +68,6 @@ class Service:
         self._webhook_sender = WebhookSender(self.webhooks)
         self.metrics = Metrics()
         self.registry = WorkerRegistry(self.database)
-        self._heartbeat: Heartbeat | None = None
         self.inspector = Inspector(
             settings.helper,
             num_processes=settings.num_helpers,
@@ -77,7 +79,7 @@ class Service:
             ),
         )
         self.engine = self._make_engine()
-        self.executor = Executor(16)
+        self.executor = Executor(_THREADS)
         self.gallery = Gallery(self.store, self.executor)
         self.open_requests = OpenRequests(settings.traffic)
         self.hub = Hub(self.store.versions, self.executor)
@@ -100,17 +102,13 @@ class Service:
         """From the first claim to the last word."""
         if self.settings.database_url is None:
             freeing(self.database, lambda: self.store.put_back(all_running=True))
-            freeing(self.database, self.registry.clear)
         with contextlib.suppress(OSError, *STORE_FAILURES):
             self.database.keep_reserve()
         self.engine.start()
         if self.webhooks.is_on:
             self._webhook_sender.start()
-        if self.settings.database_url is None and self.settings.num_workers:
-            self._heartbeat = Heartbeat(self.registry, make_worker_name(), num_slots=self.settings.num_workers)
-            self._heartbeat.start()
         with contextlib.suppress(*STORE_FAILURES):
-            await self.executor.call_in_each(lambda: self.store.versions([""]))  # the first requests find them open
+            await self.executor.call(self.database.connections.warm_up, _THREADS)  # the first requests find them open
         lasting = (self.hub.run(), self.streams.run(), self._get_ready(), self._keep_house())
         tasks = [asyncio.create_task(work) for work in lasting]
         try:
@@ -133,8 +131,6 @@ class Service:
         """Wait for the workers, then release everything."""
         self.engine.close()
         self._webhook_sender.stop()
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
         self.inspector.close()
         self.executor.close()
         self.store.close_all()
@@ -169,6 +165,12 @@ class Service:
                 except Exception as error:  # it comes again in a minute, and the others do not wait for it
                     logger.warning("housekeeping failed: %r", error)
 
+    def strength(self) -> Strength:
+        """Who works: workers elsewhere that the store hears of, or threads of this process."""
+        if self.settings.database_url is not None:
+            return self.registry.strength()
+        return Strength(num_workers=int(self.settings.num_workers > 0), num_slots=self.settings.num_workers)
+
     async def check_ready(self, *, least_workers: int = 0) -> Strength:
         """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""
         if not self.is_ready:
@@ -178,7 +180,7 @@ class Service:
             detail = "the store's disk is full; delete plans, or make room on it"
             raise ServiceError(503, "store_full", detail=detail, headers={"Retry-After": "30"})
         try:
-            strength = await self.executor.call(self.registry.strength)
+            strength = await self.executor.call(self.strength)
         except DamagedError:
             raise
         except Exception:

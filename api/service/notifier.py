@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -78,7 +77,6 @@ class Executor:
     """Threads in which whatever blocks is done."""
 
     def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="service")
 
     async def call(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
@@ -86,16 +84,6 @@ class Executor:
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()  # the log knows the request in the thread, too
         return await loop.run_in_executor(self._pool, lambda: context.run(function, *arguments, **named))
-
-    async def call_in_each(self, function: Callable[[], object]) -> None:
-        """Call the function once in every thread; all of them run afterwards. For a start: nobody else is served."""
-        together = threading.Barrier(self._num_threads)
-
-        def call() -> None:
-            together.wait()
-            function()
-
-        await asyncio.gather(*(self.call(call) for _ in range(self._num_threads)))
 
     def close(self) -> None:
         """Wait for what is under way."""

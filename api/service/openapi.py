@@ -64,7 +64,7 @@ _COMPONENT = "#/components/schemas/{model}"
 
 _BODIES = (AuditRequest, Filing, NewWebhook, Notice, Playback, RangeOrder, Submission, Verification, WhatIf)
 _ANSWERS = (
-    *(answers.Job, answers.Jobs, answers.StoryEvent, answers.History, answers.Ticket, Audit, Ranges),
+    *(answers.Job, answers.Jobs, answers.StoryEvent, answers.History, Audit, Ranges),
     *(answers.Verdict, MadeWebhook, WebhookList, Told, ProblemDetails),
 )
 
@@ -185,7 +185,6 @@ def _plan_operations() -> Schema:
     job = _json(_ref("Job"), "The plan", ETag="Changes with the plan")
     done["links"] = going["links"] = _links()
     story = {"description": "The story", "content": {"text/event-stream": {"schema": _ref("StoryEvent")}}}
-    ticket = _json(_ref("Ticket"), "The ticket, for /view?ticket=")
     return {
         "list_plans": _operation(
             "The caller's latest plans",
@@ -207,9 +206,6 @@ def _plan_operations() -> Schema:
         "delete_plan": _without_answer("Cancel, then forget", "Forgotten"),
         "follow_plan": _operation("Server-sent events: queued, started, incumbent, bound, log, done", story),
         "stop_plan": _operation("Finish now with the best verified plan", job, responses={"202": job}, problems=(507,)),
-        "make_ticket": _operation(
-            "A ticket for the picture, for frames, which cannot send a key", ticket, problems=(409,)
-        ),
         "file_plan": _operation("File under a project and tags", job, requestBody=_body("Filing")),
         "pin_plan": _operation("Keep for good", job, problems=(507,)),
         "unpin_plan": _operation("Let retention have it", job, problems=(507,)),
@@ -410,7 +406,7 @@ async def require_known_query(request: Request) -> None:
     known = ", ".join(each["name"] for each in taken if each["in"] == "query")
     given = Counter(name for name, _ in request.query_params.multi_items())
     for name, count in given.items():
-        is_known = name in (*known.split(", "), "ticket")
+        is_known = name in known.split(", ")
         told = f"no such parameter; {f'use {known}' if known else 'leave it out'}"
         if is_known and count == 1:
             continue

@@ -44,32 +44,15 @@ _TOLD_OF_TRAFFIC = (
 )
 """Of the limits of clients those that a client may run into."""
 
-_SCRIPTS = (
-    "page.js",
-    "service.js",
-    "demos.js",
-    "dropped.js",
-    "address.js",
-    "jobs.js",
-    "difference.js",
-    "progress_chart.js",
-    "ledger.js",
-    "ranges.js",
-    "what_if.js",
-    "pareto.js",
-    "trace.js",
-)
+_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 
-_PICTURES = tuple(f"demo-{name}.svg" for name in ("llama3-8b-h200", "bert24-six-accelerators", "vgg16-ethernet"))
-"""Of the demos that the first screen recommends."""
+_PAGE = sorted(each.name for each in files("api.service.page").iterdir() if each.name.partition(".")[2] in _MEDIA_TYPES)
 
 _ASSETS = {
-    **{f"page/{name}": "api.service.page" for name in (*_SCRIPTS, *_PICTURES, "page.css")},
+    **{f"page/{name}": "api.service.page" for name in _PAGE},
     **{f"viewer/{name}": "api.viewer" for name in (*SHARED, "viewer.css")},
 }
 """The page's own files and those that it shares with the pictures, and their packages."""
-
-_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 
 
 @router.get("/livez")
@@ -99,7 +82,7 @@ async def metrics(service: Serving) -> Response:
     """Prometheus' text form."""
     ask = service.executor.call
     states = dict.fromkeys(get_args(State), 0) | await ask(service.store.count_states)  # a row that goes ends no alarm
-    strength = await ask(service.registry.strength)
+    strength = await ask(service.strength)
     gauges: list[Measured] = [
         *(("pipeplan_jobs", "Jobs by state.", {"state": state}, count) for state, count in sorted(states.items())),
         ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),

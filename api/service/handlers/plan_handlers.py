@@ -5,7 +5,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -30,7 +30,6 @@ from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownP
 from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
-from api.service.handlers.answers import Ticket
 from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
 from api.service.handlers.searching import read_limit, read_search, unfit
 from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
@@ -48,9 +47,6 @@ PING_S = 15.0
 
 PAUSE_S = 1.0
 """And at most so often, but of the end at once."""
-
-_TICKET_S = 600.0
-"""How long a ticket for a picture is good."""
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 Act = Callable[..., Awaitable[Response]]
@@ -398,15 +394,6 @@ async def file_plan(request: Request, service: Serving, *, job: WritableJob) -> 
     if filed is None:
         raise not_found()
     return job_answer(filed)
-
-
-@router.post("/{plan_id}:ticket")
-async def make_ticket(service: Serving, caller: Reader, *, job: ReadableJob) -> Response:
-    """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
-    if caller.key_id is None:
-        raise ServiceError(409, "no_key", detail="tickets need an API key; open the stream without one")
-    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=_TICKET_S)
-    return answer(asdict(Ticket(ticket=ticket)), headers={"Cache-Control": "no-store"})
 
 
 async def _pin(service: Service, job: Job, *, is_pinned: bool) -> Response:

@@ -210,7 +210,6 @@ def test_events_come_in_time_not_in_showers(tmp_path: Path):
                 store.report(held, replace(NEWS, incumbent_ns=10**6 - number))
                 time.sleep(0.05)
             store.finish(held, Outcome(state="failed"))
-            store.close()
 
         worker, begin = threading.Thread(target=work), time.monotonic()
         worker.start()
