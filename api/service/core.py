@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,7 @@ from api.service.http.request_body import OpenRequests
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
-from api.service.notifier import Executor, Hub
+from api.service.notifier import Hub
 from api.service.streams import OpenStreams
 from api.service.webhooks import Webhooks, WebhookSender
 from api.settings import Settings
@@ -79,11 +81,12 @@ class Service:
             ),
         )
         self.engine = self._make_engine()
-        self.executor = Executor(_THREADS)
-        self.gallery = Gallery(self.store, self.executor)
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="service")
+        """Of everything that blocks; those of `asyncio.to_thread` while the service lives."""
+        self.gallery = Gallery(self.store)
         self.open_requests = OpenRequests(settings.traffic)
-        self.hub = Hub(self.store.versions, self.executor)
-        self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
+        self.hub = Hub(self.store.versions)
+        self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub)
         self.in_flight: set[tuple[str, str]] = set()
         """Tenants and idempotency keys of submissions under way."""
         self.is_draining = False
@@ -100,6 +103,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """From the first claim to the last word."""
+        asyncio.get_running_loop().set_default_executor(self.threads)
         if self.settings.database_url is None:
             freeing(self.database, lambda: self.store.put_back(all_running=True))
         with contextlib.suppress(OSError, *STORE_FAILURES):
@@ -108,7 +112,7 @@ class Service:
         if self.webhooks.is_on:
             self._webhook_sender.start()
         with contextlib.suppress(*STORE_FAILURES):
-            await self.executor.call(self.database.connections.warm_up, _THREADS)  # the first requests find them open
+            await to_thread(self.database.connections.warm_up, _THREADS)  # the first requests find them open
         lasting = (self.hub.run(), self.streams.run(), self._get_ready(), self._keep_house())
         tasks = [asyncio.create_task(work) for work in lasting]
         try:
@@ -118,7 +122,8 @@ class Service:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.to_thread(self.close)
+            await to_thread(self._end_work)
+            self.close()
 
     def begin_drain(self) -> None:
         """Not ready any more; nothing more is claimed; solvers are asked to stop; streams end."""
@@ -127,12 +132,15 @@ class Service:
         self.engine.drain()
         self.hub.close()
 
-    def close(self) -> None:
-        """Wait for the workers, then release everything."""
+    def _end_work(self) -> None:
+        """Wait for the workers and for what they say."""
         self.engine.close()
         self._webhook_sender.stop()
         self.inspector.close()
-        self.executor.close()
+
+    def close(self) -> None:
+        """Wait for calls under way, then release everything."""
+        self.threads.shutdown(wait=True, cancel_futures=True)
         self.store.close_all()
         if self._lock is not None:
             self._lock.close()
@@ -161,7 +169,7 @@ class Service:
             await asyncio.sleep(HOUSEKEEPING_S)
             for work in (expire, self.store.put_back, expire_audit, self.database.keep_reserve):
                 try:
-                    await self.executor.call(work)
+                    await to_thread(work)
                 except Exception as error:  # it comes again in a minute, and the others do not wait for it
                     logger.warning("housekeeping failed: %r", error)
 
@@ -176,11 +184,11 @@ class Service:
         if not self.is_ready:
             detail = "shutting down" if self.is_draining else "the toy plan is not solved yet"
             raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
-        if await self.executor.call(self.database.is_full):
+        if await to_thread(self.database.is_full):
             detail = "the store's disk is full; delete plans, or make room on it"
             raise ServiceError(503, "store_full", detail=detail, headers={"Retry-After": "30"})
         try:
-            strength = await self.executor.call(self.strength)
+            strength = await to_thread(self.strength)
         except DamagedError:
             raise
         except Exception:
