@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -87,8 +87,6 @@ class Service:
         self.open_requests = OpenRequests(settings.traffic)
         self.hub = Hub(self.store.versions)
         self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub)
-        self.in_flight: set[tuple[str, str]] = set()
-        """Tenants and idempotency keys of submissions under way."""
         self.is_draining = False
         self.is_ready = False
 
@@ -197,18 +195,3 @@ class Service:
             detail = f"{strength.num_workers} workers live, {least_workers} are required"
             raise ServiceError(503, "too_few_workers", detail=detail, headers={"Retry-After": "5"})
         return strength
-
-    @contextlib.contextmanager
-    def only_one(self, tenant: str, key: str | None) -> Iterator[None]:
-        """Requests with the same idempotency key come one after the other; raises ServiceError 409 for a second."""
-        if (tenant, key) in self.in_flight:
-            detail = "the first request with this key is under way; try again"
-            raise ServiceError(409, "in_flight", detail=detail, headers={"Retry-After": "1"})
-        if key is None:
-            yield
-            return
-        self.in_flight.add((tenant, key))
-        try:
-            yield
-        finally:
-            self.in_flight.discard((tenant, key))

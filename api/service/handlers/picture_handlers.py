@@ -12,7 +12,6 @@ from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other, workload_of
-from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.playback import read_order
 from api.service.handlers.responses import answer, is_known, not_modified
@@ -100,16 +99,20 @@ async def _plan_text(service: Service, request: Request, *, job: Job) -> str:
     """The best plan so far, or that of an earlier incumbent; raises ServiceError 404 or 409."""
     asked = request.query_params.get("incumbent")
     if asked is None:
-        text = await to_thread(service.store.plan_text, job.id)
-        if text is None:
-            raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
-        return text
+        return await _newest_plan(service, job)
     if not (asked.isascii() and asked.isdigit() and len(asked) <= 9):
         complaint = Complaint(pointer="/incumbent", code="invalid", detail="give the number of an incumbent event")
         raise ServiceError(422, "invalid", errors=(complaint,))
     text = await to_thread(service.store.incumbent_text, job.id, int(asked))
     if text is None:
         raise not_found()
+    return text
+
+
+async def _newest_plan(service: Service, job: Job) -> str:
+    text = await to_thread(service.store.plan_text, job.id)
+    if text is None:
+        raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
     return text
 
 
@@ -136,16 +139,9 @@ async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> 
     if len(order.changes) > _MOST_CHANGES:
         complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {_MOST_CHANGES} changes")
         raise ServiceError(422, "invalid", errors=(complaint,))
-    return await _answer_ranges(service, caller, order=order)
-
-
-async def _answer_ranges(service: Service, caller: Caller, *, order: RangeOrder) -> Response:
     job = await to_thread(service.store.get, order.base, tenant=caller.tenant)
-    text = None if job is None else await to_thread(service.store.plan_text, job.id)
     if job is None:
         raise not_found()
-    if text is None:
-        raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
     changes = [asdict(change) for change in order.changes]
-    made = await _inspect(service, job, what="ranges", plan=text, changes=changes)
+    made = await _inspect(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
     return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})

@@ -74,13 +74,11 @@ async def submit_plan(request: Request, service: Serving, *, caller: Writer) -> 
 async def answer_once(service: Service, request: Request, *, caller: Caller, what: str, act: Act) -> Response:
     """Answer a body, or as it was answered before under the same idempotency key."""
     body = await read_body(request, service.open_requests)
-    key = _idempotency_key(request)
-    with service.only_one(caller.tenant, key):
-        digest = _digest_of(what, body)
-        known = await _recall(service, caller, key=key, digest=digest)
-        if known is not None:
-            return await accepted(service, request, caller=caller, job=known)
-        return await act(service, request, caller=caller, body=body, key=key, digest=digest)
+    key, digest = _idempotency_key(request), _digest_of(what, body)
+    known = await _recall(service, caller, key=key, digest=digest)
+    if known is not None:
+        return await accepted(service, request, caller=caller, job=known)
+    return await act(service, request, caller=caller, body=body, key=key, digest=digest)
 
 
 def _digest_of(what: str, body: bytes) -> str:
