@@ -53,7 +53,7 @@ class _TorchrunAttempt:
                 agent.terminate()
 
     def wait(self) -> int:
-        """The exit code, once all have ended; whoever interrupts the wait ends them."""
+        """The exit code, once all have ended; an exception in the wait ends them."""
         try:
             while (code := self.code()) is None:
                 time.sleep(_POLL_S)
