@@ -7,7 +7,7 @@ from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.cli.output import report_summary
+from api.cli.output import report_rows
 from api.failures import InputError
 
 commands = Commands()
@@ -155,7 +155,7 @@ def list_keys_command(*, store: serving.StorePlace, json: arg.Json = False) -> N
 
     with service_commands.key_ring(*store) as ring:
         rows = service_commands.key_entries(ring)
-    report_summary(rows if json else service_commands.key_rows(rows), is_json=json)
+    report_rows(rows if json else service_commands.key_rows(rows), is_json=json)
 
 
 @keys.command("rotate", epilog="Example: pipeplan keys rotate 0123456789ab --overlap-hours 24")
@@ -219,4 +219,4 @@ def audit_command(
 
     with service_commands.opened(*store) as database:
         rows = service_commands.audit_entries(database, limit=entries, is_table=not json)
-    report_summary(rows, is_json=json)
+    report_rows(rows, is_json=json)
