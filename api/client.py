@@ -85,7 +85,7 @@ class ServerError(Exception):
     @property
     def is_passing(self) -> bool:
         """Whether the same request may be answered later: nobody was there, or was busy, or failed under way."""
-        return self.status in _PASSING or self.code == "in_flight"
+        return self.status in _PASSING
 
 
 class Client:

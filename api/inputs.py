@@ -263,12 +263,6 @@ def require_limits(**given: Any) -> Limits:
         raise InputError(told.removeprefix("limits: ")) from None
 
 
-def require_storage_rate(gigabytes_per_s: float) -> None:
-    """Refuse a storage that gives nothing."""
-    if gigabytes_per_s <= 0:
-        raise InputError(f"--storage-rate {gigabytes_per_s:g} is not positive; give GB/s above 0")
-
-
 def require_writable(*targets: str | None) -> None:
     """Refuse files that could not be written, before any work is done."""
     for target in targets:

@@ -116,7 +116,8 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
 
     started = time.monotonic()
     with reading():
-        _require_sane(wanted)
+        if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
+            raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
         loaded = _load(wanted)
         survey, count = _plan_survey(wanted, loaded)
         _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
@@ -199,21 +200,6 @@ def _journal_path(wanted: ProfileRequest) -> Path | None:
     if wanted.journal is not None:
         return Path(wanted.journal)
     return None if wanted.output in (None, "-") else Path(f"{wanted.output}.partial")
-
-
-def _require_sane(wanted: ProfileRequest) -> None:
-    if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
-        raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
-    if not 1 <= wanted.repetitions <= 10_000:
-        raise InputError(f"--repetitions {wanted.repetitions} is out of range; give 1 to 10,000")
-    if not 1 <= wanted.attempts <= 100:
-        raise InputError(f"--attempts {wanted.attempts} is out of range; give 1 to 100")
-    if not 0 <= wanted.seconds <= 86_400:
-        raise InputError(f"--seconds {wanted.seconds} is out of range; give 0 to 86,400")
-    if wanted.devices is not None and not 1 <= wanted.devices <= 4096:
-        raise InputError(f"--devices {wanted.devices} is out of range; give 1 to 4,096")
-    if wanted.memory is not None and not 0 < wanted.memory <= 2**20:
-        raise InputError(f"--memory {wanted.memory} is out of range; give GiB per device, above 0")
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

@@ -1,24 +1,20 @@
-"""The verbs of the command line, carried out by a service: `--server URL`."""
+"""What the command line asks of a service: `--server URL`."""
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
+from rich.console import Console
 
 from api.client import Client, JobDocument, ServerError, ServerEvent
 from api.failures import as_input_errors
 from api.interrupts import Interrupts
-from api.jobs.plan_forms import Form
 from api.planning_run import Effort
 from api.progress import Reporter, RunSummary
-from api.reporting.screen_table import make_table
 from planner.batch_problem import Question
 from planner.errors import InfeasibleProblemError, NoPlanFoundError, PlanError
 from planner.plan import Plan
-from planner.problem import Problem
 from planner.progress import Progress
 
 KEY = "PIPEPLAN_KEY"
@@ -82,23 +78,6 @@ def _failure_of(job: JobDocument) -> Exception:
     return ServerError(0, error) if kind is None else kind(error["detail"])
 
 
-def play_remotely(url: str, plan: Plan, *, problem: Problem, what: Form, other: Plan | None = None) -> str:
-    """What the service makes of a plan."""
-    return connect(url).play(plan, problem, what=what, other=other)
-
-
-def compare_remotely(url: str, plans: Mapping[str, tuple[Plan, Problem]]) -> list[dict[str, Any]]:
-    """Every plan played and verified by the service."""
-    client = connect(url)
-    rows = []
-    for name, (plan, problem) in plans.items():
-        played = json.loads(client.play(plan, problem, what="simulation"))
-        verdict = client.verify(plan, problem)
-        figures = {key: played[key] for key in ("makespan_ns", "span_ns", "bubble")}
-        rows.append({"name": name, **figures, "num_violations": len(verdict.get("violations", ()))})
-    return rows
-
-
 def check_remotely(url: str) -> list[tuple[str, bool, str]]:
     """Whether the service lives, is ready, and knows us."""
     found = []
@@ -108,42 +87,3 @@ def check_remotely(url: str) -> list[tuple[str, bool, str]]:
         except ServerError as error:
             found.append((what, False, str(error)))
     return found
-
-
-_LONGEST_PART = 40
-"""Letters between two blanks that no table breaks."""
-
-
-def render_summary(summary: Any) -> RenderableType:
-    """Plain data as tables: a row per field, and a table below for every list of rows."""
-    if isinstance(summary, list):
-        return _render_rows(summary)
-    plain = make_table("", "")
-    below: list[RenderableType] = []
-    for name, value in summary.items():
-        if isinstance(value, dict) and value and all(isinstance(row, dict) for row in value.values()):
-            below += ["", Text(name, style="bold"), _render_rows([{"": key, **row} for key, row in value.items()])]
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            below += ["", Text(name, style="bold"), _render_rows(value)]
-        else:
-            plain.add_row(name, _cell(value))
-    return Group(plain, *below)
-
-
-def _render_rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = make_table(*names)
-    texts = [[_cell(row.get(name)) for name in names] for row in rows]
-    for name, column, cells in zip(names, table.columns, zip(*texts, strict=True), strict=False):
-        column.overflow = "fold"
-        parts = " ".join((name, *cells)).split()
-        column.min_width = min(_LONGEST_PART, max(map(len, parts), default=0))  # half a time or an id is of no use
-    for row_texts in texts:
-        table.add_row(*row_texts)
-    return table
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)[:200]

@@ -22,7 +22,7 @@ from api.jobs.stores.transactions import Database
 from api.jobs.workers.container import Shares, available_bytes, share_out
 from api.jobs.workers.solver_handle import ProcessLimits
 from api.service.audit import AuditLog, operator
-from api.service.keys import SCOPES, ApiKey, KeyRing
+from api.service.keys import KeyRing
 from api.settings import ClientLimits, Oidc, Settings, is_loopback
 from planner.progress import usable_cores
 
@@ -184,13 +184,6 @@ def run_worker(settings: Settings, *, wait_s: float, metrics: tuple[str, int] | 
         work(settings, metrics_address=metrics)
 
 
-def render_openapi() -> str:
-    """The interface, as `docs/openapi.json` states it."""
-    from api.service.openapi import render_document
-
-    return render_document()
-
-
 @contextmanager
 def key_ring(data: Path, database_url: str | None) -> Iterator[KeyRing]:
     """The keys of a store, which is made if there is none yet."""
@@ -215,26 +208,6 @@ def opened(data: Path, database_url: str | None) -> Iterator[Database]:
         raise InputError("the disk of the store is full; make room on it, or revoke keys and delete plans") from None
     finally:
         database.close_all()
-
-
-def create_key(keys: KeyRing, switches: Mapping[str, Any]) -> tuple[ApiKey, str]:
-    """A key as the switches of `keys create` ask for it, and its text."""
-    days = switches["expires_days"]
-    with as_input_errors():
-        return keys.create(
-            switches["tenant"],
-            name=switches["name"],
-            scopes=switches["scope"] or SCOPES,
-            expires_in_s=None if days is None else days * 24 * 3600.0,
-            hourly_jobs=switches["hourly_jobs"],
-            concurrent_jobs=switches["concurrent_jobs"],
-        )
-
-
-def rotate_key(keys: KeyRing, key_id: str, *, overlap_hours: float) -> tuple[ApiKey, str]:
-    """The key that follows another one, and its text."""
-    with as_input_errors():
-        return keys.rotate(key_id, overlap_s=3600.0 * overlap_hours)
 
 
 def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[str, int]:

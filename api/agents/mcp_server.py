@@ -19,9 +19,9 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 
 from api.agents.kept_workloads import KeptWorkloads
-from api.agents.service_calls import Hear, ServiceCalls
+from api.agents.service_calls import Hear, Session, connect
 from api.agents.tool_problem import ToolProblem
-from api.agents.tools import Session, Tool, make_tools
+from api.agents.tools import Tool, make_tools
 from api.client import JobDocument
 from api.formatting import render_ms, render_percent
 from planner.release import RELEASE
@@ -36,7 +36,7 @@ _INSTRUCTIONS = (
 
 def make_mcp_server(app: FastAPI) -> "Server[Any]":
     """A server whose tools ask the application."""
-    calls, workloads = ServiceCalls(app), KeptWorkloads()
+    http, workloads = connect(app), KeptWorkloads()
     tools = {tool.name: tool for tool in make_tools()}
     listed = ListToolsResult(tools=[_listed(tool) for tool in tools.values()])
 
@@ -46,7 +46,7 @@ def make_mcp_server(app: FastAPI) -> "Server[Any]":
 
     async def call_tool(context: Context, asked: CallToolRequestParams) -> CallToolResult:
         arguments = asked.arguments or {}
-        session = Session(calls=calls, workloads=workloads, key=_key(context), hear=_reporter(context))
+        session = Session(http=http, workloads=workloads, key=_key(context), hear=_reporter(context))
         try:
             tool = tools.get(asked.name)
             if tool is None:

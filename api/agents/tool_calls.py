@@ -53,11 +53,6 @@ class DocumentCall(JobCall):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainCall(JobCall):
-    """A finished plan that is explained."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyCall:
     """A plan that is checked: one of plan_id and plan."""
 

@@ -8,9 +8,8 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from api.agents.kept_workloads import KeptWorkloads
-from api.agents.service_calls import Hear, ServiceCalls
-from api.agents.tool_calls import DocumentCall, ExplainCall, JobCall, NoArguments, PlanCall, VerifyCall
+from api.agents.service_calls import Session
+from api.agents.tool_calls import DocumentCall, JobCall, NoArguments, PlanCall, VerifyCall
 from api.agents.tool_problem import ToolProblem
 from api.auditing.audit_request import AuditRequest
 from api.jobs.plan_forms import Export
@@ -27,26 +26,6 @@ _PLAN_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 _OBJECT: Schema = {"type": "object"}
 _COUNT: Schema = {"type": ["integer", "null"]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """One client's connection: its service, and the tenant and scopes of its key."""
-
-    calls: ServiceCalls
-    workloads: KeptWorkloads
-    key: str | None
-    """The header Authorization that it came with."""
-    hear: Hear
-    """Told how a search goes."""
-
-    async def ask(self, method: str, path: str, *, body: dict[str, Any] | None = None) -> Any:
-        """What the service answers; raises ToolProblem."""
-        return await self.calls.ask(method, path, key=self.key, body=body)
-
-    async def search(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The finished job; raises ToolProblem."""
-        return dict(await self.calls.search(path, body, key=self.key, hear=self.hear))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +106,7 @@ async def _verify(session: Session, asked: VerifyCall) -> dict[str, Any]:
     return dict(await session.ask("POST", "/v1/verifications", body=body))
 
 
-async def _explain(session: Session, asked: ExplainCall) -> dict[str, Any]:
+async def _explain(session: Session, asked: JobCall) -> dict[str, Any]:
     plan = await session.ask("GET", f"{_address(asked.plan_id)}/plan")
     found = await session.ask("POST", "/v1/playbacks", body={"plan": plan, "what": "explanation"})
     names = ("lower_bound_ns", "bound_kind", "gap", "schedule_bound_ns")
@@ -240,7 +219,7 @@ def _looking_tools() -> tuple[Tool, ...]:
             name="explain",
             description="Where a finished plan's time goes, per device and on the critical path, what binds, and what "
             "its gap is measured against.",
-            arguments=ExplainCall,
+            arguments=JobCall,
             answer=_explanation(),
             call=_explain,
         ),

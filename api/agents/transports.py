@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+from asyncio import to_thread
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def _gated(app: ASGIApp, service: Service) -> ASGIApp:
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        caller = await service.executor.call(service.gate.admit, request, "plans:read")
+        caller = await to_thread(service.gate.admit, request, "plans:read")
         request.state.caller = caller
         token = AccessToken(token="", client_id=caller.label, scopes=[])  # sessions are their maker's alone
         await app({**scope, "user": AuthenticatedUser(token)}, receive, send)

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from api.cli.options import arguments as arg
 from api.cli.options.declare import argument, option, written
 from api.cli.options.folded_help import Commands
-from api.cli.output import report, report_json, report_summary, write_document
+from api.cli.output import report, report_json, write_document
 from api.failures import InputError
 
 commands = Commands()
@@ -47,7 +47,6 @@ def compare_command(
     cluster: arg.Cluster = None,
     baselines: Annotated[bool, option("--baselines", "Also play what others would have done.")] = False,
     options: _RunOptions,
-    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Hold plans side by side, or a plan against its run.
@@ -65,13 +64,6 @@ def compare_command(
         return
     if options != _RunOptions():
         raise InputError("--html, --calibrate, -o and --warm-up need the folder of a run: compare PLAN FOLDER")
-    if server is not None:
-        from api.remote import compare_remotely
-        from api.reporting.comparison import read_contenders
-
-        contenders = read_contenders(files, workload=workload, cluster=cluster)
-        report_summary(compare_remotely(server, contenders), is_json=json)
-        return
     _compare_plans(files, workload=workload, cluster=cluster, has_baselines=baselines, is_json=json)
 
 

@@ -1,6 +1,5 @@
 """`pipeplan explain`."""
 
-import json as jsonlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +8,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import play_on_server, report, report_event, report_json, report_summary
-from api.failures import InputError
+from api.cli.output import report, report_event, report_json
 
 if TYPE_CHECKING:
     from planner.problem import Problem
@@ -35,7 +33,6 @@ def explain_command(
     per_kind: Annotated[
         int, option("--per-kind N", "Devices and links asked about, the fullest and busiest.", min=1)
     ] = 2,
-    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Say where a plan's time goes, and what limits it.
@@ -48,11 +45,6 @@ def explain_command(
 
     require_limits(time_limit_s=time_limit)
     plan, problem = source.read()
-    if server is not None:
-        if shadow_prices:
-            raise InputError("--shadow-prices: no server computes them; leave --server out")
-        report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="explanation")), is_json=json)
-        return
     timeline = play(problem, plan, source=source.plan)
     with reading():
         explanation = explain(problem, plan, timeline=timeline)

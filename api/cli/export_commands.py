@@ -8,7 +8,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option, written
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import play_on_server, report, report_json, write_document
+from api.cli.output import report, report_json, write_document
 from api.failures import InputError, as_input_errors
 
 if TYPE_CHECKING:
@@ -20,25 +20,20 @@ targets = Commands()
 
 
 @commands.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
-def export_trace_command(*, source: PlanSource, server: arg.Server = None, output: arg.Output = None) -> None:
+def export_trace_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
     from api.inputs import play, require_writable
     from planner.export.trace import render_trace
 
     require_writable(output)
     plan, problem = source.read()
-    if server is not None:
-        text = play_on_server(server, plan, problem=problem, what="trace")
-    else:
-        text = render_trace(problem, plan, timeline=play(problem, plan, source=source.plan))
-    write_document(text, output)
+    write_document(render_trace(problem, plan, timeline=play(problem, plan, source=source.plan)), output)
 
 
 @commands.command("torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv")
 def export_torch_command(
     *,
     source: PlanSource,
-    server: arg.Server = None,
     output: arg.Output = None,
     keep_split: Annotated[
         bool,
@@ -52,17 +47,12 @@ def export_torch_command(
 
     require_writable(output)
     plan, problem = source.read()
-    if server is not None and keep_split:
-        raise InputError("--keep-split: no server does it; leave --server out")
     with as_input_errors():
         notes = (
             *told_in_notes(problem, plan, what="torch's runtime"),
             *unstated_note(problem, plan, what="torch's runtime"),
         )
-        if server is not None:
-            table = play_on_server(server, plan, problem=problem, what="torch")
-        else:
-            table = render_torch_table(problem, plan, merges_backward=not keep_split)
+        table = render_torch_table(problem, plan, merges_backward=not keep_split)
     write_document(table, output)
     _tell_ranks(torch_ranks(plan), source, answered=(plan, problem), notes=notes)
 

@@ -6,7 +6,7 @@ import typer
 
 from api.cli.options import arguments as arg
 from api.cli.options.folded_help import Commands
-from api.cli.output import report, report_json, report_summary
+from api.cli.output import report, report_json
 from api.failures import Exit
 
 if TYPE_CHECKING:
@@ -16,13 +16,8 @@ commands = Commands()
 
 
 @commands.command("demos", epilog="Example: pipeplan plan demo:resnet50-two-hosts --time-limit 20")
-def demos_command(server: arg.Server = None, json: arg.Json = False) -> None:
+def demos_command(json: arg.Json = False) -> None:
     """List the workloads that are included."""
-    if server is not None:
-        from api.remote import connect
-
-        report_summary({name: f"demo:{name}" for name in connect(server).demos()}, is_json=json)
-        return
     demos = _describe_demos()
     if json:
         report_json(demos)

@@ -87,11 +87,10 @@ class _HealOptions(NamedTuple):
         self, plan: str, launch: "Launch", *, cluster: str | None, start: "Callable[[Launch], JobAttempt]"
     ) -> NoReturn:
         """Stay with the job until it ends for good; exits with its code."""
-        from api.inputs import require_limits, require_storage_rate
+        from api.inputs import require_limits
         from api.running.healing import HealParams, attend
 
         require_limits(time_limit_s=self.heal_time_limit)
-        require_storage_rate(self.storage_rate)
         params = HealParams(
             most_heals=self.heals,
             search_s=self.heal_time_limit,
@@ -220,7 +219,7 @@ def launch_torchrun_command(
 
     Exits with the first bad exit code of an agent.
     """
-    from api.running.attempts import start_torchrun
+    from api.running.attempts import run_agents, start_torchrun
     from api.running.launching import (
         as_started_here,
         describe_start,
@@ -228,7 +227,6 @@ def launch_torchrun_command(
         own_python,
         remember_request,
         render_beside,
-        run_agents,
         write_files,
     )
     from planner.launch.job_commands import Submitted
@@ -454,11 +452,9 @@ def job_heal_command(
 
     Without --lost, Slurm or Kubernetes says which nodes are down.
     """
-    from api.inputs import require_storage_rate
     from api.running.healing import HealParams
     from api.running.job_healing import describe_healed, heal_job
 
-    require_storage_rate(storage_rate)
     params = HealParams(most_heals=1, search_s=heal_time_limit, bytes_per_s=storage_rate * 1e9)
     console = make_console(is_report=False)
     healed = heal_job(Path(folder).absolute(), names=lost or (), params=params, console=console)

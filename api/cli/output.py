@@ -13,9 +13,6 @@ from profiles.documents.whole_file import write_whole
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from planner.plan import Plan
-    from planner.problem import Problem
-
 _WIDTH_OF_FILES = 120
 """Columns of what is not shown on a terminal."""
 
@@ -32,13 +29,9 @@ def make_console(*, is_report: bool) -> "Console":
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
-def report(table: "RenderableType", *, is_whole: bool = False) -> None:
-    """A report for people, on standard output; `is_whole`: no word of it is broken, however narrow the screen is."""
-    console = make_console(is_report=True)
-    if is_whole:
-        unbounded = console.options.update_width(_LONGEST)
-        console.width = max(console.width, console.measure(table, options=unbounded).minimum)
-    console.print(table)
+def report(table: "RenderableType") -> None:
+    """A report for people, on standard output."""
+    make_console(is_report=True).print(table)
 
 
 def report_json(summary: Any) -> None:
@@ -51,14 +44,17 @@ def report_event(event: Any) -> None:
     print(json.dumps(event, ensure_ascii=False), file=sys.stderr, flush=True)
 
 
-def report_summary(summary: Any, *, is_json: bool) -> None:
-    """What a service answered, as it came or as tables."""
+def report_rows(rows: list[dict[str, Any]], *, is_json: bool) -> None:
+    """Plain data, as it is or as a table none of whose words is broken, however narrow the screen is."""
     if is_json:
-        report_json(summary)
+        report_json(rows)
     else:
-        from api.remote import render_summary
+        from api.reporting.screen_table import render_rows
 
-        report(render_summary(summary), is_whole=isinstance(summary, list))
+        console, table = make_console(is_report=True), render_rows(rows)
+        unbounded = console.options.update_width(_LONGEST)
+        console.width = max(console.width, console.measure(table, options=unbounded).minimum)
+        console.print(table)
 
 
 def write_document(text: str, target: str | None) -> None:
@@ -85,10 +81,3 @@ def _keep(text: str) -> str:
     except OSError:
         return ""
     return file.name
-
-
-def play_on_server(server: str, plan: "Plan", *, problem: "Problem", what: Any, other: "Plan | None" = None) -> str:
-    """What the service makes of a plan."""
-    from api.remote import play_remotely
-
-    return play_remotely(server, plan, problem=problem, what=what, other=other)

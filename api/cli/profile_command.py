@@ -52,13 +52,17 @@ class _RepetitionOptions(NamedTuple):
         bool,
         timed("--alone", "Time layers one by one on an idle host, not as run beside the other devices of the host."),
     ] = False
-    repetitions: Annotated[int, timed("--repetitions N", "Per layer, after the warm-up.")] = 10
-    seconds: Annotated[float, timed("--seconds S", "Per layer: then three repetitions are enough.")] = 20.0
+    repetitions: Annotated[int, timed("--repetitions N", "Per layer, after the warm-up.", min=1, max=10_000)] = 10
+    seconds: Annotated[
+        float, timed("--seconds S", "Per layer: then three repetitions are enough.", min=0.0, max=86_400)
+    ] = 20.0
     attempts: Annotated[
         int,
         timed(
             "--attempts N",
             "Repeat all timings up to N times, until the figures and a short run are within 10 % of each other.",
+            min=1,
+            max=100,
         ),
     ] = 3
 
@@ -70,7 +74,8 @@ class _MachineOptions(NamedTuple):
     devices: arg.NumDevices = None
     device_type: arg.DeviceType = None
     memory: Annotated[
-        float | None, on_machine("--memory GIB", "Memory of a device; layers that need more are estimated.")
+        float | None,
+        on_machine("--memory GIB", "Memory of a device; layers that need more are estimated.", min=0.001),
     ] = None
     estimate: Annotated[
         str | None, on_machine("--estimate TYPE", "Run nothing: estimate for A100, H100, H200, B200, GB200, A10 or L4.")

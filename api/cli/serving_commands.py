@@ -7,7 +7,7 @@ from api.cli.options import arguments as arg
 from api.cli.options import serving_arguments as serving
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
-from api.cli.output import report_summary
+from api.cli.output import report_rows
 from api.failures import InputError
 
 commands = Commands()
@@ -87,7 +87,9 @@ def serve_command(
     from api import service_commands
 
     if openapi:
-        print(service_commands.render_openapi(), end="")
+        from api.service.openapi import render_document
+
+        print(render_document(), end="")
         return
     switches = address._asdict() | store._asdict() | access._asdict() | ceilings._asdict() | {"traces": traces}
     service_commands.begin_logs(log_format)
@@ -134,7 +136,14 @@ def create_key_command(*, wanted: _KeyOptions, store: serving.StorePlace) -> Non
     from api import service_commands
 
     with service_commands.key_ring(*store) as ring:
-        key, text = service_commands.create_key(ring, wanted._asdict())
+        key, text = ring.create(
+            wanted.tenant,
+            name=wanted.name,
+            scopes=wanted.scope,
+            expires_in_s=None if wanted.expires_days is None else wanted.expires_days * 24 * 3600.0,
+            hourly_jobs=wanted.hourly_jobs,
+            concurrent_jobs=wanted.concurrent_jobs,
+        )
     print(text)
     print(f"key {key.id} of tenant {key.tenant}: {', '.join(key.scopes)}", file=sys.stderr)
 
@@ -146,7 +155,7 @@ def list_keys_command(*, store: serving.StorePlace, json: arg.Json = False) -> N
 
     with service_commands.key_ring(*store) as ring:
         rows = service_commands.key_entries(ring)
-    report_summary(rows if json else service_commands.key_rows(rows), is_json=json)
+    report_rows(rows if json else service_commands.key_rows(rows), is_json=json)
 
 
 @keys.command("rotate", epilog="Example: pipeplan keys rotate 0123456789ab --overlap-hours 24")
@@ -162,7 +171,7 @@ def rotate_key_command(
     from api import service_commands
 
     with service_commands.key_ring(*store) as ring:
-        key, text = service_commands.rotate_key(ring, key_id, overlap_hours=overlap_hours)
+        key, text = ring.rotate(key_id, overlap_s=3600.0 * overlap_hours)
     print(text)
     print(f"key {key.id} of tenant {key.tenant}; {key_id} is good for {overlap_hours:g} h more", file=sys.stderr)
 
@@ -210,4 +219,4 @@ def audit_command(
 
     with service_commands.opened(*store) as database:
         rows = service_commands.audit_entries(database, limit=entries, is_table=not json)
-    report_summary(rows, is_json=json)
+    report_rows(rows, is_json=json)

@@ -16,10 +16,12 @@ class _TuningEffort(NamedTuple):
     """Time limit, number of runs and accepted error."""
 
     time_limit: arg.TimeLimit = 300.0
-    runs: Annotated[int, timed("--runs N", "Runs of every plan, in turns, per round.")] = 3
-    steps: Annotated[int | None, timed("--steps N", "Iterations of a run; left out: a few seconds of them.")] = None
+    runs: Annotated[int, timed("--runs N", "Runs of every plan, in turns, per round.", min=1, max=100)] = 3
+    steps: Annotated[
+        int | None, timed("--steps N", "Iterations of a run; left out: a few seconds of them.", min=2, max=10_000)
+    ] = None
     within: Annotated[
-        float, timed("--within PERCENT", "Prediction and run agree if they differ by no more.", min=0, max=1000)
+        float, timed("--within PERCENT", "Prediction and run agree if they differ by no more.", min=0.001, max=99)
     ] = 3.0
 
 

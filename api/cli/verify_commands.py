@@ -1,6 +1,5 @@
 """`pipeplan verify` and `pipeplan simulate`: is a plan right, and how does it go?"""
 
-import json as jsonlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +8,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import play_on_server, report, report_json, report_summary
+from api.cli.output import report, report_json
 from api.failures import Exit, InputError
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ def verify_command(
             "Also play the baselines again (left out: where that is cheap); with --certificate.",
         ),
     ] = None,
-    server: arg.Server = None,
     json: arg.Json = False,
 ) -> None:
     """Check a plan against every rule; exit with 6 if one is broken.
@@ -44,16 +42,10 @@ def verify_command(
     With --certificate also derive everything that its evidence states anew, without a solver, and exit with 6 if
     anything is stated otherwise.
     """
-    if baselines is not None and (server is not None or not certificate):
-        raise InputError("--baselines: only --certificate on this machine plays them; add it, or leave --baselines out")
+    if baselines is not None and not certificate:
+        raise InputError("--baselines: only --certificate plays them; add it, or leave --baselines out")
     plan, problem = source.read()
-    if server is not None:
-        from api.remote import connect
-
-        answer = connect(server).verify(plan, problem, certificate=certificate)
-        report_summary(answer, is_json=json)
-        has_passed = bool(answer["passed"])
-    elif certificate:
+    if certificate:
         has_passed = _verify_evidence(problem, plan, with_baselines=baselines, is_json=json)
     else:
         has_passed = _verify(problem, plan, is_json=json)
@@ -92,14 +84,11 @@ def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool |
 
 
 @commands.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
-def simulate_command(*, source: PlanSource, server: arg.Server = None, json: arg.Json = False) -> None:
+def simulate_command(*, source: PlanSource, json: arg.Json = False) -> None:
     """Play a plan: makespan, work and memory of every device."""
     from api.inputs import play
 
     plan, problem = source.read()
-    if server is not None:
-        report_summary(jsonlib.loads(play_on_server(server, plan, problem=problem, what="simulation")), is_json=json)
-        return
     timeline = play(problem, plan, source=source.plan)
     if json:
         from api.reporting.summaries import summarise_timeline

@@ -8,7 +8,7 @@ from api.cli.options import arguments as arg
 from api.cli.options.declare import option
 from api.cli.options.folded_help import Commands
 from api.cli.options.option_groups import PlanSource
-from api.cli.output import make_console, play_on_server, write_document
+from api.cli.output import make_console, write_document
 from api.failures import InputError
 
 commands = Commands()
@@ -18,7 +18,6 @@ commands = Commands()
 def view_command(
     *,
     source: PlanSource,
-    server: arg.Server = None,
     output: arg.Output = None,
     against: Annotated[str | None, option("--against PLAN", "A second plan, drawn below on the same scale.")] = None,
     text: Annotated[
@@ -32,8 +31,8 @@ def view_command(
     from api.viewer import render_picture
 
     if text:
-        if server is not None or against is not None or open_it:
-            raise InputError("--text draws one plan on this machine; leave out --server, --against and --open")
+        if against is not None or open_it:
+            raise InputError("--text draws one plan in the terminal; leave out --against and --open")
         _draw_text(source, output=output)
         return
     if output is None and (open_it or sys.stdout.isatty()):
@@ -43,11 +42,8 @@ def view_command(
     second = None if against is None else read_plan(against)
     if second is not None and (reason := why_not_on_one_scale(plan.problem, second.problem)):
         raise InputError(f"--against {against}: {reason}; give another plan for the same question")
-    if server is not None:
-        page = play_on_server(server, plan, problem=problem, what="view", other=second)
-    else:
-        other = None if second is None else (second, play(problem, second, source=str(against)))
-        page = render_picture(problem, plan, timeline=play(problem, plan, source=source.plan), other=other)
+    other = None if second is None else (second, play(problem, second, source=str(against)))
+    page = render_picture(problem, plan, timeline=play(problem, plan, source=source.plan), other=other)
     write_document(page, output)
     if open_it and output not in (None, "-"):
         import webbrowser

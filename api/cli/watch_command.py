@@ -70,12 +70,11 @@ def watch_command(*, source: _RunningPlan, options: _ReplanOptions, json: arg.Js
     If a device, layer or link has drifted, or with -o, it plans again for the cluster as measured, without what is
     --lost.
     """
-    from api.inputs import read_plan_and_problem, require_limits, require_storage_rate, require_writable
+    from api.inputs import read_plan_and_problem, require_limits, require_writable
     from api.running.run_watch import describe_outlook, look_at, read_timings, summarise_outlook
 
     require_writable(options.output, options.recipe)
     require_limits(time_limit_s=options.time_limit, seed=options.seed)
-    require_storage_rate(options.storage_rate)
     if options.lost and options.output is None:
         raise InputError("--lost: the new plan has no file; add -o FILE")
     if not (source.timings or options.lost or options.output):

@@ -17,7 +17,7 @@ class JobMetrics:
     """Counters of one process that solves jobs."""
 
     def __init__(self) -> None:
-        self._registry = mine = CollectorRegistry()
+        self.registry = mine = CollectorRegistry()
         self._ended = Counter("pipeplan_jobs_ended", "Jobs by how they ended.", ("state", "stopped_by"), registry=mine)
         self._crashes = Counter("pipeplan_solver_crashes", "Solvers that died.", registry=mine)
         self._given_back = Counter("pipeplan_jobs_given_back", "Jobs that wait again.", registry=mine)
@@ -48,4 +48,4 @@ class JobMetrics:
 
     def render(self) -> bytes:
         """Every metric in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)

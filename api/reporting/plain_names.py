@@ -72,30 +72,21 @@ _BOUNDS = {
 }
 """What a lower bound adds up."""
 
-_OPTIONS = {
-    "split_backward": ("", "whole backward passes"),
-    "uneven_replication": ("", "equally many replicas of all stages"),
-    "skip_edges": ("", "tensors pass between neighbouring stages only"),
-    "idle_devices": ("", "every device holds a stage"),
+_OPTIONS: dict[str, dict[object, str]] = {
+    "split_backward": {False: "whole backward passes"},
+    "uneven_replication": {False: "equally many replicas of all stages"},
+    "skip_edges": {False: "tensors pass between neighbouring stages only"},
+    "idle_devices": {False: "every device holds a stage"},
+    "synchronisation": {"bucketed": "gradients queue with other transfers"},
+    "objective": {
+        "span": "minimised: the longest busy stretch of a device",
+        "cost": "minimised: the cost of the devices used",
+    },
+    "max_stages_per_device": {1: "one stage per device", "else": "up to {} stages per device"},
+    "max_replicas": {1: "no replicas", "else": "up to {} replicas per stage"},
+    "receive_buffers": {0: "memory of received tensors is not counted", "else": "{} buffers per received tensor"},
 }
-"""Options that are on or off, beside decisions: what either says."""
-
-_VALUES = {
-    "max_stages_per_device": "up to {} stages per device",
-    "max_replicas": "up to {} replicas per stage",
-    "receive_buffers": "{} buffers per received tensor",
-}
-"""Options with a number."""
-
-_CHOICES = {
-    ("synchronisation", "bucketed"): "gradients queue with other transfers",
-    ("objective", "span"): "minimised: the longest busy stretch of a device",
-    ("objective", "cost"): "minimised: the cost of the devices used",
-    ("max_replicas", 1): "no replicas",
-    ("max_stages_per_device", 1): "one stage per device",
-    ("receive_buffers", 0): "memory of received tensors is not counted",
-}
-"""Options with a choice of values."""
+"""Options beside decisions: what their values say."""
 
 _BASELINE = re.compile(r"(.*?)( x \d+)?( \(.*\))?(, .*)?", re.DOTALL)
 """Method, stages per device, cut, and what was added to it."""
@@ -147,12 +138,8 @@ def render_option(name: str, value: object) -> str:
     says = "" if switch is None else switch.says if isinstance(switch.says, str) else switch.says.get(value, "")
     if says:
         return says.format(value)
-    if isinstance(value, bool) and name in _OPTIONS:
-        return _OPTIONS[name][not value] or f"{name} = {str(value).lower()}"
-    if isinstance(value, str | int) and (name, value) in _CHOICES:
-        return _CHOICES[name, value]
-    if name in _VALUES:
-        return _VALUES[name].format(value)
+    if isinstance(value, str | int) and (known := _OPTIONS.get(name)):
+        return known.get(value, known.get("else", f"{name} = {str(value).lower()}")).format(value)
     return f"{name} = {f'{len(value)} given' if isinstance(value, list) else value}"
 
 

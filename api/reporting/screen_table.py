@@ -1,7 +1,8 @@
 """Tables that fit every screen: columns where there is room for them, else a few lines for each row; nothing is cut."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -90,3 +91,27 @@ def _header(column: Column, *, is_one_line: bool = True) -> str:
 
 def _plain(cell: RenderableType) -> str:
     return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+_LONGEST_PART = 40
+"""Letters between two blanks that no table breaks."""
+
+
+def render_rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Plain data as a table."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = make_table(*names)
+    texts = [[_cell(row.get(name)) for name in names] for row in rows]
+    for name, column, cells in zip(names, table.columns, zip(*texts, strict=True), strict=False):
+        column.overflow = "fold"
+        parts = " ".join((name, *cells)).split()
+        column.min_width = min(_LONGEST_PART, max(map(len, parts), default=0))  # half a time or an id is of no use
+    for row_texts in texts:
+        table.add_row(*row_texts)
+    return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)[:200]

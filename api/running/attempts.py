@@ -14,6 +14,8 @@ from planner.launch.job_commands import Submitted, cancel_command, on_cluster, s
 from planner.launch.launch_job import Command, LaunchSubmission
 from planner.launch.slurm import find_job_state, may_run
 
+_POLL_S = 0.05
+"""Seconds between two looks at agents."""
 _SLURM_POLL_S = 0.5
 """Seconds between two questions to Slurm."""
 _DOWN = ("down", "drain", "fail", "error")
@@ -34,19 +36,32 @@ class _TorchrunAttempt:
             )
             for command in commands
         ]
+        self._code = 0
 
     def code(self) -> int | None:
         """The first bad exit code once all have ended."""
         codes = [agent.poll() for agent in self.agents]
-        if any(codes):
+        self._code = self._code or next((code for code in codes if code), 0)
+        if self._code:
             self.stop()
-        return None if None in codes else next((code for code in codes if code), 0)
+        return None if None in codes else self._code
 
     def stop(self) -> None:
         """Ask those that run to end."""
         for agent in self.agents:
             if agent.poll() is None:
                 agent.terminate()
+
+    def wait(self) -> int:
+        """The exit code, once all have ended; an exception in the wait ends them."""
+        try:
+            while (code := self.code()) is None:
+                time.sleep(_POLL_S)
+            return code
+        finally:
+            self.stop()
+            for agent in self.agents:
+                agent.wait()
 
     def down_hosts(self) -> tuple[str, ...]:
         """Nobody watches over hosts here."""
@@ -104,6 +119,11 @@ def start_torchrun(
 ) -> _TorchrunAttempt:
     """Agents of the launch, on this machine or through ssh."""
     return _TorchrunAttempt(as_started_here(render(launch)), output=output)
+
+
+def run_agents(commands: Sequence[Command]) -> int:
+    """Run torchrun's agents until all have ended; one that fails ends the others. Returns the first bad exit code."""
+    return _TorchrunAttempt(commands, output=None).wait()
 
 
 def start_slurm(launch: Launch, *, render: Callable[[Launch], LaunchSubmission]) -> _SlurmAttempt:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -302,25 +301,6 @@ def ask(command: Command) -> str:
     return done.stdout
 
 
-def run_agents(commands: Sequence[Command]) -> int:
-    """Run torchrun's agents until all have ended; one that fails ends the others. Returns the first bad exit code."""
-    agents = [_start(command) for command in commands]
-    code = 0
-    try:
-        while any(agent.poll() is None for agent in agents):
-            code = code or next((agent.returncode for agent in agents if agent.returncode), 0)
-            if code:
-                break
-            time.sleep(0.05)
-    finally:
-        for agent in agents:
-            if agent.poll() is None:
-                agent.terminate()
-        for agent in agents:
-            agent.wait()
-    return code or next((agent.returncode for agent in agents if agent.returncode), 0)
-
-
 def detach_agents(commands: Sequence[Command], *, submitted: Submitted, folder: Path) -> Submitted:
     """Leave torchrun's agents running; what they say goes to the folder's log, their exit codes beside it."""
     processes = []
@@ -331,10 +311,6 @@ def detach_agents(commands: Sequence[Command], *, submitted: Submitted, folder: 
     submitted = replace(submitted, processes=tuple(processes))
     _remember(submitted, folder)
     return submitted
-
-
-def _start(command: Command) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(command.arguments, env=os.environ | dict(command.environment), stdin=subprocess.DEVNULL)
 
 
 def _leave(arguments: tuple[str, ...], environment: Mapping[str, str]) -> int:

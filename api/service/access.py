@@ -2,9 +2,11 @@
 
 import json
 import re
+from asyncio import to_thread
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
+from fastapi.security import SecurityScopes
 
 from api.jobs.job import Job, LeaseLostError
 from api.service.auth import Caller
@@ -20,37 +22,17 @@ async def service_of(request: Request) -> Service:
     return service
 
 
-async def _reader(request: Request) -> Caller:
-    """A caller who may look."""
-    return await admitted(request, "plans:read")
-
-
-async def _writer(request: Request) -> Caller:
-    """A caller who may ask for work."""
-    return await admitted(request, "plans:write")
-
-
-async def admitted(request: Request, scope: str) -> Caller:
-    """The caller, whom the log names, too; raises ServiceError 401, 403 or 429."""
-    service = await service_of(request)
-    caller = await service.executor.call(service.gate.admit, request, scope)
+async def admitted(request: Request, asked: SecurityScopes) -> Caller:
+    """A caller with the scope that the route names, whom the log names, too; raises ServiceError 401, 403 or 429."""
+    service, (scope,) = await service_of(request), asked.scopes
+    caller = await to_thread(service.gate.admit, request, scope)
     request.state.caller = caller
     return caller
 
 
-async def _viewer(request: Request) -> Caller:
-    """A caller who may look, or a frame that brings a ticket."""
-    ticket = request.query_params.get("ticket")
-    if ticket is None:
-        return await _reader(request)
-    service = await service_of(request)
-    return await service.executor.call(service.gate.admit_viewer, request, ticket)
-
-
 Serving = Annotated[Service, Depends(service_of)]
-Reader = Annotated[Caller, Depends(_reader)]
-Writer = Annotated[Caller, Depends(_writer)]
-Viewer = Annotated[Caller, Depends(_viewer)]
+Reader = Annotated[Caller, Security(admitted, scopes=["plans:read"])]
+Writer = Annotated[Caller, Security(admitted, scopes=["plans:write"])]
 
 
 def is_plan_id(text: str) -> bool:
@@ -62,10 +44,10 @@ async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None
     """The caller's job of that name; None if there is none, or it is another's."""
     if not is_plan_id(job_id):
         return None
-    return await service.executor.call(service.store.get, job_id, tenant=caller.tenant)
+    return await to_thread(service.store.get, job_id, tenant=caller.tenant)
 
 
-async def find(request: Request, caller: Caller) -> Job:
+async def find(request: Request, caller: Annotated[Caller, Security(admitted)]) -> Job:
     """The job of the path, if it is the caller's; raises ServiceError 404."""
     job = await job_of(await service_of(request), caller, job_id=request.path_params["plan_id"])
     if job is None:
@@ -73,22 +55,14 @@ async def find(request: Request, caller: Caller) -> Job:
     return job
 
 
-async def _readable(request: Request, caller: Reader) -> Job:
-    return await find(request, caller)
-
-
-async def _writable(request: Request, caller: Writer) -> Job:
-    return await find(request, caller)
-
-
-ReadableJob = Annotated[Job, Depends(_readable)]
-WritableJob = Annotated[Job, Depends(_writable)]
+ReadableJob = Annotated[Job, Security(find, scopes=["plans:read"])]
+WritableJob = Annotated[Job, Security(find, scopes=["plans:write"])]
 
 
 async def workload_of(service: Service, job: Job) -> dict[str, Any]:
     """The document that the job was asked; raises ServiceError 404 if it was deleted meanwhile."""
     try:
-        text = await service.executor.call(service.store.request_text, job.id)
+        text = await to_thread(service.store.request_text, job.id)
     except LeaseLostError:
         raise not_found() from None
     return {"format": "pipeline-workload/1", **json.loads(text)["workload"]}
@@ -105,7 +79,7 @@ def require_plan(job: Job) -> None:
 
 async def plan_text(service: Service, job: Job) -> str:
     """The final plan's document; raises ServiceError 404 if it was deleted meanwhile."""
-    text = await service.executor.call(service.store.plan_text, job.id)
+    text = await to_thread(service.store.plan_text, job.id)
     if text is None:
         raise not_found()
     return text

@@ -1,10 +1,10 @@
 """What is made of finished plans: made once, by one process, however many ask, and kept with the job."""
 
 import asyncio
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable
 
 from api.jobs.stores.sql_store import SqlStore
-from api.service.notifier import Executor
 from planner.release import RELEASE
 
 _MOST_KEPT_BYTES = 32 * 2**20
@@ -14,8 +14,8 @@ _MOST_KEPT_BYTES = 32 * 2**20
 class Gallery:
     """Views, traces, reports and exports."""
 
-    def __init__(self, store: SqlStore, executor: Executor) -> None:
-        self._store, self._executor = store, executor
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
         self._running: dict[tuple[str, str], asyncio.Task[str]] = {}
         self.num_made = 0
 
@@ -34,11 +34,11 @@ class Gallery:
         return await asyncio.shield(task)
 
     async def _find_or_make(self, job_id: str, name: str, *, make: Callable[[], Awaitable[str]]) -> str:
-        kept = await self._executor.call(self._store.drawing, job_id, name)
+        kept = await to_thread(self._store.drawing, job_id, name)
         if kept is not None:
             return kept
         text = await make()
         self.num_made += 1
         if len(text) <= _MOST_KEPT_BYTES:
-            await self._executor.call(self._store.keep_drawing, job_id, name, text=text)
+            await to_thread(self._store.keep_drawing, job_id, name, text=text)
         return text

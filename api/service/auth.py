@@ -82,6 +82,9 @@ class Gate:
     def __init__(self, settings: Settings, keys: KeyRing) -> None:
         self._settings, self._keys = settings, keys
         traffic = settings.traffic
+        self._local = Caller(
+            tenant=_LOCAL_TENANT, hourly_jobs=traffic.hourly_jobs, concurrent_jobs=traffic.unfinished_jobs
+        )
         self._buckets = Buckets(per_s=traffic.requests_per_s, burst=traffic.burst)
 
     def admit(self, request: Request, scope: str) -> Caller:
@@ -95,20 +98,11 @@ class Gate:
             raise ServiceError(429, "rate_limited", detail="slow down", headers={"Retry-After": "1"})
         return caller
 
-    def admit_viewer(self, request: Request, ticket: str) -> Caller:
-        """The caller whose ticket a frame brought; raises ServiceError 401 if it is not good any more."""
-        key = self._keys.redeem(ticket, request.path_params["plan_id"])
-        if key is None:
-            raise ServiceError(
-                401, "ticket", detail="the ticket is not valid any more; get a new one", headers=_CHALLENGE
-            )
-        return self._caller(key.tenant)
-
     def _identify(self, request: Request) -> Caller:
-        traffic, header = self._settings.traffic, request.headers.get("authorization")
+        header, local = request.headers.get("authorization"), self._local
         if not self._settings.needs_keys and header is None:
             _require_local(request)
-            return self._caller(_LOCAL_TENANT)
+            return local
         scheme, _, text = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not text or len(text) > 8192:
             raise unauthenticated("send Authorization: Bearer KEY")
@@ -118,22 +112,15 @@ class Gate:
                 tenant=key.tenant,
                 key_id=key.id,
                 scopes=key.scopes,
-                hourly_jobs=key.hourly_jobs or traffic.hourly_jobs,
-                concurrent_jobs=key.concurrent_jobs or traffic.unfinished_jobs,
+                hourly_jobs=key.hourly_jobs or local.hourly_jobs,
+                concurrent_jobs=key.concurrent_jobs or local.concurrent_jobs,
             )
         claims = None if self._settings.oidc is None else _read_token(text, self._settings.oidc)
         if claims is None:
             raise unauthenticated("the key is not valid; use one that is not revoked")
-        return _claims_caller(claims, self._caller)
-
-    def _caller(self, tenant: str, scopes: tuple[str, ...] = SCOPES) -> Caller:
-        traffic = self._settings.traffic
-        return Caller(
-            tenant=tenant,
-            scopes=scopes,
-            hourly_jobs=traffic.hourly_jobs,
-            concurrent_jobs=traffic.unfinished_jobs,
-        )
+        granted = str(claims.get("scope", "")).split()
+        scopes = tuple(scope for scope in SCOPES if scope in granted)
+        return replace(local, tenant=f"oidc:{claims['tenant']}", scopes=scopes, expires_at=float(claims["exp"]))
 
 
 def _require_local(request: Request) -> None:
@@ -146,14 +133,6 @@ def _require_local(request: Request) -> None:
         raise ServiceError(
             403, "foreign_origin", detail="without keys this service answers its own machine only; start it with --keys"
         )
-
-
-def _claims_caller(claims: dict[str, Any], make: Any) -> Caller:
-    """The caller that a token speaks for: its tenant claim, and those of our scopes that it grants."""
-    granted = str(claims.get("scope", "")).split()
-    scopes = tuple(scope for scope in SCOPES if scope in granted)
-    caller: Caller = make(f"oidc:{claims['tenant']}", scopes)
-    return replace(caller, expires_at=float(claims["exp"]))
 
 
 def _read_token(text: str, oidc: Oidc) -> dict[str, Any] | None:

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from asyncio import to_thread
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,8 @@ from api.jobs.stores.database import open_database
 from api.jobs.stores.sql_store import SqlStore, freeing
 from api.jobs.stores.sqlite import FolderLock
 from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
-from api.jobs.workers.pool import Pool, make_worker_name
-from api.jobs.workers.worker_registry import Heartbeat, Strength, WorkerRegistry
+from api.jobs.workers.pool import Pool
+from api.jobs.workers.worker_registry import Strength, WorkerRegistry
 from api.service.artifact_cache import Gallery
 from api.service.audit import AuditLog
 from api.service.auth import Gate
@@ -25,7 +27,7 @@ from api.service.http.request_body import OpenRequests
 from api.service.inspector import Inspector
 from api.service.keys import KeyRing
 from api.service.metrics import Metrics
-from api.service.notifier import Executor, Hub
+from api.service.notifier import Hub
 from api.service.streams import OpenStreams
 from api.service.webhooks import Webhooks, WebhookSender
 from api.settings import Settings
@@ -38,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_S = 60.0
 """How often old jobs are removed and lost ones are put back."""
+
+_THREADS = 16
+"""Calls of the store and other things that block, at once."""
 
 _READY_S = 120.0
 """How long the toy plan may take when the service starts: kernels may have to be compiled."""
@@ -65,7 +70,6 @@ class Service:
         self._webhook_sender = WebhookSender(self.webhooks)
         self.metrics = Metrics()
         self.registry = WorkerRegistry(self.database)
-        self._heartbeat: Heartbeat | None = None
         self.inspector = Inspector(
             settings.helper,
             num_processes=settings.num_helpers,
@@ -77,13 +81,12 @@ class Service:
             ),
         )
         self.engine = self._make_engine()
-        self.executor = Executor(16)
-        self.gallery = Gallery(self.store, self.executor)
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="service")
+        """Of everything that blocks; those of `asyncio.to_thread` while the service lives."""
+        self.gallery = Gallery(self.store)
         self.open_requests = OpenRequests(settings.traffic)
-        self.hub = Hub(self.store.versions, self.executor)
-        self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub, executor=self.executor)
-        self.in_flight: set[tuple[str, str]] = set()
-        """Tenants and idempotency keys of submissions under way."""
+        self.hub = Hub(self.store.versions)
+        self.streams = OpenStreams(settings.traffic, self.keys, hub=self.hub)
         self.is_draining = False
         self.is_ready = False
 
@@ -98,19 +101,16 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """From the first claim to the last word."""
+        asyncio.get_running_loop().set_default_executor(self.threads)
         if self.settings.database_url is None:
             freeing(self.database, lambda: self.store.put_back(all_running=True))
-            freeing(self.database, self.registry.clear)
         with contextlib.suppress(OSError, *STORE_FAILURES):
             self.database.keep_reserve()
         self.engine.start()
         if self.webhooks.is_on:
             self._webhook_sender.start()
-        if self.settings.database_url is None and self.settings.num_workers:
-            self._heartbeat = Heartbeat(self.registry, make_worker_name(), num_slots=self.settings.num_workers)
-            self._heartbeat.start()
         with contextlib.suppress(*STORE_FAILURES):
-            await self.executor.call_in_each(lambda: self.store.versions([""]))  # the first requests find them open
+            await to_thread(self.database.connections.warm_up, _THREADS)  # the first requests find them open
         lasting = (self.hub.run(), self.streams.run(), self._get_ready(), self._keep_house())
         tasks = [asyncio.create_task(work) for work in lasting]
         try:
@@ -120,7 +120,8 @@ class Service:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.to_thread(self.close)
+            await to_thread(self._end_work)
+            self.close()
 
     def begin_drain(self) -> None:
         """Not ready any more; nothing more is claimed; solvers are asked to stop; streams end."""
@@ -129,14 +130,15 @@ class Service:
         self.engine.drain()
         self.hub.close()
 
-    def close(self) -> None:
-        """Wait for the workers, then release everything."""
+    def _end_work(self) -> None:
+        """Wait for the workers and for what they say."""
         self.engine.close()
         self._webhook_sender.stop()
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
         self.inspector.close()
-        self.executor.close()
+
+    def close(self) -> None:
+        """Wait for calls under way, then release everything."""
+        self.threads.shutdown(wait=True, cancel_futures=True)
         self.store.close_all()
         if self._lock is not None:
             self._lock.close()
@@ -165,20 +167,26 @@ class Service:
             await asyncio.sleep(HOUSEKEEPING_S)
             for work in (expire, self.store.put_back, expire_audit, self.database.keep_reserve):
                 try:
-                    await self.executor.call(work)
+                    await to_thread(work)
                 except Exception as error:  # it comes again in a minute, and the others do not wait for it
                     logger.warning("housekeeping failed: %r", error)
+
+    def strength(self) -> Strength:
+        """Who works: workers elsewhere that the store hears of, or threads of this process."""
+        if self.settings.database_url is not None:
+            return self.registry.strength()
+        return Strength(num_workers=int(self.settings.num_workers > 0), num_slots=self.settings.num_workers)
 
     async def check_ready(self, *, least_workers: int = 0) -> Strength:
         """Who works; raises ServiceError 503 unless the service can take work now, and as many workers live."""
         if not self.is_ready:
             detail = "shutting down" if self.is_draining else "the toy plan is not solved yet"
             raise ServiceError(503, "not_ready", detail=detail, headers={"Retry-After": "5"})
-        if await self.executor.call(self.database.is_full):
+        if await to_thread(self.database.is_full):
             detail = "the store's disk is full; delete plans, or make room on it"
             raise ServiceError(503, "store_full", detail=detail, headers={"Retry-After": "30"})
         try:
-            strength = await self.executor.call(self.registry.strength)
+            strength = await to_thread(self.strength)
         except DamagedError:
             raise
         except Exception:
@@ -187,18 +195,3 @@ class Service:
             detail = f"{strength.num_workers} workers live, {least_workers} are required"
             raise ServiceError(503, "too_few_workers", detail=detail, headers={"Retry-After": "5"})
         return strength
-
-    @contextlib.contextmanager
-    def only_one(self, tenant: str, key: str | None) -> Iterator[None]:
-        """Requests with the same idempotency key come one after the other; raises ServiceError 409 for a second."""
-        if (tenant, key) in self.in_flight:
-            detail = "the first request with this key is under way; try again"
-            raise ServiceError(409, "in_flight", detail=detail, headers={"Retry-After": "1"})
-        if key is None:
-            yield
-            return
-        self.in_flight.add((tenant, key))
-        try:
-            yield
-        finally:
-            self.in_flight.discard((tenant, key))

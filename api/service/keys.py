@@ -19,7 +19,6 @@ SCOPES = ("plans:read", "plans:write", "metrics")
 """What a key may allow: looking; submitting, stopping, deleting, checking; reading the metrics."""
 
 _KEY = re.compile(r"pp_([0-9a-f]{12})_([0-9a-f]{48})", re.ASCII)
-_TICKET = re.compile(r"([0-9a-f]{12})\.(\d{1,12})\.([0-9a-f]{64})", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _FIXED = "id, tenant, name, scopes, created_at, hourly_jobs, concurrent_jobs, sha256"
 """Columns that never change; the row states their hash."""
@@ -66,13 +65,17 @@ class KeyRing:
         tenant: str,
         *,
         name: str = "",
-        scopes: Sequence[str] = SCOPES,
+        scopes: Sequence[str] | None = None,
         expires_in_s: float | None = None,
         hourly_jobs: int | None = None,
         concurrent_jobs: int | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key and its text, which is not kept; raises ValueError for a tenant or scope that cannot be."""
+        """A new key, of every scope unless some are given, and its text, which is not kept.
+
+        Raises ValueError for a tenant or scope that cannot be.
+        """
         _require_tenant(tenant)
+        scopes = scopes or SCOPES
         for scope in scopes:
             if scope not in SCOPES:
                 raise ValueError(f"scope {scope[:70]!r} is not known; use {', '.join(SCOPES)}")
@@ -203,36 +206,10 @@ class KeyRing:
         with contextlib.suppress(*STORE_FAILURES), self._database.transaction() as cursor:
             cursor.execute("UPDATE api_keys SET last_used_at = ? WHERE id = ?", (now, key.id))
 
-    def sign(self, key_id: str, plan_id: str, *, seconds: float) -> str:
-        """A ticket with which a frame may load the picture of one plan for a while, in the name of the key."""
-        until = int(self._database.now() + seconds)
-        return f"{key_id}.{until}.{_seal(self._digest_of(key_id), plan_id, until=until)}"
-
-    def redeem(self, ticket: str, plan_id: str) -> ApiKey | None:
-        """The key in whose name the ticket was signed, if it is good for the plan now."""
-        match = _TICKET.fullmatch(ticket)
-        if match is None or int(match[2]) < self._database.now():
-            return None
-        digest = self._digest_of(match[1])
-        if not hmac.compare_digest(match[3], _seal(digest, plan_id, until=int(match[2]))):
-            return None
-        found = [key for key in self.listed() if key.id == match[1]]
-        return found[0] if found and found[0].is_valid(self._database.now()) else None
-
-    def _digest_of(self, key_id: str) -> str:
-        row = self._database.read_first("SELECT sha256 FROM api_keys WHERE id = ?", (key_id,))
-        if row is not None and not is_sha256(row[0]):
-            raise DamagedError(f"the key {key_id}")
-        return secrets.token_hex(32) if row is None else str(row[0])
-
 
 def _require_tenant(tenant: str) -> None:
     if not _TENANT.fullmatch(tenant):
         raise ValueError(f"tenant {tenant[:70]!r}: use lower case letters, digits, dots and dashes, at most 63")
-
-
-def _seal(digest: str, plan_id: str, *, until: int) -> str:
-    return hmac.new(bytes.fromhex(digest), f"{plan_id}|{until}".encode(), "sha256").hexdigest()
 
 
 def _key(row: Any) -> ApiKey:

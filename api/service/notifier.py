@@ -1,13 +1,8 @@
 """Tells waiting requests that a job has changed: one look at the store for all of them together."""
 
 import asyncio
-import contextvars
-import threading
+from asyncio import to_thread
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-T = TypeVar("T")
 
 LOOK_S = 0.25
 """How often the store is looked at while anybody waits."""
@@ -19,8 +14,8 @@ Look = Callable[[Sequence[str]], dict[str, int]]
 class Hub:
     """Waiters by job; `run` is a task of the event loop."""
 
-    def __init__(self, look: Look, executor: "Executor") -> None:
-        self._look, self._executor = look, executor
+    def __init__(self, look: Look) -> None:
+        self._look = look
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._seen: dict[str, int] = {}
         self._is_closed = False
@@ -54,7 +49,7 @@ class Hub:
             if self._waiters:
                 watched = list(self._waiters)
                 try:
-                    versions = await self._executor.call(self._look, watched)
+                    versions = await to_thread(self._look, watched)
                 except Exception:  # the store is away for a moment; those who wait look for themselves in the end
                     continue
                 for job_id in watched:
@@ -72,31 +67,3 @@ class Hub:
         self._is_closed = True
         for job_id in list(self._waiters):
             self.wake(job_id)
-
-
-class Executor:
-    """Threads in which whatever blocks is done."""
-
-    def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="service")
-
-    async def call(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
-        """What the function returns, without blocking the event loop."""
-        loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()  # the log knows the request in the thread, too
-        return await loop.run_in_executor(self._pool, lambda: context.run(function, *arguments, **named))
-
-    async def call_in_each(self, function: Callable[[], object]) -> None:
-        """Call the function once in every thread; all of them run afterwards. For a start: nobody else is served."""
-        together = threading.Barrier(self._num_threads)
-
-        def call() -> None:
-            together.wait()
-            function()
-
-        await asyncio.gather(*(self.call(call) for _ in range(self._num_threads)))
-
-    def close(self) -> None:
-        """Wait for what is under way."""
-        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -64,7 +64,7 @@ _COMPONENT = "#/components/schemas/{model}"
 
 _BODIES = (AuditRequest, Filing, NewWebhook, Notice, Playback, RangeOrder, Submission, Verification, WhatIf)
 _ANSWERS = (
-    *(answers.Job, answers.Jobs, answers.StoryEvent, answers.History, answers.Ticket, Audit, Ranges),
+    *(answers.Job, answers.Jobs, answers.StoryEvent, answers.History, Audit, Ranges),
     *(answers.Verdict, MadeWebhook, WebhookList, Told, ProblemDetails),
 )
 
@@ -108,10 +108,11 @@ _ALWAYS = (401, 403, 429, 500, 503)
 _BODY = (400, 408, 413, 415, 422, 507)
 
 
-def _operation(summary: str, ok: Schema, *, problems: tuple[int, ...] = (), **more: Any) -> Schema:
-    """What a route does not say itself (`_described`): what it is for, what it takes and answers."""
-    more["responses"] = {**_problems(*_ALWAYS, *problems), "200": ok, **more.pop("responses", {})}
-    return {"summary": summary, **more}
+def _operation(ok: Schema | None, *, problems: tuple[int, ...] = (), **more: Any) -> Schema:
+    """What a route does not say itself (`_described`): what it takes and answers; `ok`: with status 200, if ever."""
+    answered = {} if ok is None else {"200": ok}
+    more["responses"] = {**_problems(*_ALWAYS, *problems), **answered, **more.pop("responses", {})}
+    return more
 
 
 def _body(name: str, **examples: Any) -> Schema:
@@ -185,49 +186,38 @@ def _plan_operations() -> Schema:
     job = _json(_ref("Job"), "The plan", ETag="Changes with the plan")
     done["links"] = going["links"] = _links()
     story = {"description": "The story", "content": {"text/event-stream": {"schema": _ref("StoryEvent")}}}
-    ticket = _json(_ref("Ticket"), "The ticket, for /view?ticket=")
     return {
         "list_plans": _operation(
-            "The caller's latest plans",
             _json(_ref("Jobs"), "Latest first"),
             problems=(422,),
             parameters=[_query(name, schema) for name, (schema, _) in PARAMETERS.items()],
         ),
         "submit_plan": _operation(
-            "Submit a question",
             done,
             responses={"202": going},
             problems=(409, 404),
             parameters=[_PREFER, _KEY],
             requestBody=_body("Submission", toy=example_submission()),
         ),
-        "get_plan": _operation(
-            "State, incumbent, bound, gap, verdict", job, responses=_NOT_MODIFIED, parameters=[_PREFER]
-        ),
-        "delete_plan": _without_answer("Cancel, then forget", "Forgotten"),
-        "follow_plan": _operation("Server-sent events: queued, started, incumbent, bound, log, done", story),
-        "stop_plan": _operation("Finish now with the best verified plan", job, responses={"202": job}, problems=(507,)),
-        "make_ticket": _operation(
-            "A ticket for the picture, for frames, which cannot send a key", ticket, problems=(409,)
-        ),
-        "file_plan": _operation("File under a project and tags", job, requestBody=_body("Filing")),
-        "pin_plan": _operation("Keep for good", job, problems=(507,)),
-        "unpin_plan": _operation("Let retention have it", job, problems=(507,)),
+        "get_plan": _operation(job, responses=_NOT_MODIFIED, parameters=[_PREFER]),
+        "delete_plan": _without_answer("Forgotten"),
+        "follow_plan": _operation(story),
+        "stop_plan": _operation(job, responses={"202": job}, problems=(507,)),
+        "file_plan": _operation(job, requestBody=_body("Filing")),
+        "pin_plan": _operation(job, problems=(507,)),
+        "unpin_plan": _operation(job, problems=(507,)),
     }
 
 
-def _without_answer(summary: str, description: str) -> Schema:
+def _without_answer(description: str) -> Schema:
     """Of what is deleted."""
-    made = _operation(summary, {}, problems=(507,))
-    del made["responses"]["200"]
-    made["responses"]["204"] = {"description": description}
-    return made
+    return _operation(None, responses={"204": {"description": description}}, problems=(507,))
 
 
-def _artefact(summary: str, ok: Schema, *parameters: Schema) -> Schema:
+def _artefact(ok: Schema, *parameters: Schema) -> Schema:
     """Something made of a plan, which a client may keep."""
     more = {"parameters": [*parameters]} if parameters else {}
-    return _operation(summary, ok, responses=_NOT_MODIFIED, problems=(409, 422), **more)
+    return _operation(ok, responses=_NOT_MODIFIED, problems=(409, 422), **more)
 
 
 def _query(name: str, schema: Schema, **more: Any) -> Schema:
@@ -239,28 +229,17 @@ def _artefact_operations() -> Schema:
     number: Schema = {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}
     media = "application/json"
     return {
-        "get_plan_document": _artefact("The plan document", _json(_ref("PlanDocument"), "The plan document")),
-        "get_trace": _artefact("A Chrome trace", _text(media, "A Chrome trace")),
+        "get_plan_document": _artefact(_json(_ref("PlanDocument"), "The plan document")),
+        "get_trace": _artefact(_text(media, "A Chrome trace")),
         "get_view": _artefact(
-            "The timeline picture",
             _text("text/html", "The timeline picture"),
             _query("against", _ID, description="A second plan of this service, drawn below"),
         ),
-        "get_report": _artefact(
-            "Stages, devices, memory, baselines", _text(media, "Stages, devices, memory, baselines")
-        ),
-        "get_difference": _artefact(
-            "What is different in another plan: stages, devices, order, memory, time, bound",
-            _text(media, "The difference"),
-            _query("to", _ID, required=True),
-        ),
-        "export_plan": _artefact("The plan for another program", {"description": "The export", "content": export}),
-        "get_history": _operation(
-            "All incumbents and bounds, with their times",
-            _json(_ref("History"), "The story so far"),
-        ),
+        "get_report": _artefact(_text(media, "Stages, devices, memory, baselines")),
+        "get_difference": _artefact(_text(media, "The difference"), _query("to", _ID, required=True)),
+        "export_plan": _artefact({"description": "The export", "content": export}),
+        "get_history": _operation(_json(_ref("History"), "The story so far")),
         "get_picture": _artefact(
-            "Timeline, memory and traffic of the best plan so far, as the page draws them",
             _text(media, "What a picture shows"),
             _query("incumbent", number, description="The plan of this event of the history"),
             _query("against", _ID, description="A second plan of this service"),
@@ -273,35 +252,23 @@ def _artefact_operations() -> Schema:
 
 def _instant_operations() -> Schema:
     """What is answered at once, and not stored; but for a question with a change."""
-    plain = _media(get_args(Form))
     trace = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {
         "look_at_trace": _operation(
-            "A production job by its trace: as it ran, replayed, and rebalanced",
             _json({"type": "object"}, "Advice, and the median step as the page draws it"),
             requestBody={"required": True, "content": trace},
         ),
         "find_ranges": _operation(
-            "Between what the best plan of each change lies, for certain and at once",
-            _json(_ref("Ranges"), "The ranges"),
-            problems=(404, 409),
-            requestBody=_body("RangeOrder"),
+            _json(_ref("Ranges"), "The ranges"), problems=(404, 409), requestBody=_body("RangeOrder")
         ),
-        "verify_plan": _operation(
-            "Verify any plan", _json(_ref("Verdict"), "The verdict"), requestBody=_body("Verification")
-        ),
+        "verify_plan": _operation(_json(_ref("Verdict"), "The verdict"), requestBody=_body("Verification")),
         "audit_configuration": _operation(
-            "What another program's configuration comes to, and how far from the best it is",
-            _json(_ref("Audit"), "As pipeplan audit --json says it"),
-            requestBody=_body("AuditRequest"),
+            _json(_ref("Audit"), "As pipeplan audit --json says it"), requestBody=_body("AuditRequest")
         ),
         "play_plan": _operation(
-            "Simulate, explain, draw or export any plan",
-            {"description": "The request", "content": plain},
-            requestBody=_body("Playback"),
+            {"description": "The request", "content": _media(get_args(Form))}, requestBody=_body("Playback")
         ),
         "ask_what_if": _operation(
-            "The same question with a change",
             _json(_ref("Job"), "Done"),
             responses={"202": _json(_ref("Job"), "Accepted", Location="The plan")},
             problems=(404, 409),
@@ -312,44 +279,33 @@ def _instant_operations() -> Schema:
 
 
 def _webhook_operations() -> Schema:
-    create = _operation(
-        "Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)",
-        {},
-        responses={"201": _json(_ref("MadeWebhook"), "The secret is shown once", Location="The webhook")},
-        problems=(409,),
-        requestBody=_body("NewWebhook"),
-    )
-    notify = _operation(
-        "Tell the webhooks what became of the plan",
-        {},
-        responses={"202": _json(_ref("Told"), "How many will hear")},
-        requestBody=_body("Notice"),
-    )
-    for each in (create, notify):
-        del each["responses"]["200"]
     return {
-        "list_webhooks": _operation(
-            "Addresses that hear when a plan ends",
-            _json(_ref("WebhookList"), "Without secrets"),
+        "list_webhooks": _operation(_json(_ref("WebhookList"), "Without secrets")),
+        "create_webhook": _operation(
+            None,
+            responses={"201": _json(_ref("MadeWebhook"), "The secret is shown once", Location="The webhook")},
+            problems=(409,),
+            requestBody=_body("NewWebhook"),
         ),
-        "create_webhook": create,
-        "delete_webhook": _without_answer("Say nothing to it any more", "Gone"),
-        "notify": notify,
+        "delete_webhook": _without_answer("Gone"),
+        "notify": _operation(
+            None, responses={"202": _json(_ref("Told"), "How many will hear")}, requestBody=_body("Notice")
+        ),
     }
 
 
 def _about_operations() -> Schema:
     anything: Schema = {"type": "object"}
-    names = _json(anything, "Names and addresses")
+    names = _operation(_json(anything, "Names and addresses"))
     return {
-        "list_projects": _operation("The caller's projects", names),
-        "list_demos": _operation("Workloads that come along", names),
-        "get_demo": _operation("A body for POST /v1/plans", _json(_ref("Submission"), "The body")),
-        "capabilities": _operation("Every limit of this service", _json(anything, "Limits")),
-        "openapi_document": _operation("This document", _json(anything, "OpenAPI 3.1")),
-        "live": _operation("The process answers", _json(anything, "Alive"), security=[]),
-        "ready": _operation("It can solve and store", _json(anything, "Ready"), security=[]),
-        "metrics": _operation("For Prometheus", _text("text/plain", "Metrics")),
+        "list_projects": names,
+        "list_demos": names,
+        "get_demo": _operation(_json(_ref("Submission"), "The body")),
+        "capabilities": _operation(_json(anything, "Limits")),
+        "openapi_document": _operation(_json(anything, "OpenAPI 3.1")),
+        "live": _operation(_json(anything, "Alive"), security=[]),
+        "ready": _operation(_json(anything, "Ready"), security=[]),
+        "metrics": _operation(_text("text/plain", "Metrics")),
     }
 
 
@@ -367,12 +323,16 @@ def _paths() -> Schema:
 
 
 def _described(route: APIRoute, said: Schema) -> Schema:
-    """The operation of a route: its name, the parameters of its path, and the problems that those and a body bring."""
+    """The operation of a route: what it is for and its name, the parameters of its path, and the problems that those
+    and a body bring.
+    """
     names = re.findall(r"{(\w+)}", route.path)
     place = [{"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]} for name in names]
     parameters = [*place, *said.get("parameters", ())]
     problems = _problems(*(_BODY if "requestBody" in said else ()), *((404,) if names else ()))
-    found = {**said, "operationId": route.name, "responses": {**problems, **said["responses"]}}
+    summary = route.description.partition("\n")[0].removesuffix(".")
+    responses = {**problems, **said["responses"]}
+    found = {"summary": summary, **said, "operationId": route.name, "responses": responses}
     return {**found, "parameters": parameters} if parameters else found
 
 
@@ -410,7 +370,7 @@ async def require_known_query(request: Request) -> None:
     known = ", ".join(each["name"] for each in taken if each["in"] == "query")
     given = Counter(name for name, _ in request.query_params.multi_items())
     for name, count in given.items():
-        is_known = name in (*known.split(", "), "ticket")
+        is_known = name in known.split(", ")
         told = f"no such parameter; {f'use {known}' if known else 'leave it out'}"
         if is_known and count == 1:
             continue

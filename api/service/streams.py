@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from asyncio import to_thread
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from api.jobs.stores.store import STORE_FAILURES
 from api.service.auth import Caller
 from api.service.http.problem_json import ServiceError
 from api.service.keys import KeyRing
-from api.service.notifier import Executor, Hub
+from api.service.notifier import Hub
 from api.settings import ClientLimits
 
 LOOK_S = 1.0
@@ -31,8 +32,8 @@ class Stream:
 class OpenStreams:
     """The places; `run` is a task of the event loop."""
 
-    def __init__(self, traffic: ClientLimits, keys: KeyRing, *, hub: Hub, executor: Executor) -> None:
-        self._traffic, self._keys, self._hub, self._executor = traffic, keys, hub, executor
+    def __init__(self, traffic: ClientLimits, keys: KeyRing, *, hub: Hub) -> None:
+        self._traffic, self._keys, self._hub = traffic, keys, hub
         self._streams: set[Stream] = set()
 
     def __len__(self) -> int:
@@ -66,8 +67,8 @@ class OpenStreams:
 
     async def look(self) -> None:
         """End the streams whose key was revoked or has expired, and wake them."""
-        asked = {stream.caller.key_id for stream in self._streams} - {None}
-        good = await self._executor.call(self._keys.good_among, asked) if asked else set()
+        asked = {key_id for stream in self._streams if (key_id := stream.caller.key_id) is not None}
+        good = await to_thread(self._keys.good_among, asked) if asked else set()
         for stream in tuple(self._streams):
             key_id, until = stream.caller.key_id, stream.caller.expires_at
             is_gone = key_id in asked and key_id not in good

@@ -264,10 +264,6 @@ class Webhooks:
                     (self._database.now() + pause_s, *where),
                 )
 
-    def close(self) -> None:
-        """Release the calling thread's connection."""
-        self._database.close()
-
 
 class WebhookSender:
     """A thread that delivers for as long as the service lives."""
@@ -287,7 +283,6 @@ class WebhookSender:
                 self.deliver_due()
             except STORE_FAILURES as error:
                 logger.warning("webhooks wait, the store failed: %r", error)
-        self._webhooks.close()
 
     def deliver_due(self) -> None:
         """Deliver every notification that is due, all at once: one side that is slow keeps no other waiting."""

@@ -51,7 +51,8 @@ def run_tuning(request: TuningRequest, *, console: Console, style: ReportStyle) 
     """Profile if need be, then plan and run; raises InputError where that cannot be done."""
     started = time.monotonic()
     require_torch()
-    limits = _limits(request)
+    require_limits(time_limit_s=request.time_limit_s)
+    limits = TuningLimits(time_limit_s=request.time_limit_s, runs=request.runs, within=request.within_percent / 100)
     _require_one_source(request)
     _require_runnable(request.model)
     workload = (
@@ -93,17 +94,6 @@ def _hearing(console: Console, style: ReportStyle) -> Iterator[Callable[[str], N
             console.file.flush()
 
     yield hear
-
-
-def _limits(request: TuningRequest) -> TuningLimits:
-    require_limits(time_limit_s=request.time_limit_s)
-    if not 1 <= request.runs <= 100:
-        raise InputError(f"--runs {request.runs} is out of range; give 1 to 100 runs of every plan")
-    if request.steps is not None and not 2 <= request.steps <= 10_000:
-        raise InputError(f"--steps {request.steps} is out of range; give 2 to 10,000 iterations, the first is warm-up")
-    if not 0 < request.within_percent < 100:
-        raise InputError(f"--within {request.within_percent:g} is out of range; give per cent above 0 and below 100")
-    return TuningLimits(time_limit_s=request.time_limit_s, runs=request.runs, within=request.within_percent / 100)
 
 
 def _require_runnable(model: str) -> None:

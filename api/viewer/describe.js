@@ -10,6 +10,17 @@ export function withCommas(value, digits) {
   return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+// Round numbers between two, about so many, and the digits behind their points.
+export function niceSteps(from, to, count) {
+  const raw = (to - from) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999), steps = [];
+  for (let number = Math.ceil(from / step - 1e-9); number * step <= to + step * 1e-9; number++) steps.push(number * step);
+  return { steps, step, digits: digitsOf(step) };
+}
+
+// Digits behind the point that tell numbers apart which differ by a step.
+export function digitsOf(step) { return Math.max(0, -Math.floor(Math.log10(step) + 1e-9)); }
+
 export function inMs(ns) {
   if (!isNumber(ns)) return "–";
   const ms = ns / 1e6;

@@ -8,18 +8,16 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from api.failures import InputError
 from api.profiling import (
     WIDE,
-    ProfileRequest,
     ProfilingReporter,
     _leave_sizes_open,
     _measure_again_where_wide,
-    _require_sane,
 )
 from profiles.measure.record import Journal
 from profiles.model_profile import ProbeRun
 from profiles.workload import Workload
+from tests.api.worlds import Shell
 from tests.planner.builders import make_layer, make_link, make_problem
 
 FIRST = Journal()
@@ -79,11 +77,14 @@ def test_the_closest_is_kept(attempts: int, expected: float):
     assert workload.profile.probe.error == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("attempts", [0, 101])
-def test_numbers_of_attempts_that_make_no_sense(attempts: int):
-    """Tests that they are refused with the value and the remedy."""
-    with pytest.raises(InputError, match=f"--attempts {attempts} is out of range; give 1 to 100"):
-        _require_sane(ProfileRequest(model="gpt", attempts=attempts))
+@pytest.mark.parametrize(
+    ("attempts", "remedy"), [(0, "greater than or equal to 1"), (101, "less than or equal to 100")]
+)
+def test_numbers_of_attempts_that_make_no_sense(shell: Shell, attempts: int, remedy: str):
+    """Tests that they are refused with the option and the remedy."""
+    outcome = shell.run("profile", "gpt", "--attempts", str(attempts))
+    assert outcome.code == 2
+    assert f"'--attempts': Input should be {remedy}" in outcome.err
 
 
 @pytest.mark.parametrize(

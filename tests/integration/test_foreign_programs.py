@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from api.cli import main
-from api.running import launching
+from api.running import attempts
 from planner.document import parse_plan
 from planner.export.deepspeed import render_deepspeed
 from planner.export.torch_table import render_torch_table, torch_ranks
@@ -171,7 +171,7 @@ def test_the_example_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.M
     assert simulate(problem, plan).makespan_ns == plan.evidence.makespan_ns
     monkeypatch.chdir(ROOT)
     if not IS_LONG:
-        monkeypatch.setattr(launching, "run_agents", fork_agents)
+        monkeypatch.setattr(attempts, "run_agents", fork_agents)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     page = (ROOT / "docs" / "how-to" / "launch.md").read_text(encoding="utf-8")

@@ -68,4 +68,6 @@ Lost = Annotated[list[str] | None, option("--lost NAME", "A device or host that 
 
 
 Model = Annotated[str, argument("MODEL", "module:factory, or a family of models: gpt:layers=4,width=256.")]
-NumDevices = Annotated[int | None, on_machine("--devices N", "Devices (left out: all GPUs, or one per core).")]
+NumDevices = Annotated[
+    int | None, on_machine("--devices N", "Devices (left out: all GPUs, or one per core).", min=1, max=4096)
+]

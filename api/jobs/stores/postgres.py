@@ -24,7 +24,7 @@ import psycopg
 from psycopg import sql
 
 from api.jobs.job import DamagedError
-from api.jobs.stores.connections import ThreadConnections
+from api.jobs.stores.connections import Connections
 from api.jobs.stores.store import OPENING_S, GivenUpError, StoreFullError, persistently
 from api.jobs.stores.transactions import Cursor, Database
 
@@ -75,33 +75,31 @@ _FULL_S = 60.0
 
 
 class PostgresDatabase(Database):
-    """Every thread has its own connection; one that broke is made anew with the next transaction."""
+    """A connection that broke is made anew with the next transaction."""
 
     row_lock = " FOR UPDATE"
 
     def __init__(self, url: str, *, frozen_s: float = _FROZEN_S) -> None:
         self.url, self._frozen_s = url, frozen_s
-        self._connections = ThreadConnections(
+        self.connections = Connections(
             self._connect, is_usable=lambda connection: not (connection.closed or connection.broken)
         )
         self._offset_s, self._step_s, self._offset_until = 0.0, 0.0, float("-inf")
         self._full_until = float("-inf")
 
     def _connect(self) -> "psycopg.Connection[Any]":
-        connection = psycopg.connect(self.url, autocommit=False, connect_timeout=5)
+        connection = psycopg.connect(self.url, autocommit=True, connect_timeout=5)
         limit = sql.Literal(round(1000 * self._frozen_s))
         connection.execute(sql.SQL("SET idle_in_transaction_session_timeout = {}").format(limit))
         connection.execute(_COMPRESS_FAST)
-        connection.commit()
         return connection
 
     @contextlib.contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
         """Read committed; what must not happen twice is guarded by the statements themselves."""
         del is_writing
-        connection = self._connections.get()
         try:
-            with connection.transaction(), _Cursor(connection) as cursor:
+            with self.connections.one() as connection, connection.transaction(), _Cursor(connection) as cursor:
                 yield cursor
         except psycopg.errors.QueryCanceled as error:
             raise GivenUpError(str(error)) from error
@@ -110,23 +108,15 @@ class PostgresDatabase(Database):
             raise StoreFullError(str(error)) from error
         except _DAMAGED as error:
             raise DamagedError("a table of the database") from error
-        finally:
-            with contextlib.suppress(psycopg.Error):
-                connection.rollback()  # ends the read, so that no snapshot grows old
 
     @contextlib.contextmanager
     def picture(self) -> Iterator[Cursor]:
         """Repeatable read, with rows that come as they are asked for."""
-        connection = self._connections.get()
-        try:
-            with connection.transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-                with _PictureCursor(connection, "picture") as cursor:
-                    yield cursor
-        finally:
-            with contextlib.suppress(psycopg.Error):
-                connection.rollback()
+        with self.connections.one() as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            with _PictureCursor(connection, "picture") as cursor:
+                yield cursor
 
     def lock_schema(self, cursor: Cursor) -> None:
         """`IF NOT EXISTS` alone does not keep two processes that start together apart."""

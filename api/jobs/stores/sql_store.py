@@ -537,10 +537,6 @@ class SqlStore:
             raise DamagedError("the row of a plan that waits")
         return 0.0 if first is None else max(0.0, self.database.now() - first)
 
-    def close(self) -> None:
-        """Release the calling thread's connection."""
-        self.database.close()
-
     def close_all(self) -> None:
         """Release all connections."""
         self.database.close_all()

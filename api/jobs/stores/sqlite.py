@@ -4,13 +4,13 @@ import fcntl
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from api.jobs.job import DamagedError
 from api.jobs.stores.batch_size import Portion
-from api.jobs.stores.connections import ThreadConnections
+from api.jobs.stores.connections import Connections
 from api.jobs.stores.reserve import Reserve
 from api.jobs.stores.store import StoreFullError
 from api.jobs.stores.transactions import Cursor, Database
@@ -38,13 +38,13 @@ PAUSE_S = 0.12
 
 
 class SqliteDatabase(Database):
-    """Every thread has its own connection; a commit is on the disk before it returns."""
+    """A commit is on the disk before it returns."""
 
     row_lock = ""  # a writing transaction has the file to itself
 
     def __init__(self, path: Path) -> None:
         self.path, self._reserve = path, Reserve(path.parent)
-        self._connections = ThreadConnections(self._connect)
+        self.connections = Connections(self._connect)
 
     def _connect(self) -> sqlite3.Connection:
         """To open the file takes room, too."""
@@ -61,7 +61,7 @@ class SqliteDatabase(Database):
             self.path,
             timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,
-            check_same_thread=False,  # `close_all` closes those of threads that are gone
+            check_same_thread=False,  # each is one thread's at a time
         )
         try:
             self._prepare(connection)
@@ -85,18 +85,16 @@ class SqliteDatabase(Database):
     @contextmanager
     def transaction(self, *, is_writing: bool = True) -> Iterator[Cursor]:
         """Writers queue up at the beginning, so that none fails in the middle."""
-        connection = self._connections.get()
-        cursor = connection.cursor()
-        try:
-            cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
-            yield cursor
-            cursor.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
-            raise _meaning_of(error) from error
-        finally:
-            if connection.in_transaction:
-                connection.rollback()
-            cursor.close()
+        with self.connections.one() as connection, closing(connection.cursor()) as cursor:
+            try:
+                cursor.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+                yield cursor
+                cursor.execute("COMMIT")
+            except sqlite3.DatabaseError as error:
+                raise _meaning_of(error) from error
+            finally:
+                if connection.in_transaction:
+                    connection.rollback()
 
     @contextmanager
     def picture(self) -> Iterator[Cursor]:
@@ -120,13 +118,13 @@ class SqliteDatabase(Database):
 
     def give_space_back(self, *, seconds: float = GIVING_S) -> None:
         """Free pages leave the file a few at a time, where it was made so that they can, for so long at most."""
-        try:
-            self._give_space_back(seconds)
-        except sqlite3.DatabaseError as error:
-            raise _meaning_of(error) from error
+        with self.connections.one() as connection:
+            try:
+                self._free_pages(connection, seconds=seconds)
+            except sqlite3.DatabaseError as error:
+                raise _meaning_of(error) from error
 
-    def _give_space_back(self, seconds: float) -> None:
-        connection = self._connections.get()
+    def _free_pages(self, connection: sqlite3.Connection, *, seconds: float) -> None:
         portion = Portion(least=LEAST_PAGES, most=FREED_PAGES, goal_s=_FREEING_S)
         until = time.monotonic() + seconds
         while connection.execute("PRAGMA freelist_count").fetchone()[0] and time.monotonic() < until:

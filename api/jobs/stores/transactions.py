@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from api.jobs.stores.connections import ThreadConnections
+from api.jobs.stores.connections import Connections
 
 Row = Any
 
@@ -30,9 +30,9 @@ class Cursor(Protocol):
 
 
 class Database(Protocol):
-    """A connection per thread, transactions that see and write all or nothing, and a clock."""
+    """Transactions that see and write all or nothing, and a clock."""
 
-    _connections: ThreadConnections[Any]
+    connections: Connections[Any]
     row_lock: str
     """What follows a SELECT whose row nobody else may change until the transaction ends."""
 
@@ -88,10 +88,6 @@ class Database(Protocol):
         """What leases are measured by: `now`, unless nobody shares the database."""
         return self.now()
 
-    def close(self) -> None:
-        """Close the calling thread's connection."""
-        self._connections.close()
-
     def close_all(self) -> None:
         """Close all connections; nobody may use the database any more."""
-        self._connections.close_all()
+        self.connections.close_all()

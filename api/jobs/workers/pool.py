@@ -84,4 +84,3 @@ class Pool:
                 logger.exception("worker %s failed; it goes on", name)
                 child.kill()
                 time.sleep(_IDLE_S)
-        self.store.close()

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 
 import procrastinate
+from prometheus_client import start_http_server
 
 from api.jobs.job_metrics import JobMetrics
 from api.jobs.stores.postgres import QUEUE, TASK, PostgresDatabase, prepare
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.store import OPENING_S, STORE_FAILURES, persistently
-from api.jobs.workers.metrics_port import MetricsPort
 from api.jobs.workers.pool import make_worker_name
 from api.jobs.workers.runner import JobRunner, Patience
 from api.jobs.workers.solver_handle import Child, ProcessLimits
-from api.jobs.workers.worker_registry import Heartbeat, WorkerRegistry
+from api.jobs.workers.worker_registry import BEAT_S, WorkerRegistry
 from api.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,7 @@ class _TicketWorker:
         self._stalled_s = patience.lease_s
         """A ticket whose worker's heart has not beaten for so long is taken from it, as a job is."""
         self.metrics = JobMetrics()
-        name = make_worker_name()
-        self._heartbeat = Heartbeat(WorkerRegistry(self.store.database), name, num_slots=num_workers)
+        self._registry, self._name = WorkerRegistry(self.store.database), make_worker_name()
         self._draining = threading.Event()
         self._children: SimpleQueue[Child] = SimpleQueue()
         self._all_children = [Child(limits) for _ in range(num_workers)]
@@ -83,7 +82,6 @@ class _TicketWorker:
                 self.store, child, patience=self.patience, is_draining=self._draining.is_set, metrics=self.metrics
             )
             runner.run_next(make_worker_name())
-        self.store.close()
 
     @contextlib.contextmanager
     def _child(self) -> Iterator[Child]:
@@ -108,15 +106,12 @@ class _TicketWorker:
             await self.app.configure_task(TASK, queue=QUEUE).defer_async()
 
     def _count_waiting(self) -> int:
-        try:
-            self.store.put_back()
-            return self.store.count_states().get("queued", 0)
-        finally:
-            self.store.close()
+        self.store.put_back()
+        return self.store.count_states().get("queued", 0)
 
     async def run(self) -> None:
         """Work until `drain`; a database that went away is waited for."""
-        self._heartbeat.start()
+        beating = asyncio.create_task(self._beat())
         try:
             while not self._draining.is_set():
                 try:
@@ -125,7 +120,18 @@ class _TicketWorker:
                     logger.warning("the database went away; trying again", exc_info=True)
                     await asyncio.sleep(_RECONNECT_S)
         finally:
-            await asyncio.to_thread(self._heartbeat.stop)
+            beating.cancel()
+            with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
+                await asyncio.to_thread(self._registry.leave, self._name)
+
+    async def _beat(self) -> None:
+        """Say again and again that this worker lives; a store that is away is told later."""
+        while True:
+            try:
+                await asyncio.to_thread(self._registry.beat, self._name, num_slots=self.num_workers)
+            except STORE_FAILURES as error:
+                logger.warning("the store did not hear that this worker lives: %r", error)
+            await asyncio.sleep(BEAT_S)
 
     async def _run_once(self) -> None:
         self.app = self._make_app()
@@ -175,14 +181,14 @@ def _make_worker(settings: Settings) -> _TicketWorker:
 
 
 def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
-    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, `/metrics` and `/livez` are answered."""
+    """Work until SIGTERM or SIGINT; whoever looks at `metrics_address`, host and port, gets the metrics."""
     worker = persistently(lambda: _make_worker(settings), seconds=OPENING_S)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.drain())
-    port = None if metrics_address is None else MetricsPort(worker.metrics, metrics_address)
+    if metrics_address is not None:
+        host, port = metrics_address
+        start_http_server(port, host, registry=worker.metrics.registry)  # in a thread that ends with the process
     try:
         asyncio.run(worker.run())
     finally:
-        if port is not None:
-            port.close()
         worker.close()

@@ -1,15 +1,10 @@
 """Which workers live: each says so every few seconds, in the store that all share."""
 
-import logging
-import threading
 from dataclasses import dataclass
 
-from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Database
 
-logger = logging.getLogger(__name__)
-
-_BEAT_S = 5.0
+BEAT_S = 5.0
 """How often a worker says that it lives."""
 
 SILENT_S = 20.0
@@ -51,11 +46,6 @@ class WorkerRegistry:
         with self._database.transaction() as cursor:
             cursor.execute("DELETE FROM workers WHERE name = ?", (name,))
 
-    def clear(self) -> None:
-        """Nobody works: the store has one service, which begins now."""
-        with self._database.transaction() as cursor:
-            cursor.execute("DELETE FROM workers")
-
     def strength(self) -> Strength:
         """The workers alive now, and their free slots."""
         row = self._database.read_first(
@@ -63,41 +53,3 @@ class WorkerRegistry:
             (self._database.now() - SILENT_S,),
         )
         return Strength(num_workers=int(row[0] if row else 0), num_slots=int(row[1] if row else 0))
-
-    def close(self) -> None:
-        """Release the calling thread's connection."""
-        self._database.close()
-
-
-class Heartbeat:
-    """A thread that says that a worker lives, until it is stopped; a store that is away is told later."""
-
-    def __init__(self, registry: WorkerRegistry, name: str, *, num_slots: int) -> None:
-        self._registry, self._name, self._num_slots = registry, name, num_slots
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                self._registry.beat(self._name, num_slots=self._num_slots)
-            except STORE_FAILURES as error:
-                logger.warning("the store did not hear that this worker lives: %r", error)
-            if self._over.wait(_BEAT_S):
-                break
-        try:
-            self._registry.leave(self._name)
-        except STORE_FAILURES as error:
-            logger.warning("the store did not hear that this worker ends: %r", error)
-        finally:
-            self._registry.close()
-
-    def stop(self) -> None:
-        """Say good-bye, and wait until that is said."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(10.0)

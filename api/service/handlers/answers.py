@@ -108,14 +108,6 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
-    """What a frame shows instead of a key."""
-
-    ticket: str
-    """For /view?ticket=."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the verifier says; beside it stand the rules that are broken, or the figures."""
 

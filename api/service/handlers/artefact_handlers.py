@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.jobs.plan_forms import Export, media_of
-from api.service.access import Reader, Viewer, find, plan_text, read_other, require_plan, service_of, workload_of
+from api.service.access import Reader, find, plan_text, read_other, require_plan, service_of, workload_of
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.responses import IMMUTABLE, is_known, not_modified
@@ -42,7 +42,7 @@ async def get_trace(request: Request, caller: Reader) -> Response:
 
 
 @router.get("/{plan_id}/view")
-async def get_view(request: Request, caller: Viewer) -> Response:
+async def get_view(request: Request, caller: Reader) -> Response:
     """The picture, with `?against=ID` a second plan below it."""
     return await _fetch(request, caller, what="view")
 

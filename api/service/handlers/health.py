@@ -1,6 +1,7 @@
 """What the service is, has and can do; whether it lives and is ready; its metrics; its page."""
 
 import hashlib
+from asyncio import to_thread
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -8,7 +9,7 @@ from importlib.resources import files
 from typing import Any, get_args
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request, Security
 from fastapi.responses import Response
 
 from api.jobs.job import State
@@ -44,32 +45,15 @@ _TOLD_OF_TRAFFIC = (
 )
 """Of the limits of clients those that a client may run into."""
 
-_SCRIPTS = (
-    "page.js",
-    "service.js",
-    "demos.js",
-    "dropped.js",
-    "address.js",
-    "jobs.js",
-    "difference.js",
-    "progress_chart.js",
-    "ledger.js",
-    "ranges.js",
-    "what_if.js",
-    "pareto.js",
-    "trace.js",
-)
+_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 
-_PICTURES = tuple(f"demo-{name}.svg" for name in ("llama3-8b-h200", "bert24-six-accelerators", "vgg16-ethernet"))
-"""Of the demos that the first screen recommends."""
+_PAGE = sorted(each.name for each in files("api.service.page").iterdir() if each.name.partition(".")[2] in _MEDIA_TYPES)
 
 _ASSETS = {
-    **{f"page/{name}": "api.service.page" for name in (*_SCRIPTS, *_PICTURES, "page.css")},
+    **{f"page/{name}": "api.service.page" for name in _PAGE},
     **{f"viewer/{name}": "api.viewer" for name in (*SHARED, "viewer.css")},
 }
 """The page's own files and those that it shares with the pictures, and their packages."""
-
-_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 
 
 @router.get("/livez")
@@ -80,7 +64,7 @@ async def live() -> Response:
 
 @router.get("/readyz")
 async def ready(request: Request, service: Serving) -> Response:
-    """A toy plan was solved and verified, the store answers, and no shutdown has begun; and who works.
+    """It can solve and store: a toy plan was verified, the store answers, and no shutdown has begun; and who works.
 
     With `?workers=N` it is also ready only if at least so many workers live.
     """
@@ -90,16 +74,12 @@ async def ready(request: Request, service: Serving) -> Response:
     return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
 
 
-async def _metrics_reader(request: Request) -> None:
-    await admitted(request, "metrics")
-
-
-@router.get("/metrics", dependencies=[Depends(_metrics_reader)])
+@router.get("/metrics", dependencies=[Security(admitted, scopes=["metrics"])])
 async def metrics(service: Serving) -> Response:
-    """Prometheus' text form."""
-    ask = service.executor.call
+    """For Prometheus, in its text form."""
+    ask = to_thread
     states = dict.fromkeys(get_args(State), 0) | await ask(service.store.count_states)  # a row that goes ends no alarm
-    strength = await ask(service.registry.strength)
+    strength = await ask(service.strength)
     gauges: list[Measured] = [
         *(("pipeplan_jobs", "Jobs by state.", {"state": state}, count) for state, count in sorted(states.items())),
         ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),
@@ -145,7 +125,7 @@ def describe(service: Service) -> dict[str, Any]:
 @router.get("/v1/projects")
 async def list_projects(service: Serving, caller: Reader) -> Response:
     """The caller's projects, latest first."""
-    rows = await service.executor.call(service.store.projects, caller.tenant)
+    rows = await to_thread(service.store.projects, caller.tenant)
     found = [
         {"name": name, "num_plans": count, "last_at": moment(last), "href": f"/v1/plans?project={quote(name, safe='')}"}
         for name, count, last in rows
@@ -154,10 +134,10 @@ async def list_projects(service: Serving, caller: Reader) -> Response:
 
 
 @router.get("/v1/demo-profiles")
-async def list_demos(service: Serving, caller: Reader) -> Response:
+async def list_demos(caller: Reader) -> Response:
     """The workloads that come along: what they are, and where."""
     del caller
-    return answer({"demo_profiles": await service.executor.call(_demos)})
+    return answer({"demo_profiles": await to_thread(_demos)})
 
 
 @router.get("/v1/demo-profiles/{name}")
@@ -168,7 +148,7 @@ async def get_demo(request: Request, service: Serving, *, caller: Reader) -> Res
     if name not in demo_names():
         raise not_found()
     seconds = min(10.0, service.settings.ceilings.max_time_limit_s)
-    return Response(await service.executor.call(_demo, name, seconds), media_type="application/json")
+    return Response(await to_thread(_demo, name, seconds), media_type="application/json")
 
 
 @cache

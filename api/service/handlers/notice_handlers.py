@@ -1,6 +1,7 @@
 """What becomes of a plan outside, told to the webhooks of its tenant: it drifted, or a device was lost."""
 
 import json
+from asyncio import to_thread
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -50,7 +51,7 @@ async def notify(request: Request, service: Serving, *, job: WritableJob) -> Res
     body = await read_body(request, service.open_requests)
     with refusing():
         notice: Notice = validate(Notice, parse_tree(body), source=SOURCE)
-    told = await service.executor.call(service.webhooks.notify, job, event=notice.event, detail=notice.detail)
+    told = await to_thread(service.webhooks.notify, job, event=notice.event, detail=notice.detail)
     if told is None:
         raise ServiceError(
             429, "too_many_notices", detail="too many notices wait; try again later", headers={"Retry-After": "60"}

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from asyncio import to_thread
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -11,7 +12,6 @@ from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other, workload_of
-from api.service.auth import Caller
 from api.service.core import Service
 from api.service.handlers.playback import read_order
 from api.service.handlers.responses import answer, is_known, not_modified
@@ -50,8 +50,8 @@ class Ranges:
 @router.get("/plans/{plan_id}/history")
 async def get_history(service: Serving, job: ReadableJob) -> Response:
     """All incumbents and bounds with their times, and which of the plans can still be looked at."""
-    events = await service.executor.call(service.store.events, job.id, after=0)
-    kept = set(await service.executor.call(service.store.incumbents, job.id))
+    events = await to_thread(service.store.events, job.id, after=0)
+    kept = set(await to_thread(service.store.incumbents, job.id))
     begin = job.started_at or job.created_at
     story = [
         {
@@ -99,16 +99,20 @@ async def _plan_text(service: Service, request: Request, *, job: Job) -> str:
     """The best plan so far, or that of an earlier incumbent; raises ServiceError 404 or 409."""
     asked = request.query_params.get("incumbent")
     if asked is None:
-        text = await service.executor.call(service.store.plan_text, job.id)
-        if text is None:
-            raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
-        return text
+        return await _newest_plan(service, job)
     if not (asked.isascii() and asked.isdigit() and len(asked) <= 9):
         complaint = Complaint(pointer="/incumbent", code="invalid", detail="give the number of an incumbent event")
         raise ServiceError(422, "invalid", errors=(complaint,))
-    text = await service.executor.call(service.store.incumbent_text, job.id, int(asked))
+    text = await to_thread(service.store.incumbent_text, job.id, int(asked))
     if text is None:
         raise not_found()
+    return text
+
+
+async def _newest_plan(service: Service, job: Job) -> str:
+    text = await to_thread(service.store.plan_text, job.id)
+    if text is None:
+        raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
     return text
 
 
@@ -131,20 +135,13 @@ async def look_at_trace(request: Request, service: Serving, *, caller: Writer) -
 async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Between what the best plan of each change lies, for certain and at once."""
     body = await read_body(request, service.open_requests)
-    order: RangeOrder = await service.executor.call(read_order, RangeOrder, body)
+    order: RangeOrder = await to_thread(read_order, RangeOrder, body)
     if len(order.changes) > _MOST_CHANGES:
         complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {_MOST_CHANGES} changes")
         raise ServiceError(422, "invalid", errors=(complaint,))
-    return await _answer_ranges(service, caller, order=order)
-
-
-async def _answer_ranges(service: Service, caller: Caller, *, order: RangeOrder) -> Response:
-    job = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
-    text = None if job is None else await service.executor.call(service.store.plan_text, job.id)
+    job = await to_thread(service.store.get, order.base, tenant=caller.tenant)
     if job is None:
         raise not_found()
-    if text is None:
-        raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
     changes = [asdict(change) for change in order.changes]
-    made = await _inspect(service, job, what="ranges", plan=text, changes=changes)
+    made = await _inspect(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
     return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})

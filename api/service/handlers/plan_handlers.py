@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import re
 import uuid
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -30,7 +31,6 @@ from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownP
 from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
-from api.service.handlers.answers import Ticket
 from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
 from api.service.handlers.searching import read_limit, read_search, unfit
 from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
@@ -48,9 +48,6 @@ PING_S = 15.0
 
 PAUSE_S = 1.0
 """And at most so often, but of the end at once."""
-
-_TICKET_S = 600.0
-"""How long a ticket for a picture is good."""
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 Act = Callable[..., Awaitable[Response]]
@@ -77,13 +74,11 @@ async def submit_plan(request: Request, service: Serving, *, caller: Writer) -> 
 async def answer_once(service: Service, request: Request, *, caller: Caller, what: str, act: Act) -> Response:
     """Answer a body, or as it was answered before under the same idempotency key."""
     body = await read_body(request, service.open_requests)
-    key = _idempotency_key(request)
-    with service.only_one(caller.tenant, key):
-        digest = _digest_of(what, body)
-        known = await _recall(service, caller, key=key, digest=digest)
-        if known is not None:
-            return await accepted(service, request, caller=caller, job=known)
-        return await act(service, request, caller=caller, body=body, key=key, digest=digest)
+    key, digest = _idempotency_key(request), _digest_of(what, body)
+    known = await _recall(service, caller, key=key, digest=digest)
+    if known is not None:
+        return await accepted(service, request, caller=caller, job=known)
+    return await act(service, request, caller=caller, body=body, key=key, digest=digest)
 
 
 def _digest_of(what: str, body: bytes) -> str:
@@ -102,13 +97,13 @@ def _idempotency_key(request: Request) -> str | None:
 async def _submit(
     service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
 ) -> Response:
-    tree = await service.executor.call(_tree_of, body)
+    tree = await to_thread(_tree_of, body)
     base = await _base_of(service, caller, tree=tree)
-    submission, plan = await service.executor.call(_read_tree, tree, service)
+    submission, plan = await to_thread(_read_tree, tree, service)
     doubts = unlikely_parts(plan.problem.profile, plan.problem.cluster)
     new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     if "no-cache" not in request.headers.get("cache-control", ""):
-        hit = await service.executor.call(service.store.find_answer, new, gap=plan.limits.gap)
+        hit = await to_thread(service.store.find_answer, new, gap=plan.limits.gap)
         if hit is not None:
             known = await _remember(service, caller, key=key, digest=digest, job=hit)
             if known is not None and known.id != hit.id:
@@ -172,7 +167,7 @@ async def _recall(service: Service, caller: Caller, *, key: str | None, digest: 
     if key is None:
         return None
     with refusing():
-        return await service.executor.call(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
+        return await to_thread(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
 
 
 async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> Job | None:
@@ -180,7 +175,7 @@ async def _remember(service: Service, caller: Caller, *, key: str | None, digest
     if key is None:
         return None
     with refusing():
-        return await service.executor.call(
+        return await to_thread(
             service.store.remember, caller.tenant, idempotency_key=key, body_sha256=digest, job_id=job.id
         )
 
@@ -210,13 +205,11 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
         stored_bytes=service.settings.traffic.stored_bytes,
     )
     with refusing():
-        job, is_new = await service.executor.call(
-            service.store.submit, new, idempotency_key=key, body_sha256=digest, quota=quota
-        )
+        job, is_new = await to_thread(service.store.submit, new, idempotency_key=key, body_sha256=digest, quota=quota)
     if is_new:
         service.metrics.jobs_submitted.inc()
         tell("job stored", job=job.id, tenant=job.tenant, bytes=len(new.request))
-        await service.executor.call(service.engine.announce)
+        await to_thread(service.engine.announce)
     return job
 
 
@@ -256,7 +249,7 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
             await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))
             if stream.is_over:
                 raise unauthenticated("the key is not valid any more; use another one")
-            present = await service.executor.call(service.store.get, job.id)
+            present = await to_thread(service.store.get, job.id)
             if present is None:
                 raise not_found()
             job = present
@@ -268,10 +261,10 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
 
 @router.get("")
 async def list_plans(request: Request, service: Serving, *, caller: Reader) -> Response:
-    """The caller's jobs, latest first: all of them, or those that are searched for."""
+    """The caller's plans, latest first: all of them, or those that are searched for."""
     limit, query = read_limit(request.query_params), read_search(request.query_params)
     with refusing():
-        jobs = await service.executor.call(service.store.search, caller.tenant, query, limit=limit)
+        jobs = await to_thread(service.store.search, caller.tenant, query, limit=limit)
     document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
     if len(jobs) == limit:
         asked = {name: value for name, value in request.query_params.items() if name != "after"}
@@ -281,7 +274,7 @@ async def list_plans(request: Request, service: Serving, *, caller: Reader) -> R
 
 @router.get("/{plan_id}")
 async def get_plan(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
-    """A job; `Prefer: wait=N` waits for its end."""
+    """State, incumbent, bound, gap, verdict; `Prefer: wait=N` waits for the end."""
     seconds = _waiting_s(request, service.settings.traffic.max_wait_s)
     if seconds and not job.is_finished:
         job = await _wait(service, caller, job=job, seconds=seconds)
@@ -292,7 +285,7 @@ async def get_plan(request: Request, service: Serving, *, caller: Reader, job: R
 
 @router.get("/{plan_id}/events")
 async def follow_plan(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
-    """The story of a job as server-sent events."""
+    """Server-sent events: queued, started, incumbent, bound, log, done."""
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= 9 else 0
     story = _story(service, caller, job=job, after=after)
@@ -303,9 +296,9 @@ async def follow_plan(request: Request, service: Serving, *, caller: Reader, job
 async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     with service.streams.place(caller, job.id) as stream:
-        events = await service.executor.call(service.store.events, job.id, after=max(0, after - 1))
+        events = await to_thread(service.store.events, job.id, after=max(0, after - 1))
         if not events:  # of a store that was restored, the client knows more than there is
-            after, events = 0, await service.executor.call(service.store.events, job.id, after=0)
+            after, events = 0, await to_thread(service.store.events, job.id, after=0)
         events = [event for event in events if event.seq > after]
         yield ""
         said = clock()
@@ -321,14 +314,14 @@ async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> A
                 return
             silent_until = said + PING_S - PAUSE_S
             await service.hub.wait(job.id, job.version, timeout_s=max(0.0, silent_until - clock()))
-            present = await service.executor.call(service.store.get, job.id)
+            present = await to_thread(service.store.get, job.id)
             if present is None or stream.is_over:
                 return
             if clock() >= silent_until:
                 yield ": ping\n\n"
                 said = clock()
             job = present
-            events = await service.executor.call(service.store.events, job.id, after=after)
+            events = await to_thread(service.store.events, job.id, after=after)
 
 
 async def _pause(service: Service, stream: Stream, *, job: Job) -> None:
@@ -337,7 +330,7 @@ async def _pause(service: Service, stream: Stream, *, job: Job) -> None:
     until = clock() + PAUSE_S
     while (left := until - clock()) > 0 and not service.is_draining and not stream.is_over:
         await service.hub.wait(job.id, job.version, timeout_s=left)
-        present = await service.executor.call(service.store.get, job.id)
+        present = await to_thread(service.store.get, job.id)
         if present is None or present.is_finished:
             return
         job = present
@@ -355,7 +348,7 @@ def latest(events: list[Event]) -> list[Event]:
 @router.post("/{plan_id}:stop")
 async def stop_plan(service: Serving, job: WritableJob) -> Response:
     """Finish now with the best verified plan; asking twice changes nothing."""
-    stopped = await service.executor.call(service.store.stop, job.id, job.tenant)
+    stopped = await to_thread(service.store.stop, job.id, job.tenant)
     if stopped is None:
         raise not_found()
     return job_answer(stopped, status=200 if stopped.is_finished else 202)
@@ -392,25 +385,14 @@ async def file_plan(request: Request, service: Serving, *, job: WritableJob) -> 
     body = await read_body(request, service.open_requests)
     with refusing():
         filing: Filing = validate(Filing, parse_tree(body), source=SOURCE)
-    filed = await service.executor.call(
-        service.store.file, job.id, job.tenant, project=filing.project, tags=joined(filing.tags)
-    )
+    filed = await to_thread(service.store.file, job.id, job.tenant, project=filing.project, tags=joined(filing.tags))
     if filed is None:
         raise not_found()
     return job_answer(filed)
 
 
-@router.post("/{plan_id}:ticket")
-async def make_ticket(service: Serving, caller: Reader, *, job: ReadableJob) -> Response:
-    """A ticket with which a frame, which cannot send a key, may load the picture for a while."""
-    if caller.key_id is None:
-        raise ServiceError(409, "no_key", detail="tickets need an API key; open the stream without one")
-    ticket = await service.executor.call(service.keys.sign, caller.key_id, job.id, seconds=_TICKET_S)
-    return answer(asdict(Ticket(ticket=ticket)), headers={"Cache-Control": "no-store"})
-
-
 async def _pin(service: Service, job: Job, *, is_pinned: bool) -> Response:
-    pinned = await service.executor.call(service.store.pin, job.id, job.tenant, is_pinned=is_pinned)
+    pinned = await to_thread(service.store.pin, job.id, job.tenant, is_pinned=is_pinned)
     if pinned is None:
         raise not_found()
     return job_answer(pinned)
@@ -420,8 +402,8 @@ async def _pin(service: Service, job: Job, *, is_pinned: bool) -> Response:
 async def delete_plan(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
     plan_id = request.path_params["plan_id"]
-    if not is_plan_id(plan_id) or not await service.executor.call(service.store.forget, plan_id, caller.tenant):
+    if not is_plan_id(plan_id) or not await to_thread(service.store.forget, plan_id, caller.tenant):
         raise not_found()
     note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
-    await service.executor.call(freeing, service.database, note)
+    await to_thread(freeing, service.database, note)
     return Response(status_code=204)

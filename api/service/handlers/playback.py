@@ -1,6 +1,7 @@
 """Questions about plans and configurations that come along with the request: verify, play, audit, and what if."""
 
 import json
+from asyncio import to_thread
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -92,7 +93,7 @@ class Audit:
 
 @router.post("/verifications")
 async def verify_plan(request: Request, caller: Writer) -> Response:
-    """Check a plan against every rule."""
+    """Check any plan against every rule."""
     _, made = await _inspect(
         request, caller, kind=Verification, more=lambda asked: {"what": "verdict", "certificate": asked.certificate}
     )
@@ -101,7 +102,7 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
 
 @router.post("/playbacks")
 async def play_plan(request: Request, caller: Writer) -> Response:
-    """Body: a plan and its question. Simulates the plan and returns the view, trace or report that the path names."""
+    """Simulate, explain, draw or export any plan."""
 
     def more(asked: Playback) -> dict[str, Any]:
         return {"what": asked.what, "other": None if asked.other is None else json.dumps(asked.other)}
@@ -113,9 +114,9 @@ async def play_plan(request: Request, caller: Writer) -> Response:
 
 @router.post("/audits")
 async def audit_configuration(request: Request, service: Serving, *, caller: Writer) -> Response:
-    """What `pipeplan audit --json` says of a configuration."""
+    """What another program's configuration comes to, and how far from the best it is: `pipeplan audit --json`."""
     body = await read_body(request, service.open_requests)
-    tree, time_limit_s = await service.executor.call(_read_audit, body)
+    tree, time_limit_s = await to_thread(_read_audit, body)
     order = {"what": "audit", "request": tree}
     seconds = time_limit_s + service.settings.inspection_s
     made = await while_connected(request, service.inspector.ask(caller.tenant, order.copy, seconds=seconds))
@@ -154,20 +155,20 @@ async def _inspect(
 
 @router.post("/what-if")
 async def ask_what_if(request: Request, service: Serving, *, caller: Writer) -> Response:
-    """The same question with a change; the answer is a plan that says how far the objective moved."""
+    """The same question with a change: a plan that says how far the objective moved."""
     return await answer_once(service, request, caller=caller, what="what-if", act=_ask_what_if)
 
 
 async def _ask_what_if(
     service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
 ) -> Response:
-    order: WhatIf = await service.executor.call(read_order, WhatIf, body)
-    base = await service.executor.call(service.store.get, order.base, tenant=caller.tenant)
+    order: WhatIf = await to_thread(read_order, WhatIf, body)
+    base = await to_thread(service.store.get, order.base, tenant=caller.tenant)
     if base is None:
         raise not_found()
     if base.state != "succeeded":
         raise ServiceError(409, "not_finished", detail="the base has no final plan yet; try again")
-    plan = await service.executor.call(_change, service, order, base=base, asked=parse_tree(body).get("limits"))
+    plan = await to_thread(_change, service, order, base=base, asked=parse_tree(body).get("limits"))
     with refusing():
         submission = Submission(workload={}, priority=order.priority)
     new = new_job(caller, submission=submission, plan=plan)

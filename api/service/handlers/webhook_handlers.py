@@ -1,6 +1,7 @@
 """Webhooks over HTTP: name an address, list them, take one back."""
 
 import re
+from asyncio import to_thread
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
@@ -66,7 +67,7 @@ class WebhookList:
 
 @router.post("")
 async def create_webhook(request: Request, service: Serving, *, caller: Writer) -> Response:
-    """Name an address; the secret that its messages are signed with is shown once."""
+    """Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)."""
     body = await read_body(request, service.open_requests)
     with refusing():
         wanted: NewWebhook = validate(NewWebhook, parse_tree(body), source=SOURCE)
@@ -75,27 +76,27 @@ async def create_webhook(request: Request, service: Serving, *, caller: Writer) 
             409, "webhooks_off", detail="the operator allows no hosts; start the service with --webhook-host"
         )
     with refusing():
-        made, secret = await service.executor.call(service.webhooks.create, caller.tenant, wanted.url)
-    await service.executor.call(service.audit.add, actor=caller.label, action="webhook.created", subject=made.id)
+        made, secret = await to_thread(service.webhooks.create, caller.tenant, wanted.url)
+    await to_thread(service.audit.add, actor=caller.label, action="webhook.created", subject=made.id)
     document = asdict(MadeWebhook(id=made.id, url=made.url, secret=secret))
     return answer(document, status=201, headers={"Location": f"/v1/webhooks/{made.id}", "Cache-Control": "no-store"})
 
 
 @router.get("")
 async def list_webhooks(service: Serving, caller: Reader) -> Response:
-    """The caller's webhooks, without their secrets."""
-    rows = await service.executor.call(service.webhooks.listed, caller.tenant)
+    """Addresses that hear when a plan ends, without their secrets."""
+    rows = await to_thread(service.webhooks.listed, caller.tenant)
     found = [WebhookShown(id=row.id, url=row.url, created_at=moment(row.created_at)) for row in rows]
     return answer(asdict(WebhookList(webhooks=found)), headers={"Cache-Control": "no-store"})
 
 
 @router.delete("/{webhook_id}")
 async def delete_webhook(request: Request, service: Serving, *, caller: Writer) -> Response:
-    """Stop the messages to a webhook and forget it; 404 if there is none."""
+    """Say nothing to an address any more, and forget it."""
     webhook_id = request.path_params["webhook_id"]
     is_id = _ID.fullmatch(webhook_id) is not None
-    if not is_id or not await service.executor.call(service.webhooks.remove, webhook_id, caller.tenant):
+    if not is_id or not await to_thread(service.webhooks.remove, webhook_id, caller.tenant):
         raise not_found()
     note = partial(service.audit.add, actor=caller.label, action="webhook.deleted", subject=webhook_id)
-    await service.executor.call(freeing, service.database, note)
+    await to_thread(freeing, service.database, note)
     return Response(status_code=204)

@@ -1,11 +1,11 @@
 // Time against devices, memory or money: certain ranges for every number, and every plan made so far as a point to open.
 
 import { addressOf, readAddress, writeAddress } from "./address.js";
-import { chartWidth, niceSteps } from "./progress_chart.js";
+import { chartWidth, valueRows } from "./progress_chart.js";
 import { findRanges, isNoChange, isSameChange, noChange } from "./ranges.js";
 import { call, isLive, secondsOf } from "./service.js";
 import { instrumentsOf } from "./what_if.js";
-import { inMs, isNumber, plural, withCommas } from "../viewer/describe.js";
+import { inMs, isNumber, plural } from "../viewer/describe.js";
 import { button, element, svgElement } from "../viewer/dom.js";
 
 const HEIGHT = 260, EDGE = { left: 66, right: 20, top: 16, bottom: 40 };
@@ -89,13 +89,8 @@ export class Pareto {
   }
 
   drawAxes(scale) {
-    const { steps, step } = niceSteps(scale.from / 1e6, scale.to / 1e6, 5), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-    const rows = steps.flatMap((value) => [
-      svgElement("line", { x1: EDGE.left, x2: scale.width - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
-      svgElement("text", { x: EDGE.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
-    ]);
     const columns = this.ranges.map((range, place) => svgElement("text", { x: scale.x(place), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [this.tick(range)]));
-    return [...rows, ...columns, svgElement("text", { x: scale.width - EDGE.right, y: HEIGHT - 3, class: "end" }, [this.unit()]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
+    return [...valueRows(scale, EDGE), ...columns, svgElement("text", { x: scale.width - EDGE.right, y: HEIGHT - 3, class: "end" }, [this.unit()]), svgElement("text", { x: 2, y: HEIGHT - 3 }, ["milliseconds"])];
   }
 
   tick({ change, price_per_hour: price }) {

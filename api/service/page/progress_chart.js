@@ -1,6 +1,6 @@
 // Incumbent and bound over time, with axes, units and the numbers under the pointer.
 
-import { inMs, inPercent, withCommas } from "../viewer/describe.js";
+import { inMs, inPercent, niceSteps, withCommas } from "../viewer/describe.js";
 import { element, svgElement } from "../viewer/dom.js";
 import { searchPart } from "../viewer/terms.js";
 
@@ -54,22 +54,19 @@ function makeScale(values, { endS, width }) {
   };
 }
 
-export function niceSteps(from, to, count) {
-  const raw = (to - from) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999), steps = [];
-  for (let number = Math.ceil(from / step - 1e-9); number * step <= to + step * 1e-9; number++) steps.push(number * step);
-  return { steps, step };
+// Lines across a chart, with milliseconds at the left.
+export function valueRows(scale, edge) {
+  const { steps, digits } = niceSteps(scale.from / 1e6, scale.to / 1e6, 5);
+  return steps.flatMap((value) => [
+    svgElement("line", { x1: edge.left, x2: scale.width - edge.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
+    svgElement("text", { x: edge.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
+  ]);
 }
 
 function axes(scale) {
-  const times = niceSteps(0, scale.endS, scale.width < WIDE ? 4 : 7), values = niceSteps(scale.from / 1e6, scale.to / 1e6, 5);
-  const digits = Math.max(0, -Math.floor(Math.log10(values.step) + 1e-9)), timeDigits = Math.max(0, -Math.floor(Math.log10(times.step) + 1e-9));
-  const rows = values.steps.flatMap((value) => [
-    svgElement("line", { x1: EDGE.left, x2: scale.width - EDGE.right, y1: scale.y(value * 1e6), y2: scale.y(value * 1e6), class: "grid" }),
-    svgElement("text", { x: EDGE.left - 8, y: scale.y(value * 1e6) + 4, class: "end" }, [withCommas(value, digits)]),
-  ]);
-  const columns = times.steps.map((at) => svgElement("text", { x: scale.x(at), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [at.toFixed(timeDigits)]));
-  return [...rows, ...columns, svgElement("text", { x: scale.width - EDGE.right, y: HEIGHT - 2, class: "end" }, ["seconds of search"]), svgElement("text", { x: 2, y: HEIGHT - 2 }, ["milliseconds"])];
+  const times = niceSteps(0, scale.endS, scale.width < WIDE ? 4 : 7);
+  const columns = times.steps.map((at) => svgElement("text", { x: scale.x(at), y: HEIGHT - EDGE.bottom + 18, class: "middle" }, [at.toFixed(times.digits)]));
+  return [...valueRows(scale, EDGE), ...columns, svgElement("text", { x: scale.width - EDGE.right, y: HEIGHT - 2, class: "end" }, ["seconds of search"]), svgElement("text", { x: 2, y: HEIGHT - 2 }, ["milliseconds"])];
 }
 
 function pathOf(events, name, scale) {

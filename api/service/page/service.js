@@ -10,25 +10,20 @@ function headers(more = {}) {
 }
 
 // The answer's JSON, null for an empty one; an Error in words for a refusal.
-export async function call(method, path, body, { signal = null } = {}) {
-  const answer = await request(method, path, body, { signal });
+export async function call(method, path, body, options) {
+  const answer = await request(method, path, body, options);
   const text = await answer.text();
   return text ? JSON.parse(text) : null;
 }
 
 // A file as it is, which is no JSON; the answer's JSON.
-export async function sendFile(path, file) {
-  const answer = await fetch(path, { method: "POST", headers: headers({ "Content-Type": "application/octet-stream" }), body: file });
-  const text = await answer.text();
-  if (!answer.ok) throw refusal(answer.status, text);
-  return JSON.parse(text);
-}
+export function sendFile(path, file) { return call("POST", path, file, { type: "application/octet-stream" }); }
 
 export async function download(path) { return (await request("GET", path)).blob(); }
 
-async function request(method, path, body, { signal = null } = {}) {
-  const sent = body === undefined ? headers() : headers({ "Content-Type": "application/json" });
-  const answer = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : body, signal });
+async function request(method, path, body, { signal = null, type = "application/json" } = {}) {
+  const sent = body === undefined ? headers() : headers({ "Content-Type": type });
+  const answer = await fetch(path, { method, headers: sent, body, signal });
   if (!answer.ok) throw refusal(answer.status, await answer.text());
   return answer;
 }

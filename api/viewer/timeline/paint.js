@@ -1,6 +1,6 @@
 // The picture itself: everything that changes only when the view does.
 
-import { inBytes, inMs, inPercent, isNumber, stageList } from "../describe.js";
+import { digitsOf, inBytes, inMs, inPercent, isNumber, niceSteps, stageList } from "../describe.js";
 import { BARS, FORWARD, INPUT_GRAD, KINDS, firstAbove } from "../model.js";
 import { AXIS_HEIGHT, barPlace, fullSpan, isPair, maxScroll, plotLeft, plotRight, scaleOf, xOf } from "./view.js";
 
@@ -86,15 +86,9 @@ export function clipTo(context, { left, top, right, bottom }) {
 export function snap(view, value) { return Math.round(value * view.pixelRatio) / view.pixelRatio; }
 
 function makeTicks(view) {
-  const raw = (view.to - view.from) / Math.max(2, (plotRight(view) - plotLeft(view)) / 110);
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
-  const digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(step / 1e6) + 1e-9)));
-  const ticks = [];
-  for (let number = Math.ceil(view.from / step - 1e-9); number * step <= view.to; number++) {
-    ticks.push({ x: xOf(view, number * step), text: (number * step / 1e6).toFixed(digits) });
-  }
-  return ticks;
+  const { steps, step } = niceSteps(view.from, view.to, Math.max(2, (plotRight(view) - plotLeft(view)) / 110));
+  const digits = Math.min(6, digitsOf(step / 1e6));
+  return steps.map((time) => ({ x: xOf(view, time), text: (time / 1e6).toFixed(digits) }));
 }
 
 function paintGrid(context, view, { theme, ticks }) {

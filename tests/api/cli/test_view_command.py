@@ -47,4 +47,4 @@ def test_view_as_text(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     assert 50 < max(map(len, rows)) <= 70
     refused = shell.run("view", "plan.json", "workload.json", "--text", "--against", "plan.json")
     assert (refused.code, refused.out) == (2, "")
-    assert "--text draws one plan on this machine" in refused.err
+    assert "--text draws one plan in the terminal" in refused.err

@@ -49,7 +49,7 @@ class Running:
     def worked_s(self) -> float:
         """Processor time that requests have cost so far: the event loop, its threads, the processes of the checks."""
         service = self.service
-        threads = [self.thread, *service.executor._pool._threads, *service.inspector._threads._threads]
+        threads = [self.thread, *service.threads._threads, *service.inspector._threads._threads]
         clocks = [time.pthread_getcpuclockid(thread.ident) for thread in threads if thread.ident is not None]
         return sum(map(time.clock_gettime, clocks)) + sum(map(process_s, service.inspector.pids))
 

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -210,7 +211,6 @@ def test_events_come_in_time_not_in_showers(tmp_path: Path):
                 store.report(held, replace(NEWS, incumbent_ns=10**6 - number))
                 time.sleep(0.05)
             store.finish(held, Outcome(state="failed"))
-            store.close()
 
         worker, begin = threading.Thread(target=work), time.monotonic()
         worker.start()
@@ -292,12 +292,15 @@ def test_the_cache_does_not_lose_a_project(running: Running, done: Any):
     assert json.loads(request(running, "POST", "/v1/plans", filed)[2])["id"] == first["id"]
 
 
-def test_one_at_a_time(running: Running):
-    """Tests that a key whose first request is still under way is a conflict."""
-    running.service.in_flight.add(("local", "busy-key"))
-    status, _, text = request(running, "POST", "/v1/plans", example_submission(), {"Idempotency-Key": "busy-key"})
-    running.service.in_flight.clear()
-    assert (status, json.loads(text)["code"]) == (409, "in_flight")
+def test_one_key_at_once_is_one_job(running: Running):
+    """Tests that requests with one key, and nothing answered before, are one job even if they come at the same time."""
+    body = {**example_submission(), "limits": {"time_limit_s": 5, "max_rounds": 1, "seed": 4711}}
+
+    def post(_: int) -> Any:
+        return json.loads(request(running, "POST", "/v1/plans", body, {"Idempotency-Key": "busy-key"})[2])["id"]
+
+    with ThreadPoolExecutor(6) as threads:
+        assert len(set(threads.map(post, range(6)))) == 1
 
 
 def test_pin(running: Running, done: Any):

@@ -8,9 +8,9 @@ from tests.api.worlds import Shell
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("examples.train:make_training", "--runs", "0"), "--runs 0 is out of range"),
-        (("examples.train:make_training", "--steps", "1"), "--steps 1 is out of range"),
-        (("examples.train:make_training", "--within", "0"), "--within 0 is out of range"),
+        (("examples.train:make_training", "--runs", "0"), "'--runs': Input should be greater than or equal to 1"),
+        (("examples.train:make_training", "--steps", "1"), "'--steps': Input should be greater than or equal to 2"),
+        (("examples.train:make_training", "--within", "0"), "'--within': Input should be greater than or equal to"),
         (("examples.train:make_training", "--time-limit", "-1"), "--time-limit -1"),
         (("examples.train:make_training", "-w", "workload.json", "-m", "2"), "-m 2: --workload workload.json states"),
         (("examples.train:make_training", "-m", "2", "--devices", "1"), "--devices 1"),

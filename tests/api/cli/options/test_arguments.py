@@ -57,7 +57,7 @@ def test_examples_of_the_help_are_commands(shell: Shell, command: str):
             assert word in options
 
 
-CHECKED = ("--time-limit", "--gap", "--deadline", "--seconds", "--memory", "--expires-days")
+CHECKED = ("--time-limit", "--gap", "--deadline", "--expires-days")
 """Numbers whose own messages name the option, the value and the range: their commands' tests."""
 
 

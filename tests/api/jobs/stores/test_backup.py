@@ -45,7 +45,6 @@ def keep_busy(store: SqlStore, is_over: threading.Event) -> None:
         if number % 3 == 0:
             store.forget(running.id, "a")
         number += 1
-    store.close()
 
 
 @pytest.mark.parametrize(("engine", "other"), [("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "sqlite")])

@@ -104,7 +104,7 @@ def test_a_key_stands_for_one_job(store: SqlStore):
 def while_frozen(store: SqlStore, act: Callable[[], object], meanwhile: Callable[[], object]) -> None:
     """Do something that stands still in the middle of its transaction while a thread does something else."""
     database = store.database  # type: ignore[attr-defined]
-    other = threading.Thread(target=lambda: (meanwhile(), store.close()))
+    other = threading.Thread(target=meanwhile)
 
     def freeze() -> float:
         del database.now
@@ -305,7 +305,6 @@ def test_many_workers_claim_each_job_once(store: SqlStore):
     def work() -> None:
         while (job := store.claim("w", lease_s=60)) is not None:
             claimed.append(job.id)
-        store.close()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -342,8 +341,6 @@ def test_caps_hold_for_all_at_once(store: SqlStore):
             stored.append(store.submit(new_job(), quota=ROOM)[0].id)
         except QuotaError as error:
             refused.append(error.code)
-        finally:
-            store.close()
 
     threads = [threading.Thread(target=work) for _ in range(40)]
     for thread in threads:

@@ -33,7 +33,7 @@ PATIENCE = Patience(lease_s=20.0, look_s=0.1, report_s=0.1, drain_s=20.0, max_cr
 def store(tmp_path: Path) -> Iterator[SqlStore]:
     made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
     yield made
-    made.close()
+    made.close_all()
 
 
 @pytest.fixture

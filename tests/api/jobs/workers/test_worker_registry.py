@@ -1,6 +1,5 @@
 """Which workers live: tests of api/jobs/workers/worker_registry.py."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
-from api.jobs.workers.worker_registry import SILENT_S, Heartbeat, WorkerRegistry
+from api.jobs.workers.worker_registry import SILENT_S, WorkerRegistry
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
@@ -21,15 +20,10 @@ def test_the_roster(tmp_path: Path, engine: str, request: pytest.FixtureRequest)
         database = PostgresDatabase(request.getfixturevalue("postgres").fresh_database())
     SqlStore(database)
     roster = WorkerRegistry(database)
-    heart = Heartbeat(roster, "one", num_slots=2)
-    heart.start()
-    until = time.monotonic() + 30
-    while roster.strength().num_workers == 0:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    roster.beat("one", num_slots=2)
     roster.beat("two", num_slots=1)
     assert (roster.strength().num_workers, roster.strength().num_slots) == (2, 3)
-    heart.stop()
+    roster.leave("one")
     assert roster.strength().num_workers == 1
     with database.transaction() as cursor:
         cursor.execute("UPDATE workers SET seen_at = seen_at - ?", (SILENT_S + 1,))

@@ -93,9 +93,9 @@ def test_a_request_is_followed_to_its_solver(tmp_path: Path, postgres: PostgresS
     assert secret not in log.read_text()
 
 
-def test_readiness_knows_the_workers(tmp_path: Path):
+def test_readiness_knows_the_workers(tmp_path: Path, postgres: PostgresServer):
     """Tests that readyz says how many workers live, and is 503 where fewer live than are asked for."""
-    with serving(tmp_path, num_workers=0) as running:
+    with serving(tmp_path, num_workers=0, database_url=postgres.fresh_database()) as running:
         wait_ready(running)
         assert json.loads(request(running, "GET", "/readyz")[2]) == {"status": "ready", "workers": 0, "slots": 0}
         status, _, text = request(running, "GET", "/readyz?workers=1")
