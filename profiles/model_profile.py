@@ -41,6 +41,9 @@ Scaling = Literal["linear", "measured"]
 Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
 """A time as a run took it."""
 
+GROWING = ("stash_bytes", "weight_stash_bytes", "checkpoint_bytes")
+"""Bytes of a layer that grow in proportion to the samples; of its workspace all but the fixed part does, upwards."""
+
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
 
@@ -265,7 +268,12 @@ class Layer(StrictRecord):
 
     def optimizer_ns(self, device_type: str) -> int:
         """The optimizer's step on the layer's weights on one device of a type; 0 where it is not stated."""
-        return max((cost.optimizer_ns for cost in self.costs if cost.device_type == device_type), default=0)
+        return self.once_ns("optimizer", device_type)
+
+    def once_ns(self, what: str, device_type: str) -> int:
+        """What takes a device of a type so long once per iteration, by the name of its field in a cost (`what_ns`)."""
+        times = (getattr(cost, f"{what}_ns") for cost in self.costs if cost.device_type == device_type)
+        return max(times, default=0)
 
     @property
     def is_trainable(self) -> bool:

@@ -23,7 +23,7 @@ _MAX_CANDIDATES = 8
 def may_cut(run: SearchState) -> bool:
     """Whether the programme is there: stages are open, and devices few enough."""
     instance = run.instance
-    is_small = instance.given_stages is None and len(instance.capacity) <= _MAX_DEVICES
+    is_small = instance.given_stages is None and instance.num_devices <= _MAX_DEVICES
     return is_small and run.params.has(INTERVAL_CUTS)
 
 
@@ -39,7 +39,7 @@ def add_interval_cuts(run: SearchState, search: JointSearch) -> None:
         cuts = look(smaller)
         rated = list(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))
         search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
-    if instance.sharding is not None and has_time():
+    if instance.shard_choice != "never" and has_time():
         smaller = make_partition_instance(as_if_sharding(instance))
         cuts = look(smaller)
         search.add(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))
