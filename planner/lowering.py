@@ -1,7 +1,7 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from planner.layout.device_groups import device_rows, list_groups
 from planner.layout.stage_replicas import StageReplica as LaidOutReplica
 from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
-from planner.problem import Options, Problem
+from planner.problem import Problem
 from planner.simulation.simulate import timed_send
 from solver_models.device_rows import as_one, column, device_table
 from solver_models.instance import (
@@ -42,15 +42,13 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
     widths = (1, *sorted({len(group) for group in groups}))
     device_index = {device.name: number for number, device in enumerate(cluster.devices)}
     pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
-    rules = tuple(each.name for each in fields(options) if getattr(options, each.name) is True)
     layers = _make_layers(problem, costs, widths=widths)
     figures = _figures(problem, layers)
     return Instance(
-        layers=layers._replace(options=column([figures.get(name, name in rules) for name in OPTIONS])),
+        layers=layers._replace(options=column([figures.get(name, name in options.rules) for name in OPTIONS])),
         num_microbatches=problem.num_microbatches,
         num_links=2 * len(cluster.links),
         can_halve=_can_halve(problem, costs),
-        can_split=options.split_backward,
         pinned=column([pins.get(name, -1) for name in problem.profile.topological_order]),
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
@@ -63,8 +61,10 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         ),
         shard_choice=options.shard_optimizer if problem.may_shard else "never",
         recompute_kinds=_make_kinds(problem, costs, widths=widths) if options.recompute_layers else None,
-        rules=rules,
-        **{name: getattr(options, name) for name in _SAME_OPTIONS},
+        rules=options.rules,
+        receive_buffers=options.receive_buffers,
+        max_stages_per_device=options.max_stages_per_device,
+        objective="span" if options.objective == "span" else "makespan",
     )
 
 
@@ -77,7 +77,6 @@ def _figures(problem: Problem, layers: Layers) -> dict[str, int]:
         "num_links": 2 * len(cluster.links),
         "receive_buffers": options.receive_buffers,
         "tail": profile.optimizer_ns,
-        "can_split": options.split_backward,
         "bucket_bytes": profile.bucket_bytes,
         "plain_bucket_bytes": 0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
         "reduction_bytes": profile.reduction_bytes,
@@ -130,10 +129,6 @@ def _stated_and_cut(sizes: Sequence[Sequence[tuple[int | None, int]]]) -> Intege
     """[V, 2, L] bytes as stated for a width, and those of the whole layer where none are: these are cut equally."""
     pairs = [[(0, whole) if stated is None else (stated, 0) for stated, whole in row] for row in sizes]
     return numpy.ascontiguousarray(column(pairs).transpose(0, 2, 1))
-
-
-_SAME_OPTIONS = sorted({each.name for each in fields(Instance)} & {each.name for each in fields(Options)} - {"pinned"})
-"""Options that the search knows under the same name and with the same values."""
 
 
 def _can_halve(problem: Problem, costs: CostModel) -> bool:

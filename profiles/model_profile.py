@@ -44,6 +44,9 @@ Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_
 GROWING = ("stash_bytes", "weight_stash_bytes", "checkpoint_bytes")
 """Bytes of a layer that grow in proportion to the samples; of its workspace all but the fixed part does, upwards."""
 
+ONCE = ("optimizer_ns",)
+"""Times of a cost once per iteration, of trained layers alone: one number per device type."""
+
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
 
@@ -232,7 +235,7 @@ class Layer(StrictRecord):
         )
         require_distinct(f"{owner}: wider entry of width", (str(w.width) for w in self.wider))
         if not self.is_trainable:
-            for cost, field in itertools.product(self.costs, ("weight_grad_ns", "optimizer_ns")):
+            for cost, field in itertools.product(self.costs, ("weight_grad_ns", *ONCE)):
                 if getattr(cost, field):
                     raise ValueError(
                         f"{owner}: {field} = {getattr(cost, field)}, but the layer has no trainable weights; "
@@ -257,13 +260,14 @@ class Layer(StrictRecord):
                 )
 
     def _require_one_step(self, owner: str) -> None:
-        """The optimizer's step is stated once per device type, or the same each time."""
-        stated: dict[str, int] = {}
-        for cost in self.costs:
-            if cost.optimizer_ns and stated.setdefault(cost.device_type, cost.optimizer_ns) != cost.optimizer_ns:
+        """What comes once per iteration is stated once per device type, or the same each time."""
+        stated: dict[tuple[str, str], int] = {}
+        for cost, field in itertools.product(self.costs, ONCE):
+            time, key = getattr(cost, field), (cost.device_type, field)
+            if time and stated.setdefault(key, time) != time:
                 raise ValueError(
-                    f"{owner}: optimizer_ns = {cost.optimizer_ns} and {stated[cost.device_type]} on "
-                    f"{cost.device_type!r}; it depends on neither width nor samples: state one number per device type"
+                    f"{owner}: {field} = {time} and {stated[key]} on {cost.device_type!r}; it depends on neither width "
+                    "nor samples: state one number per device type"
                 )
 
     def optimizer_ns(self, device_type: str) -> int:

@@ -222,18 +222,8 @@ class Instance:
     """Number of link resources K."""
     receive_buffers: int
     """Receive buffers per edge that enters a stage from another device."""
-    can_split: bool
-    """Whether I and W may run apart."""
     max_stages_per_device: int
     """How many stages a device may hold."""
-    uneven_replication: bool
-    """Whether stages may have different numbers of replicas."""
-    skip_edges: bool
-    """Whether tensors may skip stages."""
-    idle_devices: bool
-    """Whether devices may stay unused."""
-    recompute: bool
-    """Whether stages may recompute."""
     pinned: Integers
     """[L] device that must hold the layer, or -1 where it is free."""
     given_stages: Integers | None
@@ -242,8 +232,8 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """The figure that is minimised."""
-    rules: tuple[str, ...] = ()
-    """The question's options that are on, of which kernels know some (`OPTIONS` of the evaluator)."""
+    rules: frozenset[str]
+    """The question's options that are on, by name; kernels know some of them (`OPTIONS` of the evaluator)."""
     can_halve: bool = True
     """Whether half of an I takes half of its work, on whole samples."""
     wide: WideGroups | None = None

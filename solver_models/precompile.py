@@ -46,7 +46,7 @@ FEW_COLLECTIONS = 200_000
 def _toy_instance() -> Instance:
     """Two layers, two devices, two microbatches: every kernel runs on it."""
     two, numbers = np.ones(2, np.int64), np.arange(3)
-    figures = {"num_microbatches": 2, "num_links": 2, "receive_buffers": 2, "can_split": 1}
+    figures = {"num_microbatches": 2, "num_links": 2, "receive_buffers": 2, "split_backward": 1}
     layers = Layers(
         work=np.full((1, 5, 1, 2), 10, np.int64),
         host=np.zeros((2, 0, 5, 1, 2), np.int64),
@@ -77,12 +77,8 @@ def _toy_instance() -> Instance:
         num_microbatches=2,
         num_links=2,
         receive_buffers=2,
-        can_split=True,
         max_stages_per_device=2,
-        uneven_replication=True,
-        skip_edges=True,
-        idle_devices=True,
-        recompute=False,
+        rules=frozenset(("split_backward", "uneven_replication", "skip_edges", "idle_devices")),
         pinned=-two,
         given_stages=None,
         given_groups=None,

@@ -178,10 +178,10 @@ def _prices(instance: Instance) -> tuple[Integers, Integers]:
     num_types, used, known = instance.num_types, np.unique(instance.device_type), instance.measured == 1
     table = instance.layers.work[:, :, : known.shape[1]]
     forward, input_grad, weight_grad, fused, _ = table.transpose(1, 0, 2, 3)  # each [tables, V * T, L]
-    backward = np.minimum(fused, input_grad + weight_grad) if instance.can_split else fused
-    returning = np.minimum(input_grad, backward) if instance.can_split else np.minimum(fused, input_grad + weight_grad)
     # a stage without a single W runs I alone, whatever B would take
-    work = forward + np.minimum(backward, input_grad + weight_grad)
+    least = np.minimum(fused, input_grad + weight_grad)
+    returning = np.minimum(input_grad, least) if "split_backward" in instance.rules else least
+    work = forward + least
     totals = np.where(known, work, NO_PLAN)[:, :num_types].min(axis=0).sum(axis=1)
     fastest = max(1, int(totals[used].min()))
     weight = np.array([WEIGHT * fastest // max(1, int(total)) for total in totals], np.int64)

@@ -61,12 +61,12 @@ NEVER, TOGETHER, FREELY, ALWAYS = range(len(_SHARD_CHOICES))
 
 def make_rules(instance: Instance) -> Integers:
     """[13] an instance's rules, by the indices above; most are options of its question."""
-    edges = instance.layers.edges
+    edges, on = instance.layers.edges, instance.rules
     is_chain = len(edges) == instance.num_layers - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
     return np.array(
         [
-            instance.max_stages_per_device, len(instance.layers.table_of_replicas) - 1, instance.uneven_replication,
-            instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
+            instance.max_stages_per_device, len(instance.layers.table_of_replicas) - 1, "uneven_replication" in on,
+            "skip_edges" in on, "idle_devices" in on, "recompute" in on, not is_chain,
             instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
             instance.has_gaps, instance.can_halve, _SHARD_CHOICES.index(instance.shard_choice),
         ],

@@ -113,7 +113,7 @@ def _work(instance: Instance) -> Integers:
     A layer without a cost takes longer than all layers with one, so that no cut with it is a good one.
     """
     forward, input_grad, backward = (instance.work[:, kind] for kind in (0, 1, 3))
-    work = np.stack([forward, input_grad if instance.can_split else backward, backward], axis=1)
+    work = np.stack([forward, input_grad if "split_backward" in instance.rules else backward, backward], axis=1)
     out_of_reach = 1 + 2 * int(work.max(axis=(0, 1, 2)).sum())
     return np.where(instance.measured[:, None, : instance.num_types] == 1, work, out_of_reach)
 

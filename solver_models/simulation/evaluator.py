@@ -268,7 +268,7 @@ class Recording(NamedTuple):
 
 
 OPTIONS = (
-    "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
+    "num_microbatches", "num_links", "receive_buffers", "tail", "split_backward", "keep_workspace", "bucket_bytes",
     "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn", "stages_tail",
     "collective_occupancy", "transfers_hold",
 )  # fmt: skip

@@ -77,7 +77,7 @@ class _Fitter:
     def __init__(self, instance: Instance, devices: Integers, *, held: float) -> None:
         self.instance, self.devices, self.held = instance, devices, held
         work = instance.work[0]
-        backward = work[1] + work[2] if instance.can_split else work[3]
+        backward = work[1] + work[2] if "split_backward" in instance.rules else work[3]
         types, self.kind = np.unique(instance.device_type[devices], return_inverse=True)
         self.load = prefix_sums((work[0] + backward)[types])
         self.slowness = self.load[self.kind, -1].astype(np.float64)

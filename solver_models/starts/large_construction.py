@@ -45,7 +45,7 @@ POLICY_PARAMS = (
 
 def _make_sums(instance: Instance) -> Sums:
     work = instance.work[0]
-    backward = work[1] + work[2] if instance.can_split else work[3]
+    backward = work[1] + work[2] if "split_backward" in instance.rules else work[3]
     crossing = np.zeros(instance.num_layers + 2, np.int64)
     for producer, consumer, size in instance.layers.edges[:, :3].tolist():
         crossing[producer + 1] += size
@@ -184,7 +184,7 @@ def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[
             if replicas <= len(order) and replicas in allowed:
                 yield tuple(group for run in runs for group in _side_by_side(run, replicas))
                 blocks = [group for run in runs for group in cut_into_blocks(run, replicas, allowed=allowed)]
-                is_even = instance.uneven_replication or replicas == 1
+                is_even = "uneven_replication" in instance.rules or replicas == 1
                 yield tuple(group for group in blocks if is_even or len(group) == replicas)
     if has_time():
         yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance))

@@ -25,7 +25,7 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
 
     The first stages hold the most microbatches at once, so that a memory that is too small is found there first.
     """
-    if not searcher.instance.recompute:
+    if "recompute" not in searcher.instance.rules:
         return
     for candidate in candidates:
         if candidate.fit == UNRATED:

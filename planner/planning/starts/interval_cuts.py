@@ -30,11 +30,11 @@ def may_cut(run: SearchState) -> bool:
 def add_interval_cuts(run: SearchState, search: JointSearch) -> None:
     """Offer the best cuts to the search: as they are, and for stages that recompute or share their state."""
     instance, rate, has_time = run.instance, search.searcher.rate, run.time_until(_SHARE)
-    look = partial(candidates, limit=_MAX_CANDIDATES, uneven=instance.uneven_replication, has_time=has_time)
+    look = partial(candidates, limit=_MAX_CANDIDATES, uneven="uneven_replication" in instance.rules, has_time=has_time)
     partition = make_partition_instance(instance)
     cuts = look(partition)
     search.add(while_time((rate(*assign_devices(partition, stages)) for stages in cuts), has_time=has_time))
-    if instance.recompute and has_time():
+    if "recompute" in instance.rules and has_time():
         smaller = make_partition_instance(as_if_recomputing(instance))
         cuts = look(smaller)
         rated = list(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))
