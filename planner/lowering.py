@@ -18,6 +18,8 @@ from planner.simulation.simulate import timed_send
 from solver_models.device_rows import as_one, column, device_table
 from solver_models.instance import (
     NO_TABLE,
+    REPLICA_SIZES,
+    REPLICA_TIMES,
     DeviceOrder,
     Instance,
     Integers,
@@ -44,6 +46,11 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
     pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
     layers = _make_layers(problem, costs, widths=widths)
     figures = _figures(problem, layers)
+    wide = WideGroups(
+        groups=tuple(tuple(device_index[name] for name in group) for group in groups),
+        width_row=column([widths.index(len(group)) for group in groups]),
+        widths=widths[1:],
+    )
     return Instance(
         layers=layers._replace(options=column([figures.get(name, name in options.rules) for name in OPTIONS])),
         num_microbatches=problem.num_microbatches,
@@ -52,13 +59,7 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         pinned=column([pins.get(name, -1) for name in problem.profile.topological_order]),
         given_stages=_given_stages(problem),
         given_groups=_given_groups(problem),
-        wide=None
-        if not groups
-        else WideGroups(
-            groups=tuple(tuple(device_index[name] for name in group) for group in groups),
-            width_row=column([widths.index(len(group)) for group in groups]),
-            widths=widths[1:],
-        ),
+        wide=wide if groups else None,
         shard_choice=options.shard_optimizer if problem.may_shard else "never",
         recompute_kinds=_make_kinds(problem, costs, widths=widths) if options.recompute_layers else None,
         rules=options.rules,
@@ -97,13 +98,17 @@ def _make_layers(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
     gradients = [[(layer.synchronised_bytes_at(w), layer.synchronised_bytes) for layer in layers] for w in widths]
     gathered = [[(layer.gathered_bytes_at(w), layer.gathered_bytes) for layer in layers] for w in widths]
     latency, bandwidth, route_start, route_links = _route_tables(problem)
+
+    def overheads(device_type: str, *, has_stages: bool) -> list[int]:
+        return [profile.overhead_ns(device_type, kind, has_stages=has_stages) for kind in KINDS]
+
     devices, shards = numpy.arange(len(problem.cluster.devices) + 1), problem.may_shard
     return Layers(
         work=numpy.ascontiguousarray(tables.work),
         host=tables.host if profile.has_host_times else tables.host[:, :0],
         measured=tables.measured * column(has_bytes),
         table_of_replicas=tables.of_replicas,
-        overhead=column([_overheads(problem, has_stages=each) * len(widths) for each in (False, True)]),
+        overhead=column([[overheads(t, has_stages=each) for t in types] * len(widths) for each in (False, True)]),
         once=column([[[layer.once_ns(name, t) for layer in layers] for t in types] * len(widths) for name in ONCE]),
         sizes=column([[[getattr(s, f"{name}_bytes", 0) for s in row] for name in SIZES] for row in at_width]),
         gradient=_stated_and_cut(gradients),
@@ -258,12 +263,6 @@ def _host_table(rows: Sequence[Sequence[LayerWork | None]]) -> Integers:
 
 
 _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", "recompute_ns")
-
-
-def _overheads(problem: Problem, *, has_stages: bool) -> list[list[int]]:
-    """[T, 4] what actions cost beyond their layers."""
-    profile, types = problem.profile, problem.cluster.device_types
-    return [[profile.overhead_ns(name, kind, has_stages=has_stages) for kind in KINDS] for name in types]
 
 
 def _together_table(problem: Problem) -> Integers:
@@ -445,17 +444,9 @@ def _replica_in_ticks(replica: LaidOutReplica, *, device: int) -> StageReplica:
     return StageReplica(
         stage=replica.stage,
         device=device,
-        forward=cost.forward_ns,
-        input_grad=cost.input_grad_ns,
-        weight_grad=cost.weight_grad_ns,
-        backward=cost.backward_ns,
         has_weight_grad=cost.has_weight_grad,
-        held=cost.held_bytes,
-        stash=cost.stash_bytes,
-        whole_backward=cost.whole_backward_bytes,
-        weight_stash=cost.weight_stash_bytes,
-        workspace=cost.workspace_bytes,
-        weight_workspace=cost.weight_workspace_bytes,
+        **{name: getattr(cost, f"{name}_ns") for name in REPLICA_TIMES},
+        **{name: getattr(cost, f"{name}_bytes") for name in REPLICA_SIZES},
     )
 
 

@@ -75,6 +75,11 @@ class StageReplica:
         return during, (self.held, self.weight_stash - self.held, -self.weight_stash, -self.held)[kind]
 
 
+REPLICA_TIMES = ("forward", "input_grad", "weight_grad", "backward")
+REPLICA_SIZES = ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace")
+"""Fields of a `StageReplica` in ticks, and in units."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """What one stage replica sends another for every microbatch, after its F (forward) or its I or B (backward)."""

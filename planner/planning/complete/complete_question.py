@@ -217,15 +217,8 @@ class _Question:
             except ValueError:  # not measured there
                 continue
             times[number, kind] = ActionTimes(*cost.durations_ns)
-            sizes[kind] = Sizes(
-                state=cost.state_bytes,
-                bucket=self.costs.reduction_bytes(stage),
-                held=cost.held_bytes,
-                stash=cost.stash_bytes,
-                weight_stash=cost.weight_stash_bytes,
-                workspace=cost.workspace_bytes,
-                weight_workspace=cost.weight_workspace_bytes,
-            )
+            own = {name: getattr(cost, f"{name}_bytes") for name in Sizes._fields if name != "bucket"}
+            sizes[kind] = Sizes(bucket=self.costs.reduction_bytes(stage), **own)
         is_cut = len(layers) < len(self.names)  # what follows the iteration then, follows every stage of it
         several = self.problem.profile.stages_optimizer_ns if is_cut else 0
         rings = {
