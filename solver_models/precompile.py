@@ -222,15 +222,14 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
 
 def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
     """Order a stage on a device, of which both microbatches may recompute."""
-    from solver_models.instance import ScheduleInstance, StageReplica
+    from solver_models.instance import REPLICA_SIZES, ScheduleInstance, StageReplica
     from solver_models.recomputation.beam_starts import make_beams
     from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation
 
     del searcher, candidate
-    replica = StageReplica(
-        stage=0, device=0, has_weight_grad=True, forward=1, input_grad=1, weight_grad=1, backward=2, held=1, stash=1,
-        whole_backward=1, weight_stash=0, workspace=0, weight_workspace=0,
-    )  # fmt: skip
+    sizes = dict.fromkeys(REPLICA_SIZES, 0) | dict.fromkeys(("held", "stash", "whole_backward"), 1)
+    times = {"forward": 1, "input_grad": 1, "weight_grad": 1, "backward": 2}
+    replica = StageReplica(stage=0, device=0, has_weight_grad=True, **times, **sizes)
     instance = ScheduleInstance(
         num_microbatches=2, replicas=(replica,), transfers=(), devices=(DeviceRow(memory=1),), synchronisation=(0,),
         tail=0, can_split=True, objective="makespan",

@@ -49,7 +49,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         instance=replace(
             coarse,
             replicas=tuple(
-                _shrink(replica, REPLICA_SIZES, divisor=units[replica.device]) for replica in coarse.replicas
+                _shrink(each, REPLICA_SIZES, divisor=units[each.device]) for each in coarse.replicas
             ),
             devices=tuple(row.coarser(ticks=1, units=unit) for row, unit in zip(coarse.devices, units, strict=True)),
         ),
