@@ -48,9 +48,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         original=instance,
         instance=replace(
             coarse,
-            replicas=tuple(
-                _shrink(each, REPLICA_SIZES, divisor=units[each.device]) for each in coarse.replicas
-            ),
+            replicas=tuple(_shrink(each, REPLICA_SIZES, divisor=units[each.device]) for each in coarse.replicas),
             devices=tuple(row.coarser(ticks=1, units=unit) for row, unit in zip(coarse.devices, units, strict=True)),
         ),
         ticks=ticks,
