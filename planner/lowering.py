@@ -18,8 +18,6 @@ from planner.simulation.simulate import timed_send
 from solver_models.device_rows import as_one, column, device_table
 from solver_models.instance import (
     NO_TABLE,
-    REPLICA_SIZES,
-    REPLICA_TIMES,
     DeviceOrder,
     Instance,
     Integers,
@@ -445,8 +443,8 @@ def _replica_in_ticks(replica: LaidOutReplica, *, device: int) -> StageReplica:
         stage=replica.stage,
         device=device,
         has_weight_grad=cost.has_weight_grad,
-        **{name: getattr(cost, f"{name}_ns") for name in REPLICA_TIMES},
-        **{name: getattr(cost, f"{name}_bytes") for name in REPLICA_SIZES},
+        **{name: getattr(cost, f"{name}_ns") for name in StageReplica.TIMES},
+        **{name: getattr(cost, f"{name}_bytes") for name in StageReplica.SIZES},
     )
 
 

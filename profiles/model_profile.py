@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from profiles.assumptions import Assumptions
 from profiles.degrees import Degrees
@@ -38,14 +38,11 @@ Scaling = Literal["linear", "measured"]
 """What a cost is at a number of samples outside the measured ones: `linear`: in proportion from the nearest one;
 `measured`: there is none, and no stage works on so many samples."""
 
-Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
+_Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
 """A time as a run took it."""
 
 GROWING = ("stash_bytes", "weight_stash_bytes", "checkpoint_bytes")
-"""Bytes of a layer that grow in proportion to the samples; of its workspace all but the fixed part does, upwards."""
-
-ONCE = ("optimizer_ns",)
-"""Times of a cost once per iteration, of trained layers alone: one number per device type."""
+"""Bytes of a layer that grow in proportion to the samples; but for a fixed part its workspace does so, upwards."""
 
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
@@ -91,6 +88,8 @@ def _require_kind(entry: RecomputeTime | RecomputeBytes) -> None:
 class LayerCost(StrictRecord):
     """Times of one layer, measured on one device type at one width and one microbatch size."""
 
+    ONCE: ClassVar = ("optimizer_ns",)
+    """Times once per iteration, of trained layers alone: one number per device type."""
     device_type: Name
     """The device type the times were measured on, e.g. `A100`."""
     width: Width = 1
@@ -235,7 +234,7 @@ class Layer(StrictRecord):
         )
         require_distinct(f"{owner}: wider entry of width", (str(w.width) for w in self.wider))
         if not self.is_trainable:
-            for cost, field in itertools.product(self.costs, ("weight_grad_ns", *ONCE)):
+            for cost, field in itertools.product(self.costs, ("weight_grad_ns", *LayerCost.ONCE)):
                 if getattr(cost, field):
                     raise ValueError(
                         f"{owner}: {field} = {getattr(cost, field)}, but the layer has no trainable weights; "
@@ -262,7 +261,7 @@ class Layer(StrictRecord):
     def _require_one_step(self, owner: str) -> None:
         """What comes once per iteration is stated once per device type, or the same each time."""
         stated: dict[tuple[str, str], int] = {}
-        for cost, field in itertools.product(self.costs, ONCE):
+        for cost, field in itertools.product(self.costs, LayerCost.ONCE):
             time, key = getattr(cost, field), (cost.device_type, field)
             if time and stated.setdefault(key, time) != time:
                 raise ValueError(
@@ -453,11 +452,11 @@ class Measurement(StrictRecord):
     """Stage and kind of action (`2F`), the way of a transfer, or a device."""
     count: Annotated[int, Whole("samples", least=1)]
     """Number of samples."""
-    median_ns: Measured
+    median_ns: _Measured
     """Their median; may be negative where clocks of hosts differ, like the others."""
-    low_ns: Measured
+    low_ns: _Measured
     """Their lower quartile."""
-    high_ns: Measured
+    high_ns: _Measured
     """Their upper quartile."""
     source: Name
     """The run, or the table."""

@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ DeviceOrder = list[tuple[int, int, int]]
 class StageReplica:
     """One replica of one stage: a sequence of F, I, W (or B) per microbatch on one device (or one group as a whole)."""
 
+    TIMES: ClassVar = ("forward", "input_grad", "weight_grad", "backward")
+    SIZES: ClassVar = ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace")
+    """Fields in ticks, and in units."""
     stage: int
     """Stage number."""
     device: int
@@ -73,11 +76,6 @@ class StageReplica:
         """Units that an action of this kind adds while it runs, and from its end on."""
         during = self.extra(kind) + (self.held if kind == FORWARD else 0)
         return during, (self.held, self.weight_stash - self.held, -self.weight_stash, -self.held)[kind]
-
-
-REPLICA_TIMES = ("forward", "input_grad", "weight_grad", "backward")
-REPLICA_SIZES = ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace")
-"""Fields of a `StageReplica` in ticks, and in units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,12 +222,12 @@ def _split_placement(searcher: Searcher, candidate: Candidate) -> None:
 
 def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
     """Order a stage on a device, of which both microbatches may recompute."""
-    from solver_models.instance import REPLICA_SIZES, ScheduleInstance, StageReplica
+    from solver_models.instance import ScheduleInstance, StageReplica
     from solver_models.recomputation.beam_starts import make_beams
     from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation
 
     del searcher, candidate
-    sizes = dict.fromkeys(REPLICA_SIZES, 0) | dict.fromkeys(("held", "stash", "whole_backward"), 1)
+    sizes = dict.fromkeys(StageReplica.SIZES, 0) | dict.fromkeys(("held", "stash", "whole_backward"), 1)
     times = {"forward": 1, "input_grad": 1, "weight_grad": 1, "backward": 2}
     replica = StageReplica(stage=0, device=0, has_weight_grad=True, **times, **sizes)
     instance = ScheduleInstance(

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.problem import Problem
 from profiles.microbatch_sizes import profile_at
-from profiles.model_profile import ONCE, LayerCost, ModelProfile
+from profiles.model_profile import LayerCost, ModelProfile
 
 
 def with_faster_device(problem: Problem, name: str) -> Problem:
@@ -27,7 +27,7 @@ def _faster(cost: LayerCost, device_type: str) -> LayerCost:
     def shorten(nanoseconds: int) -> int:
         return -(-10 * nanoseconds // 11)
 
-    once: dict[str, Any] = {field: shorten(getattr(cost, field)) for field in ONCE}
+    once: dict[str, Any] = {field: shorten(getattr(cost, field)) for field in cost.ONCE}
     return replace(_scale(cost, shorten), device_type=device_type, **once)
 
 
