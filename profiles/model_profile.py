@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from profiles.assumptions import Assumptions
 from profiles.degrees import Degrees
@@ -88,7 +88,7 @@ def _require_kind(entry: RecomputeTime | RecomputeBytes) -> None:
 class LayerCost(StrictRecord):
     """Times of one layer, measured on one device type at one width and one microbatch size."""
 
-    ONCE: ClassVar = ("optimizer_ns",)
+    ONCE = ("optimizer_ns",)
     """Times once per iteration, of trained layers alone: one number per device type."""
     device_type: Name
     """The device type the times were measured on, e.g. `A100`."""
