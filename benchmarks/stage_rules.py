@@ -107,7 +107,7 @@ class StageRules:
             add.row([(self.sets[key], key[0] * side) for key, side in sides.items()], most=0)
         for device in self.devices:
             add.row([(self.on[slot, device], 1) for slot in self.slots], most=1)
-            if not instance.idle_devices:
+            if "idle_devices" not in instance.rules:
                 add.clause(*((self.on[slot, device], 1) for slot in self.slots))
         self._cut_chain()
         self._break_symmetry()
@@ -268,7 +268,7 @@ class StageRules:
     def lengths(self, k: int, times: ActionTimes) -> tuple[int, int, int, int]:
         """`lengths_of` a set of layers."""
         has_weight_grad = self.instance.sets[k].has_weight_grad
-        return lengths_of(times, has_weight_grad=has_weight_grad, can_split=self.instance.can_split)
+        return lengths_of(times, has_weight_grad=has_weight_grad, can_split="split_backward" in self.instance.rules)
 
     def _at_least_that_of_set(
         self, variable: str, *, slot: int, given: Sequence[SwitchLiteral], values: dict[int, int]

@@ -1,7 +1,7 @@
 """Nanoseconds and names to ticks and indices, and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from planner.layout.device_groups import device_rows, list_groups
 from planner.layout.stage_replicas import StageReplica as LaidOutReplica
 from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
-from planner.problem import Options, Problem
+from planner.problem import Problem
 from planner.simulation.simulate import timed_send
 from solver_models.device_rows import as_one, column, device_table
 from solver_models.instance import (
@@ -21,14 +21,15 @@ from solver_models.instance import (
     DeviceOrder,
     Instance,
     Integers,
+    Layers,
     RecomputeKinds,
     ScheduleInstance,
-    Sharding,
     StageReplica,
     WideGroups,
 )
 from solver_models.local_search.split_placement_search import SplitOrders
-from solver_models.simulation.columns import RECOMPUTING, SHARDING
+from solver_models.simulation.columns import ONCE, OPTIMIZER_ROW, RECOMPUTING, SHARDING, SIZES, WEIGHT_STASH_ONCE
+from solver_models.simulation.evaluator import OPTIONS
 
 _MAX_EXACT_ROUTES = 64
 """Up to so many devices routes are exactly the simulator's; among more, equally short paths may be others."""
@@ -36,62 +37,101 @@ _MAX_EXACT_ROUTES = 64
 
 def make_instance(problem: Problem, costs: CostModel) -> Instance:
     """The whole planning problem in integers: layers in topological order, devices and links in the cluster's order."""
-    profile, cluster, options = problem.profile, problem.cluster, problem.options
-    layers = [profile.by_name[name] for name in profile.topological_order]
+    options, cluster = problem.options, problem.cluster
     groups = list_groups(problem)
-    widths = tuple(sorted({len(group) for group in groups}))
-    tables = _work_tables(problem, costs, widths=(1, *widths))
-    num_types = len(cluster.device_types)
-    latency, bandwidth, route_start, route_links = _route_tables(problem)
+    widths = (1, *sorted({len(group) for group in groups}))
     device_index = {device.name: number for number, device in enumerate(cluster.devices)}
     pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
+    layers = _make_layers(problem, costs, widths=widths)
+    figures = _figures(problem, layers)
+    wide = WideGroups(
+        groups=tuple(tuple(device_index[name] for name in group) for group in groups),
+        width_row=column([widths.index(len(group)) for group in groups]),
+        widths=widths[1:],
+    )
     return Instance(
+        layers=layers._replace(options=column([figures.get(name, name in options.rules) for name in OPTIONS])),
         num_microbatches=problem.num_microbatches,
-        work=numpy.ascontiguousarray(tables.work[:, :, :num_types]),
-        table_of_replicas=tables.of_replicas,
-        overhead=_overhead_table(problem, has_stages=False),
-        stages_overhead=_overhead_table(problem, has_stages=True),
-        measured=numpy.ascontiguousarray(tables.measured[:, :num_types]),
-        optimizer=_step_table(problem) if profile.has_layer_steps else None,
-        host=tables.host if profile.has_host_times else None,
-        sharding=_sharding(problem, widths=(1, *widths)),
-        together=_together_table(problem),
+        num_links=2 * len(cluster.links),
         can_halve=_can_halve(problem, costs),
-        gradient=column([layer.synchronised_bytes for layer in layers]),
-        state=column([layer.state_bytes for layer in layers]),
-        stash=column([layer.stash_bytes for layer in layers]),
-        weight_stash=column([layer.weight_stash_bytes for layer in layers]),
-        checkpoint=column([layer.checkpoint_bytes for layer in layers]),
-        workspace=column([layer.workspace_bytes for layer in layers]),
-        trainable=column([int(layer.is_trainable) for layer in layers]),
-        frozen=column([int(layer.frozen) for layer in layers]),
+        pinned=column([pins.get(name, -1) for name in problem.profile.topological_order]),
+        given_stages=_given_stages(problem),
+        given_groups=_given_groups(problem),
+        wide=wide if groups else None,
+        shard_choice=options.shard_optimizer if problem.may_shard else "never",
+        recompute_kinds=_make_kinds(problem, costs, widths=widths) if options.recompute_layers else None,
+        rules=options.rules,
+        receive_buffers=options.receive_buffers,
+        max_stages_per_device=options.max_stages_per_device,
+        objective="span" if options.objective == "span" else "makespan",
+    )
+
+
+def _figures(problem: Problem, layers: Layers) -> dict[str, int]:
+    """What kernels know of the question beside its rules, by name."""
+    profile, cluster, options = problem.profile, problem.cluster, problem.options
+    steps = int(layers.once[OPTIMIZER_ROW].min(axis=0).sum())
+    return {
+        "num_microbatches": problem.num_microbatches,
+        "num_links": 2 * len(cluster.links),
+        "receive_buffers": options.receive_buffers,
+        "tail": profile.optimizer_ns,
+        "bucket_bytes": profile.bucket_bytes,
+        "plain_bucket_bytes": 0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
+        "reduction_bytes": profile.reduction_bytes,
+        "least_step": -(-steps // len(cluster.devices)),  # of some device: an equal part of all, each where it is least
+        "stages_tail": profile.stages_optimizer_ns,
+        "collective_occupancy": cluster.collective_occupancy,
+        "transfers_hold": not cluster.overlap,
+    }
+
+
+def _make_layers(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> Layers:
+    """What kernels read, but for the options; on all types at the first width, then at the next."""
+    profile, types = problem.profile, problem.cluster.device_types
+    layers = [profile.by_name[name] for name in profile.topological_order]
+    tables = _work_tables(problem, costs, widths=widths)
+    at_width = [[layer.bytes_at(width) for layer in layers] for width in widths]
+    has_bytes = [[size is not None for size in row] for row in at_width for _ in types]
+    gradients = [[(layer.synchronised_bytes_at(w), layer.synchronised_bytes) for layer in layers] for w in widths]
+    gathered = [[(layer.gathered_bytes_at(w), layer.gathered_bytes) for layer in layers] for w in widths]
+    latency, bandwidth, route_start, route_links = _route_tables(problem)
+
+    def overheads(device_type: str, *, has_stages: bool) -> list[int]:
+        return [profile.overhead_ns(device_type, kind, has_stages=has_stages) for kind in KINDS]
+
+    devices, shards = numpy.arange(len(problem.cluster.devices) + 1), problem.may_shard
+    return Layers(
+        work=numpy.ascontiguousarray(tables.work),
+        host=tables.host if profile.has_host_times else tables.host[:, :0],
+        measured=tables.measured * column(has_bytes),
+        table_of_replicas=tables.of_replicas,
+        overhead=column([[overheads(t, has_stages=each) for t in types] * len(widths) for each in (False, True)]),
+        once=column([[[layer.once_ns(name, t) for layer in layers] for t in types] * len(widths) for name in ONCE]),
+        sizes=column([[[getattr(s, f"{name}_bytes", 0) for s in row] for name in SIZES] for row in at_width]),
+        gradient=_stated_and_cut(gradients),
+        shardable=column([[layer.shardable_bytes_at(w) * shards for layer in layers] for w in widths]),
+        weights=_stated_and_cut(gathered) * shards,
+        together=_together_table(problem),
+        trainable=column([layer.is_trainable for layer in layers]),
+        frozen=column([layer.frozen for layer in layers]),
         edges=_edge_table(problem),
-        devices=device_table(list(device_rows(cluster).values())),
+        devices=device_table(list(device_rows(problem.cluster).values())),
+        width_row=0 * devices[:-1],
+        member_start=devices,
+        members=devices[:-1],
         latency=latency,
         bandwidth=bandwidth,
         route_start=route_start,
         route_links=route_links,
-        num_links=2 * len(cluster.links),
-        tail=profile.optimizer_ns,
-        stages_tail=profile.stages_optimizer_ns,
-        collective_occupancy=cluster.collective_occupancy,
-        transfers_hold=not cluster.overlap,
-        bucket_bytes=profile.bucket_bytes,
-        plain_bucket_bytes=0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
-        reduction_bytes=profile.reduction_bytes,
-        can_split=options.split_backward,
-        pinned=column([pins.get(layer.name, -1) for layer in layers]),
-        given_stages=_given_stages(problem),
-        given_groups=_given_groups(problem),
-        wide=_make_wide(problem, tables, groups=groups) if groups else None,
-        recompute_kinds=_make_kinds(problem, costs, widths=(1, *widths)) if options.recompute_layers else None,
-        rules=tuple(each.name for each in fields(options) if getattr(options, each.name) is True),
-        **{name: getattr(options, name) for name in _SAME_OPTIONS},
+        options=column([]),
     )
 
 
-_SAME_OPTIONS = sorted({each.name for each in fields(Instance)} & {each.name for each in fields(Options)} - {"pinned"})
-"""Options that the search knows under the same name and with the same values."""
+def _stated_and_cut(sizes: Sequence[Sequence[tuple[int | None, int]]]) -> Integers:
+    """[V, 2, L] bytes as stated for a width, and those of the whole layer where none are: these are cut equally."""
+    pairs = [[(0, whole) if stated is None else (stated, 0) for stated, whole in row] for row in sizes]
+    return numpy.ascontiguousarray(column(pairs).transpose(0, 2, 1))
 
 
 def _can_halve(problem: Problem, costs: CostModel) -> bool:
@@ -104,35 +144,6 @@ def _can_halve(problem: Problem, costs: CostModel) -> bool:
         for device_type in problem.cluster.device_types
     )
     return all(len({work.input_grad_ns for work in pair if work is not None}) == 1 for pair in works)
-
-
-def _make_wide(problem: Problem, tables: "_Tables", *, groups: tuple[DeviceGroup, ...]) -> WideGroups:
-    """The groups of several devices, and what the layers cost and hold on them."""
-    profile, types = problem.profile, problem.cluster.device_types
-    index = {device.name: number for number, device in enumerate(problem.cluster.devices)}
-    layers = [profile.by_name[name] for name in profile.topological_order]
-    widths = tuple(sorted({len(group) for group in groups}))
-    has_bytes = [[layer.bytes_at(width) is not None for layer in layers] for width in widths for _ in types]
-    sizes = [
-        [[getattr(layer.bytes_at(width), field, 0) for layer in layers] for field in _SIZE_FIELDS] for width in widths
-    ]
-    stated = [[layer.synchronised_bytes_at(width) for layer in layers] for width in widths]
-    gradient = [
-        [
-            [size or 0 for size in row],
-            [layer.synchronised_bytes if size is None else 0 for layer, size in zip(layers, row, strict=True)],
-        ]
-        for row in stated
-    ]
-    return WideGroups(
-        groups=tuple(tuple(index[name] for name in group) for group in groups),
-        width_row=column([1 + widths.index(len(group)) for group in groups]),
-        widths=widths,
-        work=numpy.ascontiguousarray(tables.work[:, :, len(types) :]),
-        measured=tables.measured[:, len(types) :] * numpy.array(has_bytes, dtype=numpy.int64),
-        sizes=numpy.array(sizes, dtype=numpy.int64),
-        gradient=numpy.array(gradient, dtype=numpy.int64),
-    )
 
 
 def _make_kinds(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -> RecomputeKinds:
@@ -162,9 +173,6 @@ def _make_kinds(problem: Problem, costs: CostModel, *, widths: Sequence[int]) ->
         kept=numpy.array([[[kept(n, w, k) for n in range(len(names))] for w in widths] for k in kinds], numpy.int64),
         stated=numpy.array([[int(k in known[n]) for n in range(len(names))] for k in kinds], numpy.int64),
     )
-
-
-_SIZE_FIELDS = ("state_bytes", "stash_bytes", "weight_stash_bytes", "checkpoint_bytes", "workspace_bytes")
 
 
 def _given_stages(problem: Problem) -> Integers | None:
@@ -255,38 +263,10 @@ def _host_table(rows: Sequence[Sequence[LayerWork | None]]) -> Integers:
 _WORK_FIELDS = ("forward_ns", "input_grad_ns", "weight_grad_ns", "backward_ns", "recompute_ns")
 
 
-def _overhead_table(problem: Problem, *, has_stages: bool) -> Integers:
-    profile, types = problem.profile, problem.cluster.device_types
-    rows = [[profile.overhead_ns(name, kind, has_stages=has_stages) for kind in KINDS] for name in types]
-    return numpy.array(rows, dtype=numpy.int64)
-
-
-def _step_table(problem: Problem) -> Integers:
-    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
-    return numpy.array([[layer.optimizer_ns(t) for layer in layers] for t in problem.cluster.device_types], numpy.int64)
-
-
-def _sharding(problem: Problem, *, widths: Sequence[int]) -> Sharding | None:
-    choice = problem.options.shard_optimizer
-    if choice == "never" or not problem.may_shard:
-        return None
-    layers = [problem.profile.by_name[name] for name in problem.profile.topological_order]
-    weights = []
-    for width in widths:
-        stated = [layer.gathered_bytes_at(width) for layer in layers]
-        whole = [layer.gathered_bytes if size is None else 0 for layer, size in zip(layers, stated, strict=True)]
-        weights.append([[size or 0 for size in stated], whole])
-    return Sharding(
-        optimizer=numpy.array([[layer.shardable_bytes_at(width) for layer in layers] for width in widths], numpy.int64),
-        weights=numpy.array(weights, dtype=numpy.int64),
-        choice=choice,
-    )
-
-
-def _together_table(problem: Problem) -> Integers | None:
+def _together_table(problem: Problem) -> Integers:
     index = {name: number for number, name in enumerate(problem.profile.topological_order)}
     rows = [(index[a], index[b], *sizes) for a, b, *sizes in map(astuple, problem.profile.held_once)]
-    return numpy.array(rows, dtype=numpy.int64) if rows else None
+    return column(rows).reshape(-1, WEIGHT_STASH_ONCE + 1)
 
 
 def _edge_table(problem: Problem) -> Integers:
@@ -462,17 +442,9 @@ def _replica_in_ticks(replica: LaidOutReplica, *, device: int) -> StageReplica:
     return StageReplica(
         stage=replica.stage,
         device=device,
-        forward=cost.forward_ns,
-        input_grad=cost.input_grad_ns,
-        weight_grad=cost.weight_grad_ns,
-        backward=cost.backward_ns,
         has_weight_grad=cost.has_weight_grad,
-        held=cost.held_bytes,
-        stash=cost.stash_bytes,
-        whole_backward=cost.whole_backward_bytes,
-        weight_stash=cost.weight_stash_bytes,
-        workspace=cost.workspace_bytes,
-        weight_workspace=cost.weight_workspace_bytes,
+        **{name: getattr(cost, f"{name}_ns") for name in StageReplica.TIMES},
+        **{name: getattr(cost, f"{name}_bytes") for name in StageReplica.SIZES},
     )
 
 

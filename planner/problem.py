@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
@@ -122,6 +122,11 @@ class Options(StrictRecord):
                     f"options: placement has {len(self.placement)} entries for {len(self.partition)} stages; "
                     "give one list of device groups per stage"
                 )
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The options that are on, by name: models of integers know them by these."""
+        return frozenset(each.name for each in fields(self) if getattr(self, each.name) is True)
 
     @property
     def cuts_unevenly(self) -> bool:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
+from profiles.model_profile import GROWING, Edge, Layer, LayerCost, ModelProfile, WidthBytes, checkpoints_scaled
 
 Held = TypeVar("Held", Layer, WidthBytes)
 
@@ -119,11 +119,10 @@ def _costs_at(costs: Iterable[LayerCost], own: int) -> tuple[LayerCost, ...]:
 
 def _bytes_at(held: Held, factor: Fraction) -> Held:
     growing = held.workspace_bytes - held.fixed_workspace_bytes
+    sizes: dict[str, Any] = {name: ceil(factor * getattr(held, name)) for name in GROWING}
     return replace(
         held,
-        stash_bytes=ceil(factor * held.stash_bytes),
-        weight_stash_bytes=ceil(factor * held.weight_stash_bytes),
-        checkpoint_bytes=ceil(factor * held.checkpoint_bytes),
+        **sizes,
         recompute_kinds=checkpoints_scaled(held.recompute_kinds, lambda size: ceil(factor * size)),
         workspace_bytes=held.fixed_workspace_bytes + max(growing, ceil(factor * growing)),
     )

@@ -38,8 +38,11 @@ Scaling = Literal["linear", "measured"]
 """What a cost is at a number of samples outside the measured ones: `linear`: in proportion from the nearest one;
 `measured`: there is none, and no stage works on so many samples."""
 
-Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
+_Measured = Annotated[int, Whole("nanoseconds", least=-MAX_NANOSECONDS, most=MAX_NANOSECONDS)]
 """A time as a run took it."""
+
+GROWING = ("stash_bytes", "weight_stash_bytes", "checkpoint_bytes")
+"""Bytes of a layer that grow in proportion to the samples; but for a fixed part its workspace does so, upwards."""
 
 FULL = "full"
 """The kind of recomputation that keeps a layer's inputs only: `recompute_ns` and `checkpoint_bytes`."""
@@ -85,6 +88,8 @@ def _require_kind(entry: RecomputeTime | RecomputeBytes) -> None:
 class LayerCost(StrictRecord):
     """Times of one layer, measured on one device type at one width and one microbatch size."""
 
+    ONCE = ("optimizer_ns",)
+    """Times once per iteration, of trained layers alone: one number per device type."""
     device_type: Name
     """The device type the times were measured on, e.g. `A100`."""
     width: Width = 1
@@ -229,7 +234,7 @@ class Layer(StrictRecord):
         )
         require_distinct(f"{owner}: wider entry of width", (str(w.width) for w in self.wider))
         if not self.is_trainable:
-            for cost, field in itertools.product(self.costs, ("weight_grad_ns", "optimizer_ns")):
+            for cost, field in itertools.product(self.costs, ("weight_grad_ns", *LayerCost.ONCE)):
                 if getattr(cost, field):
                     raise ValueError(
                         f"{owner}: {field} = {getattr(cost, field)}, but the layer has no trainable weights; "
@@ -254,18 +259,24 @@ class Layer(StrictRecord):
                 )
 
     def _require_one_step(self, owner: str) -> None:
-        """The optimizer's step is stated once per device type, or the same each time."""
-        stated: dict[str, int] = {}
-        for cost in self.costs:
-            if cost.optimizer_ns and stated.setdefault(cost.device_type, cost.optimizer_ns) != cost.optimizer_ns:
+        """What comes once per iteration is stated once per device type, or the same each time."""
+        stated: dict[tuple[str, str], int] = {}
+        for cost, field in itertools.product(self.costs, LayerCost.ONCE):
+            time, key = getattr(cost, field), (cost.device_type, field)
+            if time and stated.setdefault(key, time) != time:
                 raise ValueError(
-                    f"{owner}: optimizer_ns = {cost.optimizer_ns} and {stated[cost.device_type]} on "
-                    f"{cost.device_type!r}; it depends on neither width nor samples: state one number per device type"
+                    f"{owner}: {field} = {time} and {stated[key]} on {cost.device_type!r}; it depends on neither width "
+                    "nor samples: state one number per device type"
                 )
 
     def optimizer_ns(self, device_type: str) -> int:
         """The optimizer's step on the layer's weights on one device of a type; 0 where it is not stated."""
-        return max((cost.optimizer_ns for cost in self.costs if cost.device_type == device_type), default=0)
+        return self.once_ns("optimizer", device_type)
+
+    def once_ns(self, what: str, device_type: str) -> int:
+        """What takes a device of a type so long once per iteration, by the name of its field in a cost (`what_ns`)."""
+        times = (getattr(cost, f"{what}_ns") for cost in self.costs if cost.device_type == device_type)
+        return max(times, default=0)
 
     @property
     def is_trainable(self) -> bool:
@@ -441,11 +452,11 @@ class Measurement(StrictRecord):
     """Stage and kind of action (`2F`), the way of a transfer, or a device."""
     count: Annotated[int, Whole("samples", least=1)]
     """Number of samples."""
-    median_ns: Measured
+    median_ns: _Measured
     """Their median; may be negative where clocks of hosts differ, like the others."""
-    low_ns: Measured
+    low_ns: _Measured
     """Their lower quartile."""
-    high_ns: Measured
+    high_ns: _Measured
     """Their upper quartile."""
     source: Name
     """The run, or the table."""

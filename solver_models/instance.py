@@ -4,18 +4,18 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
-import numpy
+import numpy as np
 from numpy.typing import NDArray
 
 from solver_models.device_rows import DeviceRow
 from solver_models.simulation.columns import KIND, MEMORY
 
-Integers = NDArray[numpy.int64]
-ShortIntegers = NDArray[numpy.int32]
-Floats = NDArray[numpy.float64]
-Flags = NDArray[numpy.bool_]
+Integers = NDArray[np.int64]
+ShortIntegers = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3
 """Codes of the action kinds F, I, W and B in words."""
@@ -34,6 +34,9 @@ DeviceOrder = list[tuple[int, int, int]]
 class StageReplica:
     """One replica of one stage: a sequence of F, I, W (or B) per microbatch on one device (or one group as a whole)."""
 
+    TIMES: ClassVar = ("forward", "input_grad", "weight_grad", "backward")
+    SIZES: ClassVar = ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace")
+    """Fields in ticks, and in units."""
     stage: int
     """Stage number."""
     device: int
@@ -117,9 +120,68 @@ class ScheduleInstance:
         return self.devices[replica.device].free_from
 
 
+class Layers(NamedTuple):
+    """The open problem as kernels read it: L layers, E edges, D stage replica holders, K link resources.
+
+    What holds a stage replica is a device or, where widths are open, a group of devices that acts as one
+    (`WideGroups`); all of them are called devices here. T counts the types, at the first width, then at the next of V.
+    """
+
+    work: Integers
+    """[tables, 5, T, L] ticks of F, I, W, B and recomputation of a microbatch, summed over the replicas of a stage."""
+    host: Integers
+    """[2, tables, 5, T, L] ticks that hosts take to ask for these, and from a host's beginning to the end at least;
+    [2, 0, 5, T, L] where that takes no time."""
+    measured: Integers
+    """[tables, T, L] 1 where the layer has a cost (and bytes) on the type at the width."""
+    table_of_replicas: Integers
+    """[max replicas + 1] index into `work`, or `NO_TABLE` where a stage may not have so many replicas."""
+    overhead: Integers
+    """[2, T, 4] ticks that F, I, W and B cost beyond their layers, in plans of one stage and of several."""
+    once: Integers
+    """[`ONCE`, T, L] ticks per iteration, which the devices of a group take in equal parts."""
+    sizes: Integers
+    """[V, `SIZES`, L] units on each device."""
+    gradient: Integers
+    """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
+    shardable: Integers
+    """[V, L] units of the state of which sharding replicas hold an equal part each."""
+    weights: Integers
+    """[V, 2, L] units that sharding replicas gather after a step, as `gradient`."""
+    together: Integers
+    """[P, columns] units that pairs of layers hold once where they are in one stage of single devices."""
+    trainable: Integers
+    """[L] 1 if the layer has a W."""
+    frozen: Integers
+    """[L] 1 if it is frozen."""
+    edges: Integers
+    """[E, 6] producer, consumer, forward units, backward units, 1 if a gradient flows, rank; sorted by producer.
+
+    Transfers between two stage replicas that are ready together go in the order of the least rank of their edges.
+    """
+    devices: Integers
+    """[D, columns] rows as in `DeviceRow`, of which a kind is a type at a width."""
+    width_row: Integers
+    """[D] index into V."""
+    member_start: Integers
+    """[D + 1] where the members of a group begin in `members`."""
+    members: Integers
+    """Devices of the groups; a single device is its own only member."""
+    latency: Integers
+    """[D, D] ticks of the route."""
+    bandwidth: Integers
+    """[D, D] units per 10**9 ticks of the route."""
+    route_start: Integers
+    """[D * D + 1] where the links of the route from a to b begin in `route_links`, at a * D + b."""
+    route_links: Integers
+    """Link resources of all routes."""
+    options: Integers
+    """Values of the evaluator's `OPTIONS`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WideGroups:
-    """G groups of several devices that may share the layers of a stage, over V - 1 widths above 1 and T types.
+    """G groups of several devices that may share the layers of a stage, over V - 1 widths above 1.
 
     Group g is called number D + g wherever devices are numbered. Candidates of the joint search use groups that are
     equal or disjoint.
@@ -131,26 +193,6 @@ class WideGroups:
     """[G] number of its width, from 1."""
     widths: tuple[int, ...]
     """The widths, ascending, without 1."""
-    work: Integers
-    """[tables, 5, (V - 1) * T, L] as in `Instance.work`: all types of a width, then those of the next."""
-    measured: Integers
-    """[tables, (V - 1) * T, L] 1 where the layer has a cost and bytes on the type at the width."""
-    sizes: Integers
-    """[V - 1, 5, L] state, stash, weight stash, checkpoint and workspace units on each device."""
-    gradient: Integers
-    """[V - 1, 2, L] units that replicas synchronise: as stated, and those to be cut into equal parts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharding:
-    """What replicas hold an equal part of each where they shard the optimizer's state, over V widths, 1 among them."""
-
-    optimizer: Integers
-    """[V, L] units of the optimizer's state, which are a part of the resident ones."""
-    weights: Integers
-    """[V, 2, L] units of weights that are gathered after a step: as stated, and those to be cut into equal parts."""
-    choice: ShardChoice
-    """Which stages with several replicas shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +203,7 @@ class RecomputeKinds:
     """
 
     extra: Integers
-    """[K, tables, V * T, L] ticks of recomputation of a microbatch, as in `Instance.work`."""
+    """[K, tables, V * T, L] ticks of recomputation of a microbatch, as in `Layers.work`."""
     kept: Integers
     """[K, V, L] units that F leaves of the stash."""
     stated: Integers
@@ -172,68 +214,19 @@ class RecomputeKinds:
 class Instance:
     """The whole problem: which layers go where, and in which order, is open.
 
-    Layers are numbered in a topological order, L of them; D devices of T types; K link resources.
+    Layers are numbered in a topological order, L of them; D devices of T types.
     """
 
+    layers: Layers
+    """What layers, devices and routes are like; held by the devices alone, at all widths."""
     num_microbatches: int
     """Identical microbatches per iteration."""
-    work: Integers
-    """[tables, 5, T, L] ticks of F, I, W, B and recomputation of a microbatch, summed over the replicas of a stage."""
-    table_of_replicas: Integers
-    """[max replicas + 1] which table of `work` holds for a number of replicas, or `NO_TABLE`; its length limits the
-    replicas."""
-    overhead: Integers
-    """[T, 4] ticks that an action of kind F, I, W, B costs beyond its layers, on a device or group of that type, in a
-    plan of one stage."""
-    gradient: Integers
-    """[L] units that replicas synchronise."""
-    state: Integers
-    """[L] resident units."""
-    stash: Integers
-    """[L] units from F to I."""
-    weight_stash: Integers
-    """[L] units of it that stay to the end of W."""
-    checkpoint: Integers
-    """[L] units that remain when the stage recomputes."""
-    workspace: Integers
-    """[L] units while an action runs."""
-    trainable: Integers
-    """[L] 1 if the layer has a W."""
-    frozen: Integers
-    """[L] 1 if it is frozen."""
-    edges: Integers
-    """[E, 6] producer, consumer, forward units, backward units, 1 if a gradient flows, rank; sorted by producer.
-
-    Transfers between two stage replicas that are ready together go in the order of the least rank of their edges.
-    """
-    devices: Integers
-    """[D, columns] rows as in `DeviceRow`."""
-    latency: Integers
-    """[D, D] ticks of the route between two devices."""
-    bandwidth: Integers
-    """[D, D] units per 10**9 ticks on the route between two devices."""
-    route_start: Integers
-    """[D * D + 1] where the links of the route from a to b begin in `route_links`, at index a * D + b."""
-    route_links: Integers
-    """Link resources of all routes."""
     num_links: int
     """Number of link resources K."""
     receive_buffers: int
     """Receive buffers per edge that enters a stage from another device."""
-    tail: int
-    """Ticks after everything else, beside the optimizer's steps of layers."""
-    can_split: bool
-    """Whether I and W may run apart."""
     max_stages_per_device: int
     """How many stages a device may hold."""
-    uneven_replication: bool
-    """Whether stages may have different numbers of replicas."""
-    skip_edges: bool
-    """Whether tensors may skip stages."""
-    idle_devices: bool
-    """Whether devices may stay unused."""
-    recompute: bool
-    """Whether stages may recompute."""
     pinned: Integers
     """[L] device that must hold the layer, or -1 where it is free."""
     given_stages: Integers | None
@@ -242,59 +235,64 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """The figure that is minimised."""
-    rules: tuple[str, ...] = ()
-    """The question's options that are on, of which kernels know some as rules (`OPTIONS` of the evaluator)."""
-    bucket_bytes: int = 0
-    """Most units of gradients that a replica which shards holds a second time to reduce them."""
-    plain_bucket_bytes: int = 0
-    """The same of a replica that does not shard."""
-    stages_overhead: Integers | None = None
-    """[T, 4] the same in a plan of several stages; None: no other."""
-    stages_tail: int = 0
-    """What is added to the tail there."""
-    collective_occupancy: int = 0
-    """Thousandths of a device that reductions take from actions beside them."""
-    transfers_hold: bool = False
-    """Whether devices compute nothing while they send or receive."""
-    reduction_bytes: int = 0
-    """What a replica holds to reduce gradients beside that."""
-    measured: Integers | None = None
-    """[tables, T, L] 1 where the layer has a cost on the type; None: everywhere."""
+    rules: frozenset[str]
+    """The question's options that are on, by name; kernels know some of them (`OPTIONS` of the evaluator)."""
     can_halve: bool = True
     """Whether half of an I takes half of its work, on whole samples."""
     wide: WideGroups | None = None
     """Groups of several devices, if widths are open."""
-    optimizer: Integers | None = None
-    """[T, L] ticks of the optimizer's step on a layer's weights, after everything else; None: none anywhere."""
-    sharding: Sharding | None = None
-    """What replicas can shard, and must tell each other then; None: no stage shards."""
-    host: Integers | None = None
-    """[2, tables, 5, rows, L] ticks that hosts take to ask for what `work` has, and from a host's beginning to the end
-    at least, on all types at the first width, then at the next; None: no time."""
-    together: Integers | None = None
-    """[P, columns] units that pairs of layers hold once where they are in one stage; None: nothing."""
+    shard_choice: Literal["never"] | ShardChoice = "never"
+    """Which stages with several replicas shard the optimizer's state."""
     recompute_kinds: RecomputeKinds | None = None
     """How single layers may recompute; None: all of a stage do so fully, or none."""
 
     @property
+    def num_layers(self) -> int:
+        """The number of layers, L."""
+        return len(self.layers.trainable)
+
+    @property
+    def num_devices(self) -> int:
+        """The number of devices, D."""
+        return len(self.layers.devices)
+
+    @property
+    def num_types(self) -> int:
+        """The number of device types, T."""
+        return int(self.layers.work.shape[2]) // len(self.layers.sizes)
+
+    @property
+    def sizes(self) -> Integers:
+        """[`SIZES`, L] units on single devices."""
+        found: Integers = self.layers.sizes[0]
+        return found
+
+    @property
+    def gradient(self) -> Integers:
+        """[L] units that replicas of single devices synchronise."""
+        found: Integers = self.layers.gradient[0, 0]
+        return found
+
+    @property
+    def work(self) -> Integers:
+        """[tables, 5, T, L] ticks on single devices."""
+        found: Integers = self.layers.work[:, :, : self.num_types]
+        return found
+
+    @property
+    def measured(self) -> Integers:
+        """[tables, T, L] 1 where the layer has a cost on the type; where widths are open, at all of them."""
+        return self.layers.measured if self.wide is not None else self.layers.measured[:, : self.num_types]
+
+    @property
     def device_type(self) -> Integers:
         """[D] type index of every device."""
-        return self.devices[:, KIND]
+        return self.layers.devices[:, KIND]
 
     @property
     def capacity(self) -> Integers:
         """[D] memory units of every device."""
-        return self.devices[:, MEMORY]
-
-    @property
-    def least_step(self) -> int:
-        """Some device takes so many ticks for the steps of its layers: an equal part of all, each where it is least."""
-        return 0 if self.optimizer is None else -(-int(self.optimizer.min(axis=0).sum()) // len(self.capacity))
-
-    @property
-    def shard_choice(self) -> Literal["never"] | ShardChoice:
-        """Which stages with several replicas shard the optimizer's state."""
-        return "never" if self.sharding is None else self.sharding.choice
+        return self.layers.devices[:, MEMORY]
 
     @property
     def may_choose_shards(self) -> bool:
@@ -304,18 +302,17 @@ class Instance:
     @property
     def allowed_replicas(self) -> tuple[int, ...]:
         """The numbers of replicas that a stage may have, ascending; 1 is always one of them."""
-        tables = self.table_of_replicas.tolist()
+        tables = self.layers.table_of_replicas.tolist()
         return tuple(count for count in range(1, len(tables)) if tables[count] != NO_TABLE)
 
     @property
     def has_gaps(self) -> bool:
         """Whether a layer has no cost on some type, width or number of replicas."""
-        tables = [self.measured, None if self.wide is None else self.wide.measured]
-        return any(table is not None and not table.all() for table in tables)
+        return bool((self.measured == 0).any())
 
     def members_of(self, holder: int) -> tuple[int, ...]:
         """The devices of a holder of stage replicas: itself, or the members of the group of that number."""
-        if holder < len(self.capacity):
+        if holder < self.num_devices:
             return (holder,)
         assert self.wide is not None
-        return self.wide.groups[holder - len(self.capacity)]
+        return self.wide.groups[holder - self.num_devices]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from solver_models.device_rows import DeviceRow, device_table
-from solver_models.instance import Instance, Integers, ShortIntegers
+from solver_models.device_rows import DeviceRow, column, device_table
+from solver_models.instance import Instance, Integers, Layers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
 from solver_models.local_search.list_policies import Tuning, play_filled, tune
@@ -26,8 +26,8 @@ from solver_models.local_search.search import Candidate, Searcher, encode, solut
 from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.simulation.columns import MEMORY
-from solver_models.simulation.evaluator import FAR, Net
+from solver_models.simulation.columns import MEMORY, ONCE, SIZES, WEIGHT_STASH_ONCE
+from solver_models.simulation.evaluator import FAR, OPTIONS, Net
 from solver_models.simulation.list_schedule import list_schedule
 from solver_models.simulation.preferences import BACKWARD_FIRST
 from solver_models.simulation.recorded_play import PlayableSchedule, play_schedule
@@ -45,36 +45,41 @@ FEW_COLLECTIONS = 200_000
 
 def _toy_instance() -> Instance:
     """Two layers, two devices, two microbatches: every kernel runs on it."""
-    ones = np.ones(2, np.int64)
-    return Instance(
-        num_microbatches=2,
+    two, numbers = np.ones(2, np.int64), np.arange(3)
+    figures = {"num_microbatches": 2, "num_links": 2, "receive_buffers": 2, "split_backward": 1}
+    layers = Layers(
         work=np.full((1, 5, 1, 2), 10, np.int64),
-        table_of_replicas=np.zeros(3, np.int64),
-        overhead=np.zeros((1, 4), np.int64),
-        gradient=ones,
-        state=ones,
-        stash=ones,
-        weight_stash=ones,
-        checkpoint=ones,
-        workspace=ones,
-        trainable=ones,
-        frozen=0 * ones,
+        host=np.zeros((2, 0, 5, 1, 2), np.int64),
+        measured=np.ones((1, 1, 2), np.int64),
+        table_of_replicas=0 * numbers,
+        overhead=np.zeros((2, 1, 4), np.int64),
+        once=np.zeros((len(ONCE), 1, 2), np.int64),
+        sizes=np.ones((1, len(SIZES), 2), np.int64),
+        gradient=np.ones((1, 2, 2), np.int64),
+        shardable=np.zeros((1, 2), np.int64),
+        weights=np.zeros((1, 2, 2), np.int64),
+        together=np.zeros((0, WEIGHT_STASH_ONCE + 1), np.int64),
+        trainable=two,
+        frozen=0 * two,
         edges=np.array([[0, 1, 1, 1, 1, 0]], np.int64),
         devices=device_table([DeviceRow(memory=1000)] * 2),
-        latency=np.array([[0, 1], [1, 0]], np.int64),
+        width_row=0 * two,
+        member_start=numbers,
+        members=numbers[:2],
+        latency=1 - np.eye(2, dtype=np.int64),
         bandwidth=np.full((2, 2), 10**9, np.int64),
         route_start=np.array([0, 0, 1, 2, 2], np.int64),
-        route_links=np.array([0, 1], np.int64),
+        route_links=numbers[:2],
+        options=column([figures.get(name, 0) for name in OPTIONS]),
+    )
+    return Instance(
+        layers=layers,
+        num_microbatches=2,
         num_links=2,
         receive_buffers=2,
-        tail=0,
-        can_split=True,
         max_stages_per_device=2,
-        uneven_replication=True,
-        skip_edges=True,
-        idle_devices=True,
-        recompute=False,
-        pinned=-ones,
+        rules=frozenset(("split_backward", "uneven_replication", "skip_edges", "idle_devices")),
+        pinned=-two,
         given_stages=None,
         given_groups=None,
         objective="makespan",
@@ -222,10 +227,9 @@ def _microbatch_orders(searcher: Searcher, candidate: Candidate) -> None:
     from solver_models.recomputation.microbatch_recomputation import MicrobatchRecomputation
 
     del searcher, candidate
-    replica = StageReplica(
-        stage=0, device=0, has_weight_grad=True, forward=1, input_grad=1, weight_grad=1, backward=2, held=1, stash=1,
-        whole_backward=1, weight_stash=0, workspace=0, weight_workspace=0,
-    )  # fmt: skip
+    sizes = dict.fromkeys(StageReplica.SIZES, 0) | dict.fromkeys(("held", "stash", "whole_backward"), 1)
+    times = {"forward": 1, "input_grad": 1, "weight_grad": 1, "backward": 2}
+    replica = StageReplica(stage=0, device=0, has_weight_grad=True, **times, **sizes)
     instance = ScheduleInstance(
         num_microbatches=2, replicas=(replica,), transfers=(), devices=(DeviceRow(memory=1),), synchronisation=(0,),
         tail=0, can_split=True, objective="makespan",

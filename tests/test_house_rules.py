@@ -98,7 +98,7 @@ MANY_NAMES = {
     "solver_models/partition/interval_kernels.py": 12,
     "solver_models/precompile.py": 12,
     "solver_models/search_params.py": 14,
-    "solver_models/simulation/evaluator.py": 32,
+    "solver_models/simulation/evaluator.py": 31,
 }
 
 # Compiled kernels that are longer than a function may be, with their present length. A length here only ever goes

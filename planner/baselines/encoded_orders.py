@@ -58,7 +58,7 @@ def make_net(pipeline: Pipeline) -> Net:
     rows = column(list(chain.from_iterable(outlets))).reshape(-1, 3)
     table[RECEIVER], table[TICKS], table[DIRECTION] = rows.T
     table[ROUTE], has_link = np.arange(len(rows)), table[TICKS] > 0
-    scalars = {"num_microbatches": pipeline.num_microbatches, "num_links": int(has_link.sum()), "can_split": 1}
+    scalars = {"num_microbatches": pipeline.num_microbatches, "num_links": int(has_link.sum()), "split_backward": 1}
     size = np.zeros((HAS_WEIGHT + 1, len(costs)), np.int64)
     size[HELD], size[WEIGHT_STASH] = [c.held_bytes for c in costs], [c.weight_stash_bytes for c in costs]
     size[STASH] = size[WHOLE_BACKWARD] = [cost.stash_bytes for cost in costs]

@@ -6,7 +6,7 @@ and the layers' times are scaled, kind by kind, to what they took in one stage.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from planner.actions import Action
 from planner.fidelity.expected import expected
@@ -115,12 +115,12 @@ def _bytes(layer: Layer, width: int, *, part: tuple[int, int]) -> WidthBytes:
     return WidthBytes(
         width=width,
         state_bytes=max(share(layer.state_bytes), 0 if optimizer is None else parts),
-        stash_bytes=layer.stash_bytes,
-        weight_stash_bytes=layer.weight_stash_bytes,
-        checkpoint_bytes=layer.checkpoint_bytes,
-        workspace_bytes=layer.workspace_bytes,
-        fixed_workspace_bytes=layer.fixed_workspace_bytes,
         parameter_bytes=weights,
         gradient_bytes=gradient,
         optimizer_bytes=optimizer,
+        **{each.name: getattr(layer, each.name) for each in fields(WidthBytes) if each.name not in _SHARED},
     )
+
+
+_SHARED = ("width", "state_bytes", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "recompute_kinds")
+"""What devices of a group have a part of, or is not measured on them."""

@@ -6,12 +6,12 @@ were measured at. What grows with the samples is read in proportion; workspace i
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from planner.judge.samples import round_up
 from planner.plan import Plan
 from planner.problem import Problem
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
+from profiles.model_profile import GROWING, Edge, Layer, LayerCost, ModelProfile, WidthBytes
 
 Held = TypeVar("Held", Layer, WidthBytes)
 
@@ -113,11 +113,10 @@ def _layer(layer: Layer, factor: Fraction, *, own: int) -> Layer:
 def _held(entry: Held, factor: Fraction) -> Held:
     """What grows with the samples, in proportion; less workspace was not measured, and a part of it is always there."""
     always = entry.fixed_workspace_bytes
+    sizes: dict[str, Any] = {name: round_up(factor * getattr(entry, name)) for name in GROWING}
     return replace(
         entry,
-        stash_bytes=round_up(factor * entry.stash_bytes),
-        weight_stash_bytes=round_up(factor * entry.weight_stash_bytes),
-        checkpoint_bytes=round_up(factor * entry.checkpoint_bytes),
+        **sizes,
         recompute_kinds=tuple(
             replace(kind, checkpoint_bytes=round_up(factor * kind.checkpoint_bytes)) for kind in entry.recompute_kinds
         ),

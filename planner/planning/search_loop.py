@@ -120,7 +120,7 @@ class SearchLoop:
         """Search until the rounds are over; it yields wherever the run may end."""
         yield from self._begin()
         instance = self.run.instance
-        if instance.given_groups is not None and not (instance.recompute or instance.may_choose_shards):
+        if instance.given_groups is not None and not ("recompute" in instance.rules or instance.may_choose_shards):
             yield from self._pack_at_once()
             yield from self._search_orders()
         else:

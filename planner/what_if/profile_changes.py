@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from planner.problem import Problem
 from profiles.microbatch_sizes import profile_at
@@ -26,7 +27,8 @@ def _faster(cost: LayerCost, device_type: str) -> LayerCost:
     def shorten(nanoseconds: int) -> int:
         return -(-10 * nanoseconds // 11)
 
-    return replace(_scale(cost, shorten), device_type=device_type, optimizer_ns=shorten(cost.optimizer_ns))
+    once: dict[str, Any] = {field: shorten(getattr(cost, field)) for field in cost.ONCE}
+    return replace(_scale(cost, shorten), device_type=device_type, **once)
 
 
 def _scale(cost: LayerCost, change: Callable[[int], int]) -> LayerCost:

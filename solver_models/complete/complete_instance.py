@@ -127,13 +127,7 @@ class CompleteInstance:
     """Units of receive buffers by traffic, whether it is backward, and number of receiving replicas."""
     tail: int
     """Ticks after everything else, beside the optimizer's steps of the layers of a device."""
-    can_split: bool
-    """Whether I and W may run apart."""
-    uneven_replication: bool
-    """Whether stages may have different numbers of replicas."""
-    skip_edges: bool
-    """Whether tensors may skip stages."""
-    idle_devices: bool
-    """Whether devices may stay unused."""
+    rules: frozenset[str]
+    """The question's options that are on, by name."""
     horizon: int
     """Ticks that no plan worth looking at takes longer than."""

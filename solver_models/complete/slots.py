@@ -127,16 +127,16 @@ class Slots:
         for device in self.devices:
             own = [(slot.on_device[device], 1) for slot in self.slots if device in slot.on_device]
             self.programme.add(own, high=self.instance.max_stages_per_device)
-            if not self.instance.idle_devices:
+            if "idle_devices" not in self.instance.rules:
                 self.programme.add(own, low=1)
-        if not self.instance.uneven_replication:
+        if "uneven_replication" not in self.instance.rules:
             for (a, first), (b, second) in product(enumerate(self.slots), repeat=2):
                 for count, other in product(first.replicas, second.replicas):
                     if a < b and count != other:
                         self.programme.forbid((first.replicas[count], second.replicas[other]))
 
     def _keep_edges_short(self) -> None:
-        if self.instance.skip_edges:
+        if "skip_edges" in self.instance.rules:
             return
         for (a, first), (b, second) in product(enumerate(self.slots), repeat=2):
             for mine, other in self.instance.traffic_of:

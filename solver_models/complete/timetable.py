@@ -73,7 +73,7 @@ class Timetable:
             name = f"{number}_{device}_{m}"
             fused = self.fused[device, number, m] = add.switch(f"fused_{name}")
             add.imply((fused,), slot.has_weight_grad)
-            if not self.instance.can_split:
+            if "split_backward" not in self.instance.rules:
                 add.imply((slot.has_weight_grad, present), fused)
             separate = add.switch(f"apart_{name}")
             add.imply((present, slot.has_weight_grad, ~fused), separate)

@@ -14,9 +14,11 @@ from solver_models.simulation.evaluator import SPLIT, Net
 _OF_REPLICAS = (
     "replica_stage",
     "duration",
+    "host",
     "has_weight",
     "held",
     "stash",
+    "whole_backward",
     "weight_stash",
     "workspace",
     "weight_workspace",
@@ -93,9 +95,8 @@ def _part(net: Net, replicas: Integers) -> Net:
     place = np.searchsorted(replicas, np.arange(len(net.replica_stage)))
     sent = np.diff(net.transfer_start).reshape(-1, 2)[replicas]
     held = np.bincount(net.replica_device[replicas], minlength=len(net.devices))
-    own = {
-        name: getattr(net, name)[replicas] for name in (*_OF_REPLICAS, "replica_device", "num_inputs", "num_gradients")
-    }
+    arrays = {name: getattr(net, name) for name in (*_OF_REPLICAS, "replica_device", "num_inputs", "num_gradients")}
+    own = {name: array[replicas] if len(array) else array for name, array in arrays.items()}
     sums = {
         name: np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         for name, counts in (("transfer_start", sent), ("device_start", held))

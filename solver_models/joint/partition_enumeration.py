@@ -11,7 +11,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.exact_order.lower_bounds import MAX_RANKS, MAX_REPLICAS, schedule_lower_bound
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, Layers
 from solver_models.moves.annealing import overflow
 from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import (
@@ -29,6 +29,7 @@ from solver_models.moves.neighbourhood import (
     is_member,
 )
 from solver_models.simulation.columns import (
+    CHECKPOINT_ROW,
     CUT,
     FIRST,
     FORWARD_PART,
@@ -45,16 +46,18 @@ from solver_models.simulation.columns import (
     SHARDING,
     SOURCE,
     STASH_ONCE,
+    STASH_ROW,
     STATE_ONCE,
+    STATE_ROW,
     STATED,
     TARGET,
+    WORKSPACE_ROW,
 )
 from solver_models.simulation.evaluator import (
     LEAST_STEP,
     MICROBATCHES,
     SPLIT,
     TAIL,
-    Layers,
     assemble,
     ceil_div,
     ticks_for,
@@ -252,12 +255,11 @@ def _keeps_rules(layers: Layers, rules: Integers, pinned: Integers, space: Space
     g = node.group[s]
     r = space.group_size[g]
     if rules[GAPS]:
-        needed, table = int64(0), layers.table_of_replicas[r]
+        known = layers.measured[layers.table_of_replicas[r]]
         for x in range(r):
-            needed |= int64(1) << layers.devices[space.group[g, x], KIND]
-        for y in range(node.stage_of.shape[0]):
-            if node.stage_of[y] == s and needed & ~layers.measured[table, y]:
-                return False
+            for y in range(node.stage_of.shape[0]):
+                if node.stage_of[y] == s and known[layers.devices[space.group[g, x], KIND], y] == 0:
+                    return False
     for x in range(r):
         if rules[WIDTHS]:
             for k in range(layers.member_start[space.group[g, x]], layers.member_start[space.group[g, x] + 1]):
@@ -304,11 +306,11 @@ def _stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integer
                 times[t, GRADIENT_PART] += layers.work[table, INPUT_GRAD, t, x] + extra
                 times[t, REST_PART] += layers.work[table, WEIGHT_GRAD, t, x]
                 fused[t] += layers.work[table, BACKWARD, t, x] + extra
-            sizes[STATE_UNITS] += layers.state[v, x]
+            sizes[STATE_UNITS] += layers.sizes[v, STATE_ROW, x]
             shardable += layers.shardable[v, x] if modes & SHARDING else 0
-            sizes[HELD_UNITS] += layers.checkpoint[v, x] if modes & RECOMPUTING else layers.stash[v, x]
-            sizes[STASH_UNITS] += layers.stash[v, x]
-            sizes[WORKSPACE_UNITS] = max(sizes[WORKSPACE_UNITS], layers.workspace[v, x])
+            sizes[HELD_UNITS] += layers.sizes[v, CHECKPOINT_ROW if modes & RECOMPUTING else STASH_ROW, x]
+            sizes[STASH_UNITS] += layers.sizes[v, STASH_ROW, x]
+            sizes[WORKSPACE_UNITS] = max(sizes[WORKSPACE_UNITS], layers.sizes[v, WORKSPACE_ROW, x])
             sizes[GRADIENT_UNITS] += layers.gradient[v, STATED, x]
             in_equal_parts += layers.gradient[v, CUT, x]
     for p in range(layers.together.shape[0] if v == 0 else 0):

@@ -28,7 +28,7 @@ WEIGHT = 1 << 10
 
 def make_space(instance: Instance) -> Space | None:
     """The space of an instance; None if it is too large to be searched."""
-    downsets = _downsets(instance, most=_MAX_DOWNSETS) if len(instance.state) <= MAX_LAYERS else None
+    downsets = _downsets(instance, most=_MAX_DOWNSETS) if instance.num_layers <= MAX_LAYERS else None
     groups = device_groups(instance, limit=_MAX_GROUPS)
     if downsets is None or groups is None or not set(instance.given_groups or ()) <= set(groups):
         return None
@@ -54,7 +54,7 @@ def make_space(instance: Instance) -> Space | None:
         group_image=_images_of_groups(groups, images),
         weight=weight,
         least_work=least_work,
-        all_gradients=np.array([int(bool(np.all(instance.edges[:, HAS_GRADIENT] == 1)))], np.int64),
+        all_gradients=np.array([int(bool(np.all(instance.layers.edges[:, HAS_GRADIENT] == 1)))], np.int64),
     )
 
 
@@ -80,7 +80,7 @@ def device_groups(instance: Instance, *, limit: int) -> list[tuple[int, ...]] | 
 
 def _holders_by_width(instance: Instance) -> Iterator[list[int]]:
     """The devices, then the groups of several of every width."""
-    num_devices = len(instance.capacity)
+    num_devices = instance.num_devices
     yield list(range(num_devices))
     if instance.wide is not None:
         for row in range(1, len(instance.wide.widths) + 1):
@@ -103,13 +103,13 @@ def _downsets(instance: Instance, *, most: int) -> list[int] | None:
 
     If the partition is given, those that consist of its first stages.
     """
-    num_layers = len(instance.state)
+    num_layers = instance.num_layers
     if instance.given_stages is not None:
         stage_of = instance.given_stages.tolist()
         counts = range(max(stage_of) + 2)
         return [sum(1 << x for x in range(num_layers) if stage_of[x] < count) for count in counts]
     producers = [0] * num_layers
-    for producer, consumer in instance.edges[:, :2].tolist():
+    for producer, consumer in instance.layers.edges[:, :2].tolist():
         producers[consumer] |= 1 << producer
     found, order = {0}, [0]
     for known in order:  # grows while it is walked through
@@ -153,8 +153,8 @@ def _best_ring(instance: Instance, orders: Sequence[tuple[int, ...]]) -> list[in
     rings = []
     for holders in orders if len(orders[0]) > 1 else ():
         order = [instance.members_of(holder)[0] for holder in holders]
-        after = [*order[1:], order[0]]
-        rings.append((int(instance.latency[order, after].max()), int(instance.bandwidth[order, after].min())))
+        ring = order, [*order[1:], order[0]]
+        rings.append((int(instance.layers.latency[ring].max()), int(instance.layers.bandwidth[ring].min())))
     return [min((ring[0] for ring in rings), default=0), max((ring[1] for ring in rings), default=1)]
 
 
@@ -175,28 +175,27 @@ def _images_of_choices(choices: Integers, groups: Sequence[tuple[int, ...]], *, 
 
 def _prices(instance: Instance) -> tuple[Integers, Integers]:
     """[T] a price of time per device type, as fast as it is on the whole; [2, L] the least price of a layer's work."""
-    num_types, used = instance.work.shape[2], np.unique(instance.device_type)
-    table = instance.work if instance.wide is None else np.concatenate((instance.work, instance.wide.work), axis=2)
+    num_types, used, known = instance.num_types, np.unique(instance.device_type), instance.measured == 1
+    table = instance.layers.work[:, :, : known.shape[1]]
     forward, input_grad, weight_grad, fused, _ = table.transpose(1, 0, 2, 3)  # each [tables, V * T, L]
-    backward = np.minimum(fused, input_grad + weight_grad) if instance.can_split else fused
-    returning = np.minimum(input_grad, backward) if instance.can_split else np.minimum(fused, input_grad + weight_grad)
     # a stage without a single W runs I alone, whatever B would take
-    work = forward + np.minimum(backward, input_grad + weight_grad)
-    known = np.ones_like(work[:, :num_types]) if instance.measured is None else instance.measured
-    totals = np.where(known == 1, work[:, :num_types], NO_PLAN).min(axis=0).sum(axis=1)
+    least = np.minimum(fused, input_grad + weight_grad)
+    returning = np.minimum(input_grad, least) if "split_backward" in instance.rules else least
+    work = forward + least
+    totals = np.where(known, work, NO_PLAN)[:, :num_types].min(axis=0).sum(axis=1)
     fastest = max(1, int(totals[used].min()))
     weight = np.array([WEIGHT * fastest // max(1, int(total)) for total in totals], np.int64)
-    prices, is_open = weight[:, None], np.isin(np.arange(num_types), used)[:, None] & (known == 1)
-    if instance.wide is not None:  # a group costs the time of all its members
-        prices = np.concatenate([width * weight for width in (1, *instance.wide.widths)])[:, None]
-        is_open = np.concatenate((is_open, instance.wide.measured == 1), axis=1)
+    widths = (1,) if instance.wide is None else (1, *instance.wide.widths)
+    prices = np.concatenate([width * weight for width in widths])[:, None]  # a group costs the time of all its members
+    rows = np.arange(known.shape[1])
+    is_open = ((rows >= num_types) | np.isin(rows, used))[:, None] & known
     offers = [part * prices for part in (work, forward + returning)]
     return weight, np.array([np.where(is_open, offer, NO_PLAN).min(axis=(0, 1)) for offer in offers], np.int64)
 
 
 def automorphisms(instance: Instance) -> Integers:
     """[P, H] permutations of the devices and groups, but the identity, under which nothing changes."""
-    num_devices = len(instance.capacity)
+    num_devices = instance.num_devices
     groups = () if instance.wide is None else instance.wide.groups
     number_of = {(group[0], frozenset(group)): num_devices + number for number, group in enumerate(groups)}
     found = []
@@ -217,18 +216,18 @@ def _keeps_devices(instance: Instance, image: Sequence[int]) -> bool:
     pinned = {int(device) for device in instance.pinned if device >= 0}
     return (
         all(image[device] == device for device in pinned)
-        and bool(np.all(instance.devices[to] == instance.devices))
-        and bool(np.all(instance.latency[np.ix_(to, to)] == instance.latency))
-        and bool(np.all(instance.bandwidth[np.ix_(to, to)] == instance.bandwidth))
+        and bool(np.all(instance.layers.devices[to] == instance.layers.devices))
+        and bool(np.all(instance.layers.latency[np.ix_(to, to)] == instance.layers.latency))
+        and bool(np.all(instance.layers.bandwidth[np.ix_(to, to)] == instance.layers.bandwidth))
     )
 
 
 def _links_of_routes(instance: Instance) -> dict[int, list[tuple[int, int]]]:
     """Per link, the pairs of devices whose route uses it."""
     users: dict[int, list[tuple[int, int]]] = {}
-    for pair, (first, end) in enumerate(pairwise(instance.route_start.tolist())):
-        for link in instance.route_links[first:end].tolist():
-            users.setdefault(link, []).append(divmod(pair, len(instance.capacity)))
+    for pair, (first, end) in enumerate(pairwise(instance.layers.route_start.tolist())):
+        for link in instance.layers.route_links[first:end].tolist():
+            users.setdefault(link, []).append(divmod(pair, instance.num_devices))
     return users
 
 

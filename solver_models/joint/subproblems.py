@@ -94,7 +94,7 @@ def _load(searcher: Searcher, space: Space) -> None:
 
 
 def _read(searcher: Searcher, space: Space, *, table: Integers) -> tuple[OpenCase, ...]:
-    num_layers = len(searcher.instance.state)
+    num_layers = searcher.instance.num_layers
     most_stages = (table.shape[1] - 1 - num_layers) // 2
     cases = []
     for row in table[np.argsort(table[:, 0], kind="stable")]:

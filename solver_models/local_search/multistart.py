@@ -81,7 +81,7 @@ class JointSearch:
         self.searcher = Searcher(instance, params=params)
         self.narrow = self.searcher if instance.wide is None else Searcher(replace(instance, wide=None), params=params)
         """The search without groups of several devices, of which there are so many that it gets lost among them."""
-        self.num_devices = len(instance.capacity)
+        self.num_devices = instance.num_devices
         self.seed = seed
         self.window = window or TaskWindow()
         self.pool: list[Candidate] = []
@@ -93,7 +93,7 @@ class JointSearch:
         self.epoch = self.epoch_begin = self.progress_round = self.round = 0
         self.round_s = 0.0
         """Seconds of the last task that was taken in."""
-        self.num_actions = 3 * instance.num_microbatches * min(len(instance.capacity), len(instance.state))
+        self.num_actions = 3 * instance.num_microbatches * min(instance.num_devices, instance.num_layers)
         self.iterations = int(
             min(max(params.multistart.round_ticks // (self.num_actions + 150), 2), params.multistart.max_iterations)
         )

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver_models.device_groups import holders_and_replicas, make_holders
+from solver_models.device_groups import holders_and_replicas, with_groups
 from solver_models.exact_order.branch_and_bound import best_sequence
 from solver_models.exact_order.decomposition import likeness, split_net, twin_devices, without_savings
 from solver_models.exact_order.lower_bounds import schedule_lower_bound
@@ -29,7 +29,7 @@ from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.moves.neighbourhood import Solution, is_allowed, make_rules
 from solver_models.search_params import SolverParams
 from solver_models.simulation.columns import SHARDING
-from solver_models.simulation.evaluator import FAR, OPTIONS, Layers, Net, assemble, peak_excess, play
+from solver_models.simulation.evaluator import FAR, Net, assemble, peak_excess, play
 
 _MOST_FLOORED_ACTIONS = 400_000
 """Actions of the largest candidate whose schedule bound says whether its orders are worth looking at."""
@@ -118,7 +118,7 @@ class Searcher:
     def __init__(self, instance: Instance, *, params: SolverParams = SolverParams()) -> None:
         self.instance, self.params = instance, params
         self.by_span = instance.objective == "span"
-        self.layers = _make_layers(instance)
+        self.layers = with_groups(instance)
         self.rules = make_rules(instance)
         self.required_modes = SHARDING if instance.shard_choice == "always" else 0
         """Bits that every stage has."""
@@ -316,16 +316,6 @@ class Searcher:
         if makespan >= FAR:
             return net, device_orders, lengths, DEADLOCKS, 0
         return net, device_orders, lengths, FITS, int(span if self.by_span else makespan)
-
-
-def _make_layers(instance: Instance) -> Layers:
-    """The arrays that the kernels read."""
-    options = np.array([getattr(instance, name, name in instance.rules) for name in OPTIONS], dtype=np.int64)
-    return Layers(options=options, **make_holders(instance), **{name: getattr(instance, name) for name in _COPIED})
-
-
-_COPIED = ("table_of_replicas", "trainable", "frozen", "edges")
-"""Fields of `Layers` that are those of the instance."""
 
 
 def solution_of(candidate: Candidate) -> Solution:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.instance import Integers
+from solver_models.instance import Integers, Layers
 from solver_models.moves.lower_bounds import net_lower_bounds
 from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
 from solver_models.simulation.columns import MEMORY
-from solver_models.simulation.evaluator import FAR, MICROBATCHES, Layers, Net, Policy, assemble, play
+from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, assemble, play
 
 _SLOTS = 1 << 14
 """Solutions whose worth an anneal remembers: its steps often come back to the same ones."""

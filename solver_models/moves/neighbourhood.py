@@ -22,11 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.instance import Instance, Integers
+from solver_models.instance import Instance, Integers, Layers
 from solver_models.moves.replica_counts import may_have, settle, settle_counts
 from solver_models.moves.stage_steps import cut_layers, merge_two
 from solver_models.simulation.columns import KIND, RECOMPUTING, SHARDING, SOURCE, TARGET
-from solver_models.simulation.evaluator import Layers
 from solver_models.simulation.event_heap import MOST_STAGES
 
 
@@ -62,12 +61,12 @@ NEVER, TOGETHER, FREELY, ALWAYS = range(len(_SHARD_CHOICES))
 
 def make_rules(instance: Instance) -> Integers:
     """[13] an instance's rules, by the indices above; most are options of its question."""
-    edges = instance.edges
-    is_chain = len(edges) == len(instance.state) - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
+    edges, on = instance.layers.edges, instance.rules
+    is_chain = len(edges) == instance.num_layers - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
     return np.array(
         [
-            instance.max_stages_per_device, len(instance.table_of_replicas) - 1, instance.uneven_replication,
-            instance.skip_edges, instance.idle_devices, instance.recompute, not is_chain,
+            instance.max_stages_per_device, len(instance.layers.table_of_replicas) - 1, "uneven_replication" in on,
+            "skip_edges" in on, "idle_devices" in on, "recompute" in on, not is_chain,
             instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
             instance.has_gaps, instance.can_halve, _SHARD_CHOICES.index(instance.shard_choice),
         ],
@@ -136,16 +135,12 @@ def is_member(layers: Layers, device: int, group: int) -> bool:
 @kernel
 def is_measured(layers: Layers, stage_of: Integers, start: Integers, devices: Integers) -> bool:
     """Whether every layer has a cost on the types and widths of its stage, for its number of replicas."""
-    num_stages = start.shape[0] - 1
-    needed = np.zeros(num_stages, np.int64)
-    for s in range(num_stages):
-        for n in range(start[s], start[s + 1]):
-            needed[s] |= 1 << layers.devices[devices[n], KIND]
     for x in range(stage_of.shape[0]):
         s = stage_of[x]
         table = layers.table_of_replicas[start[s + 1] - start[s]]
-        if needed[s] & ~layers.measured[table, x]:
-            return False
+        for n in range(start[s], start[s + 1]):
+            if layers.measured[table, layers.devices[devices[n], KIND], x] == 0:
+                return False
     return True
 
 

@@ -14,9 +14,8 @@ that adds or takes away one device would never lead from 1 to 3, nor from 4 to 8
 import numpy as np
 
 from solver_models.compiled import kernel
-from solver_models.instance import NO_TABLE, Integers
+from solver_models.instance import NO_TABLE, Integers, Layers
 from solver_models.moves.stage_steps import Stages, cut_layers, merge_two
-from solver_models.simulation.evaluator import Layers
 
 
 @kernel

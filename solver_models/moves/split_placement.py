@@ -11,7 +11,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.device_rows import placed
-from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, Layers
 from solver_models.moves.annealing import (
     OVERFLOWS,
     Cooling,
@@ -52,7 +52,6 @@ from solver_models.simulation.evaluator import (
     BUFFERS,
     FAR,
     MICROBATCHES,
-    Layers,
     Net,
     NetReplicas,
     ceil_div,

@@ -7,6 +7,7 @@ import numpy as np
 
 from solver_models.device_rows import DeviceRow
 from solver_models.instance import NO_TABLE, Instance, Integers
+from solver_models.simulation.columns import STASH_ROW, STATE_ROW, WORKSPACE_ROW
 from solver_models.starts.device_arrangement import cut_order
 
 
@@ -84,7 +85,7 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
 
     Those of a class stand in an order in which well-linked ones are neighbours.
     """
-    rows = [DeviceRow(*row) for row in instance.devices.tolist()]
+    rows = [DeviceRow(*row) for row in instance.layers.devices.tolist()]
     order = cut_order(instance).tolist()
     classes = {row: [d for d in order if rows[d] == row] for row in dict.fromkeys(rows)}
     types = [row.kind for row in classes]
@@ -92,12 +93,12 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
     return PartitionInstance(
         num_microbatches=instance.num_microbatches,
         work=_work(instance)[:, :, types, :],
-        table_of_replicas=instance.table_of_replicas,
+        table_of_replicas=instance.layers.table_of_replicas,
         gradient=instance.gradient,
         ring=np.array([_rings(instance, devices) for devices in classes.values()]),
-        state=instance.state,
-        stash=instance.stash,
-        workspace=instance.workspace,
+        state=instance.sizes[STATE_ROW],
+        stash=instance.sizes[STASH_ROW],
+        workspace=instance.sizes[WORKSPACE_ROW],
         count=np.array([len(devices) for devices in classes.values()], np.int64),
         capacity=np.array([row.memory for row in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),
@@ -112,33 +113,31 @@ def _work(instance: Instance) -> Integers:
     A layer without a cost takes longer than all layers with one, so that no cut with it is a good one.
     """
     forward, input_grad, backward = (instance.work[:, kind] for kind in (0, 1, 3))
-    work = np.stack([forward, input_grad if instance.can_split else backward, backward], axis=1)
-    if instance.measured is None:
-        return work
+    work = np.stack([forward, input_grad if "split_backward" in instance.rules else backward, backward], axis=1)
     out_of_reach = 1 + 2 * int(work.max(axis=(0, 1, 2)).sum())
-    return np.where(instance.measured[:, None] == 1, work, out_of_reach)
+    return np.where(instance.measured[:, None, : instance.num_types] == 1, work, out_of_reach)
 
 
 def _rings(instance: Instance, devices: list[int]) -> list[list[int]]:
     """Per number of replicas, latency and bandwidth of the ring over neighbouring devices where it is fastest."""
     rings = [[0, 1], [0, 1]]
-    for replicas in range(2, len(instance.table_of_replicas)):
+    for replicas in range(2, len(instance.layers.table_of_replicas)):
         windows = [devices[at : at + replicas] for at in range(len(devices) - replicas + 1)]
         found = [_ring(instance, window) for window in windows]
         rings.append(max(found, key=lambda ring: ring[1]) if found else [0, 1])
-    return rings[: len(instance.table_of_replicas)]
+    return rings[: len(instance.layers.table_of_replicas)]
 
 
 def _ring(instance: Instance, devices: list[int]) -> list[int]:
     after = [*devices[1:], devices[0]]
-    return [int(instance.latency[devices, after].max()), int(instance.bandwidth[devices, after].min())]
+    return [int(instance.layers.latency[devices, after].max()), int(instance.layers.bandwidth[devices, after].min())]
 
 
 def _cut_units(instance: Instance) -> Integers:
     """[2, L + 1] units that cross every cut forward and backward, each layer's output once."""
-    cuts = np.zeros((2, len(instance.state) + 1), np.int64)
-    for producer in np.unique(instance.edges[:, 0]):
-        own = instance.edges[instance.edges[:, 0] == producer]
+    cuts = np.zeros((2, instance.num_layers + 1), np.int64)
+    for producer in np.unique(instance.layers.edges[:, 0]):
+        own = instance.layers.edges[instance.layers.edges[:, 0] == producer]
         for direction, column in enumerate((2, 3)):
             for cut in range(producer + 1, own[:, 1].max() + 1):
                 cuts[direction, cut] += own[own[:, 1] >= cut][:, column].max()
@@ -147,10 +146,10 @@ def _cut_units(instance: Instance) -> Integers:
 
 def _cut_ticks(instance: Instance, cuts: Integers) -> Integers:
     """Ticks of these transfers between the two devices where they are fastest."""
-    others = ~np.eye(len(instance.capacity), dtype=bool)
+    others = ~np.eye(instance.num_devices, dtype=bool)
     if not others.any():
         return np.zeros_like(cuts)
-    latency, bandwidth = instance.latency[others], np.maximum(instance.bandwidth[others], 1)
+    latency, bandwidth = instance.layers.latency[others], np.maximum(instance.layers.bandwidth[others], 1)
     ticks = [
         [min(_ticks(size, latency=latency, bandwidth=bandwidth)) if size else 0 for size in direction]
         for direction in cuts.tolist()

@@ -70,16 +70,9 @@ class LayerRecomputation:
 
     def _with(self, extra: Integers, kept: Integers) -> Instance:
         """The instance with these ticks and units in the place of the full recomputation's."""
-        instance, num_types = self.instance, self.instance.work.shape[2]
-        work = instance.work.copy()
-        work[:, RECOMPUTATION] = extra[:, :num_types]
-        wide = instance.wide
-        if wide is not None:
-            wide_work, sizes = wide.work.copy(), wide.sizes.copy()
-            wide_work[:, RECOMPUTATION] = extra[:, num_types:]
-            sizes[:, CHECKPOINT_ROW] = kept[1:]
-            wide = replace(wide, work=wide_work, sizes=sizes)
-        return replace(instance, work=work, checkpoint=np.ascontiguousarray(kept[0]), wide=wide)
+        work, sizes = self.instance.layers.work.copy(), self.instance.layers.sizes.copy()
+        work[:, RECOMPUTATION], sizes[:, CHECKPOINT_ROW] = extra, kept
+        return replace(self.instance, layers=self.instance.layers._replace(work=work, sizes=sizes))
 
     def realise(self, searcher: Searcher, candidate: Candidate, *, seed: int) -> ChosenKinds | None:
         """The kinds of least time with which the orders of a candidate fit; None if there are none.

@@ -12,9 +12,6 @@ _SAFE_TICKS = 1 << 50
 _SAFE_AREA = 1 << 60
 """Largest horizon x budget given to the solver."""
 
-_TIMES = ("forward", "input_grad", "weight_grad", "backward")
-_SIZES = ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
@@ -51,7 +48,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
         original=instance,
         instance=replace(
             coarse,
-            replicas=tuple(_shrink(replica, _SIZES, divisor=units[replica.device]) for replica in coarse.replicas),
+            replicas=tuple(_shrink(each, StageReplica.SIZES, divisor=units[each.device]) for each in coarse.replicas),
             devices=tuple(row.coarser(ticks=1, units=unit) for row, unit in zip(coarse.devices, units, strict=True)),
         ),
         ticks=ticks,
@@ -62,7 +59,7 @@ def scaled(instance: ScheduleInstance) -> Scaled:
 def _units(instance: ScheduleInstance, device: int, *, largest: int) -> int:
     """The divisor of the demands on a device; where stashes are only counted, their size does no harm."""
     replicas = [replica for replica in instance.replicas if replica.device == device]
-    sizes = [getattr(replica, name) for replica in replicas for name in _SIZES]
+    sizes = [getattr(replica, name) for replica in replicas for name in StageReplica.SIZES]
     if is_counted(instance, replicas):
         return _divisor(sizes, 0)
     most = sum(
@@ -79,7 +76,7 @@ def _divisor(numbers: list[int], factor: int) -> int:
 
 
 def _times(instance: ScheduleInstance) -> list[int]:
-    times = [getattr(replica, name) for replica in instance.replicas for name in _TIMES]
+    times = [getattr(replica, name) for replica in instance.replicas for name in StageReplica.TIMES]
     times += [device.free_from for device in instance.devices]
     return [*times, *(transfer.duration for transfer in instance.transfers), *instance.synchronisation, instance.tail]
 
@@ -87,7 +84,7 @@ def _times(instance: ScheduleInstance) -> list[int]:
 def _coarsen(instance: ScheduleInstance, ticks: int) -> ScheduleInstance:
     return replace(
         instance,
-        replicas=tuple(_shrink(replica, _TIMES, divisor=ticks) for replica in instance.replicas),
+        replicas=tuple(_shrink(replica, StageReplica.TIMES, divisor=ticks) for replica in instance.replicas),
         devices=tuple(device.coarser(ticks=ticks, units=1) for device in instance.devices),
         transfers=tuple(replace(transfer, duration=transfer.duration // ticks) for transfer in instance.transfers),
         synchronisation=tuple(time // ticks for time in instance.synchronisation),

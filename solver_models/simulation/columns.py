@@ -12,8 +12,14 @@ ACTIVATIONS, GRADIENTS = 0, 1
 RECOMPUTATION = 4
 """Row of a table of work, after the four kinds of action."""
 
-STATE_ROW, STASH_ROW, WEIGHT_STASH_ROW, CHECKPOINT_ROW, WORKSPACE_ROW = range(5)
-"""Rows of `WideGroups.sizes`."""
+SIZES = ("state", "stash", "weight_stash", "checkpoint", "workspace")
+STATE_ROW, STASH_ROW, WEIGHT_STASH_ROW, CHECKPOINT_ROW, WORKSPACE_ROW = range(len(SIZES))
+"""Rows of `Layers.sizes`, by the names that profiles have for them: they are read by these, and a new one is one here.
+"""
+
+ONCE = ("optimizer",)
+(OPTIMIZER_ROW,) = range(len(ONCE))
+"""Rows of `Layers.once`, likewise."""
 
 STEP = 4
 """Column of a stage's times, after the four kinds of action: the optimizer's step."""

@@ -12,10 +12,11 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.device_rows import placed
-from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, ShortIntegers
+from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, Layers, ShortIntegers
 from solver_models.simulation.columns import (
     ACTIVATIONS,
     BACKWARD_SIZE,
+    CHECKPOINT_ROW,
     CUT,
     CUT_GRADIENT,
     CUT_WEIGHTS,
@@ -33,6 +34,7 @@ from solver_models.simulation.columns import (
     KIND,
     MEMORY,
     NUM_TRAINED,
+    OPTIMIZER_ROW,
     RANK,
     RECEIVER,
     RECOMPUTATION,
@@ -56,8 +58,10 @@ from solver_models.simulation.columns import (
     SOURCE,
     STASH,
     STASH_ONCE,
+    STASH_ROW,
     STATE,
     STATE_ONCE,
+    STATE_ROW,
     STATED,
     STEP,
     TARGET,
@@ -65,10 +69,12 @@ from solver_models.simulation.columns import (
     WEIGHT_PART,
     WEIGHT_STASH,
     WEIGHT_STASH_ONCE,
+    WEIGHT_STASH_ROW,
     WEIGHT_WORKSPACE,
     WEIGHTS,
     WHOLE_BACKWARD,
     WORKSPACE,
+    WORKSPACE_ROW,
 )
 from solver_models.simulation.event_heap import (
     AHEAD,
@@ -92,70 +98,6 @@ from solver_models.simulation.preferences import NO_RULE, Preference, note_arriv
 
 FAR = 1 << 61
 """Time of something that never happens."""
-
-
-class Layers(NamedTuple):
-    """The open problem as arrays: L layers, E edges, D stage replica holders, K link resources (see `Instance`).
-
-    What holds a stage replica is a device or, where widths are open, a group of devices that acts as one
-    (`WideGroups`); all of them are called devices here. T counts the types, once per width; V the widths.
-    """
-
-    work: Integers
-    """[tables, 5, T, L] ticks of F, I, W, B and recomputation."""
-    host: Integers
-    """[2, tables, 5, T, L] ticks that hosts take to ask for these, and from a host's beginning to the end at least;
-    [2, 0, 5, T, L] where that takes no time."""
-    table_of_replicas: Integers
-    """[max replicas + 1] index into `work`, or `NO_TABLE` where a stage may not have so many replicas."""
-    overhead: Integers
-    """[2, T, 4] ticks that F, I, W and B cost beyond their layers, in plans of one stage and of several."""
-    optimizer: Integers
-    """[T, L] ticks of the optimizer's step, which the devices of a group take in equal parts."""
-    gradient: Integers
-    """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
-    state: Integers
-    """[V, L] resident units."""
-    shardable: Integers
-    """[V, L] units of them of which sharding replicas hold an equal part each."""
-    weights: Integers
-    """[V, 2, L] units that sharding replicas gather after a step, as `gradient`."""
-    stash: Integers
-    """[V, L] units from F to I."""
-    weight_stash: Integers
-    """[V, L] units of it that stay to the end of W."""
-    checkpoint: Integers
-    """[V, L] units that remain when the stage recomputes."""
-    workspace: Integers
-    """[V, L] units while an action runs."""
-    together: Integers
-    """[P, columns] units that pairs of layers hold once where they are in one stage of single devices."""
-    measured: Integers
-    """[tables, L] a bit per type (and width) on which the layer has a cost."""
-    trainable: Integers
-    """[L] 1 if the layer has a W."""
-    frozen: Integers
-    """[L] 1 if it is frozen."""
-    edges: Integers
-    """[E, 6] producer, consumer, forward units, backward units, gradient flag, rank; sorted by producer."""
-    devices: Integers
-    """[D, columns] rows as in `DeviceRow`, of which a kind is a type at a width."""
-    width_row: Integers
-    """[D] index into V."""
-    member_start: Integers
-    """[D + 1] where the members of a group begin in `members`."""
-    members: Integers
-    """Devices of the groups; a single device is its own only member."""
-    latency: Integers
-    """[D, D] ticks of the route."""
-    bandwidth: Integers
-    """[D, D] units per 10**9 ticks of the route."""
-    route_start: Integers
-    """[D * D + 1] where the links of the route from a to b begin in `route_links`, at a * D + b."""
-    route_links: Integers
-    """Link resources of all routes."""
-    options: Integers
-    """Values of `OPTIONS`."""
 
 
 class Net(NamedTuple):
@@ -326,11 +268,11 @@ class Recording(NamedTuple):
 
 
 OPTIONS = (
-    "num_microbatches", "num_links", "receive_buffers", "tail", "can_split", "keep_workspace", "bucket_bytes",
+    "num_microbatches", "num_links", "receive_buffers", "tail", "split_backward", "keep_workspace", "bucket_bytes",
     "plain_bucket_bytes", "reduction_bytes", "least_step", "recompute_in_turn", "stages_tail",
     "collective_occupancy", "transfers_hold",
 )  # fmt: skip
-"""Fields of `Instance`, and names of its `rules`, that are `options` of Layers and `scalars` of Net."""
+"""Figures of the question, and names of its rules, that are `options` of Layers and `scalars` of Net."""
 
 MICROBATCHES, LINKS, BUFFERS, TAIL, SPLIT, KEEPS_WORKSPACE = range(6)
 BUCKET, PLAIN_BUCKET, REDUCTION, LEAST_STEP, ONE_BY_ONE, STAGES_TAIL, OCCUPANCY, HOLDS = range(6, len(OPTIONS))
@@ -409,14 +351,14 @@ def stage_sums(
             times[s, t, INPUT_GRAD] += layers.work[table, INPUT_GRAD, t, x] + extra
             times[s, t, WEIGHT_GRAD] += layers.work[table, WEIGHT_GRAD, t, x]
             times[s, t, BACKWARD] += layers.work[table, BACKWARD, t, x] + extra
-            times[s, t, STEP] += layers.optimizer[t, x]
-        sizes[s, STATE] += layers.state[v, x]
-        held = layers.checkpoint[v, x] if modes[s] & RECOMPUTING else layers.stash[v, x]
+            times[s, t, STEP] += layers.once[OPTIMIZER_ROW, t, x]
+        sizes[s, STATE] += layers.sizes[v, STATE_ROW, x]
+        held = layers.sizes[v, CHECKPOINT_ROW if modes[s] & RECOMPUTING else STASH_ROW, x]
         sizes[s, HELD] += held
-        sizes[s, STASH] += layers.stash[v, x]
-        sizes[s, WHOLE_BACKWARD] = max(sizes[s, WHOLE_BACKWARD], layers.stash[v, x] - held)
-        sizes[s, WEIGHT_STASH] += layers.weight_stash[v, x]
-        sizes[s, WORKSPACE] = max(sizes[s, WORKSPACE], layers.workspace[v, x])
+        sizes[s, STASH] += layers.sizes[v, STASH_ROW, x]
+        sizes[s, WHOLE_BACKWARD] = max(sizes[s, WHOLE_BACKWARD], layers.sizes[v, STASH_ROW, x] - held)
+        sizes[s, WEIGHT_STASH] += layers.sizes[v, WEIGHT_STASH_ROW, x]
+        sizes[s, WORKSPACE] = max(sizes[s, WORKSPACE], layers.sizes[v, WORKSPACE_ROW, x])
         sizes[s, HAS_WEIGHT] = max(sizes[s, HAS_WEIGHT], layers.trainable[x])
         sizes[s, GRADIENT] += layers.gradient[v, STATED, x]
         sizes[s, NUM_TRAINED] += 1 - layers.frozen[x]

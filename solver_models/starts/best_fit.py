@@ -11,6 +11,7 @@ import numpy as np
 
 from solver_models.instance import Instance, Integers
 from solver_models.partition.dynamic import prefix_sums
+from solver_models.simulation.columns import STASH_ROW, STATE_ROW, WORKSPACE_ROW
 
 _FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)
 """Targets over the lower bound, in turn until one is reached."""
@@ -49,7 +50,7 @@ def best_fits(instance: Instance, *, most_devices: int = _MOST_DEVICES) -> list[
 
     None where devices are alike, or too many.
     """
-    num_devices = len(instance.capacity)
+    num_devices = instance.num_devices
     if len(np.unique(instance.device_type)) < 2 or num_devices > most_devices:
         return []
     slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
@@ -76,12 +77,12 @@ class _Fitter:
     def __init__(self, instance: Instance, devices: Integers, *, held: float) -> None:
         self.instance, self.devices, self.held = instance, devices, held
         work = instance.work[0]
-        backward = work[1] + work[2] if instance.can_split else work[3]
+        backward = work[1] + work[2] if "split_backward" in instance.rules else work[3]
         types, self.kind = np.unique(instance.device_type[devices], return_inverse=True)
         self.load = prefix_sums((work[0] + backward)[types])
         self.slowness = self.load[self.kind, -1].astype(np.float64)
-        self.state, self.stash = prefix_sums(instance.state), prefix_sums(instance.stash)
-        self.room = instance.capacity[devices] - int(instance.workspace.max(initial=0))
+        self.state, self.stash = prefix_sums(instance.sizes[STATE_ROW]), prefix_sums(instance.sizes[STASH_ROW])
+        self.room = instance.capacity[devices] - int(instance.sizes[WORKSPACE_ROW].max(initial=0))
         self.crossing = _crossing(instance)
         self.was_full = False
         self.tries = np.arange(max(1, min(_MOST_TRIES, _TRIES_TIMES_DEVICES // len(devices))))
@@ -111,7 +112,7 @@ class _Fitter:
 
     def within(self, limit: int) -> Fit | None:
         """Stages whose loads, and whose transfers from the stage before, all stay within `limit`; None if not found."""
-        tries, num_layers, count = self.tries, len(self.instance.state), len(self.devices)
+        tries, num_layers, count = self.tries, self.instance.num_layers, len(self.devices)
         random = np.random.default_rng(limit)
         ends = np.array([np.searchsorted(row, row + limit, side="right") - 1 for row in self.load])
         used = np.zeros((len(tries), count), dtype=bool)
@@ -145,7 +146,7 @@ class _Fitter:
         sizes = self.crossing[:, first][:, :, None]
         routes = ((here, there), (there, here))
         ticks = [
-            self.instance.latency[route] + size * 10**9 // np.maximum(self.instance.bandwidth[route], 1)
+            self.instance.layers.latency[route] + size * 10**9 // np.maximum(self.instance.layers.bandwidth[route], 1)
             for size, route in zip(sizes, routes, strict=True)
         ]
         slower: Integers = np.maximum(*ticks)
@@ -177,8 +178,8 @@ class _Fitter:
 
 def _crossing(instance: Instance) -> Integers:
     """[2, L + 1] units that cross each boundary forward and backward, every edge for itself."""
-    units = np.zeros((2, len(instance.state) + 2), np.int64)
+    units = np.zeros((2, instance.num_layers + 2), np.int64)
     for route, column in enumerate((2, 3)):
-        np.add.at(units[route], instance.edges[:, 0] + 1, instance.edges[:, column])
-        np.add.at(units[route], instance.edges[:, 1] + 1, -instance.edges[:, column])
+        np.add.at(units[route], instance.layers.edges[:, 0] + 1, instance.layers.edges[:, column])
+        np.add.at(units[route], instance.layers.edges[:, 1] + 1, -instance.layers.edges[:, column])
     return np.cumsum(units, axis=1)[:, :-1]

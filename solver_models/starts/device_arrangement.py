@@ -25,7 +25,7 @@ def device_orders(instance: Instance, *, slowest_first: bool = False) -> list[In
 
     With `slowest_first` also the other way round. Equally fast devices keep their places among each other.
     """
-    bases = [np.arange(len(instance.capacity)), cut_order(instance)]
+    bases = [np.arange(instance.num_devices), cut_order(instance)]
     slowness = instance.work[0, :3].sum(axis=(0, 2))[instance.device_type]
     found = list(bases)
     for sign in (1, -1) if slowest_first else (1,):
@@ -35,14 +35,14 @@ def device_orders(instance: Instance, *, slowest_first: bool = False) -> list[In
 
 def cut_order(instance: Instance) -> Integers:
     """[D] devices by recursive cuts of least mean rate; the listed order where that is as good."""
-    return np.array(_ordered(_rates(instance), list(range(len(instance.capacity)))), np.int64)
+    return np.array(_ordered(_rates(instance), list(range(instance.num_devices))), np.int64)
 
 
 def _rates(instance: Instance) -> Integers:
     """[D, D] units per tick between two devices, to and fro, in transfers of the median size; scaled."""
-    sizes = instance.edges[:, FORWARD_SIZE]
+    sizes = instance.layers.edges[:, FORWARD_SIZE]
     size = max(float(np.median(sizes)), 1.0) if len(sizes) else 1.0
-    rate = size / np.maximum(instance.latency + size * 1e9 / np.maximum(instance.bandwidth, 1), 1e-9)
+    rate = size / np.maximum(instance.layers.latency + size * 1e9 / np.maximum(instance.layers.bandwidth, 1), 1e-9)
     both = rate + rate.T
     np.fill_diagonal(both, 0)
     scaled: Integers = np.rint(both / max(float(both.max()), 1e-9) * RATE_SCALE).astype(np.int64)

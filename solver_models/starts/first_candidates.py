@@ -82,7 +82,7 @@ def _by_lower_bound(searcher: Searcher, found: list[tuple[Integers, Groups]]) ->
 
 def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, Groups]]:
     """The given partition on the given devices, or on those that suit its number of stages."""
-    num_stages, num_devices = int(stage_of.max()) + 1, len(instance.capacity)
+    num_stages, num_devices = int(stage_of.max()) + 1, instance.num_devices
     if instance.given_groups is not None:
         yield stage_of, instance.given_groups
         return
@@ -97,7 +97,7 @@ def _given(instance: Instance, stage_of: Integers) -> Iterator[tuple[Integers, G
 
 def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """S stages on S devices, on all devices evenly, and S = 2 D stages as a V and as a loop."""
-    num_devices, num_layers = len(instance.capacity), len(instance.state)
+    num_devices, num_layers = instance.num_devices, instance.num_layers
     device_order = device_orders(instance)
     for order in _topological_orders(instance):
         for num_stages in _stage_counts(min(num_devices, num_layers)):
@@ -119,7 +119,7 @@ def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
 
 def _chunked(instance: Instance, chunks: int = 2) -> Iterator[Groups]:
     """Stages in a loop and in a V or zigzag, over the devices as listed and, if it differs, by recursive cuts."""
-    orders = (tuple(range(len(instance.capacity))), tuple(cut_order(instance).tolist()))
+    orders = (tuple(range(instance.num_devices)), tuple(cut_order(instance).tolist()))
     for devices in dict.fromkeys(orders):
         yield tuple((device,) for device in devices * chunks)
         yield tuple((device,) for chunk in range(chunks) for device in (devices[::-1] if chunk % 2 else devices))
@@ -156,7 +156,7 @@ def _overlapped(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
 
     Cut at every eighth of the work and of the gradients.
     """
-    everyone = tuple(range(largest_allowed(common_replicas(instance), len(instance.capacity))))
+    everyone = tuple(range(largest_allowed(common_replicas(instance), instance.num_devices)))
     half = len(everyone) - largest_allowed(common_replicas(instance), (len(everyone) + 1) // 2)
     for weights in (instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0), instance.gradient):
         share = np.cumsum(weights) / max(weights.sum(), 1)
@@ -171,7 +171,7 @@ def _wide(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
     """The groups of one width in place of devices: S stages on S groups, or on all groups evenly."""
     if instance.wide is None or instance.given_groups is not None:
         return
-    num_devices, num_layers = len(instance.capacity), len(instance.state)
+    num_devices, num_layers = instance.num_devices, instance.num_layers
     for row in range(1, len(instance.wide.widths) + 1):
         holders = _disjoint(instance, num_devices + np.nonzero(instance.wide.width_row == row)[0])
         for num_stages in _stage_counts(min(len(holders), num_layers)) if len(holders) else []:
@@ -197,11 +197,11 @@ def _disjoint(instance: Instance, holders: Integers) -> Integers:
 
 def _topological_orders(instance: Instance) -> list[Integers]:
     """The listed order; in a graph also the one that finishes a branch before it begins the next (depth first)."""
-    num_layers = len(instance.state)
+    num_layers = instance.num_layers
     listed = np.arange(num_layers)
     consumers: list[list[int]] = [[] for _ in range(num_layers)]
     waiting = [0] * num_layers
-    for producer, consumer in instance.edges[:, :2].tolist():
+    for producer, consumer in instance.layers.edges[:, :2].tolist():
         consumers[producer].append(consumer)
         waiting[consumer] += 1
     stack = [layer for layer in reversed(range(num_layers)) if waiting[layer] == 0]
@@ -223,7 +223,7 @@ def balanced_cut(
 
     `scale` [S]: a factor on the work of every stage.
     """
-    along = np.arange(len(instance.state)) if order is None else order
+    along = np.arange(instance.num_layers) if order is None else order
     speeds = _speeds(instance)
     power = np.array([speeds[list(group)].sum() for group in groups]) * (1 if scale is None else scale)
     work = instance.work[0, [0, 1, 2]].sum(axis=0).mean(axis=0)[along]

@@ -12,6 +12,7 @@ from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate,
 from solver_models.moves.annealing import FITS, UNRATED, evaluate
 from solver_models.moves.lower_bounds import net_lower_bounds
 from solver_models.partition.dynamic import prefix_sums
+from solver_models.simulation.columns import STASH_ROW, STATE_ROW
 from solver_models.simulation.evaluator import FAR, assemble
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.cuts import StageGroups, Sums, best_cut
@@ -44,17 +45,17 @@ POLICY_PARAMS = (
 
 def _make_sums(instance: Instance) -> Sums:
     work = instance.work[0]
-    backward = work[1] + work[2] if instance.can_split else work[3]
-    crossing = np.zeros(len(instance.state) + 2, np.int64)
-    for producer, consumer, size in instance.edges[:, :3].tolist():
+    backward = work[1] + work[2] if "split_backward" in instance.rules else work[3]
+    crossing = np.zeros(instance.num_layers + 2, np.int64)
+    for producer, consumer, size in instance.layers.edges[:, :3].tolist():
         crossing[producer + 1] += size
         crossing[consumer + 1] -= size
     return Sums(
         load=prefix_sums(work[0] + backward),
         turnaround=prefix_sums(work[0] + work[1]),
         forward=prefix_sums(work[0]),
-        state=prefix_sums(instance.state),
-        stash=prefix_sums(instance.stash),
+        state=prefix_sums(instance.sizes[STATE_ROW]),
+        stash=prefix_sums(instance.sizes[STASH_ROW]),
         crossing=np.cumsum(crossing)[:-1],
     )
 
@@ -183,7 +184,7 @@ def _groupings(instance: Instance, *, has_time: Callable[[], bool]) -> Iterator[
             if replicas <= len(order) and replicas in allowed:
                 yield tuple(group for run in runs for group in _side_by_side(run, replicas))
                 blocks = [group for run in runs for group in cut_into_blocks(run, replicas, allowed=allowed)]
-                is_even = instance.uneven_replication or replicas == 1
+                is_even = "uneven_replication" in instance.rules or replicas == 1
                 yield tuple(group for group in blocks if is_even or len(group) == replicas)
     if has_time():
         yield from (tuple((device,) for device in fit.devices) for fit in best_fits(instance))

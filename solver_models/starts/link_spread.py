@@ -142,15 +142,15 @@ def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, ste
     """
     place = np.array([device for group in groups for device in group], np.int64)
     messages = _messages(instance, stage_of, sizes=[len(group) for group in groups])
-    if not len(messages.source) or not len(instance.route_links):
+    layers, number = instance.layers, instance.num_devices
+    if not len(messages.source) or not len(layers.route_links):
         return groups
-    number = len(instance.devices)
-    _, class_of = np.unique(instance.devices, axis=0, return_inverse=True)
+    _, class_of = np.unique(layers.devices, axis=0, return_inverse=True)
     devices = np.argsort(class_of.ravel(), kind="stable").astype(np.int64)
     first = np.searchsorted(class_of.ravel()[devices], np.arange(class_of.max() + 2)).astype(np.int64)
-    per_unit = np.where(instance.bandwidth > 0, 1e9 / np.maximum(instance.bandwidth, 1), 0.0)
+    per_unit = np.where(layers.bandwidth > 0, 1e9 / np.maximum(layers.bandwidth, 1), 0.0)
     unit = float((messages.size[:, None] * np.median(per_unit) + 1).mean()) * max(1, len(messages.source) // number)
-    times = _RouteTimes(instance.latency / unit, per_unit / unit, instance.route_start, instance.route_links)
+    times = _RouteTimes(layers.latency / unit, per_unit / unit, layers.route_start, layers.route_links)
     replica_on = np.full(number, -1, np.int64)
     replica_on[place] = np.arange(len(place))
     placement = _PlacementLoads(place, replica_on, np.zeros(instance.num_links))
@@ -162,7 +162,7 @@ def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, ste
 def _messages(instance: Instance, stage_of: Integers, *, sizes: Sequence[int]) -> Messages:
     """Between neighbouring stages, every pair of replicas that share samples, both ways."""
     units = np.zeros((len(sizes), 2), np.int64)
-    for producer, consumer, forward, backward in instance.edges[:, :4].tolist():
+    for producer, consumer, forward, backward in instance.layers.edges[:, :4].tolist():
         if stage_of[producer] != stage_of[consumer]:
             units[stage_of[producer]] += forward, backward
     firsts = np.cumsum([0, *sizes])

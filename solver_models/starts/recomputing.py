@@ -8,7 +8,16 @@ import numpy as np
 from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.moves.annealing import UNRATED
-from solver_models.simulation.columns import MEMORY, RECOMPUTATION, RECOMPUTING, SHARDING
+from solver_models.simulation.columns import (
+    CHECKPOINT_ROW,
+    MEMORY,
+    RECOMPUTATION,
+    RECOMPUTING,
+    SHARDING,
+    STASH_ROW,
+    STATE_ROW,
+    WEIGHT_STASH_ROW,
+)
 
 
 def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -16,7 +25,7 @@ def recompute_variants(searcher: Searcher, candidates: Iterable[Candidate]) -> I
 
     The first stages hold the most microbatches at once, so that a memory that is too small is found there first.
     """
-    if not searcher.instance.recompute:
+    if "recompute" not in searcher.instance.rules:
         return
     for candidate in candidates:
         if candidate.fit == UNRATED:
@@ -73,13 +82,10 @@ def _with_first(searcher: Searcher, candidate: Candidate, *, count: int) -> Cand
 
 def as_if_recomputing(instance: Instance) -> Instance:
     """The instance in which every stage recomputes: longer backwards, checkpoints for stashes, the rest resident."""
-    work = instance.work.copy()
+    work, sizes = instance.layers.work.copy(), instance.layers.sizes.copy()
     work[:, INPUT_GRAD] += work[:, RECOMPUTATION]
     work[:, BACKWARD] += work[:, RECOMPUTATION]
-    return replace(
-        instance,
-        work=work,
-        state=instance.state + instance.stash - instance.checkpoint,
-        stash=instance.checkpoint,
-        weight_stash=np.minimum(instance.weight_stash, instance.checkpoint),
-    )
+    sizes[:, STATE_ROW] += sizes[:, STASH_ROW] - sizes[:, CHECKPOINT_ROW]
+    sizes[:, STASH_ROW] = sizes[:, CHECKPOINT_ROW]
+    sizes[:, WEIGHT_STASH_ROW] = np.minimum(sizes[:, WEIGHT_STASH_ROW], sizes[:, CHECKPOINT_ROW])
+    return replace(instance, layers=instance.layers._replace(work=work, sizes=sizes))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from solver_models.instance import BACKWARD, FORWARD, Instance, Integers
+from solver_models.simulation.columns import STASH_ROW, STATE_ROW, WORKSPACE_ROW
 
 
 class RecomputingCuts:
@@ -19,17 +20,17 @@ class RecomputingCuts:
         """`precision`: parts of the whole work in which limits are distinguished."""
         assert instance.recompute_kinds is not None
         self.instance, self.kinds, self.precision = instance, instance.recompute_kinds, precision
-        self.num_layers, self.num_stages = len(instance.state), len(instance.capacity)
+        self.num_layers, self.num_stages = instance.num_layers, instance.num_devices
         self.work = instance.work[0, FORWARD] + instance.work[0, BACKWARD]
         crossing = np.zeros(self.num_layers + 1, np.int64)
-        for producer, consumer, size, back, *_ in instance.edges.tolist():
+        for producer, consumer, size, back, *_ in instance.layers.edges.tolist():
             crossing[producer + 1 : consumer + 1] += size + back
         self.buffers = instance.receive_buffers * crossing
         self.steps = [[self._steps(layer, kind) for layer in range(self.num_layers)] for kind in self._types]
 
     @property
     def _types(self) -> range:
-        return range(self.instance.work.shape[2])
+        return range(self.instance.num_types)
 
     def _steps(self, layer: int, device_type: int) -> list[tuple[float, int, int]]:
         """(ticks per unit, ticks, units) by which kinds of a layer free ever more, none worse than a later one."""
@@ -80,8 +81,9 @@ class RecomputingCuts:
         if ticks > limit:
             return True
         held = min(instance.num_microbatches, self.num_stages - stage)
-        stash = int(instance.stash[begin:end].sum())
-        excess = int(instance.state[begin:end].sum() + instance.workspace[begin:end].max()) + held * stash
+        sizes = instance.sizes[:, begin:end]
+        stash = int(sizes[STASH_ROW].sum())
+        excess = int(sizes[STATE_ROW].sum() + sizes[WORKSPACE_ROW].max()) + held * stash
         excess += int(self.buffers[begin] + self.buffers[end]) - int(instance.capacity[stage])
         if excess <= 0:
             return False

@@ -13,13 +13,8 @@ T = TypeVar("T")
 
 def common_replicas(instance: Instance) -> tuple[int, ...]:
     """The allowed numbers of replicas at which every layer has a cost on some type: what a first plan may have."""
-    if instance.measured is None:
-        return instance.allowed_replicas
-    known = np.any(instance.measured, axis=1)
-    if instance.wide is not None:
-        known = known | np.any(instance.wide.measured, axis=1)
-    is_common: list[bool] = np.all(known, axis=1).tolist()
-    return tuple(count for count in instance.allowed_replicas if is_common[instance.table_of_replicas[count]])
+    is_common: list[bool] = np.all(np.any(instance.measured, axis=1), axis=1).tolist()
+    return tuple(count for count in instance.allowed_replicas if is_common[instance.layers.table_of_replicas[count]])
 
 
 def largest_allowed(allowed: Sequence[int], most: int) -> int:

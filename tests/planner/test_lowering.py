@@ -23,6 +23,7 @@ from planner.plan import Plan, Stage
 from planner.problem import PinnedLayer
 from planner.simulation.simulate import simulate
 from planner.verify import verify
+from solver_models.simulation.evaluator import TAIL
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage
 from tests.strategies import random_problem, random_schedule, random_stages
 
@@ -105,16 +106,16 @@ def test_figures_stand_where_they_belong():
     instance = make_instance(problem, CostModel(problem))
     assert problem.profile.topological_order == ("x", "y", "z")
     assert instance.work[0, :4, 0, :2].tolist() == [[1, 3], [2, 4], [0, 5], [2, 9]]
-    assert instance.trainable.tolist() == [0, 1, 0]
-    assert instance.frozen.tolist() == [0, 0, 1]
-    assert instance.edges.tolist() == [[0, 1, 5, 5, 1, 1], [1, 2, 6, 0, 0, 0]]
+    assert instance.layers.trainable.tolist() == [0, 1, 0]
+    assert instance.layers.frozen.tolist() == [0, 0, 1]
+    assert instance.layers.edges.tolist() == [[0, 1, 5, 5, 1, 1], [1, 2, 6, 0, 0, 0]]
     assert instance.pinned.tolist() == [-1, 1, -1]
-    assert instance.latency.tolist() == [[0, 7, 8], [7, 0, 1], [8, 1, 0]]
-    assert instance.bandwidth[0].tolist()[1:] == [2 * 10**9, 10**9]
-    starts = instance.route_start.tolist()
-    routes = [instance.route_links[a:b].tolist() for a, b in pairwise(starts)]
+    assert instance.layers.latency.tolist() == [[0, 7, 8], [7, 0, 1], [8, 1, 0]]
+    assert instance.layers.bandwidth[0].tolist()[1:] == [2 * 10**9, 10**9]
+    starts = instance.layers.route_start.tolist()
+    routes = [instance.layers.route_links[a:b].tolist() for a, b in pairwise(starts)]
     assert routes == [[], [0], [0, 2], [1], [], [2], [3, 1], [3], []]
-    assert (instance.tail, instance.given_stages, instance.given_groups) == (11, None, None)
+    assert (instance.layers.options[TAIL], instance.given_stages, instance.given_groups) == (11, None, None)
 
 
 def test_numbers_of_replicas_share_a_table_where_costs_are_linear():
@@ -122,7 +123,7 @@ def test_numbers_of_replicas_share_a_table_where_costs_are_linear():
     problem = make_problem([make_layer("x")], [make_link("a b"), make_link("b c")])
     instance = make_instance(problem, CostModel(problem))
     assert instance.work.shape == (1, 5, 1, 1)
-    assert instance.table_of_replicas.tolist() == [0, 0, 0, 0]
+    assert instance.layers.table_of_replicas.tolist() == [0, 0, 0, 0]
 
 
 def test_given_stages_and_devices_become_numbers():

@@ -254,5 +254,5 @@ def in_order(word: Sequence[Action]) -> DeviceOrder:
 def is_ordered(instance: Instance, stage_of: Integers) -> bool:
     """Whether stages are numbered without gaps and never decrease along an edge."""
     numbers = set(stage_of.tolist())
-    forward = all(stage_of[a] <= stage_of[b] for a, b in instance.edges[:, :2].tolist())
+    forward = all(stage_of[a] <= stage_of[b] for a, b in instance.layers.edges[:, :2].tolist())
     return forward and numbers == set(range(len(numbers)))

@@ -80,8 +80,8 @@ class RecomputeImprover(DecisionImprover):
     def _first_starts(self) -> Iterator[Candidate]:
         assert self.recomputation is not None
         relaxed = self.recomputation.relaxed
-        groups = tuple((device,) for device in range(len(self.run.instance.capacity)))
-        if len(self.run.instance.state) >= len(groups):
+        groups = tuple((device,) for device in range(self.run.instance.num_devices))
+        if self.run.instance.num_layers >= len(groups):
             cuts = RecomputingCuts(self.run.instance, precision=_CUT_PRECISION)
             for stage_of in cuts.cuts(most=_NUM_CUTS):
                 yield relaxed.make_candidate(stage_of, groups, modes=numpy.full(len(groups), RECOMPUTING))

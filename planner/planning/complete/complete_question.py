@@ -168,10 +168,7 @@ class _Question:
                 for direction, count in product((False, True), self.counts)
             },
             tail=self.problem.profile.optimizer_ns,
-            can_split=options.split_backward,
-            uneven_replication=options.uneven_replication,
-            skip_edges=options.skip_edges,
-            idle_devices=options.idle_devices,
+            rules=options.rules,
             horizon=horizon,
         )
 
@@ -219,21 +216,9 @@ class _Question:
                 cost = self.costs.stage_cost(stage, 0)
             except ValueError:  # not measured there
                 continue
-            times[number, kind] = ActionTimes(
-                forward=cost.forward_ns,
-                input_grad=cost.input_grad_ns,
-                weight_grad=cost.weight_grad_ns,
-                backward=cost.backward_ns,
-            )
-            sizes[kind] = Sizes(
-                state=cost.state_bytes,
-                bucket=self.costs.reduction_bytes(stage),
-                held=cost.held_bytes,
-                stash=cost.stash_bytes,
-                weight_stash=cost.weight_stash_bytes,
-                workspace=cost.workspace_bytes,
-                weight_workspace=cost.weight_workspace_bytes,
-            )
+            times[number, kind] = ActionTimes(*cost.durations_ns)
+            own = {name: getattr(cost, f"{name}_bytes") for name in Sizes._fields if name != "bucket"}
+            sizes[kind] = Sizes(bucket=self.costs.reduction_bytes(stage), **own)
         is_cut = len(layers) < len(self.names)  # what follows the iteration then, follows every stage of it
         several = self.problem.profile.stages_optimizer_ns if is_cut else 0
         rings = {

@@ -158,7 +158,7 @@ class TransitionSearch:
             if bound_ns >= self._limit_ns or len(seen) > _MOST_LAYOUTS:
                 return
             self._improve(searcher, chosen)
-            for other in neighbours(chosen, holders=range(len(self.run.instance.capacity))):
+            for other in neighbours(chosen, holders=range(self.run.instance.num_devices)):
                 if not has_time():
                     return
                 self._admit(searcher, other, queue=queue, seen=seen)

@@ -58,8 +58,8 @@ def begin_large(run: SearchState) -> None:
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
     with run.step_of(LARGE_SEEDS):
-        few = run.params.first_plans.quick_actions * len(run.instance.capacity) // run.num_actions
-        if run.threshold_ns is None and 0 < few < len(run.instance.capacity):
+        few = run.params.first_plans.quick_actions * run.instance.num_devices // run.num_actions
+        if run.threshold_ns is None and 0 < few < run.instance.num_devices:
             for candidate in large_seeds(searcher, most_plays=_MIN_SEED_PLAYS, until=_until(run), most_devices=few):
                 _propose(run, searcher, candidate=candidate, source=LARGE_SEEDS)
                 if run.plan is not None:

@@ -23,23 +23,23 @@ _MAX_CANDIDATES = 8
 def may_cut(run: SearchState) -> bool:
     """Whether the programme is there: stages are open, and devices few enough."""
     instance = run.instance
-    is_small = instance.given_stages is None and len(instance.capacity) <= _MAX_DEVICES
+    is_small = instance.given_stages is None and instance.num_devices <= _MAX_DEVICES
     return is_small and run.params.has(INTERVAL_CUTS)
 
 
 def add_interval_cuts(run: SearchState, search: JointSearch) -> None:
     """Offer the best cuts to the search: as they are, and for stages that recompute or share their state."""
     instance, rate, has_time = run.instance, search.searcher.rate, run.time_until(_SHARE)
-    look = partial(candidates, limit=_MAX_CANDIDATES, uneven=instance.uneven_replication, has_time=has_time)
+    look = partial(candidates, limit=_MAX_CANDIDATES, uneven="uneven_replication" in instance.rules, has_time=has_time)
     partition = make_partition_instance(instance)
     cuts = look(partition)
     search.add(while_time((rate(*assign_devices(partition, stages)) for stages in cuts), has_time=has_time))
-    if instance.recompute and has_time():
+    if "recompute" in instance.rules and has_time():
         smaller = make_partition_instance(as_if_recomputing(instance))
         cuts = look(smaller)
         rated = list(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))
         search.add([*rated, *while_time(recompute_variants(search.searcher, rated), has_time=has_time)])
-    if instance.sharding is not None and has_time():
+    if instance.shard_choice != "never" and has_time():
         smaller = make_partition_instance(as_if_sharding(instance))
         cuts = look(smaller)
         search.add(while_time((rate(*assign_devices(smaller, stages)) for stages in cuts), has_time=has_time))

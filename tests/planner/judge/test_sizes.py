@@ -95,9 +95,8 @@ def test_the_search_counts_gradients():
     layer = replace(layer, costs=(*layer.costs, replace(layer.costs[0], width=2)))
     problem = make_problem([layer], [make_link("a b")], max_width=2)
     instance = make_instance(problem, CostModel(problem))
-    assert instance.gradient.tolist() == [4]
     assert instance.wide is not None
-    assert instance.wide.gradient.tolist() == [[[0], [4]]]
+    assert instance.layers.gradient.tolist() == [[[4], [0]], [[0], [4]]]
 
 
 @pytest.mark.parametrize(

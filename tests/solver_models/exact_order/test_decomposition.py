@@ -31,3 +31,21 @@ def test_parts_are_searched_one_by_one():
         assert is_done
         assert least is not None
         assert best.objective == least.objective == case.searcher.play(best).objective
+
+
+def test_parts_hold_what_their_own_stages_do():
+    """Tests that of two stages that share nothing the small one fits where the large one would not, in its B too."""
+    layers = [make_layer("p", (6, 4, 4), stash_bytes=800), make_layer("q", (8, 10, 6), stash_bytes=1)]
+    problem = make_problem(layers, [make_link("a b")], edges=[], num_microbatches=2, split_backward=False)
+    one, other = problem.cluster.devices
+    devices = (one, replace(other, memory_bytes=300))
+    case = Case(
+        replace(problem, cluster=replace(problem.cluster, devices=devices)), (make_stage("p @ a"), make_stage("q @ b"))
+    )
+    for number, part in enumerate(split_net(case.net)):
+        for name in ("held", "stash", "whole_backward", "weight_stash", "workspace", "weight_workspace", "duration"):
+            assert getattr(part, name).tolist() == getattr(case.net, name)[[number]].tolist()
+    is_closed, best = case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY)
+    assert is_closed
+    assert best is not None
+    assert best.objective == 2 * (8 + 10 + 6)

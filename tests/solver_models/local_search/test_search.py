@@ -124,7 +124,7 @@ def make_move(name: str) -> Move:
                 start,
                 devices,
                 modes,
-                len(searcher.instance.capacity),
+                searcher.instance.num_devices,
                 searcher.layers.edges,
             )
         assert start[0] == 0
@@ -149,7 +149,7 @@ def test_moves_keep_partitions_sound(name: str, rng: Random):
         moved = move(searcher, candidate)
         assert is_ordered(searcher.instance, moved.stage_of)
         assert len(moved.groups) == len(moved.modes) == moved.stage_of.max() + 1
-        assert {device for group in moved.groups for device in group} <= set(range(len(searcher.instance.capacity)))
+        assert {device for group in moved.groups for device in group} <= set(range(searcher.instance.num_devices))
         if searcher.is_allowed(moved):
             assert all(group and len(set(group)) == len(group) for group in moved.groups)
             candidate = moved

@@ -21,7 +21,7 @@ def set_seed(seed: int) -> None:
 
 def make_candidate(searcher: Searcher, groups: list[tuple[int, ...]]) -> Candidate:
     """Stages with as many layers as their devices count."""
-    count = len(searcher.instance.state)
+    count = searcher.instance.num_layers
     weights = np.cumsum([0, *(len(group) for group in groups)])
     ends = weights * count // weights[-1]
     stage_of = np.repeat(np.arange(len(groups)), np.diff(ends))

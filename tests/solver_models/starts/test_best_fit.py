@@ -11,7 +11,7 @@ from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.instance import Instance
-from solver_models.simulation.columns import KIND
+from solver_models.simulation.columns import KIND, STASH_ROW, STATE_ROW
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.first_candidates import make_seeds
 from tests.solver_models.nets import Case
@@ -64,7 +64,7 @@ def loads_of(instance: Instance, devices: tuple[int, ...], bounds: tuple[int, ..
 def transfers_of(instance: Instance, devices: tuple[int, ...]) -> list[int]:
     """Ticks of the transfers of the chain, 1000 units each, from stage to stage."""
     return [
-        int(instance.latency[a, b] + 1000 * 10**9 // instance.bandwidth[a, b])
+        int(instance.layers.latency[a, b] + 1000 * 10**9 // instance.layers.bandwidth[a, b])
         for pair in pairwise(devices)
         for a, b in (pair, pair[::-1])
     ]
@@ -72,7 +72,7 @@ def transfers_of(instance: Instance, devices: tuple[int, ...]) -> list[int]:
 
 def least_period(instance: Instance) -> int:
     """The least period over all cuts and all orders of devices, by enumeration."""
-    num_layers, all_devices = len(instance.state), range(len(instance.capacity))
+    num_layers, all_devices = instance.num_layers, range(instance.num_devices)
     found = []
     for count in range(1, min(num_layers, len(all_devices)) + 1):
         cuts = [(0, *cut, num_layers) for cut in combinations(range(1, num_layers), count - 1)]
@@ -97,7 +97,7 @@ def test_fits_are_what_they_say(rng: Random):
     fits = best_fits(instance)
     for fit in fits:
         assert fit.bounds[0] == 0
-        assert fit.bounds[-1] == len(instance.state)
+        assert fit.bounds[-1] == instance.num_layers
         assert all(a < b for a, b in pairwise(fit.bounds))
         assert len(set(fit.devices)) == len(fit.devices) == len(fit.bounds) - 1
         loads = loads_of(instance, fit.devices, fit.bounds)
@@ -112,14 +112,14 @@ def test_fits_hold_one_microbatch(rng: Random):
     instance = Case(unlike(rng, 9, num_devices=4, memory=rng.randint(30, 60)), ()).instance
     for fit in best_fits(instance):
         for device, (a, b) in zip(fit.devices, pairwise(fit.bounds), strict=True):
-            assert int((instance.state + instance.stash)[a:b].sum()) <= instance.capacity[device]
+            assert int((instance.sizes[STATE_ROW] + instance.sizes[STASH_ROW])[a:b].sum()) <= instance.capacity[device]
 
 
 def test_devices_that_are_alike_need_no_fit():
     """Tests that nothing is looked for where all devices are of one type."""
     instance = Case(unlike(Random(1), 5, num_devices=3), ()).instance
     assert best_fits(instance)
-    instance.devices[:, KIND] = 0
+    instance.layers.devices[:, KIND] = 0
     assert best_fits(instance) == []
 
 

@@ -78,7 +78,7 @@ def test_every_order_has_every_device_once(rng: Random):
     """Tests that all orders of a random cluster are permutations, different from each other, the listed one first."""
     instance = Case(random_exact_problem(rng, num_devices=7, is_shared=rng.random() < 0.5), ()).instance
     orders = [order.tolist() for order in device_orders(instance, slowest_first=True)]
-    listed = list(range(len(instance.capacity)))
+    listed = list(range(instance.num_devices))
     assert orders[0] == listed
     assert all(sorted(order) == listed for order in orders)
     assert len({tuple(order) for order in orders}) == len(orders)

@@ -53,7 +53,7 @@ def test_no_stage_is_far_above_its_share(rng: Random):
     """Tests that a cut differs from the ideal one by at most half of the layer it goes through."""
     problem = random_exact_problem(rng, num_layers=6, num_devices=3)
     instance = Case(problem, ()).instance
-    num_stages = rng.randint(1, min(len(instance.state), len(instance.capacity)))
+    num_stages = rng.randint(1, min(instance.num_layers, instance.num_devices))
     groups = tuple((device,) for device in range(num_stages))
     stage_of = balanced_cut(instance, groups)
     assert is_ordered(instance, stage_of)

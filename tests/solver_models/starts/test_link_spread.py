@@ -26,7 +26,7 @@ def make_sparse() -> Instance:
 def busiest_link(instance: Instance, groups: tuple[tuple[int, ...], ...]) -> float:
     """Ticks per microbatch of the busiest link, every pair of replicas added up one by one."""
     loads = np.zeros(instance.num_links)
-    for producer, consumer, forward, backward in instance.edges[:, :4].tolist():
+    for producer, consumer, forward, backward in instance.layers.edges[:, :4].tolist():
         senders, receivers = groups[STAGE_OF[producer]], groups[STAGE_OF[consumer]]
         if senders == receivers:
             continue
@@ -35,9 +35,9 @@ def busiest_link(instance: Instance, groups: tuple[tuple[int, ...], ...]) -> flo
                 ends = min((i + 1) / len(senders), (j + 1) / len(receivers))
                 part = max(0.0, ends - max(i / len(senders), j / len(receivers)))
                 for source, target, size in ((a, b, forward), (b, a, backward)) if part else ():
-                    route = source * len(instance.device_type) + target
-                    links = instance.route_links[instance.route_start[route] : instance.route_start[route + 1]]
-                    time = instance.latency[source, target] + size * part * 1e9 / instance.bandwidth[source, target]
+                    layers, route = instance.layers, source * len(instance.device_type) + target
+                    links = layers.route_links[layers.route_start[route] : layers.route_start[route + 1]]
+                    time = layers.latency[source, target] + size * part * 1e9 / layers.bandwidth[source, target]
                     loads[links] += time
     return float(loads.max())
 
@@ -63,7 +63,7 @@ def test_links_carry_less():
 def test_unlike_memory_is_not_exchanged():
     """Tests that devices of a type whose memory differs keep their stages."""
     instance = make_sparse()
-    instance.devices[:, MEMORY] += np.arange(32)
+    instance.layers.devices[:, MEMORY] += np.arange(32)
     groups = tuple((device,) for device in range(6))
     assert spread_groups(instance, STAGE_OF, groups=groups, steps=1_000) == groups
 
