@@ -57,6 +57,10 @@ class CheckEffort:
 
     def take(self, loads: int) -> None:
         """So many are about to be looked at; MuchToCheckError if they are too many."""
+        self.require(loads)
         self.left -= loads
-        if self.left < 0:
+
+    def require(self, loads: int) -> None:
+        """MuchToCheckError if so many are too many."""
+        if loads > self.left:
             raise MuchToCheckError

@@ -248,6 +248,8 @@ class Refutation:
         """Of those, in order, which show that they are late nonetheless."""
         self.is_too_large = False
         """Whether a check of the cases would take more than it may."""
+        self.is_begun = False
+        """Whether a check may rate the loads of the first case, and there was time to list them."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -266,6 +268,8 @@ class Refutation:
         self.found, self.timely, self.passed, self.trees = None, [], [], []
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
+            root.effort.require(len(root.loads.first))
+            self.is_begun = True
             is_closed = (yield from self._refute(root)) and (yield from self._grow_trees())
             self.found = self.cases if is_closed else None
         except MuchToCheckError:
@@ -391,6 +395,8 @@ class BoundSearch:
             if cases is None:
                 high = middle
                 self.timely[:0] = refutation.timely
+                if not refutation.is_begun:
+                    break  # somewhat sooner there are about as many loads
             else:
                 self.low, self.cases, stride = middle, cases, 2 * stride
 
@@ -475,6 +481,8 @@ def raise_further(
                 yield Packed(low + 1, [], refutation.timely)
             if refutation.found is not None:
                 low = middle
+            elif not refutation.is_begun:
+                return
             else:
                 (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
             yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)

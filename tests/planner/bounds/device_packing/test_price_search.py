@@ -1,5 +1,6 @@
 """Tests of planner/bounds/device_packing/price_search.py."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 
 from benchmarks.generate import make_workload, parse_family
 from planner.bounds.cases.refutation import RULES
+from planner.bounds.device_packing import packing_effort, price_search
 from planner.bounds.device_packing.boundaries import Boundaries
+from planner.bounds.device_packing.device_loads import OpenStages
 from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach, write_cases
-from planner.bounds.device_packing.price_search import Packed, Refutation, raise_packing_bound
+from planner.bounds.device_packing.packing_effort import PER_CASE, PER_STAGE
+from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further, raise_packing_bound
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import OtherRulesError, check_certificate
 from planner.layout.costs import CostModel
@@ -188,3 +192,28 @@ def test_other_trees_prove_nothing(number):
     certificate = {"kind": "packing", "value_ns": deadline + 1, "cases": cases, "rules": RULES}
     with pytest.raises(ValueError, match="certificate: "):
         check_certificate(problem, {**certificate, "trees": changed[number]})
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_first_case_that_nobody_would_check_is_tried_once(monkeypatch, is_listed):
+    """Tests that no other deadline follows one whose loads a check could not rate, or not even list."""
+    boundaries = Boundaries(Least(heavy(5, 3), CostModel(heavy(5, 3))))
+    stages, tried = OpenStages(boundaries, 400), list[price_search.Refutation]()
+    most = stages.count_pairs() + (PER_CASE + (PER_STAGE + 1) * len(stages.start) if is_listed else 1)
+    monkeypatch.setattr(packing_effort, "MAX_EFFORT", 1)
+    monkeypatch.setattr(packing_effort, "SMALL_FACTOR", most)
+
+    class Noted(price_search.Refutation):
+        def steps(self, deadline: int) -> Iterator[None]:
+            tried.append(self)
+            return super().steps(deadline)
+
+    monkeypatch.setattr(price_search, "Refutation", Noted)
+    assert raise_packing_bound(boundaries, 399, make=Covering, effort=10**6) == Packed(399, [], [])
+    assert [each.is_begun for each in tried] == [False]
+    assert {found.value for found in raise_further(boundaries, 399, make=Covering, reached=lambda: 800)} <= {399}
+    assert [each.is_begun for each in tried] == [False, False]
+    monkeypatch.setattr(packing_effort, "SMALL_FACTOR", 10**7)
+    raise_packing_bound(boundaries, 399, make=Covering, effort=10**6)
+    assert len(tried) > 3
+    assert all(each.is_begun for each in tried[2:])
