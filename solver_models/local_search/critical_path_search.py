@@ -210,13 +210,8 @@ def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
 def tails(net: Net, heads_tails: HeadsAndTails) -> None:
     """Longest paths from every action to the end, queues on links left out, in the reverse of the order of `heads`."""
     device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
-    tail, leave, span, place, order = (
-        heads_tails.tail,
-        heads_tails.leave,
-        heads_tails.span,
-        heads_tails.place,
-        heads_tails.order,
-    )
+    tail, leave, span = heads_tails.tail, heads_tails.leave, heads_tails.span
+    place, order = heads_tails.place, heads_tails.order
     for k in range(np.sum(lengths) - 1, -1, -1):
         d, x = order[k, DEVICE], order[k, POSITION]
         n, kind, m = device_orders[d, x] >> 2, device_orders[d, x] & 3, heads_tails.number[d, x]
@@ -288,13 +283,8 @@ def _fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bo
 @kernel
 def judge(heads_tails: HeadsAndTails, d: int, i: int, j: int) -> int:
     """Longest path through the actions that a move from i to j shifts, as far as it can be seen from here."""
-    start, ready, tail, leave, span = (
-        heads_tails.start,
-        heads_tails.ready,
-        heads_tails.tail,
-        heads_tails.leave,
-        heads_tails.span,
-    )
+    start, ready, span = heads_tails.start, heads_tails.ready, heads_tails.span
+    tail, leave = heads_tails.tail, heads_tails.leave
     low, high = min(i, j), max(i, j)
     now = start[d, low - 1] + span[d, low - 1] if low > 0 else int64(0)
     after = span[d, high + 1] + tail[d, high + 1] if high + 1 < heads_tails.lengths[d] else int64(-FAR)
