@@ -52,15 +52,16 @@ def _refuse_shapes(_source: Any, _slice: Any) -> None:
 arrayobj.raise_with_shape_context = _refuse_shapes
 
 
-def _keep_index(context: Any, builder: Any, kind: Any, index: Any, _size: Any) -> Any:
-    return context.cast(builder, index, kind, numba.types.intp if kind.signed else numba.types.uintp)
+def _keep_index(context: Any, builder: Any, *given: Any) -> Any:
+    kind, index, _ = given
+    return context.cast(builder, index, kind, numba.types.intp)
 
 
 @contextmanager
 def _indices_kept() -> Iterator[None]:
-    """Kernels count from the front alone: to look at every index whether it is negative takes a tenth of a play.
+    """Kernels count from the front alone: to ask of every index whether it is negative takes a tenth of a play.
 
-    One that is takes what lies before the array; NUMBA_BOUNDSCHECK=1 refuses it. What is no kernel wraps as ever.
+    A negative one reads before the array; NUMBA_BOUNDSCHECK=1 refuses it. Whatever is no kernel wraps it as ever.
     """
     before, arrayobj.fix_integer_index = arrayobj.fix_integer_index, _keep_index
     try:

@@ -280,7 +280,7 @@ class _Playback:
         gathering = [(len(replicas) + len(rings) + place, 0, 0, self._gathering_ns(each)) for place, each in asked]
         own = numpy.array((self.holder, device_orders.kind, device_orders.microbatch, self.ticks))[:, runs]
         columns = numpy.concatenate((own, column(gathering).reshape(-1, 4).T), axis=1)
-        replica, kind, microbatch, ticks = numpy.ascontiguousarray(columns)
+        replica, kind, microbatch, ticks = map(numpy.ascontiguousarray, columns)
         return PlayableSchedule(
             num_microbatches=self.count,
             stage=column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
