@@ -386,8 +386,7 @@ class _Playback:
         if self.laid_out.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
         makespan = max(last) + self.laid_out.lost_ns(ends) + self.laid_out.tail_ns
-        memory = self._memory(actions)
-        first = self.device_orders.first
+        memory, first = self._memory(actions), self.device_orders.first
         used = numpy.flatnonzero(first[1:] > first[:-1])
         return Timeline(
             actions=actions,
