@@ -168,9 +168,8 @@ class _Playback:
         table = numpy.full((len(sizes), len(index), len(self.plan.stages) + 1, len(KINDS)), -1, dtype=numpy.int32)
         for number, replica in enumerate(self.replicas):
             for device in replica.group:
-                if replica.kinds and device in index:
-                    codes = [KINDS.index(kind) for kind in replica.kinds]
-                    table[sizes[replica.size], index[device], replica.stage, codes] = number
+                for kind in replica.kinds if device in index else "":
+                    table[sizes[replica.size], index[device], replica.stage, KINDS.index(kind)] = number
         stage = numpy.minimum(self.device_orders.stage, len(self.plan.stages))
         size = self._listed_sizes(sizes)
         found = table[size, self.device_orders.device, stage, self.device_orders.kind].astype(numpy.int64)
