@@ -433,8 +433,7 @@ class _Playback:
         during, after = self.laid_out.memory_steps[self.holder, self.variant, self.device_orders.kind].T
         if self.offloads.journeys:
             during, after = during + self.offloads.moved_bytes, after + self.offloads.moved_bytes
-        static = self.laid_out.static_bytes
-        base = column([static[device] for device in self.device_orders.schedule])
+        base = column([self.laid_out.static_bytes[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
         first = self.device_orders.first[:-1]
         before = sums[:-1] + (base - sums[first])[self.device_orders.device]
