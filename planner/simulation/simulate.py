@@ -271,10 +271,10 @@ class _Playback:
             [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
         )
         index, rows = {device: number for number, device in enumerate(devices)}, device_rows(self.problem.cluster)
-        arrivals = self.laid_out.arrivals()
         closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}
         per_device = numpy.bincount(device_orders.device[runs], minlength=len(index)).tolist()
         queues, beside = self.queues, len(rings) + len(self.queues)
+        arrivals = column([*self.laid_out.arrivals(), *[[0, 0, 0]] * beside]).reshape(-1, 3)
         asked = [(place, gather) for place, queue in enumerate(queues) for gather in queue.asked]
         gathering = [(len(replicas) + len(rings) + place, 0, 0, self._gathering_ns(each)) for place, each in asked]
         own = numpy.array((self.holder, device_orders.kind, device_orders.microbatch, self.ticks))[:, runs]
@@ -293,8 +293,8 @@ class _Playback:
                 [self.laid_out.durations_ns.min(axis=1), numpy.zeros((beside, len(KINDS)), numpy.int64)]
             ),
             transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
-            waits=column([*(row[:2] for row in arrivals), *((0, 0) for _ in range(beside))]).reshape(-1, 2),
-            waits_once=column([*(once for *_, once in arrivals), *(0 for _ in range(beside))]),
+            waits=arrivals[:, :2],
+            waits_once=arrivals[:, 2],
             opening=self.laid_out.opening,
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
