@@ -294,7 +294,7 @@ class _Playback:
             ),
             transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
             waits=arrivals[:, :2],
-            waits_once=arrivals[:, 2],
+            waits_once=arrivals[:, -1],
             opening=self.laid_out.opening,
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
