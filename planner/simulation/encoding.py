@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from operator import itemgetter
 
 import numpy
 from numpy.typing import NDArray
@@ -74,10 +73,12 @@ def _encode_actions(actions: list[Action]) -> Integers | None:
         return numpy.empty((3, 0), dtype=numpy.int64)
     if set(map(type, actions)) != {Action}:
         return None
-    kinds, stages, microbatches = ([*map(itemgetter(place), actions)] for place in range(3))
-    if not (set(map(type, stages)) == set(map(type, microbatches)) == {int} and set(kinds) <= {"F", "I", "W", "B"}):
+    kinds, stages, microbatches = zip(*actions, strict=True)
+    if not ({*map(type, stages)} == {*map(type, microbatches)} == {int} and {*kinds} <= {"F", "I", "W", "B"}):
         return None
     if min(stages) < 0 or min(microbatches) < 0 or max(stages) >= MOST or max(microbatches) >= MOST:
         return None
-    codes = _KIND_CODES[numpy.frombuffer("".join(kinds).encode(), dtype=numpy.uint8)]
-    return numpy.stack([codes, numpy.array(stages, numpy.int64), numpy.array(microbatches, numpy.int64)])
+    columns = numpy.empty((3, len(actions)), dtype=numpy.int64)
+    columns[0] = _KIND_CODES[numpy.frombuffer("".join(kinds).encode(), dtype=numpy.uint8)]
+    columns[1], columns[2] = stages, microbatches
+    return columns

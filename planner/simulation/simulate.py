@@ -7,7 +7,7 @@ direction go in the order of the sending replicas, then of the edges, then of th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 import numpy
@@ -168,9 +168,8 @@ class _Playback:
         table = numpy.full((len(sizes), len(index), len(self.plan.stages) + 1, len(KINDS)), -1, dtype=numpy.int32)
         for number, replica in enumerate(self.replicas):
             for device in replica.group:
-                if replica.kinds and device in index:
-                    codes = [KINDS.index(kind) for kind in replica.kinds]
-                    table[sizes[replica.size], index[device], replica.stage, codes] = number
+                for kind in replica.kinds if device in index else "":
+                    table[sizes[replica.size], index[device], replica.stage, KINDS.index(kind)] = number
         stage = numpy.minimum(self.device_orders.stage, len(self.plan.stages))
         size = self._listed_sizes(sizes)
         found = table[size, self.device_orders.device, stage, self.device_orders.kind].astype(numpy.int64)
@@ -219,8 +218,7 @@ class _Playback:
         start[runs], gathering = times.start[:count], times.start[count:]
         self._require_end(start)
         end = start + times.took[:count]
-        synchronisations = self._synchronisations(end, times=times, rings=rings)
-        found = self._timeline(start, end=end, times=times, synchronisations=synchronisations)
+        found = self._timeline(start, end=end, times=times, rings=rings)
         if self.offloads.journeys:
             return replace(found, offloads=self.offloads.timed())
         return replace(found, gathers=self._timed_gathers(gathering)) if self.queues else found
@@ -273,12 +271,15 @@ class _Playback:
             [*device_orders.schedule, *(device for replica in replicas for device in replica.group)]
         )
         index, rows = {device: number for number, device in enumerate(devices)}, device_rows(self.problem.cluster)
-        arrivals = self.laid_out.arrivals()
         closing = dict(self.laid_out.closing) | {number: len(replicas) + place for place, number in enumerate(rings)}
-        per_device = numpy.bincount(device_orders.device[runs], minlength=len(index))
+        per_device = numpy.bincount(device_orders.device[runs], minlength=len(index)).tolist()
         queues, beside = self.queues, len(rings) + len(self.queues)
-        asked = [gather for queue in queues for gather in queue.asked]
-        lengths, nothing = [len(queue.asked) for queue in queues], numpy.zeros(len(asked), numpy.int64)
+        arrivals = column([*self.laid_out.arrivals(), *[[0, 0, 0]] * beside]).reshape(-1, 3)
+        asked = [(place, gather) for place, queue in enumerate(queues) for gather in queue.asked]
+        gathering = [(len(replicas) + len(rings) + place, 0, 0, self._gathering_ns(each)) for place, each in asked]
+        own = numpy.array((self.holder, device_orders.kind, device_orders.microbatch, self.ticks))[:, runs]
+        columns = numpy.concatenate((own, column(gathering).reshape(-1, 4).T), axis=1)
+        replica, kind, microbatch, ticks = map(numpy.ascontiguousarray, columns)
         return PlayableSchedule(
             num_microbatches=self.count,
             stage=column([*(each.stage for each in replicas), *rings, *(queue.rank.stages[0] for queue in queues)]),
@@ -292,20 +293,18 @@ class _Playback:
                 [self.laid_out.durations_ns.min(axis=1), numpy.zeros((beside, len(KINDS)), numpy.int64)]
             ),
             transfers=[*(timed_send(sent.transfer) for sent in self.transfers), *self._ring_transfers(rings)],
-            waits=column([*(row[:2] for row in arrivals), *((0, 0) for _ in range(beside))]).reshape(-1, 2),
-            waits_once=column([*(once for *_, once in arrivals), *(0 for _ in range(beside))]),
+            waits=arrivals[:, :2],
+            waits_once=arrivals[:, -1],
             opening=self.laid_out.opening,
             closing=[closing.get(number, -1) for number in range(len(self.plan.stages))],
             overlaps=self.problem.cluster.overlap,
-            first=numpy.concatenate([[0], numpy.cumsum([*per_device, *lengths])]).astype(numpy.int64),
-            replica=numpy.concatenate(
-                [self.holder[runs], numpy.repeat(len(replicas) + len(rings) + numpy.arange(len(queues)), lengths)]
-            ).astype(numpy.int64),
-            kind=numpy.concatenate([device_orders.kind[runs], nothing]),
-            microbatch=numpy.concatenate([device_orders.microbatch[runs], nothing]),
+            first=column([0, *accumulate((*per_device, *(len(queue.asked) for queue in queues)))]),
+            replica=replica,
+            kind=kind,
+            microbatch=microbatch,
             host=None if self.host is None else self.host[runs],
-            ticks=numpy.concatenate([self.ticks[runs], column([self._gathering_ns(each) for each in asked])]),
-            gate=self._gates(runs, asked=asked),
+            ticks=ticks,
+            gate=self._gates(runs, asked=[gather for _, gather in asked]),
             peers=self._peers(index),
         )
 
@@ -357,34 +356,36 @@ class _Playback:
             raise PlanError(f"the schedule deadlocks: {'; '.join(stuck[:5])}")
 
     def _synchronisations(
-        self, end: Integers, *, times: PlayedTimes, rings: dict[int, tuple[int, ...]]
+        self, ends: list[int], *, times: PlayedTimes, rings: dict[int, tuple[int, ...]]
     ) -> tuple[TimedSynchronisation, ...]:
         """Each stage's once its last action has ended, in order of their start; where they queue, when it is due."""
         queued = dict(zip(rings, times.sent[len(self.transfers) :, -1].tolist(), strict=True))
         found = []
-        for number, ready in enumerate(self._stage_ends(end).tolist()):
+        for number, ready in enumerate(ends):
             duration = self.laid_out.synchronisation_ns[number] if ready >= 0 else 0
             if duration:
                 start = queued.get(number, ready)
                 found.append(TimedSynchronisation(number, start, start + duration))
         return tuple(sorted(found, key=lambda timed: timed.start_ns))
 
-    def _stage_ends(self, end: Integers) -> Integers:
+    def _stage_ends(self, end: Integers) -> list[int]:
         """[S] when the last action of each stage ends; -1 where nothing of it runs."""
         latest = numpy.full(len(self.plan.stages), -1, dtype=numpy.int64)
         numpy.maximum.at(latest, self.device_orders.stage, end)
-        return latest
+        found: list[int] = latest.tolist()
+        return found
 
     def _timeline(
-        self, start: Integers, *, end: Integers, times: PlayedTimes, synchronisations: tuple[TimedSynchronisation, ...]
+        self, start: Integers, *, end: Integers, times: PlayedTimes, rings: dict[int, tuple[int, ...]]
     ) -> Timeline:
-        actions, transfers = PlayedActions(self.device_orders, start=start, end=end), self._transfers(end, times=times)
+        actions, ends = PlayedActions(self.device_orders, start=start, end=end), self._stage_ends(end)
+        synchronisations = self._synchronisations(ends, times=times, rings=rings)
+        transfers = self._transfers(self._ready(end, ends), times=times)
         last = [int(end.max(initial=0)), *(timed.end_ns for timed in synchronisations)]
         if self.laid_out.closing:
             last += [sent.end_ns for sent in transfers if sent.microbatch == self.count]
-        makespan = max(last) + self.laid_out.lost_ns(self._stage_ends(end).tolist()) + self.laid_out.tail_ns
-        memory = self._memory(actions)
-        first = self.device_orders.first
+        makespan = max(last) + self.laid_out.lost_ns(ends) + self.laid_out.tail_ns
+        memory, first = self._memory(actions), self.device_orders.first
         used = numpy.flatnonzero(first[1:] > first[:-1])
         return Timeline(
             actions=actions,
@@ -397,10 +398,10 @@ class _Playback:
             peak_bytes=memory.peaks(),
         )
 
-    def _transfers(self, end: Integers, *, times: PlayedTimes) -> Sequence[TimedTransfer]:
-        """As a table where every channel is sent for every microbatch, else one by one."""
+    def _transfers(self, ready: Integers, *, times: PlayedTimes) -> Sequence[TimedTransfer]:
+        """As a table where every channel is sent for every microbatch, else one by one; `ready` as in `_ready`."""
         chosen = [number for number, sent in enumerate(self.transfers) if sent.transfer.route is not None]
-        channels, ready = [self.transfers[number] for number in chosen], self._ready(end)[chosen]
+        channels, ready = [self.transfers[number] for number in chosen], ready[chosen]
         starts = times.sent[chosen]
         played = tuple(sent.played() for sent in channels)
         if all(sent.once is None for sent in channels) and (starts[:, :-1] >= 0).all():
@@ -416,16 +417,13 @@ class _Playback:
             found.append((channel.order(sent), sent))
         return tuple(sent for _, sent in sorted(found))
 
-    def _ready(self, end: Integers) -> Integers:
+    def _ready(self, end: Integers, ends: list[int]) -> Integers:
         """[P, M + 1] when the action of every transfer has ended; in the last column when those sent once may go."""
         replicas, columns = len(self.replicas), self.count + 1
-        ends = numpy.zeros(3 * replicas * columns, dtype=numpy.int64)
-        ends[(3 * self.holder + self.device_orders.place) * columns + self.device_orders.microbatch] = end
-        latest = numpy.zeros(len(self.plan.stages), dtype=numpy.int64)
-        numpy.maximum.at(latest, self.device_orders.stage, end)
-        table = ends.reshape(-1, columns)
+        table = numpy.zeros((3 * replicas, columns), dtype=numpy.int64)
+        table[3 * self.holder + self.device_orders.place, self.device_orders.microbatch] = end
         for number, replica in self.laid_out.closing.items():
-            table[3 * replica + 1, -1] = latest[number]
+            table[3 * replica + 1, -1] = max(ends[number], 0)
         rows = [3 * sent.transfer.sender + sent.transfer.is_backward for sent in self.transfers]
         found: Integers = table[column(rows)]
         return found
@@ -435,8 +433,7 @@ class _Playback:
         during, after = self.laid_out.memory_steps[self.holder, self.variant, self.device_orders.kind].T
         if self.offloads.journeys:
             during, after = during + self.offloads.moved_bytes, after + self.offloads.moved_bytes
-        static = self.laid_out.static_bytes
-        base = column([static[device] for device in self.device_orders.schedule])
+        base = column([self.laid_out.static_bytes[device] for device in self.device_orders.schedule])
         sums = numpy.concatenate([[0], numpy.cumsum(after)])
         first = self.device_orders.first[:-1]
         before = sums[:-1] + (base - sums[first])[self.device_orders.device]

@@ -364,11 +364,8 @@ def _most_at_a_time(net: Net, parts: Integers, a: int, b: int, is_nested: bool) 
     budget, held, kept = net.devices[d, MEMORY] - net.workspace[a], int64(0), net.weight_stash[a]
     forward, backward, whole = int64(0), int64(0), parts[RETURNING, a] + parts[REST, a]
     if b >= 0:
-        budget, held, kept = (
-            max(budget, net.devices[d, MEMORY] - net.workspace[b]),
-            net.held[b],
-            kept + net.weight_stash[b],
-        )
+        budget = max(budget, net.devices[d, MEMORY] - net.workspace[b])
+        held, kept = net.held[b], kept + net.weight_stash[b]
         forward, backward = net.duration[b, FORWARD], parts[RETURNING, b] + parts[REST, b]
     most = np.zeros(3, np.int64)
     if count * (net.held[a] + held + kept) <= budget:

@@ -194,10 +194,11 @@ def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
     stage_end = np.zeros(net.synchronisation.shape[0], np.int64)
     for n in range(net.replica_stage.shape[0]):
         d = net.replica_device[n]
-        heads_tails.offset[n] = (
-            -heads_tails.start[d][0] if by_span else net.synchronisation[net.replica_stage[n]] + net.scalars[TAIL]
-        )
+        after = net.synchronisation[net.replica_stage[n]] + net.scalars[TAIL]
+        heads_tails.offset[n] = -heads_tails.start[d][0] if by_span else after
         last = heads_tails.place[n, INPUT_GRAD, latest]
+        if last < 0:  # the orders end before the iteration does
+            return int64(FAR)
         if net.has_weight[n]:
             last = max(last, heads_tails.place[n, WEIGHT_GRAD, latest])
         end = heads_tails.start[d, last] + heads_tails.span[d, last]
@@ -210,13 +211,8 @@ def objective(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> int:
 def tails(net: Net, heads_tails: HeadsAndTails) -> None:
     """Longest paths from every action to the end, queues on links left out, in the reverse of the order of `heads`."""
     device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
-    tail, leave, span, place, order = (
-        heads_tails.tail,
-        heads_tails.leave,
-        heads_tails.span,
-        heads_tails.place,
-        heads_tails.order,
-    )
+    tail, leave, span = heads_tails.tail, heads_tails.leave, heads_tails.span
+    place, order = heads_tails.place, heads_tails.order
     for k in range(np.sum(lengths) - 1, -1, -1):
         d, x = order[k, DEVICE], order[k, POSITION]
         n, kind, m = device_orders[d, x] >> 2, device_orders[d, x] & 3, heads_tails.number[d, x]
@@ -288,13 +284,8 @@ def _fits_at(net: Net, heads_tails: HeadsAndTails, d: int, i: int, j: int) -> bo
 @kernel
 def judge(heads_tails: HeadsAndTails, d: int, i: int, j: int) -> int:
     """Longest path through the actions that a move from i to j shifts, as far as it can be seen from here."""
-    start, ready, tail, leave, span = (
-        heads_tails.start,
-        heads_tails.ready,
-        heads_tails.tail,
-        heads_tails.leave,
-        heads_tails.span,
-    )
+    start, ready, span = heads_tails.start, heads_tails.ready, heads_tails.span
+    tail, leave = heads_tails.tail, heads_tails.leave
     low, high = min(i, j), max(i, j)
     now = start[d, low - 1] + span[d, low - 1] if low > 0 else int64(0)
     after = span[d, high + 1] + tail[d, high + 1] if high + 1 < heads_tails.lengths[d] else int64(-FAR)
@@ -420,9 +411,9 @@ def improve(
     value, total = heads(net, heads_tails, by_span)
     best_value, best_total, best_orders = value, total, device_orders.copy()
     tabu = np.zeros((net.replica_stage.shape[0], 3, net.scalars[MICROBATCHES]), np.int64)
-    blocks = np.zeros((np.sum(lengths), 3), np.int64)
-    tails(net, heads_tails)
-    since = 0
+    blocks, since = np.zeros((np.sum(lengths), 3), np.int64), 0
+    if value < FAR:
+        tails(net, heads_tails)
     for step in range(search.steps):
         if best_value <= search.lower_bound or value >= FAR:
             break
@@ -434,9 +425,8 @@ def improve(
             since += 1
             continue
         code = device_orders[d, i]
-        tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] = (
-            step + 4 + np.random.randint(12)
-        )
+        until = step + 4 + np.random.randint(12)
+        tabu[code >> 2, min(code & 3, 2) if code & 3 != 3 else 1, heads_tails.number[d, i]] = until
         rotate(device_orders[d], i, j)
         value, total = heads(net, heads_tails, by_span)
         if value >= FAR:

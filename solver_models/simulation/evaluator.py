@@ -436,10 +436,8 @@ def stage_traffic(layers: Layers, stage_of: Integers, num_stages: int) -> Intege
         if last_producer[p] != edges[e, SOURCE]:
             last_producer[p] = edges[e, SOURCE]
             last[p, ACTIVATIONS], last[p, GRADIENTS] = 0, 0
-        forward, backward = (
-            max(last[p, ACTIVATIONS], edges[e, FORWARD_SIZE]),
-            max(last[p, GRADIENTS], edges[e, BACKWARD_SIZE]),
-        )
+        forward = max(last[p, ACTIVATIONS], edges[e, FORWARD_SIZE])
+        backward = max(last[p, GRADIENTS], edges[e, BACKWARD_SIZE])
         pairs[p, FORWARD_SIZE] += forward - last[p, ACTIVATIONS]
         pairs[p, BACKWARD_SIZE] += backward - last[p, GRADIENTS]
         last[p, ACTIVATIONS], last[p, GRADIENTS] = forward, backward
@@ -778,7 +776,7 @@ def _arrive(
     preference: Preference | None, net: Net, n: int, direction: int, m: int, missing: ShortIntegers, now: int
 ) -> int:
     """Count what has arrived at a stage replica; gives its device."""
-    missing[n, direction, m] -= 1
+    missing[n, direction, m if m >= 0 else missing.shape[2] - 1] -= 1
     note_arrival(preference, n, direction, m, now)
     return net.replica_device[n]
 
@@ -791,11 +789,8 @@ def _replica_table(net: Net, follow: bool) -> Integers:
     table = np.empty((0 if follow else net.device_replicas.shape[0], REPLICA_WHOLE_BACKWARD + 1), np.int64)
     for k in range(table.shape[0]):
         n = net.device_replicas[k]
-        table[k, REPLICA_NUMBER], table[k, REPLICA_STAGE], table[k, REPLICA_HAS_WEIGHT] = (
-            n,
-            net.replica_stage[n],
-            net.has_weight[n],
-        )
+        table[k, REPLICA_NUMBER], table[k, REPLICA_STAGE] = n, net.replica_stage[n]
+        table[k, REPLICA_HAS_WEIGHT] = net.has_weight[n]
         table[k, REPLICA_HELD], table[k, REPLICA_WORKSPACE] = net.held[n], net.workspace[n]
         table[k, REPLICA_WEIGHT_WORKSPACE] = net.weight_workspace[n]
         table[k, REPLICA_STASH], table[k, REPLICA_WHOLE_BACKWARD] = net.stash[n], net.whole_backward[n]
@@ -812,10 +807,10 @@ def send(
     missing: ShortIntegers,
     sent: Integers | None,
 ) -> None:
-    """Let every transfer of an outlet (2 * replica + direction) go off for microbatch m."""
+    """Let every transfer of an outlet (2 * replica + direction) go off for microbatch m; -1 has the last column."""
     for f in range(net.transfer_start[outlet], net.transfer_start[outlet + 1]):
         if net.transfer_route[f] < 0:
-            missing[net.transfer_target[f], net.transfer_direction[f], m] -= 1
+            missing[net.transfer_target[f], net.transfer_direction[f], m if m >= 0 else missing.shape[2] - 1] -= 1
         elif net.transfer_shared[f]:
             key = event_key(1, net.replica_stage[outlet >> 1], m, net.transfer_direction[f], f, SEND)
             heap_push(heap, heap[CLOCK, NOW], key)
@@ -842,7 +837,7 @@ def _depart(net: Net, f: int, m: int, earliest: int, heap: Integers, link_free: 
     """Put transfer f on its links once they are free; when it arrives."""
     end = travel(net, f, earliest, link_free)
     if sent is not None:
-        sent[f, m] = end - net.transfer_duration[f]
+        sent[f, m if m >= 0 else sent.shape[1] - 1] = end - net.transfer_duration[f]
     heap_push(
         heap, end, event_key(0, net.replica_stage[net.transfer_target[f]], m, net.transfer_direction[f], f, ARRIVAL)
     )
@@ -856,12 +851,11 @@ def make_shares(net: Net) -> Integers:
     for n in range(shares.shape[0]):
         shares[n, FORWARD_PART], shares[n, GRADIENT_PART] = net.duration[n, FORWARD], net.duration[n, INPUT_GRAD]
         if net.has_weight[n]:
-            fused = net.duration[n, BACKWARD]
-            whole = (
-                min(net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD], fused) if net.scalars[SPLIT] else fused
-            )
-            shares[n, GRADIENT_PART] = min(net.duration[n, INPUT_GRAD], fused) if net.scalars[SPLIT] else fused
-            shares[n, REST_PART] = max(whole - shares[n, GRADIENT_PART], 0)
+            whole = first = net.duration[n, BACKWARD]
+            if net.scalars[SPLIT]:
+                whole = min(net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD], whole)
+                first = min(net.duration[n, INPUT_GRAD], first)
+            shares[n, GRADIENT_PART], shares[n, REST_PART] = first, max(whole - first, 0)
     return shares
 
 
@@ -887,9 +881,8 @@ def _work_beyond(net: Net, shares: Integers, limit: int) -> Integers:
         left[d], least_end = -limit, FAR
         for k in range(net.device_start[d], net.device_start[d + 1]):
             n = net.device_replicas[k]
-            left[d] += net.scalars[MICROBATCHES] * (
-                shares[n, FORWARD_PART] + shares[n, GRADIENT_PART] + shares[n, REST_PART]
-            )
+            work = shares[n, FORWARD_PART] + shares[n, GRADIENT_PART] + shares[n, REST_PART]
+            left[d] += net.scalars[MICROBATCHES] * work
             least_end = min(least_end, net.synchronisation[net.replica_stage[n]])
         left[d] += least_end if least_end < FAR else 0
     return left
@@ -977,7 +970,7 @@ def is_plain(net: Net, recording: Recording) -> bool:
 def _has_arrived(missing: ShortIntegers, code: int, m: int) -> bool:
     """Whether everything is there that an action (replica * 4 + kind) of a recording waits for."""
     n = code >> 2
-    if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, -1] > 0:
+    if missing[n, ACTIVATIONS, m] > 0 or missing[n, ACTIVATIONS, missing.shape[2] - 1] > 0:
         return False
     return code & 3 == FORWARD or missing[n, GRADIENTS, m] == 0
 

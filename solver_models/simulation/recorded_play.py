@@ -144,6 +144,7 @@ class _TransferTable:
 
     def __init__(self, schedule: PlayableSchedule) -> None:
         self.schedule, self.head = schedule, column([group[0] for group in schedule.groups])
+        self.num_stages = schedule.num_stages
         rows = column([(each.sender, each.receiver, each.is_backward, each.duration) for each in schedule.transfers])
         keys = rows.reshape(-1, 4) @ column([2, 0, 1, 0])  # by sender, then direction
         self.order = np.argsort(keys, kind="stable")
@@ -160,7 +161,7 @@ class _TransferTable:
         replicas = NetReplicas(
             stage=schedule.stage, device=self.head, duration=np.ascontiguousarray(schedule.duration),
             host=np.zeros((0, 4, 2), np.int64), size=np.zeros((HAS_WEIGHT + 1, len(schedule.stage)), np.int64),
-            devices=device_table(schedule.devices), synchronisation=np.zeros(schedule.num_stages, np.int64),
+            devices=device_table(schedule.devices), synchronisation=np.zeros(self.num_stages, np.int64),
             scalars=column([scalars.get(name, 0) for name in OPTIONS]),
         )  # fmt: skip
         table = np.zeros((SHARED + 1, len(self.links)), np.int64)
@@ -206,23 +207,24 @@ def _make_recording(
     """Room for the times, and what the search's nets do not know."""
     count, num_devices = schedule.num_microbatches, len(device_orders.lengths)
     is_heading = table.head[schedule.replica] == np.repeat(np.arange(num_devices), device_orders.lengths)
-    left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=schedule.num_stages).astype(np.int64)
+    left = np.bincount(schedule.stage[schedule.replica[is_heading]], minlength=table.num_stages).tolist()
     peers, groups = schedule.peers or [()] * num_devices, schedule.groups
     ticks = schedule.duration[schedule.replica, schedule.kind] if schedule.ticks is None else schedule.ticks
-    gate = np.zeros_like(schedule.kind) if schedule.gate is None else schedule.gate
+    shape = device_orders.is_used.shape
+    gate = np.zeros(shape) if schedule.gate is None else device_orders.table(schedule.gate)
     return Recording(
         microbatch=device_orders.table(schedule.microbatch).astype(np.int32),
         duration=device_orders.table(ticks),
         host=np.zeros((0, 0, 2), np.int64) if schedule.host is None else device_orders.table(schedule.host),
         hosts=make_hosts(net.devices, schedule.host is not None),
-        start=np.full(device_orders.is_used.shape, -1, np.int64),
+        start=np.full(shape, -1, np.int64),
         missing=_make_missing(schedule),
         sent=np.full((len(schedule.transfers), count + 1), -1, np.int64),
         member_start=_starts(groups),
         members=column(list(chain.from_iterable(groups))),
-        closing=np.stack((left, column(schedule.closing or [-1] * schedule.num_stages)), axis=1),
+        closing=column([*zip(left, schedule.closing or [-1] * table.num_stages, strict=True)]).reshape(-1, 2),
         opening=column(schedule.opening),
-        gate=device_orders.table(gate).astype(np.int32),
+        gate=gate.astype(np.int32),
         peer_start=_starts(peers),
         peers=column(list(chain.from_iterable(peers))),
     )

@@ -93,7 +93,7 @@ def _cut_within(sums: Sums, groups: StageGroups, limit: int, slack: float, bound
 @kernel
 def best_cut(sums: Sums, groups: StageGroups, slack: float, steps: int) -> Integers:
     """The boundaries, from 0 to L, of the cut with the least largest load by `steps` halvings; empty if none fits."""
-    total = sums.load[:, -1].max()
+    total = sums.load[:, sums.load.shape[1] - 1].max()
     trial, found = np.zeros(groups.kind.shape[0] + 1, np.int64), np.zeros(groups.kind.shape[0] + 1, np.int64)
     low, high = int64(0), total
     count = _cut_within(sums, groups, high, slack, found)

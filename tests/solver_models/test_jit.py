@@ -1,5 +1,6 @@
 """Compiled functions are cached where no stale one can be found."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -115,6 +116,23 @@ def seen_from_both_sides():
     return both(1), add(1, 2), add(3, 4), len(add.signatures)
 
 
+@kernel
+def item(row, at):
+    return row[at]
+
+
+def item_of(at):
+    import numba
+    import numpy
+
+    row = numpy.arange(3)
+    last = numba.njit(lambda row, at: row[at])(row, -1)
+    try:
+        return int(item(row, at)), int(last)
+    except IndexError as error:
+        return str(error), int(last)
+
+
 def sizes():
     return both(1), sum(both.stats.cache_hits.values()), sum(both.stats.cache_misses.values())
 
@@ -191,6 +209,28 @@ def test_a_large_function_is_compiled_once(tmp_path: Path):
         lost[0].unlink()
         assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 0, 1)"
         assert ask_literal(room, "sizes()", tmp_path / "cache") == "(5, 1, 0)"
+
+
+@pytest.mark.slow
+def test_kernels_count_from_the_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that numba wraps an index below 0 outside kernels, and refuses one in a kernel where it looks at all."""
+    room = literal_module(tmp_path / "room")
+    assert ask_literal(room, "item_of(2)", tmp_path / "cache") == "(2, 2)"
+    monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
+    assert ask_literal(room, "item_of(2)", tmp_path / "checked") == "(2, 2)"
+    assert ask_literal(room, "item_of(-1)", tmp_path / "checked") == "('index is out of bounds', 2)"
+
+
+def test_no_kernel_counts_from_the_end():
+    """Tests that no kernel asks for an element by a number below 0, which takes what lies before the array."""
+    asked = []
+    for path in sorted(ROOM.rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and "kernel" in map(ast.unparse, function.decorator_list):
+                places = (each.slice for each in ast.walk(function) if isinstance(each, ast.Subscript))
+                parts = (part for place in places for part in getattr(place, "elts", [place]))
+                asked += [f"{path.name}: {function.name}" for part in parts if isinstance(part, ast.UnaryOp)]
+    assert asked == []
 
 
 def test_what_does_not_fit_its_slice_is_refused():

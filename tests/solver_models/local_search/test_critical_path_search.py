@@ -79,6 +79,19 @@ def test_improved_words_are_legal_and_no_worse(case: Case, by_span: bool):
     assert value <= (before[1] if by_span else before[0])
 
 
+@pytest.mark.parametrize("by_span", [False, True])
+def test_words_that_end_too_early_are_worth_nothing(case: Case, by_span: bool):
+    """Tests that tabu search says of half of all words what playing says, and leaves them as they are."""
+    words, lengths, value = played(case, 1)
+    if value >= FAR or not follows_orders(case.net):
+        return
+    half, before = lengths // 2, words.copy()
+    assert play(case.net, NONE, words.copy(), half.copy(), True, FAR, None)[0] == FAR
+    search = TabuSearch(steps=10, samples=20, patience=30, lower_bound=0, seed=5)
+    assert improve(case.net, words, half, search, by_span)[0] == FAR
+    assert (words == before).all()
+
+
 def test_tuned_words_fit(case: Case):
     """Tests that annealed policies write words that play to what they claim."""
     words, lengths, _ = played(case, 2)
