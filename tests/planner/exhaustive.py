@@ -47,7 +47,7 @@ def explore(scalars, seats, legs, leg_links, ring_time, ring_links, room, best, 
     tables = (scalars, seats, legs, leg_links, ring_time, ring_links, room)
     at = sections(M, num_seats, num_devices, legs.shape[0], leg_links.shape[1], ring_time.shape[0])
     depths = 3 * M * num_seats + 1
-    states = np.zeros((depths + 1, at[-1]), np.int64)
+    states = np.zeros((depths + 1, at[at.shape[0] - 1]), np.int64)
     states[0, at[SEAT] : at[KIND]] = -1
     states[0, at[FIRST] : at[BLOCKED]] = -1
     states[0, at[END_F] : at[LINK]] = FAR

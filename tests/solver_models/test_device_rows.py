@@ -29,8 +29,9 @@ def with_more(row: DeviceRow, field: str) -> DeviceRow:
 def test_whatever_differs_tells_devices_apart(field: str):
     """Tests that no field may differ between devices that change places, share a colour, or form a class."""
     problem = make_instance(pair := make_chain([(1, 1, 1)] * 2, num_devices=2, num_microbatches=1), CostModel(pair))
-    one, other = (DeviceRow(*row) for row in problem.devices.tolist())
-    unlike = replace(problem, devices=device_table([one, with_more(other, field)]))
+    one, other = (DeviceRow(*row) for row in problem.layers.devices.tolist())
+    layers = problem.layers._replace(devices=device_table([one, with_more(other, field)]))
+    unlike = replace(problem, layers=layers)
     assert (len(automorphisms(problem)), len(automorphisms(unlike))) == (1, 0)
     if field != "kind":  # the costs of one type are all that there is
         assert [len(make_partition_instance(each).devices) for each in (problem, unlike)] == [1, 2]

@@ -121,11 +121,12 @@ def test_the_search_counts_what_replicas_shard():
     layer = stepping("x", 0, wider=(wide,))
     layer = replace(layer, costs=(*layer.costs, replace(layer.costs[0], width=2)))
     problem = make_problem([layer], [make_link("a b")], max_width=2, shard_optimizer="together")
-    sharding = make_instance(problem, CostModel(problem)).sharding
-    assert sharding is not None
-    assert sharding.optimizer.tolist() == [[25], [7]]
-    assert sharding.weights.tolist() == [[[6], [0]], [[0], [6]]]
-    assert make_instance(make_problem([layer], [make_link("a b")]), CostModel(problem)).sharding is None
+    instance = make_instance(problem, CostModel(problem))
+    assert instance.shard_choice == "together"
+    assert instance.layers.shardable.tolist() == [[25], [7]]
+    assert instance.layers.weights.tolist() == [[[6], [0]], [[0], [6]]]
+    whole = make_instance(make_problem([layer], [make_link("a b")]), CostModel(problem))
+    assert (whole.shard_choice, whole.layers.shardable.any(), whole.layers.weights.any()) == ("never", False, False)
     assert modes_of([sharded("x @ a | b"), make_stage("y @ a | b", recompute=True)]).tolist() == [2, 1]
 
 
