@@ -57,7 +57,7 @@ class ReadingNotes:
         """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline."""
         said = said or f"{name} = {str(value)[:60]}"
         if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
-            raise ValueError(f"{said[:80]}: is a degree that is not known; leave it out, or give --tp, --pp and so on")
+            raise ValueError(f"{said[:80]}: is a degree that is not known; put --tp, --pp and so on in its place")
         if _CUT.search(name):
             raise ValueError(f"{said[:80]}: is not known, and says where stages begin; leave it out to see the rest")
         self.unknown.append(said[:120])

@@ -98,7 +98,7 @@ def test_files_most_of_whose_names_are_not_known(unknown: int, stated: int, is_r
 def test_degrees_that_are_not_known(name: str) -> None:
     """Tests that an unknown degree of 2 or more is refused, since the others would be counted without it."""
     notes = ReadingNotes()
-    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; leave it out, or give --tp"):
+    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; put --tp"):
         notes.note_unknown(name, 4)
     notes.note_unknown(name, 1)
     notes.note_unknown("data_parallel_size", 8)
