@@ -34,6 +34,8 @@ def answer_audit(request: AuditRequest) -> dict[str, Any]:
 def _placed(reason: str, request: AuditRequest) -> str:
     """The reason behind the field of the body that it is of: an option that is given, or else the file's text."""
     named = reason.lstrip("-").partition(":")[0].partition(" ")[0].removesuffix(".json").replace("-", "_")
-    name = "variables" if named == "set" else named
-    field = name if getattr(request, name, None) is not None else "" if request.text is None else "text"
+    name = {"set": "variables", "degree": "tp"}.get(named, named)
+    is_of_text = request.text is not None and reason.startswith(f"{request.file}:")  # a file may be called model.json
+    is_option = not is_of_text and getattr(request, name, None) is not None
+    field = name if is_option else "" if request.text is None else "text"
     return f"{field}: {reason}" if field else reason

@@ -345,4 +345,4 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
             notes.not_counted.append(name)
         else:
             notes.note_unknown(name, value)
-    notes.require_own("DeepSpeed", stated=len(document))
+    notes.require_own("DeepSpeed", stated=len(document), names=document)

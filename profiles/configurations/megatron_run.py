@@ -371,7 +371,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             else:
                 notes.not_counted.append(said[:120])
     stated = len([value for value in take.values.values() if value is not False])
-    notes.require_own("Megatron-LM", stated=stated, since=before)
+    notes.require_own("Megatron-LM", stated=stated, names=read.values, since=before)
     notes.unknown += read.strange
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,6 +16,12 @@ _DEGREE = re.compile(
 """Names by which programs call devices that share something."""
 _CUT = re.compile(r"split_points|stage_splits|parallelism\.pipeline_")
 """Names by which programs say where a pipeline is cut."""
+
+_OWN = re.compile(
+    r"(?:tensor|pipeline)_model_parallel_size|num_layers|model\.flavor|training\.local_batch_size|"
+    r"pipeline|zero_optimization|train_micro_batch_size_per_gpu"
+)
+"""Names that few but the programs read here have, and that no option stands for alone."""
 
 FORMS = "Megatron-LM, torchtitan or DeepSpeed, or none and state its --model, --devices, --tp and --pp"
 """What is read, and what serves where a program's files are not."""
@@ -51,18 +57,19 @@ class ReadingNotes:
         """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline."""
         said = said or f"{name} = {str(value)[:60]}"
         if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
-            raise ValueError(f"{said[:80]}: is a degree that is not known; leave it out, or give --tp, --pp and so on")
+            raise ValueError(f"{said[:80]}: is a degree that is not known; put --tp, --pp and so on in its place")
         if _CUT.search(name):
             raise ValueError(f"{said[:80]}: is not known, and says where stages begin; leave it out to see the rest")
         self.unknown.append(said[:120])
 
-    def require_own(self, program: str, *, stated: int, since: int = 0) -> None:
+    def require_own(self, program: str, *, stated: int, names: Iterable[str], since: int = 0) -> None:
         """Refuse another program's file: forks and other releases never had a fourth of unknown names.
 
-        Raises ValueError with the first of those noted `since`, if two or more, and over a third of those stated.
+        Raises ValueError with the first of those noted `since`, if two or more, and over a third of those stated; over
+        half where one of the file's `names` is the program's own: short files say little beside what a team adds.
         """
         found = [each.partition(" ")[0][:60] for each in self.unknown[since:]]
-        if len(found) > max(1, stated / 3):
+        if len(found) > max(1, stated / (2 if any(map(_OWN.fullmatch, names)) else 3)):
             raise ValueError(
                 f"{', '.join(found[:3])}: {len(found)} of {stated} names are not {program}'s; give a file of {FORMS}"
             )

@@ -368,4 +368,4 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
         elif "irrelevant" not in meanings:
             notes.note_unknown(name, value)
-    notes.require_own("torchtitan", stated=len(fields.values), since=before)
+    notes.require_own("torchtitan", stated=len(fields.values), names=fields.values, since=before)

@@ -6,7 +6,7 @@ import re
 import threading
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, SchemaValidator
@@ -121,7 +121,10 @@ def _suggest(kind: type, path: DocumentPath) -> str:
 
 def _class_at(kind: Any, path: DocumentPath) -> Any:
     """The dataclass that a path leads to, by the field types of the dataclass `kind`."""
-    for name in (part for part in path if isinstance(part, str)):
+    names = (part for part in path if isinstance(part, str))
+    for name in names:
         hint = get_type_hints(kind)[name]
         kind = next(part for part in (hint, *get_args(hint)) if is_dataclass(part))
+        if get_origin(hint) is dict:
+            next(names, None)  # its key
     return kind

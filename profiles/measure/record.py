@@ -172,7 +172,7 @@ def _read_line(journal: Journal, line: str, *, where: str) -> None:
         else:
             journal.known[key] = validate(LayerRecord, tree["record"], source=where)
     except (ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].removeprefix(f"{where}: ")
         raise ValueError(
-            f"{where}: was not written by pipeplan profile ({reason}); remove the file to measure again"
+            f"{where}: was not written by pipeplan profile as it is now ({reason}); remove the file to measure again"
         ) from None

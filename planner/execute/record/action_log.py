@@ -132,7 +132,7 @@ class ActionLog:
         self.current, self.is_computing, self.since = cell, False, time.monotonic()
 
     def take_up(self, cell: str) -> Any:
-        """`note` and `begin` at once, of a cell that has nothing to wait for."""
+        """`note` and what `computing` begins with at once, of a cell that has nothing to wait for; gives the start."""
         if self.on_note is not None:
             self.on_note(cell)
         self._last_note = mark = self.clock.mark()

@@ -22,6 +22,8 @@ SCRIPT = "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attenti
         ({"file": "a.sh", "text": SCRIPT, "variables": ["1x"]}, "/variables"),
         ({"file": "a.sh", "text": SCRIPT, "config": {"model_type": "bert"}}, "/config"),
         ({"model": "llama3-8b", "devices": 2, "network_gb_per_s": 12.5}, "/network_gb_per_s"),
+        ({"file": "a.sh", "text": SCRIPT, "tp": 3}, "/tp"),
+        ({"program": "deepspeed", "model": "llama3-8b", "file": "model.json", "text": "{"}, "/text"),
         ({"program": "deepspeed", "model": "llama3-8b"}, ""),
         ({"program": "deepspeed", "model": "llama3-8b", "file": "a", "text": '{"pipeline": {"stages": "x"}}'}, "/text"),
     ],

@@ -169,6 +169,23 @@ def test_files_of_other_programs(program: str, name: str, text: str, model: str,
         audited(program=program, model=model, file=str(file), pp=None if program == "megatron" else 2)
 
 
+@pytest.mark.parametrize(
+    ("program", "name", "text"),
+    [
+        ("torchtitan", "run.toml", "[training]\nlocal_batch_size = 8\nseq_len = 2048\n[own]\na = 1\nb = 2"),
+        ("deepspeed", "run.json", '{"train_batch_size": 64, "pipeline": {"stages": 2}, "comment": "x", "author": "y"}'),
+        ("megatron", "run.yaml", "tensor_model_parallel_size: 1\nseq_length: 2048\nproject: {author: x, tag: y}"),
+        ("megatron", "run.sh", "python pretrain_gpt.py --pipeline-model-parallel-size 2 --bf16 --reg 0.1 --corpus x"),
+    ],
+)
+def test_short_files_with_names_of_ones_own(program: str, name: str, text: str, model: str, tmp_path: Path) -> None:
+    """Tests that a short file that states what only the program calls so is read, and tells the names beside."""
+    file = tmp_path / name
+    file.write_text(text)
+    found = audited(program=program, model=model, file=str(file), pp=2 if program == "torchtitan" else None)
+    assert len(found.run.notes.unknown) == 2
+
+
 def test_manifests_around_a_command(tmp_path: Path) -> None:
     """Tests that a cluster's manifest is refused with the field whose command is to be given."""
     file = tmp_path / "task.yaml"

@@ -640,7 +640,7 @@ def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str)
 def test_degrees_by_other_names_are_not_left_out(stated: str) -> None:
     """Tests that no run without the degree is audited where an unknown name states one, alone or beside Megatron's."""
     for text in (stated, f"{stated}\ntensor_model_parallel_size: 2"):
-        with pytest.raises(ValueError, match="is a degree that is not known; leave it out, or give --tp, --pp and so"):
+        with pytest.raises(ValueError, match="is a degree that is not known; put --tp, --pp and so on in its place"):
             run_of(text, source="run.yaml", model="llama3-8b")
     assert run_of("pp_size: 1", source="run.yaml", model="llama3-8b").notes.unknown == ["--pp-size 1"]
 

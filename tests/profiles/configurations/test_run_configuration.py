@@ -85,10 +85,10 @@ def test_files_most_of_whose_names_are_not_known(unknown: int, stated: int, is_r
     for number in range(unknown):
         notes.note_unknown(f"name{number}", "x")
     if not is_refused:
-        notes.require_own("Megatron-LM", stated=stated, since=9)
+        notes.require_own("Megatron-LM", stated=stated, names=[], since=9)
         return
     with pytest.raises(ValueError, match=f"^name0, name1.*: {unknown} of {stated} names are not Megatron-LM's; give a"):
-        notes.require_own("Megatron-LM", stated=stated, since=9)
+        notes.require_own("Megatron-LM", stated=stated, names=["layers"], since=9)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_files_most_of_whose_names_are_not_known(unknown: int, stated: int, is_r
 def test_degrees_that_are_not_known(name: str) -> None:
     """Tests that an unknown degree of 2 or more is refused, since the others would be counted without it."""
     notes = ReadingNotes()
-    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; leave it out, or give --tp"):
+    with pytest.raises(ValueError, match=f"{name} = 4: is a degree that is not known; put --tp"):
         notes.note_unknown(name, 4)
     notes.note_unknown(name, 1)
     notes.note_unknown("data_parallel_size", 8)

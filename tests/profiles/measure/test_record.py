@@ -54,6 +54,15 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path, line: str):
     assert path.read_text() == line + "\n"
 
 
+def test_a_journal_of_an_earlier_release_is_refused(tmp_path: Path):
+    """Tests that records whose timings have other fields than today's are refused by these names."""
+    path = tmp_path / "journal"
+    open_journal(path).put("one", make_record(F=10))
+    path.write_text(path.read_text().replace('"ns": 10', '"wall_ns": 10'))
+    with pytest.raises(ValueError, match=r"by pipeplan profile as it is now \(timings\.F.*; remove the file"):
+        open_journal(path)
+
+
 def test_a_full_disk_is_said_with_the_journal():
     """Tests that what could not be kept is an error that names the file and the cause, which the remedy follows."""
     with pytest.raises(InputError, match=r"^/dev/full: No space left on device; make room there$"), reading():
