@@ -6,6 +6,8 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 
 import procrastinate
@@ -32,6 +34,9 @@ _AWAY: tuple[type[Exception], ...] = (
     TimeoutError,
 )
 """What is raised while the database is away."""
+
+_OTHER_THREADS = 2
+"""Beside those of the solvers: one more ticket that waits for a solver, and the look around."""
 
 _RECONNECT_S = 1.0
 """How long to wait for a database that went away."""
@@ -111,7 +116,10 @@ class _TicketWorker:
 
     async def run(self) -> None:
         """Work until `drain`; a database that went away is waited for."""
-        beating = asyncio.create_task(self._beat())
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(self.num_workers + _OTHER_THREADS))
+        heart = ThreadPoolExecutor(1)  # no solver has its thread, and the last beat is over when the worker leaves
+        beating = asyncio.create_task(self._beat(heart))
         try:
             while not self._draining.is_set():
                 try:
@@ -122,13 +130,14 @@ class _TicketWorker:
         finally:
             beating.cancel()
             with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
-                await asyncio.to_thread(self._registry.leave, self._name)
+                await loop.run_in_executor(heart, self._registry.leave, self._name)
 
-    async def _beat(self) -> None:
+    async def _beat(self, heart: ThreadPoolExecutor) -> None:
         """Say again and again that this worker lives; a store that is away is told later."""
+        beat = partial(self._registry.beat, self._name, num_slots=self.num_workers)
         while True:
             try:
-                await asyncio.to_thread(self._registry.beat, self._name, num_slots=self.num_workers)
+                await asyncio.get_running_loop().run_in_executor(heart, beat)
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
             await asyncio.sleep(BEAT_S)
