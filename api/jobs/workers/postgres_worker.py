@@ -35,11 +35,11 @@ _AWAY: tuple[type[Exception], ...] = (
 )
 """What is raised while the database is away."""
 
-_OTHER_THREADS = 2
-"""Beside those of the solvers: one more ticket that waits for a solver, and the look around."""
-
 _RECONNECT_S = 1.0
 """How long to wait for a database that went away."""
+
+_SILENT_S = 5.0
+"""Who opens the port of the metrics and asks for nothing keeps a thread so long."""
 
 
 class _TicketWorker:
@@ -117,7 +117,7 @@ class _TicketWorker:
     async def run(self) -> None:
         """Work until `drain`; a database that went away is waited for."""
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(self.num_workers + _OTHER_THREADS))
+        loop.set_default_executor(ThreadPoolExecutor(self.num_workers + 2))  # one more ticket waits; one looks around
         heart = ThreadPoolExecutor(1)  # no solver has its thread, and the last beat is over when the worker leaves
         beating = asyncio.create_task(self._beat(heart))
         try:
@@ -182,10 +182,7 @@ def _make_worker(settings: Settings) -> _TicketWorker:
     assert settings.database_url is not None
     prepare(settings.database_url)
     return _TicketWorker(
-        settings.database_url,
-        num_workers=settings.num_workers,
-        limits=settings.process,
-        patience=settings.patience,
+        settings.database_url, num_workers=settings.num_workers, limits=settings.process, patience=settings.patience
     )
 
 
@@ -196,7 +193,12 @@ def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) 
         signal.signal(number, lambda *_: worker.drain())
     if metrics_address is not None:
         host, port = metrics_address
-        start_http_server(port, host, registry=worker.metrics.registry)  # in a thread that ends with the process
+        try:
+            server, _ = start_http_server(port, host, registry=worker.metrics.registry)  # ends with the process
+        except OSError as error:
+            raise ValueError(f"--metrics-port {port}: {error.strerror}; give one that is free") from None
+        server.RequestHandlerClass.timeout = _SILENT_S  # type: ignore[attr-defined]
+        server.handle_error = lambda *_: logger.warning("a look at the metrics failed", exc_info=True)  # type: ignore
     try:
         asyncio.run(worker.run())
     finally:

@@ -3,28 +3,33 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from api.doctor import make_toy_problem
+from api.jobs.job_metrics import JobMetrics
 from api.jobs.stores.postgres import QUEUE, TASK, PostgresDatabase, PostgresEngine, prepare
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.store import persistently
 from api.jobs.workers import postgres_worker
-from api.jobs.workers.postgres_worker import _TicketWorker
+from api.jobs.workers.postgres_worker import _TicketWorker, work
 from api.jobs.workers.solver_handle import ProcessLimits
 from api.jobs.workers.worker_registry import WorkerRegistry
+from api.settings import Settings
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command, fork_program, forker
 from tests.api.jobs.stores.looks import ping
 from tests.api.jobs.workers.test_pool import PATIENCE, assert_verified, large_problem, submit, wait
+from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 from tests.forking import ForkedProcess
 
@@ -234,6 +239,41 @@ def test_a_busy_worker_is_heard(store: SqlStore, url: str, monkeypatch: pytest.M
         thread.join(60)
         worker.close()
     assert WorkerRegistry(store.database).strength().num_workers == 0
+
+
+class Idler:
+    """A worker without work: `run` is what the test does meanwhile."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.metrics, self._act = JobMetrics(), act
+
+    async def run(self) -> None:
+        await asyncio.to_thread(self._act)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_the_port_of_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """Tests that metrics and life are told, that who says nothing is hung up on, and that a taken port is named."""
+    port, seen = free_port(), {}
+    address, settings = ("127.0.0.1", port), Settings(data=tmp_path)
+    monkeypatch.setattr(postgres_worker, "_SILENT_S", 0.2)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def look() -> None:
+        with socket.create_connection(address, timeout=30) as silent:
+            seen["silent"] = silent.recv(1)
+        for path in ("/metrics", "/livez"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+                seen[path] = answer.status, b"pipeplan_jobs_ended" in answer.read()
+        with pytest.raises(ValueError, match=f"--metrics-port {port}: .* in use; give one that is free"):
+            work(settings, metrics_address=address)
+
+    monkeypatch.setattr(postgres_worker, "_make_worker", lambda _: Idler(look))
+    work(settings, metrics_address=address)
+    assert seen == {"silent": b"", "/metrics": (200, True), "/livez": (200, True)}
+    assert "a look at the metrics failed" in caplog.text
 
 
 def is_zombie(pid: int) -> bool:
