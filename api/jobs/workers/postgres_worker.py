@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -118,7 +118,7 @@ class _TicketWorker:
         """Work until `drain`; a database that went away is waited for."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(self.num_workers + 2))  # one more ticket waits; one looks around
-        heart = ThreadPoolExecutor(1)  # no solver has its thread, and the last beat is over when the worker leaves
+        heart = partial(loop.run_in_executor, ThreadPoolExecutor(1))  # the last beat is over when it leaves
         beating = asyncio.create_task(self._beat(heart))
         try:
             while not self._draining.is_set():
@@ -130,14 +130,13 @@ class _TicketWorker:
         finally:
             beating.cancel()
             with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
-                await loop.run_in_executor(heart, self._registry.leave, self._name)
+                await heart(self._registry.leave, self._name)
 
-    async def _beat(self, heart: ThreadPoolExecutor) -> None:
+    async def _beat(self, heart: Callable[..., Awaitable[None]]) -> None:
         """Say again and again that this worker lives; a store that is away is told later."""
-        beat = partial(self._registry.beat, self._name, num_slots=self.num_workers)
         while True:
             try:
-                await asyncio.get_running_loop().run_in_executor(heart, beat)
+                await heart(lambda: self._registry.beat(self._name, num_slots=self.num_workers))
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
             await asyncio.sleep(BEAT_S)

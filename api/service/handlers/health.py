@@ -77,13 +77,14 @@ async def ready(request: Request, service: Serving) -> Response:
 @router.get("/metrics", dependencies=[Security(admitted, scopes=["metrics"])])
 async def metrics(service: Serving) -> Response:
     """For Prometheus, in its text form."""
-    states = dict.fromkeys(get_args(State), 0) | await to_thread(service.store.count_states)  # a row that goes ends no alarm
-    strength = await to_thread(service.strength)
+    ask = to_thread
+    states = dict.fromkeys(get_args(State), 0) | await ask(service.store.count_states)  # a row that goes ends no alarm
+    strength = await ask(service.strength)
     gauges: list[Measured] = [
         *(("pipeplan_jobs", "Jobs by state.", {"state": state}, count) for state, count in sorted(states.items())),
         ("pipeplan_streams", "Clients that follow a job.", {}, len(service.streams)),
         ("pipeplan_ready", "1 if jobs are taken.", {}, service.is_ready),
-        ("pipeplan_queue_age_seconds", "Age of the oldest waiting job.", {}, await to_thread(service.store.queue_age_s)),
+        ("pipeplan_queue_age_seconds", "Age of the oldest waiting job.", {}, await ask(service.store.queue_age_s)),
         ("pipeplan_workers_alive", "Workers heard of lately.", {}, strength.num_workers),
         ("pipeplan_worker_slots", "Jobs that they solve at once.", {}, strength.num_slots),
     ]
