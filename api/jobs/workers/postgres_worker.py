@@ -186,7 +186,7 @@ def _make_worker(settings: Settings) -> _TicketWorker:
 
 
 def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
-    """Work until SIGTERM or SIGINT; whoever looks at `metrics_address`, host and port, gets the metrics."""
+    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, the metrics are told."""
     worker = persistently(lambda: _make_worker(settings), seconds=OPENING_S)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.drain())
