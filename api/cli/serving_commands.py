@@ -139,7 +139,7 @@ def create_key_command(*, wanted: _KeyOptions, store: serving.StorePlace) -> Non
         key, text = ring.create(
             wanted.tenant,
             name=wanted.name,
-            scopes=wanted.scope,
+            scopes=wanted.scope or None,
             expires_in_s=None if wanted.expires_days is None else wanted.expires_days * 24 * 3600.0,
             hourly_jobs=wanted.hourly_jobs,
             concurrent_jobs=wanted.concurrent_jobs,

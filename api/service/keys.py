@@ -75,7 +75,7 @@ class KeyRing:
         Raises ValueError for a tenant or scope that cannot be.
         """
         _require_tenant(tenant)
-        scopes = scopes or SCOPES
+        scopes = SCOPES if scopes is None else scopes
         for scope in scopes:
             if scope not in SCOPES:
                 raise ValueError(f"scope {scope[:70]!r} is not known; use {', '.join(SCOPES)}")

@@ -28,6 +28,16 @@ class SectionedHelp(TyperCommand):
         del limit
         return super().get_short_help_str(_LONGEST)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Of a value that is refused, the message says what it was, too."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            given = [f"{told['input']!r:.70}" for told in getattr(error.__cause__, "errors", list)()]  # pydantic's
+            if given and given[0] not in error.message:
+                error.message += f", not {given[0]}"
+            raise
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Sections in the order of their first options."""
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -5,7 +5,9 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 
 import procrastinate
@@ -35,6 +37,9 @@ _AWAY: tuple[type[Exception], ...] = (
 
 _RECONNECT_S = 1.0
 """How long to wait for a database that went away."""
+
+_SILENT_S = 5.0
+"""Who opens the port of the metrics and asks for nothing keeps a thread so long."""
 
 
 class _TicketWorker:
@@ -111,7 +116,10 @@ class _TicketWorker:
 
     async def run(self) -> None:
         """Work until `drain`; a database that went away is waited for."""
-        beating = asyncio.create_task(self._beat())
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(self.num_workers + 2))  # one more ticket waits; one looks around
+        heart = partial(loop.run_in_executor, ThreadPoolExecutor(1))  # the last beat is over when it leaves
+        beating = asyncio.create_task(self._beat(heart))
         try:
             while not self._draining.is_set():
                 try:
@@ -122,13 +130,13 @@ class _TicketWorker:
         finally:
             beating.cancel()
             with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
-                await asyncio.to_thread(self._registry.leave, self._name)
+                await heart(self._registry.leave, self._name)
 
-    async def _beat(self) -> None:
+    async def _beat(self, heart: Callable[..., Awaitable[None]]) -> None:
         """Say again and again that this worker lives; a store that is away is told later."""
         while True:
             try:
-                await asyncio.to_thread(self._registry.beat, self._name, num_slots=self.num_workers)
+                await heart(lambda: self._registry.beat(self._name, num_slots=self.num_workers))
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
             await asyncio.sleep(BEAT_S)
@@ -173,21 +181,23 @@ def _make_worker(settings: Settings) -> _TicketWorker:
     assert settings.database_url is not None
     prepare(settings.database_url)
     return _TicketWorker(
-        settings.database_url,
-        num_workers=settings.num_workers,
-        limits=settings.process,
-        patience=settings.patience,
+        settings.database_url, num_workers=settings.num_workers, limits=settings.process, patience=settings.patience
     )
 
 
 def work(settings: Settings, *, metrics_address: tuple[str, int] | None = None) -> None:
-    """Work until SIGTERM or SIGINT; whoever looks at `metrics_address`, host and port, gets the metrics."""
+    """Work until SIGTERM or SIGINT; at `metrics_address`, host and port, the metrics are told."""
     worker = persistently(lambda: _make_worker(settings), seconds=OPENING_S)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.drain())
     if metrics_address is not None:
         host, port = metrics_address
-        start_http_server(port, host, registry=worker.metrics.registry)  # in a thread that ends with the process
+        try:
+            server, _ = start_http_server(port, host, registry=worker.metrics.registry)  # ends with the process
+        except OSError as error:
+            raise ValueError(f"--metrics-port {port}: {error.strerror}; give one that is free") from None
+        server.RequestHandlerClass.timeout = _SILENT_S  # type: ignore[attr-defined]
+        server.handle_error = lambda *_: logger.warning("a look at the metrics failed", exc_info=True)  # type: ignore
     try:
         asyncio.run(worker.run())
     finally:

@@ -9,7 +9,7 @@ import pytest
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from api.service.audit import KEPT_S, AuditLog
-from api.service.keys import USE_NOTED_S, KeyRing
+from api.service.keys import SCOPES, USE_NOTED_S, KeyRing
 from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import request
 from tests.api.worlds import Shell
@@ -20,6 +20,15 @@ def database(tmp_path: Path) -> SqliteDatabase:
     made = SqliteDatabase(tmp_path / "jobs.sqlite")
     SqlStore(made)
     return made
+
+
+def test_no_scope_is_not_every_scope(database: SqliteDatabase, tmp_path: Path, shell: Shell):
+    """Tests that a key has all scopes where none are spoken of, and none where it is given none."""
+    keys = KeyRing(database)
+    assert keys.create("acme", scopes=())[0].scopes == ()
+    assert keys.create("acme")[0].scopes == SCOPES
+    made = shell.run("keys", "create", "--tenant", "acme", "--data", str(tmp_path / "other"))
+    assert made.err.strip().endswith(", ".join(SCOPES))
 
 
 def test_rotation_overlaps(database: SqliteDatabase):

@@ -41,3 +41,27 @@ def test_rare_options_are_folded(shell: Shell):
     """Tests that `plan --help` leaves out what few need."""
     usual = shell.run("plan", "--help").out
     assert [name for name in ("--pin", "--search-param", "--workers") if name in usual] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("--attempts", "0", "greater than or equal to 1, not '0'"),
+        ("--seconds", "nan", "less than or equal to 86400, not 'nan'"),
+        ("--memory", "2e6", "less than or equal to 1000000, not '2e6'"),
+        ("--repetitions", "\x1b[2J" * 99, r", not '\x1b[2J"),
+    ],
+)
+def test_what_is_refused_is_named(option: str, value: str, allowed: str, shell: Shell):
+    """Tests that a value out of its range stands in the message, beside its option and what is allowed."""
+    outcome = shell.run("profile", "gpt", option, value)
+    assert outcome.code == 2
+    assert f"'{option}': Input should be" in outcome.err
+    assert allowed in outcome.err
+    assert len(outcome.err) < 400
+    assert "\x1b" not in outcome.err
+
+
+def test_a_choice_is_repeated_once(shell: Shell):
+    """Tests that a message that names the value itself is left as it is."""
+    assert shell.run("serve", "--log-format", "xml").err.count("xml") == 1

@@ -1,24 +1,35 @@
 """Workers in processes of their own on PostgreSQL: tickets, crashes, a database that restarts."""
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from api.doctor import make_toy_problem
-from api.jobs.stores.postgres import PostgresDatabase, PostgresEngine
+from api.jobs.job_metrics import JobMetrics
+from api.jobs.stores.postgres import QUEUE, TASK, PostgresDatabase, PostgresEngine, prepare
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.store import persistently
+from api.jobs.workers import postgres_worker
+from api.jobs.workers.postgres_worker import _TicketWorker, work
+from api.jobs.workers.solver_handle import ProcessLimits
+from api.jobs.workers.worker_registry import WorkerRegistry
+from api.settings import Settings
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command, fork_program, forker
 from tests.api.jobs.stores.looks import ping
-from tests.api.jobs.workers.test_pool import assert_verified, large_problem, submit, wait
+from tests.api.jobs.workers.test_pool import PATIENCE, assert_verified, large_problem, submit, wait
+from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 from tests.forking import ForkedProcess
 
@@ -187,6 +198,82 @@ def test_a_killed_worker_takes_its_solver_with_it(store: SqlStore, engine: Postg
     while Path(f"/proc/{solver}/status").exists() and not is_zombie(solver):
         assert time.monotonic() < until, "the solver goes on without its master"
         time.sleep(0.1)
+
+
+def test_a_busy_worker_is_heard(store: SqlStore, url: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that more solvers than a loop has threads of its own work at once, and that the heart beats meanwhile."""
+    monkeypatch.setattr(postgres_worker, "BEAT_S", 0.05)
+    num_workers = 40
+    prepare(url)
+    worker = _TicketWorker(url, num_workers=num_workers, limits=ProcessLimits(), patience=PATIENCE)
+    together, heard = threading.Barrier(num_workers + 2), threading.Event()
+
+    def solve_next() -> None:
+        together.wait(60)
+        heard.wait(60)
+
+    def last_beat() -> float:
+        row = store.database.read_first("SELECT MAX(seen_at) FROM workers")
+        return float(row[0])
+
+    async def put_tickets_up() -> None:
+        app = worker._make_app()
+        async with app.open_async():
+            for _ in range(num_workers + 1):
+                await app.configure_task(TASK, queue=QUEUE).defer_async()
+
+    monkeypatch.setattr(worker, "solve_next", solve_next)
+    asyncio.run(put_tickets_up())
+    thread = threading.Thread(target=lambda: asyncio.run(worker.run()))
+    thread.start()
+    try:
+        together.wait(60)
+        begin = last_beat()
+        until = time.monotonic() + 60
+        while last_beat() == begin:
+            assert time.monotonic() < until, "no beat while all solvers work"
+            time.sleep(0.05)
+    finally:
+        heard.set()
+        worker.drain()
+        thread.join(60)
+        worker.close()
+    assert WorkerRegistry(store.database).strength().num_workers == 0
+
+
+class Idler:
+    """A worker without work: `run` is what the test does meanwhile."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.metrics, self._act = JobMetrics(), act
+
+    async def run(self) -> None:
+        await asyncio.to_thread(self._act)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_the_port_of_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """Tests that metrics and life are told, that who says nothing is hung up on, and that a taken port is named."""
+    port, seen = free_port(), {}
+    address, settings = ("127.0.0.1", port), Settings(data=tmp_path)
+    monkeypatch.setattr(postgres_worker, "_SILENT_S", 0.2)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def look() -> None:
+        with socket.create_connection(address, timeout=30) as silent:
+            seen["silent"] = silent.recv(1)
+        for path in ("/metrics", "/livez"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+                seen[path] = answer.status, b"pipeplan_jobs_ended" in answer.read()
+        with pytest.raises(ValueError, match=f"--metrics-port {port}: .* in use; give one that is free"):
+            work(settings, metrics_address=address)
+
+    monkeypatch.setattr(postgres_worker, "_make_worker", lambda _: Idler(look))
+    work(settings, metrics_address=address)
+    assert seen == {"silent": b"", "/metrics": (200, True), "/livez": (200, True)}
+    assert "a look at the metrics failed" in caplog.text
 
 
 def is_zombie(pid: int) -> bool:
