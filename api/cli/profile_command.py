@@ -75,7 +75,7 @@ class _MachineOptions(NamedTuple):
     device_type: arg.DeviceType = None
     memory: Annotated[
         float | None,
-        on_machine("--memory GIB", "Memory of a device; layers that need more are estimated.", min=0.001),
+        on_machine("--memory GIB", "Memory of a device; layers that need more are estimated.", min=1e-9, max=2**20),
     ] = None
     estimate: Annotated[
         str | None, on_machine("--estimate TYPE", "Run nothing: estimate for A100, H100, H200, B200, GB200, A10 or L4.")

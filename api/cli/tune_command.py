@@ -21,7 +21,7 @@ class _TuningEffort(NamedTuple):
         int | None, timed("--steps N", "Iterations of a run; left out: a few seconds of them.", min=2, max=10_000)
     ] = None
     within: Annotated[
-        float, timed("--within PERCENT", "Prediction and run agree if they differ by no more.", min=0.001, max=99)
+        float, timed("--within PERCENT", "Prediction and run agree if they differ by no more.", min=1e-9, max=99.999)
     ] = 3.0
 
 

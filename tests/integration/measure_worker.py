@@ -306,8 +306,6 @@ def commands(folder: Path) -> dict[str, list[Any]]:
         "groups of no batch": ("measure_models:make_training", "-b", "5", "--group-widths", "2"),
         "no sheet": ("measure_models:make_training", "-m", "3", "--estimate", "abacus"),
         "no cuda": ("measure_models:make_training", "-m", "3", "--device", "cuda"),
-        "no repetitions": ("measure_models:make_training", "-m", "3", "--repetitions", "0"),
-        "no devices": ("measure_models:make_training", "-m", "3", "--devices", "0"),
         "wrong shapes": ("measure_models:wrong_shapes", "-m", "3", *base),
         "inner gradients": ("measure_models:inner_gradients", "-b", "2", *base),
         "unknown input": ("measure_models:unknown_input", "-m", "3", *base),

@@ -289,8 +289,6 @@ REFUSALS = {
     "groups of no batch": "--group-widths 2: an iteration of 0 samples is not a multiple of every size of -b; give -m",
     "no sheet": "give one of A100, H100",
     "no cuda": "torch finds no CUDA device here; use --device cpu, or --estimate A100",
-    "no repetitions": "--repetitions 0 is out of range",
-    "no devices": "--devices 0 is out of range",
     "wrong shapes": "layer 'b' cannot take what it is given",
     "inner gradients": "; leave torch.autograd.grad and torch.func out",
     "unknown input": "takes 'nowhere', which is not an earlier layer",

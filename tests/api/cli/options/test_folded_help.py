@@ -47,8 +47,10 @@ def test_rare_options_are_folded(shell: Shell):
     ("option", "value", "allowed"),
     [
         ("--attempts", "0", "greater than or equal to 1, not '0'"),
+        ("--devices", "0", "greater than or equal to 1, not '0'"),
+        ("--repetitions", "0", "greater than or equal to 1, not '0'"),
         ("--seconds", "nan", "less than or equal to 86400, not 'nan'"),
-        ("--memory", "2e6", "less than or equal to 1000000, not '2e6'"),
+        ("--memory", "2e6", "less than or equal to 1048576, not '2e6'"),
         ("--repetitions", "\x1b[2J" * 99, r", not '\x1b[2J"),
     ],
 )
