@@ -22,8 +22,7 @@ from api.service.handlers.responses import render_json
 from api.service.http.problem_json import ServiceError
 from api.service.http.request_admission import AsgiApp, Message, Receive, Send, admit_bodies
 from api.service.http.request_body import busy
-from api.service.openapi import allowed_methods, make_document, refuse_query, require_known_query
-from api.service.routes import ROUTERS
+from api.service.openapi import ROUTERS, allowed_methods, make_document, refuse_query, require_known_query
 from api.service.warmup import build_everything
 from api.settings import Settings
 

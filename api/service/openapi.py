@@ -14,15 +14,18 @@ from fastapi.routing import APIRoute
 
 from api.auditing.audit_request import AuditRequest
 from api.jobs.request import Submission
+from api.service.handlers import (
+    artefact_handlers,
+    health,
+    notice_handlers,
+    picture_handlers,
+    plan_handlers,
+    playback,
+    webhook_handlers,
+)
 from api.service.handlers.answers import StoryEvent
-from api.service.handlers.notice_handlers import Notice
-from api.service.handlers.picture_handlers import RangeOrder
-from api.service.handlers.plan_handlers import Filing
-from api.service.handlers.playback import Playback, Verification, WhatIf
 from api.service.handlers.route_notes import PROBLEM, Schema, ref
-from api.service.handlers.webhook_handlers import NewWebhook
 from api.service.http.problem_json import Complaint, ProblemDetails, ServiceError
-from api.service.routes import ROUTERS
 from planner.documents.schema import definitions
 from planner.release import RELEASE
 from profiles.documents.class_schema import definitions_of
@@ -57,7 +60,16 @@ def _without_nul(schema: Any) -> Any:
 _COMPONENT = "#/components/schemas/{model}"
 
 
-_BODIES = (AuditRequest, Filing, NewWebhook, Notice, Playback, RangeOrder, Submission, Verification, WhatIf)
+_BODIES = (
+    *(AuditRequest, Submission, plan_handlers.Filing, webhook_handlers.NewWebhook, notice_handlers.Notice),
+    *(playback.Playback, playback.Verification, playback.WhatIf, picture_handlers.RangeOrder),
+)
+_ANSWERING = (
+    *(plan_handlers, artefact_handlers, picture_handlers, playback),
+    *(webhook_handlers, notice_handlers, health),
+)
+ROUTERS = tuple(handlers.router for handlers in _ANSWERING)
+"""The first whose route fits a path answers."""
 _ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 

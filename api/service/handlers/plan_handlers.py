@@ -13,16 +13,11 @@ from urllib.parse import urlencode
 
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import Field
 
 from api.jobs.job import Event, Job, NewJob, Quota, Search
 from api.jobs.logs import request_id, tell
-from api.jobs.request import (
-    PlanRequest,
-    Submission,
-    parse_tree,
-    read_tree,
-    require_labels,
-)
+from api.jobs.request import PlanRequest, Submission, parse_tree, read_tree, require_labels
 from api.jobs.request_fields import PlanId, Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
 from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
@@ -40,7 +35,6 @@ from api.service.handlers.route_notes import (
     noting,
     router_at,
 )
-from api.service.handlers.searching import Listing
 from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
@@ -257,14 +251,19 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
 # ---------------------------------------------------------------- look
 
 
+class _Listing(Search):
+    """Which plans are listed, and how many."""
+
+    limit: int = Field(20, ge=1, le=100, description="a number from 1 to 100")
+
+
 @router.get("", response_model=answers.Jobs, response_description="Latest first")
 async def list_plans(
-    request: Request, service: Serving, *, caller: Reader, asked: Annotated[Listing, Query()]
+    request: Request, service: Serving, *, caller: Reader, asked: Annotated[_Listing, Query()]
 ) -> Response:
     """The caller's plans, latest first: all of them, or those that are searched for."""
-    query = Search(**shared_fields(asked, Search))
     with refusing():
-        jobs = await to_thread(service.store.search, caller.tenant, query, limit=asked.limit)
+        jobs = await to_thread(service.store.search, caller.tenant, asked, limit=asked.limit)
     document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
     if len(jobs) == asked.limit:
         same = {name: value for name, value in request.query_params.items() if name != "after"}

@@ -12,15 +12,7 @@ from fastapi.responses import Response
 from api.auditing.audit_request import AuditRequest, read_audit_request
 from api.jobs.job import Job
 from api.jobs.plan_forms import Form, media_of
-from api.jobs.request import (
-    SOURCE,
-    PlanRequest,
-    Submission,
-    check_limits,
-    parse_tree,
-    read_request,
-    require_size,
-)
+from api.jobs.request import SOURCE, PlanRequest, Submission, check_limits, parse_tree, read_request, require_size
 from api.jobs.request_fields import PlanTree, Priority, WorkloadTree
 from api.service.access import Serving, Writer, service_of
 from api.service.auth import Caller
