@@ -209,10 +209,10 @@ def prepare(url: str) -> None:
 class PostgresEngine:
     """The service's side of the queue: it announces, and workers elsewhere do the rest."""
 
-    def __init__(self, url: str) -> None:
-        self._database = PostgresDatabase(url)
+    def __init__(self, database: PostgresDatabase) -> None:
+        """Tickets go up on the database's connections, which are the store's; the app itself is never opened."""
+        self._database = database
         self._app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
-        """Never opened: it defers on our connections."""
 
     def start(self) -> None:
         """Make the queue; a server that goes away meanwhile is waited for."""
@@ -234,5 +234,4 @@ class PostgresEngine:
         """Nothing to stop here."""
 
     def close(self) -> None:
-        """Close the connections."""
-        self._database.close_all()
+        """Nothing to close here."""
