@@ -59,7 +59,7 @@ MANY_NAMES = {
     "api/running/launching.py": 24,
     "api/service/access.py": 14,
     "api/service/handlers/health.py": 12,
-    "api/service/handlers/plan_handlers.py": 21,
+    "api/service/handlers/plan_handlers.py": 20,
     "api/service/webhooks.py": 14,
     "api/service_commands.py": 13,
     "planner/bounds/device_packing/packing_bound.py": 11,

@@ -2,7 +2,13 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from profiles.documents.schema_rules import Stated
+from profiles.field_rules import MAX_NAME_LENGTH
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 """`queued`: waits for a worker; `running`: a worker holds its lease; `succeeded`: there is a verified plan;
@@ -29,8 +35,8 @@ class DamagedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """What is stored when a request is accepted."""
+class _KnownJob:
+    """What a job is from its request on."""
 
     id: str
     """32 hexadecimal digits."""
@@ -38,8 +44,6 @@ class NewJob:
     """Name of the tenant that owns the job."""
     name: str
     """Name of the profile, for lists."""
-    request: str
-    """Canonical JSON of the validated workload and limits (`api.jobs.request`)."""
     problem_key: str
     """SHA-256 of the question and of the versions that answer it."""
     request_key: str
@@ -54,37 +58,71 @@ class NewJob:
     """The job that a what-if started from."""
     change: str | None = None
     """The what-if's change, as JSON."""
-    key_id: str | None = None
-    """The API key that asked."""
     request_id: str | None = None
     """The HTTP request that asked, as it stands in the logs."""
     project: str = ""
-    """What the tenant files it under."""
+    """What the tenant files it under; empty: nothing."""
     tags: str = ""
     """Words between spaces, one at either end as well; empty: none."""
     profile_sha256: str | None = None
-    """SHA-256 of the profile that it plans for."""
+    """SHA-256 of the profile that it plans for; None where an earlier release stored the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Which of a tenant's jobs are meant; what is None does not matter."""
+class NewJob(_KnownJob):
+    """What is stored when a request is accepted."""
 
-    project: str | None = None
-    tag: str | None = None
-    name: str | None = None
-    """Part of the profile's name, in any case."""
-    model: str | None = None
-    """The profile's whole name, letter by letter."""
-    sha256: str | None = None
-    """What the plan's, or the profile's, SHA-256 begins with."""
-    state: str | None = None
-    since: float | None = None
-    """Submitted then or later, in seconds since 1970."""
-    until: float | None = None
-    """Submitted before then."""
-    after: str | None = None
-    """The last job of the page before; behind `@` when it was submitted, which it needs if it is deleted meanwhile."""
+    request: str
+    """Canonical JSON of the validated workload and limits (`api.jobs.request`)."""
+    key_id: str | None = None
+    """The API key that asked."""
+
+
+def _moment(stated: str | float) -> float:
+    """Seconds since 1970; of a text without a zone it is UTC."""
+    if not isinstance(stated, str):
+        return stated
+    try:
+        moment = datetime.fromisoformat(stated)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except OverflowError as error:
+        raise ValueError(stated) from error
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+_DAY = {"type": "string", "pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$"}
+_Moment = Annotated[float | None, BeforeValidator(_moment), Stated(_DAY)]
+_Name = Annotated[str | None, AfterValidator(_printable), Stated(pattern="^[ -~]+$")]
+"""Letters that are not ASCII are read, too, but not promised."""
+
+
+class Search(BaseModel):
+    """Which of a tenant's jobs are meant, as it is asked over HTTP, too; what is None does not matter."""
+
+    project: str | None = Field(None, pattern=f"^{LABEL.pattern}$", description="a project's name")
+    tag: str | None = Field(None, pattern=f"^{LABEL.pattern}$", description="a tag")
+    name: _Name = Field(None, min_length=1, max_length=100, description="part of a name, at most 100 letters")
+    model: _Name = Field(
+        None, min_length=1, max_length=MAX_NAME_LENGTH, description="a model's whole name, at most 300 letters"
+    )
+    sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{6,64}$",
+        description="at least 6 hexadecimal digits that a plan's or a profile's SHA-256 begins with",
+    )
+    state: State | None = Field(None, description=f"one of {', '.join(get_args(State))}")
+    since: _Moment = Field(None, description="a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z")
+    until: _Moment = Field(None, description="a date or moment, e.g. 2026-01-31 or 2026-01-31T12:00:00Z")
+    after: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{32}(@[0-9]{1,10}(\.[0-9]{1,9})?)?$",
+        description="what stands in `next`, or the id of a plan that is there: the last of the page before",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,20 +138,10 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(_KnownJob):
     """A job as the store knows it; times are seconds since 1970, durations nanoseconds."""
 
-    id: str
-    tenant: str
-    name: str
     state: State
-    problem_key: str
-    request_key: str
-    is_deterministic: bool
-    priority: int
-    is_pinned: bool
-    base_id: str | None
-    change: str | None
     created_at: float
     started_at: float | None
     finished_at: float | None
@@ -139,14 +167,6 @@ class Job:
     """JSON of what went wrong."""
     plan_sha256: str | None
     """SHA-256 of the plan document's bytes, once there is one."""
-    request_id: str | None
-    """The HTTP request that asked for it."""
-    project: str
-    """What its tenant files it under; empty: nothing."""
-    tags: str
-    """Words between spaces, one at either end as well; empty: none."""
-    profile_sha256: str | None
-    """SHA-256 of the profile; None where an earlier release stored the job."""
     solver_bound_ns: int | None
     """What a complete search or a solver claims that no plan is below, once the job has ended."""
 

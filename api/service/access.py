@@ -9,6 +9,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import SecurityScopes
 
 from api.jobs.job import Job, LeaseLostError
+from api.jobs.request_fields import PlanId
 from api.service.auth import Caller
 from api.service.core import Service
 from api.service.http.problem_json import ServiceError, not_found
@@ -47,9 +48,9 @@ async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None
     return await to_thread(service.store.get, job_id, tenant=caller.tenant)
 
 
-async def find(request: Request, caller: Annotated[Caller, Security(admitted)]) -> Job:
+async def find(service: Serving, caller: Annotated[Caller, Security(admitted)], *, plan_id: PlanId) -> Job:
     """The job of the path, if it is the caller's; raises ServiceError 404."""
-    job = await job_of(await service_of(request), caller, job_id=request.path_params["plan_id"])
+    job = await job_of(service, caller, job_id=plan_id)
     if job is None:
         raise not_found()
     return job
@@ -85,12 +86,11 @@ async def plan_text(service: Service, job: Job) -> str:
     return text
 
 
-async def read_other(request: Request, caller: Caller, *, parameter: str) -> Job | None:
+async def read_other(service: Service, caller: Caller, *, other_id: str | None) -> Job | None:
     """The job whose plan is looked at beside it, if one is named; raises ServiceError 404 or 409."""
-    other_id = request.query_params.get(parameter)
     if other_id is None:
         return None
-    other = await job_of(await service_of(request), caller, job_id=other_id)
+    other = await job_of(service, caller, job_id=other_id)
     if other is None:
         raise not_found()
     require_plan(other)

@@ -22,8 +22,7 @@ from api.service.handlers.responses import render_json
 from api.service.http.problem_json import ServiceError
 from api.service.http.request_admission import AsgiApp, Message, Receive, Send, admit_bodies
 from api.service.http.request_body import busy
-from api.service.openapi import allowed_methods, make_document, require_known_query
-from api.service.routes import ROUTERS
+from api.service.openapi import ROUTERS, allowed_methods, make_document, refuse_query, require_known_query
 from api.service.warmup import build_everything
 from api.settings import Settings
 
@@ -96,10 +95,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
-    del request, error
-    return _problem_answer(
-        ServiceError(422, "invalid", detail="a parameter of the query or path is not allowed; see /v1/openapi.json")
-    )
+    assert isinstance(error, RequestValidationError)
+    return _problem_answer(refuse_query(request, error))
 
 
 async def _on_store_failure(request: Request, error: Exception) -> Response:

@@ -93,9 +93,10 @@ class Service:
     def _make_engine(self) -> "Pool | PostgresEngine":
         settings = self.settings
         if settings.database_url is not None:
-            from api.jobs.stores.postgres import PostgresEngine
+            from api.jobs.stores.postgres import PostgresDatabase, PostgresEngine
 
-            return PostgresEngine(settings.database_url)
+            assert isinstance(self.database, PostgresDatabase)
+            return PostgresEngine(self.database)
         return Pool(self.store, num_workers=settings.num_workers, limits=settings.process, patience=settings.patience)
 
     @contextlib.asynccontextmanager

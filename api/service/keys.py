@@ -5,7 +5,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from api.jobs.job import DamagedError
@@ -129,10 +129,9 @@ class KeyRing:
         The new key ends when the old one would have ended.
         """
         now = self._database.now()
-        found = [key for key in self.listed() if key.id == key_id and key.is_valid(now)]
-        if not found:
+        old = next((key for key in self.listed() if key.id == key_id and key.is_valid(now)), None)
+        if old is None:
             raise ValueError(f"{key_id[:40]}: there is no such key that is valid; see pipeplan keys list")
-        (old,) = found
         key = replace(old, id=secrets.token_hex(6), created_at=now, last_used_at=None)
         text = f"pp_{key.id}_{secrets.token_hex(24)}"
         with self._database.transaction() as cursor:
@@ -214,23 +213,14 @@ def _require_tenant(tenant: str) -> None:
 
 def _key(row: Any) -> ApiKey:
     *fixed, stated, expires_at, revoked_at, last_used_at = row
-    key_id, tenant, name, scopes, created_at, hourly_jobs, concurrent_jobs, _ = fixed
+    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    scopes, created_at = values["scopes"], values["created_at"]
     is_sound = isinstance(scopes, str) and set(scopes.split()) <= set(SCOPES) and isinstance(created_at, float)
     is_dated = all(isinstance(at, float | None) for at in (expires_at, revoked_at, last_used_at))
     if not is_sound or not is_dated or not is_row_of(stated, fixed):
-        raise DamagedError(f"the key {key_id!s:.12}")
-    return ApiKey(
-        id=key_id,
-        tenant=tenant,
-        name=name,
-        scopes=tuple(scopes.split()),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        hourly_jobs=hourly_jobs,
-        concurrent_jobs=concurrent_jobs,
-        last_used_at=last_used_at,
-    )
+        raise DamagedError(f"the key {values['id']!s:.12}")
+    values["scopes"] = tuple(scopes.split())
+    return ApiKey(**{field.name: values[field.name] for field in fields(ApiKey)})
 
 
 def _insert(cursor: Cursor, key: ApiKey, *, digest: str) -> None:

@@ -12,9 +12,10 @@ from api.service.handlers.notice_handlers import Notice
 from api.service.handlers.picture_handlers import RangeOrder
 from api.service.handlers.plan_handlers import Filing
 from api.service.handlers.playback import Playback, Verification, WhatIf
+from api.service.handlers.route_notes import example_submission
 from api.service.handlers.webhook_handlers import NewWebhook
 from api.service.http.problem_json import complaints_of
-from api.service.openapi import allowed_methods, example_submission, make_document
+from api.service.openapi import allowed_methods, make_document
 from planner.document import parse_plan
 from planner.problem import Problem
 from planner.what_if.change import Change, apply_change

@@ -8,18 +8,18 @@ from api.jobs.stores.transactions import Cursor
 ISLANDS = "islands"
 """The table of those stores, and the last column of jobs that their hashes cover."""
 
-_HASHED = (
+HASHED = (
     *("id", "tenant", "name", "problem_key", "request_key", "is_deterministic", "priority", "base_id", "change"),
     *("created_at", "finished_at", "incumbent_ns", "lower_bound_ns", "gap", "source", "solution_status"),
     *("stopped_by", "error", "plan_sha256", "request_id", "project", "tags", "profile_sha256", "solver_bound_ns"),
 )
-"""The columns that their hashes cover beside it, in order."""
+"""The columns that their hashes, and those of today, cover, in order."""
 
 
 def without_islands(values: dict[str, Any]) -> dict[str, Any]:
     """The columns of a job of such a store as they stand now; only of a row that was sound the hash is made anew."""
     kept = {name: value for name, value in values.items() if name != ISLANDS}
-    hashed = [values.get(name) for name in _HASHED]
+    hashed = [values.get(name) for name in HASHED]
     if values.get("row_sha256") == hash_of_row([*hashed, values[ISLANDS]]):
         while hashed[-1] is None:
             hashed.pop()
@@ -29,7 +29,7 @@ def without_islands(values: dict[str, Any]) -> dict[str, Any]:
 
 def drop_islands(cursor: Cursor) -> None:
     """Lead a store of version 7 to the next one."""
-    names = [*_HASHED, ISLANDS, "row_sha256"]
+    names = [*HASHED, ISLANDS, "row_sha256"]
     cursor.execute(f"SELECT {', '.join(names)} FROM jobs WHERE row_sha256 IS NOT NULL")
     for row in cursor.fetchall():
         kept = without_islands(dict(zip(names, row, strict=True)))

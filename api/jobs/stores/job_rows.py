@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 from api.jobs.job import DamagedError, Event, Job, State
 from api.jobs.request_fields import EventKind
 from api.jobs.stores.hashes import hash_of_row, is_row_of, is_sha256, sha256_of
+from api.jobs.stores.islands_gone import HASHED
 from api.jobs.stores.transactions import Cursor, Row
 
 _CHANGING = {
@@ -21,9 +22,9 @@ _CHANGING = {
 }
 """Columns that no hash covers, because every claim and release changes them."""
 
-_HASHED = [field.name for field in fields(Job) if field.name not in _CHANGING]
-"""Columns of which a row states the hash. A new one comes last in `Job` and may be NULL, and does not count then: rows
-that earlier releases wrote state a hash without it."""
+_HASHED = [*HASHED, *(field.name for field in fields(Job) if field.name not in _CHANGING | {*HASHED})]
+"""Columns of which a row states the hash. A new one comes last and may be NULL, and does not count then: rows that
+earlier releases wrote state a hash without it."""
 
 COLUMNS = ", ".join([*(field.name for field in fields(Job)), "row_sha256"])
 """What is read of a job."""

@@ -14,7 +14,6 @@ died and periodic tasks are procrastinate's. What procrastinate 3.10 cannot do s
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -55,8 +54,8 @@ _STEP_S = 0.5
 """By so much our own clock was set anew, or this machine stood still."""
 
 
-_TICKET_S = 1.0
-"""How long a ticket, and who submits, waits for a connection: a job without a ticket is found, too."""
+_TICKET_TRIES = 3
+"""How often a ticket is put up: a job without one is found, too."""
 
 _DAMAGED = (
     psycopg.errors.DataCorrupted,
@@ -210,32 +209,21 @@ def prepare(url: str) -> None:
 class PostgresEngine:
     """The service's side of the queue: it announces, and workers elsewhere do the rest."""
 
-    def __init__(self, url: str, *, num_tries: int = 3) -> None:
-        self._url, self._num_tries = url, num_tries
-        self._lock = threading.Lock()
-        self._app: procrastinate.App | None = None
+    def __init__(self, database: PostgresDatabase) -> None:
+        """Tickets go up on the database's connections, which are the store's; the app itself is never opened."""
+        self._database = database
+        self._app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
 
     def start(self) -> None:
-        """Open the queue; a server that goes away meanwhile is waited for."""
-        persistently(lambda: prepare(self._url), seconds=OPENING_S)
-        self._app = procrastinate.App(
-            connector=procrastinate.SyncPsycopgConnector(
-                conninfo=self._url,
-                min_size=1,
-                max_size=2,
-                timeout=_TICKET_S,
-                reconnect_timeout=_TICKET_S,
-            )
-        )
-        persistently(self._app.open, seconds=OPENING_S)
+        """Make the queue; a server that goes away meanwhile is waited for."""
+        persistently(lambda: prepare(self._database.url), seconds=OPENING_S)
 
     def announce(self) -> None:
-        """Put a ticket up; if that fails, the workers' look around once a minute finds the job."""
-        assert self._app is not None
-        for _ in range(self._num_tries):
+        """Put a ticket up; if that fails, the workers' look around finds the job."""
+        for _ in range(_TICKET_TRIES):
             try:
-                with self._lock:
-                    self._app.configure_task(TASK, queue=QUEUE).defer()
+                with self._database.connections.one() as connection:
+                    self._app.configure_task(TASK, queue=QUEUE, connection=connection).defer()
             except (procrastinate.exceptions.ConnectorException, psycopg.Error):
                 logger.warning("the ticket could not be put up", exc_info=True)
                 time.sleep(0.2)
@@ -246,7 +234,4 @@ class PostgresEngine:
         """Nothing to stop here."""
 
     def close(self) -> None:
-        """Close the queue."""
-        if self._app is not None:
-            self._app.close()
-            self._app = None
+        """Nothing to close here."""

@@ -9,18 +9,19 @@ from importlib.resources import files
 from typing import Any, get_args
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request, Security
-from fastapi.responses import Response
+from fastapi import Request, Security
+from fastapi.responses import PlainTextResponse, Response
 
 from api.jobs.job import State
 from api.jobs.job_metrics import CONTENT_TYPE
 from api.jobs.moments import moment
 from api.jobs.plan_forms import Export
-from api.jobs.request import BODIES
+from api.jobs.request import BODIES, Submission
 from api.jobs.workers.pool import Pool
 from api.service.access import Reader, Serving, admitted
 from api.service.core import Service
 from api.service.handlers.responses import answer, is_known, not_modified, render_json
+from api.service.handlers.route_notes import router_at
 from api.service.http.problem_json import not_found
 from api.service.keys import SCOPES
 from api.service.metrics import Measured, render_gauges
@@ -28,7 +29,7 @@ from api.viewer import SHARED
 from planner.release import RELEASE
 from profiles.load import demo_names, load_workload
 
-router = APIRouter()
+router = router_at()
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -56,13 +57,17 @@ _ASSETS = {
 """The page's own files and those that it shares with the pictures, and their packages."""
 
 
-@router.get("/livez")
+_OPEN: dict[str, Any] = {"security": []}
+"""Of what needs no key."""
+
+
+@router.get("/livez", response_model=dict[str, Any], response_description="Alive", openapi_extra=_OPEN)
 async def live() -> Response:
     """The process answers."""
     return answer({"status": "alive"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_model=dict[str, Any], response_description="Ready", openapi_extra=_OPEN)
 async def ready(request: Request, service: Serving) -> Response:
     """It can solve and store: a toy plan was verified, the store answers, and no shutdown has begun; and who works.
 
@@ -74,7 +79,7 @@ async def ready(request: Request, service: Serving) -> Response:
     return answer({"status": "ready", "workers": strength.num_workers, "slots": strength.num_slots})
 
 
-@router.get("/metrics", dependencies=[Security(admitted, scopes=["metrics"])])
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[Security(admitted, scopes=["metrics"])])
 async def metrics(service: Serving) -> Response:
     """For Prometheus, in its text form."""
     ask = to_thread
@@ -92,7 +97,7 @@ async def metrics(service: Serving) -> Response:
     return Response(service.metrics.render() + render_gauges(gauges) + solved_here, media_type=CONTENT_TYPE)
 
 
-@router.get("/v1/capabilities")
+@router.get("/v1/capabilities", response_model=dict[str, Any])
 async def capabilities(service: Serving, caller: Reader) -> Response:
     """Every limit, so that a client need not run into it."""
     del caller
@@ -122,7 +127,7 @@ def describe(service: Service) -> dict[str, Any]:
     }
 
 
-@router.get("/v1/projects")
+@router.get("/v1/projects", response_model=dict[str, Any])
 async def list_projects(service: Serving, caller: Reader) -> Response:
     """The caller's projects, latest first."""
     rows = await to_thread(service.store.projects, caller.tenant)
@@ -133,18 +138,17 @@ async def list_projects(service: Serving, caller: Reader) -> Response:
     return answer({"projects": found}, headers={"Cache-Control": "private, no-cache"})
 
 
-@router.get("/v1/demo-profiles")
+@router.get("/v1/demo-profiles", response_model=dict[str, Any])
 async def list_demos(caller: Reader) -> Response:
     """The workloads that come along: what they are, and where."""
     del caller
     return answer({"demo_profiles": await to_thread(_demos)})
 
 
-@router.get("/v1/demo-profiles/{name}")
-async def get_demo(request: Request, service: Serving, *, caller: Reader) -> Response:
+@router.get("/v1/demo-profiles/{name}", response_model=Submission)
+async def get_demo(service: Serving, *, caller: Reader, name: str) -> Response:
     """A body for `POST /v1/plans`."""
     del caller
-    name = request.path_params["name"]
     if name not in demo_names():
         raise not_found()
     seconds = min(10.0, service.settings.ceilings.max_time_limit_s)
@@ -172,7 +176,7 @@ def _demo(name: str, seconds: float) -> bytes:
     return render_json({"workload": workload_to_plain(workload), "limits": {"time_limit_s": seconds}})
 
 
-@router.get("/v1/openapi.json")
+@router.get("/v1/openapi.json", response_model=dict[str, Any])
 async def openapi_document(request: Request) -> Response:
     """This interface, as OpenAPI 3.1."""
     return answer(request.app.openapi())

@@ -5,20 +5,18 @@ from asyncio import to_thread
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
-from api.jobs.request import SOURCE, parse_tree
 from api.service.access import Serving, WritableJob
-from api.service.handlers.plan_handlers import refusing
+from api.service.handlers.bodies import read_as
 from api.service.handlers.responses import answer
+from api.service.handlers.route_notes import noting, router_at
 from api.service.http.problem_json import ServiceError
-from api.service.http.request_body import read_body
 from profiles.documents.schema_rules import JSON_OBJECT, Stated
 from profiles.documents.strict_record import StrictRecord
-from profiles.documents.validation import validate
 
-router = APIRouter(prefix="/v1/plans")
+router = router_at("/v1/plans")
 
 _MOST_DETAIL = 16 * 2**10
 """Letters of a notice's detail as JSON."""
@@ -45,12 +43,16 @@ class Told:
     num_webhooks: int
 
 
-@router.post("/{plan_id}:notify")
+@router.post(
+    "/{plan_id}:notify",
+    status_code=202,
+    response_model=Told,
+    response_description="How many will hear",
+    openapi_extra=noting(body=Notice),
+)
 async def notify(request: Request, service: Serving, *, job: WritableJob) -> Response:
     """Tell the tenant's webhooks what became of the plan."""
-    body = await read_body(request, service.open_requests)
-    with refusing():
-        notice: Notice = validate(Notice, parse_tree(body), source=SOURCE)
+    notice: Notice = await read_as(Notice, request, service=service)
     told = await to_thread(service.webhooks.notify, job, event=notice.event, detail=notice.detail)
     if told is None:
         raise ServiceError(

@@ -7,14 +7,17 @@ from asyncio import to_thread
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
 from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other, workload_of
 from api.service.core import Service
-from api.service.handlers.playback import read_order
+from api.service.handlers import answers
+from api.service.handlers.artefact_handlers import Second
+from api.service.handlers.bodies import read_as
 from api.service.handlers.responses import answer, is_known, not_modified
+from api.service.handlers.route_notes import NOT_MODIFIED, noting, router_at
 from api.service.http.problem_json import Complaint, ServiceError, not_found
 from api.service.http.request_body import read_body
 from planner.release import RELEASE
@@ -22,7 +25,7 @@ from planner.what_if.change import Change, WhatIfRange
 from profiles.documents.schema_rules import Stated
 from profiles.documents.strict_record import StrictRecord
 
-router = APIRouter(prefix="/v1")
+router = router_at("/v1")
 
 _MOST_CHANGES = 32
 """Changes in one request for ranges."""
@@ -47,7 +50,7 @@ class Ranges:
     ranges: list[WhatIfRange]
 
 
-@router.get("/plans/{plan_id}/history")
+@router.get("/plans/{plan_id}/history", response_model=answers.History)
 async def get_history(service: Serving, job: ReadableJob) -> Response:
     """All incumbents and bounds with their times, and which of the plans can still be looked at."""
     events = await to_thread(service.store.events, job.id, after=0)
@@ -66,13 +69,27 @@ async def get_history(service: Serving, job: ReadableJob) -> Response:
     return answer({"events": story}, headers={"Cache-Control": PRIVATE})
 
 
-@router.get("/plans/{plan_id}/picture")
-async def get_picture(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
+_NUMBER = {"type": "integer", "minimum": 1, "maximum": 10**9 - 1}
+_NAME = {"type": "string", "maxLength": 200}
+_Incumbent = Annotated[str | None, Stated(_NUMBER), Query(description="the number of an incumbent event: its plan")]
+_Baseline = Annotated[str | None, Stated(_NAME), Query(description="the name of a baseline, as a second plan")]
+
+
+@router.get("/plans/{plan_id}/picture", responses=NOT_MODIFIED, openapi_extra=noting(409))
+async def get_picture(
+    request: Request,
+    service: Serving,
+    *,
+    caller: Reader,
+    job: ReadableJob,
+    incumbent: _Incumbent = None,
+    against: Second = None,
+    baseline: _Baseline = None,
+) -> Response:
     """What the page draws; with `?incumbent=SEQ` an earlier plan, with `?against=ID` or `?baseline=NAME` a second."""
-    text = await _plan_text(service, request, job=job)
-    beside = await read_other(request, caller, parameter="against")
+    text = await _plan_text(service, job=job, asked=incumbent)
+    beside = await read_other(service, caller, other_id=against)
     other = None if beside is None else await plan_text(service, beside)
-    baseline = request.query_params.get("baseline")
     name = f"picture-{_digest(text, other or '', baseline or '')}"
     tag = f'"{name}-{RELEASE}"'  # the page of another release wants another picture
     if is_known(request, tag):
@@ -82,7 +99,7 @@ async def get_picture(request: Request, service: Serving, *, caller: Reader, job
         made = await _inspect(service, job, what="picture", plan=text, other=other, baseline=baseline)
         return str(made["text"])
 
-    is_final = job.is_finished and "incumbent" not in request.query_params
+    is_final = job.is_finished and incumbent is None
     picture = await (service.gallery.get(job.id, name, make=make) if is_final else make())
     headers = {"ETag": tag, "Cache-Control": PRIVATE}
     return Response(picture.encode(), headers=headers, media_type="application/json")
@@ -95,9 +112,8 @@ def _digest(*parts: str) -> str:
     return digest.hexdigest()[:32]
 
 
-async def _plan_text(service: Service, request: Request, *, job: Job) -> str:
+async def _plan_text(service: Service, *, job: Job, asked: str | None) -> str:
     """The best plan so far, or that of an earlier incumbent; raises ServiceError 404 or 409."""
-    asked = request.query_params.get("incumbent")
     if asked is None:
         return await _newest_plan(service, job)
     if not (asked.isascii() and asked.isdigit() and len(asked) <= 9):
@@ -121,7 +137,12 @@ async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
     return await service.inspector.ask(job.tenant, lambda: {"workload": workload, **order})
 
 
-@router.post("/traces")
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.post(
+    "/traces", response_model=dict[str, Any], openapi_extra={"requestBody": {"required": True, "content": _BYTES}}
+)
 async def look_at_trace(request: Request, service: Serving, *, caller: Writer) -> Response:
     """A production job by its trace: as it ran, replayed, dealt anew, and what is slow; nothing is stored."""
     body = await read_body(request, service.open_requests, is_json=False)
@@ -131,11 +152,10 @@ async def look_at_trace(request: Request, service: Serving, *, caller: Writer) -
     return answer(made["trace"], headers={"Cache-Control": "no-store"})
 
 
-@router.post("/what-if/ranges")
+@router.post("/what-if/ranges", response_model=Ranges, openapi_extra=noting(404, 409, body=RangeOrder))
 async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Between what the best plan of each change lies, for certain and at once."""
-    body = await read_body(request, service.open_requests)
-    order: RangeOrder = await to_thread(read_order, RangeOrder, body)
+    order: RangeOrder = await read_as(RangeOrder, request, service=service)
     if len(order.changes) > _MOST_CHANGES:
         complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {_MOST_CHANGES} changes")
         raise ServiceError(422, "invalid", errors=(complaint,))

@@ -8,40 +8,40 @@ from asyncio import to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import Field
 
-from api.jobs.job import Event, Job, NewJob, Quota
+from api.jobs.job import Event, Job, NewJob, Quota, Search
 from api.jobs.logs import request_id, tell
-from api.jobs.request import (
-    SOURCE,
-    PlanRequest,
-    Submission,
-    TooLargeError,
-    parse_tree,
-    read_tree,
-    require_labels,
-)
-from api.jobs.request_fields import Project, Tags, shared_fields
+from api.jobs.request import PlanRequest, Submission, parse_tree, read_tree, require_labels
+from api.jobs.request_fields import PlanId, Project, Tags, shared_fields
 from api.jobs.stores.sql_store import freeing
-from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownPageError
 from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
+from api.service.handlers import answers
+from api.service.handlers.bodies import read_as, refusing
 from api.service.handlers.responses import answer, is_known, job_answer, job_document, not_modified, tag_of
-from api.service.handlers.searching import read_limit, read_search, unfit
-from api.service.http.problem_json import Complaint, ServiceError, complaints_of, not_found
+from api.service.handlers.route_notes import (
+    NOT_MODIFIED,
+    Responses,
+    Schema,
+    answering,
+    example_submission,
+    noting,
+    router_at,
+)
+from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
-from profiles.documents.strict_json import UnreadableError
 from profiles.documents.strict_record import StrictRecord
-from profiles.documents.validation import validate
 from profiles.unlikely_figures import unlikely_parts
 
-router = APIRouter(prefix="/v1/plans")
+router = router_at("/v1/plans")
 
 PING_S = 15.0
 """An event stream says something at least so often."""
@@ -62,10 +62,35 @@ def _waiting_s(request: Request, most: int) -> int:
     return min(int(match[1]), most) if match else 0
 
 
+_NEXT = (
+    *("get_plan", "follow_plan", "get_plan_document", "get_trace", "get_report", "get_view"),
+    *("stop_plan", "pin_plan", "unpin_plan", "delete_plan"),
+)
+_THIS = {"plan_id": "$response.body#/id"}
+_WHAT_IF = {"base": "$response.body#/id", "change": {"devices": 1}}
+_LINKS: Schema = {
+    **{name: {"operationId": name, "parameters": _THIS} for name in _NEXT},
+    "export_plan": {"operationId": "export_plan", "parameters": {**_THIS, "form": "trace"}},
+    "ask_what_if": {"operationId": "ask_what_if", "requestBody": _WHAT_IF},
+}
+"""What can be done next with a plan that was submitted."""
+_DONE = answering("Done, or known already", Location="The plan", X_Cache="HIT or MISS") | {"links": _LINKS}
+_GOING = answering("Accepted", Location="The plan", Retry_After="Seconds", X_Cache="MISS") | {"links": _LINKS}
+_TAGGED = answering("The plan", ETag="Changes with the plan")
+_JOB: dict[str, Any] = {"response_model": answers.Job, "responses": {200: _TAGGED}}
+"""What most routes of plans answer."""
+
 # ---------------------------------------------------------------- submit
 
 
-@router.post("")
+@router.post(
+    "",
+    response_model=answers.Job,
+    responses={200: _DONE, 202: {**_GOING, "model": answers.Job}},
+    openapi_extra=noting(
+        404, 409, body=Submission, example=example_submission(), headers=("Prefer", "Idempotency-Key")
+    ),
+)
 async def submit_plan(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Submit a question."""
     return await answer_once(service, request, caller=caller, what="plan", act=_submit)
@@ -141,27 +166,6 @@ async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) ->
     return base
 
 
-class refusing:
-    """A context in which mistakes of the input, and what the store does not take, end the request."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, IdempotencyConflictError):
-            told = "this Idempotency-Key came with another body before; use a new key"
-            raise ServiceError(422, "idempotency_key_reused", detail=told) from None
-        if isinstance(error, QuotaError):
-            raise _too_much(error) from None
-        if isinstance(error, UnknownPageError):
-            raise unfit("after") from None
-        if isinstance(error, TooLargeError):
-            raise ServiceError(422, "too_large", errors=(Complaint(pointer="", code="limit", detail=str(error)),))
-        if isinstance(error, ValueError):
-            status = 400 if isinstance(error, UnreadableError) else 422
-            raise ServiceError(status, "invalid", errors=complaints_of(error)) from None
-
-
 async def _recall(service: Service, caller: Caller, *, key: str | None, digest: str) -> Job | None:
     """The job that was made under the key; raises ServiceError 422 if it came with another body then."""
     if key is None:
@@ -213,18 +217,6 @@ async def enqueue(service: Service, caller: Caller, *, new: NewJob, key: str | N
     return job
 
 
-_QUOTAS = {
-    "too_many_jobs": ("{most:,} jobs may be queued or running", "10"),
-    "hourly_limit": ("{most:,} jobs may be submitted in an hour", "600"),
-    "too_many_bytes": ("the requests of a tenant may hold {most:,} bytes; delete plans that are not needed", "600"),
-}
-
-
-def _too_much(error: QuotaError) -> ServiceError:
-    detail, wait_s = _QUOTAS[error.code]
-    return ServiceError(429, error.code, detail=detail.format(most=error.most), headers={"Retry-After": wait_s})
-
-
 async def accepted(
     service: Service, request: Request, *, caller: Caller, job: Job, doubts: Sequence[str] = ()
 ) -> Response:
@@ -259,20 +251,32 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
 # ---------------------------------------------------------------- look
 
 
-@router.get("")
-async def list_plans(request: Request, service: Serving, *, caller: Reader) -> Response:
+class _Listing(Search):
+    """Which plans are listed, and how many."""
+
+    limit: int = Field(20, ge=1, le=100, description="a number from 1 to 100")
+
+
+@router.get("", response_model=answers.Jobs, response_description="Latest first")
+async def list_plans(
+    request: Request, service: Serving, *, caller: Reader, asked: Annotated[_Listing, Query()]
+) -> Response:
     """The caller's plans, latest first: all of them, or those that are searched for."""
-    limit, query = read_limit(request.query_params), read_search(request.query_params)
     with refusing():
-        jobs = await to_thread(service.store.search, caller.tenant, query, limit=limit)
+        jobs = await to_thread(service.store.search, caller.tenant, asked, limit=asked.limit)
     document: dict[str, Any] = {"plans": [job_document(job) for job in jobs]}
-    if len(jobs) == limit:
-        asked = {name: value for name, value in request.query_params.items() if name != "after"}
-        document["next"] = f"/v1/plans?{urlencode({**asked, 'after': f'{jobs[-1].id}@{jobs[-1].created_at}'})}"
+    if len(jobs) == asked.limit:
+        same = {name: value for name, value in request.query_params.items() if name != "after"}
+        document["next"] = f"/v1/plans?{urlencode({**same, 'after': f'{jobs[-1].id}@{jobs[-1].created_at}'})}"
     return answer(document, headers={"Cache-Control": "private, no-cache"})
 
 
-@router.get("/{plan_id}")
+@router.get(
+    "/{plan_id}",
+    response_model=answers.Job,
+    responses={200: _TAGGED, **NOT_MODIFIED},
+    openapi_extra=noting(headers=("Prefer",)),
+)
 async def get_plan(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
     """State, incumbent, bound, gap, verdict; `Prefer: wait=N` waits for the end."""
     seconds = _waiting_s(request, service.settings.traffic.max_wait_s)
@@ -283,7 +287,11 @@ async def get_plan(request: Request, service: Serving, *, caller: Reader, job: R
     return job_answer(job)
 
 
-@router.get("/{plan_id}/events")
+@router.get(
+    "/{plan_id}/events",
+    response_class=Response,
+    responses={200: answering("The story", kind="text/event-stream", schema="StoryEvent")},
+)
 async def follow_plan(request: Request, service: Serving, *, caller: Reader, job: ReadableJob) -> Response:
     """Server-sent events: queued, started, incumbent, bound, log, done."""
     last = request.headers.get("last-event-id", "0")
@@ -345,7 +353,10 @@ def latest(events: list[Event]) -> list[Event]:
 # ---------------------------------------------------------------- change
 
 
-@router.post("/{plan_id}:stop")
+_STOPPED: Responses = {200: _TAGGED, 202: {**_TAGGED, "model": answers.Job}}
+
+
+@router.post("/{plan_id}:stop", response_model=answers.Job, responses=_STOPPED)
 async def stop_plan(service: Serving, job: WritableJob) -> Response:
     """Finish now with the best verified plan; asking twice changes nothing."""
     stopped = await to_thread(service.store.stop, job.id, job.tenant)
@@ -354,13 +365,13 @@ async def stop_plan(service: Serving, job: WritableJob) -> Response:
     return job_answer(stopped, status=200 if stopped.is_finished else 202)
 
 
-@router.post("/{plan_id}:pin")
+@router.post("/{plan_id}:pin", **_JOB)
 async def pin_plan(service: Serving, job: WritableJob) -> Response:
     """Keep the plan for good."""
     return await _pin(service, job, is_pinned=True)
 
 
-@router.post("/{plan_id}:unpin")
+@router.post("/{plan_id}:unpin", **_JOB)
 async def unpin_plan(service: Serving, job: WritableJob) -> Response:
     """Let retention have it."""
     return await _pin(service, job, is_pinned=False)
@@ -379,12 +390,10 @@ class Filing(StrictRecord):
         require_labels(self.project, self.tags)
 
 
-@router.post("/{plan_id}:file")
+@router.post("/{plan_id}:file", **_JOB, openapi_extra=noting(body=Filing))
 async def file_plan(request: Request, service: Serving, *, job: WritableJob) -> Response:
     """File the plan under a project and tags."""
-    body = await read_body(request, service.open_requests)
-    with refusing():
-        filing: Filing = validate(Filing, parse_tree(body), source=SOURCE)
+    filing: Filing = await read_as(Filing, request, service=service)
     filed = await to_thread(service.store.file, job.id, job.tenant, project=filing.project, tags=joined(filing.tags))
     if filed is None:
         raise not_found()
@@ -398,10 +407,9 @@ async def _pin(service: Service, job: Job, *, is_pinned: bool) -> Response:
     return job_answer(pinned)
 
 
-@router.delete("/{plan_id}")
-async def delete_plan(request: Request, service: Serving, *, caller: Writer) -> Response:
+@router.delete("/{plan_id}", status_code=204, response_description="Forgotten")
+async def delete_plan(service: Serving, *, caller: Writer, plan_id: PlanId) -> Response:
     """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
-    plan_id = request.path_params["plan_id"]
     if not is_plan_id(plan_id) or not await to_thread(service.store.forget, plan_id, caller.tenant):
         raise not_found()
     note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)

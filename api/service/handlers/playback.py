@@ -4,29 +4,24 @@ import json
 from asyncio import to_thread
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
-from api.auditing.audit_request import read_audit_request
+from api.auditing.audit_request import AuditRequest, read_audit_request
 from api.jobs.job import Job
 from api.jobs.plan_forms import Form, media_of
-from api.jobs.request import (
-    SOURCE,
-    PlanRequest,
-    Submission,
-    check_limits,
-    parse_tree,
-    read_request,
-    require_size,
-)
+from api.jobs.request import SOURCE, PlanRequest, Submission, check_limits, parse_tree, read_request, require_size
 from api.jobs.request_fields import PlanTree, Priority, WorkloadTree
 from api.service.access import Serving, Writer, service_of
 from api.service.auth import Caller
 from api.service.core import Service
-from api.service.handlers.plan_handlers import accepted, answer_once, enqueue, new_job, refusing
+from api.service.handlers import answers
+from api.service.handlers.bodies import read_order, refusing
+from api.service.handlers.plan_handlers import accepted, answer_once, enqueue, new_job
 from api.service.handlers.responses import answer
+from api.service.handlers.route_notes import answering, noting, router_at, sending
 from api.service.http.problem_json import ServiceError, not_found
 from api.service.http.request_body import read_body, while_connected
 from planner.batch_problem import problem_for, workload_of_question
@@ -36,9 +31,8 @@ from planner.progress import Limits
 from planner.what_if.change import Change, apply_change
 from profiles.documents.canonical_json import canonical_json
 from profiles.documents.strict_record import StrictRecord
-from profiles.documents.validation import validate
 
-router = APIRouter(prefix="/v1")
+router = router_at("/v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +85,7 @@ class Audit:
     files: dict[str, str] = field(default_factory=dict)
 
 
-@router.post("/verifications")
+@router.post("/verifications", response_model=answers.Verdict, openapi_extra=noting(body=Verification))
 async def verify_plan(request: Request, caller: Writer) -> Response:
     """Check any plan against every rule."""
     _, made = await _inspect(
@@ -100,7 +94,12 @@ async def verify_plan(request: Request, caller: Writer) -> Response:
     return answer(made["verdict"])
 
 
-@router.post("/playbacks")
+@router.post(
+    "/playbacks",
+    response_class=Response,
+    responses={200: sending(get_args(Form), "The request")},
+    openapi_extra=noting(body=Playback),
+)
 async def play_plan(request: Request, caller: Writer) -> Response:
     """Simulate, explain, draw or export any plan."""
 
@@ -112,7 +111,7 @@ async def play_plan(request: Request, caller: Writer) -> Response:
     return Response(made["text"].encode(), media_type=media_of(asked.what), headers=headers)
 
 
-@router.post("/audits")
+@router.post("/audits", response_model=Audit, openapi_extra=noting(body=AuditRequest))
 async def audit_configuration(request: Request, service: Serving, *, caller: Writer) -> Response:
     """What another program's configuration comes to, and how far from the best it is: `pipeplan audit --json`."""
     body = await read_body(request, service.open_requests)
@@ -128,12 +127,6 @@ def _read_audit(body: bytes) -> tuple[dict[str, Any], float]:
     with refusing():
         tree = parse_tree(body)
         return tree, read_audit_request(tree, source=SOURCE).time_limit_s
-
-
-def read_order(kind: type, body: bytes) -> Any:
-    """What a body asks for; raises ServiceError 400 or 422."""
-    with refusing():
-        return validate(kind, parse_tree(body), source=SOURCE)
 
 
 async def _inspect(
@@ -153,7 +146,12 @@ async def _inspect(
     return bodies[0], made
 
 
-@router.post("/what-if")
+@router.post(
+    "/what-if",
+    response_model=answers.Job,
+    responses={202: {**answering("Accepted", Location="The plan"), "model": answers.Job}},
+    openapi_extra=noting(404, 409, body=WhatIf, headers=("Prefer", "Idempotency-Key")),
+)
 async def ask_what_if(request: Request, service: Serving, *, caller: Writer) -> Response:
     """The same question with a change: a plan that says how far the objective moved."""
     return await answer_once(service, request, caller=caller, what="what-if", act=_ask_what_if)

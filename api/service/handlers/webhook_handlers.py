@@ -6,26 +6,25 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from api.jobs.moments import moment
-from api.jobs.request import SOURCE, parse_tree
 from api.jobs.stores.sql_store import freeing
 from api.service.access import Reader, Serving, Writer
 from api.service.handlers.answers import Moment
-from api.service.handlers.plan_handlers import refusing
+from api.service.handlers.bodies import read_as, refusing
 from api.service.handlers.responses import answer
+from api.service.handlers.route_notes import answering, noting, router_at
 from api.service.http.problem_json import ServiceError, not_found
-from api.service.http.request_body import read_body
 from api.service.webhooks import MOST_LETTERS, URL
 from profiles.documents.schema_rules import Stated
 from profiles.documents.strict_record import StrictRecord
-from profiles.documents.validation import validate
 
-router = APIRouter(prefix="/v1/webhooks")
+router = router_at("/v1/webhooks")
 
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_WebhookId = Annotated[str, Stated(pattern=f"^{_ID.pattern}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +64,16 @@ class WebhookList:
     webhooks: list[WebhookShown]
 
 
-@router.post("")
+@router.post(
+    "",
+    status_code=201,
+    response_model=MadeWebhook,
+    responses={201: answering("The secret is shown once", Location="The webhook")},
+    openapi_extra=noting(409, body=NewWebhook),
+)
 async def create_webhook(request: Request, service: Serving, *, caller: Writer) -> Response:
     """Name an address; messages are signed (X-Pipeplan-Signature: t=SECONDS,v1=HMAC-SHA256 of SECONDS.BODY)."""
-    body = await read_body(request, service.open_requests)
-    with refusing():
-        wanted: NewWebhook = validate(NewWebhook, parse_tree(body), source=SOURCE)
+    wanted: NewWebhook = await read_as(NewWebhook, request, service=service)
     if not service.webhooks.is_on:
         raise ServiceError(
             409, "webhooks_off", detail="the operator allows no hosts; start the service with --webhook-host"
@@ -82,7 +85,7 @@ async def create_webhook(request: Request, service: Serving, *, caller: Writer) 
     return answer(document, status=201, headers={"Location": f"/v1/webhooks/{made.id}", "Cache-Control": "no-store"})
 
 
-@router.get("")
+@router.get("", response_model=WebhookList, response_description="Without secrets")
 async def list_webhooks(service: Serving, caller: Reader) -> Response:
     """Addresses that hear when a plan ends, without their secrets."""
     rows = await to_thread(service.webhooks.listed, caller.tenant)
@@ -90,10 +93,9 @@ async def list_webhooks(service: Serving, caller: Reader) -> Response:
     return answer(asdict(WebhookList(webhooks=found)), headers={"Cache-Control": "no-store"})
 
 
-@router.delete("/{webhook_id}")
-async def delete_webhook(request: Request, service: Serving, *, caller: Writer) -> Response:
+@router.delete("/{webhook_id}", status_code=204, response_description="Gone")
+async def delete_webhook(service: Serving, *, caller: Writer, webhook_id: _WebhookId) -> Response:
     """Say nothing to an address any more, and forget it."""
-    webhook_id = request.path_params["webhook_id"]
     is_id = _ID.fullmatch(webhook_id) is not None
     if not is_id or not await to_thread(service.webhooks.remove, webhook_id, caller.tenant):
         raise not_found()

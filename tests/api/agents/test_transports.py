@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from api.jobs.job import Search
-from api.service.openapi import example_submission
+from api.service.handlers.route_notes import example_submission
 from tests.api.agents.tool_worlds import LONG, call, refused
 from tests.api.service.servers import Running, serving
 

@@ -18,7 +18,8 @@ from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
 from api.jobs.job import Outcome, ProgressUpdate
 from api.jobs.request import Ceilings
-from api.service.openapi import example_submission, make_document
+from api.service.handlers.route_notes import example_submission
+from api.service.openapi import make_document
 from api.service.serving import require_safe
 from api.settings import ClientLimits, Settings
 from planner.batch_problem import BatchProblem, problem_for

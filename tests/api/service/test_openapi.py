@@ -17,7 +17,8 @@ from hypothesis.errors import FlakyStrategyDefinition
 
 from api.client import Client, ServerError, workload_document
 from api.doctor import make_toy_problem
-from api.service.openapi import example_submission, make_document
+from api.service.handlers.route_notes import example_submission
+from api.service.openapi import make_document
 from api.settings import ClientLimits
 from planner.progress import Limits
 from tests.api.jobs.workers.test_pool import large_problem

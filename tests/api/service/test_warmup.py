@@ -11,7 +11,7 @@ import pytest
 
 from api.client import ServerError
 from api.doctor import make_toy_problem
-from api.service.openapi import example_submission
+from api.service.handlers.route_notes import example_submission
 from tests.api.service.servers import Running
 from tests.api.service.site import Site
 

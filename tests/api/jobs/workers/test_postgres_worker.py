@@ -75,10 +75,11 @@ def store(url: str) -> Iterator[SqlStore]:
 
 @pytest.fixture
 def engine(url: str) -> Iterator[PostgresEngine]:
-    made = PostgresEngine(url)
+    database = PostgresDatabase(url)
+    made = PostgresEngine(database)
     made.start()
     yield made
-    made.close()
+    database.close_all()
 
 
 @pytest.fixture

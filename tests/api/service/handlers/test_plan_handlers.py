@@ -1,15 +1,17 @@
 """The plans: tests of api/service/handlers/plan_handlers.py."""
 
 import http.client
+import json
 import time
 from pathlib import Path
 
 import pytest
 from fastapi import Request
 
+from api.client import workload_document
 from api.doctor import make_toy_problem
 from api.service.handlers import plan_handlers
-from tests.api.service.servers import serving
+from tests.api.service.servers import Running, serving
 from tests.api.service.test_http import QUICK, request
 
 
@@ -49,3 +51,12 @@ def test_a_client_that_would_wait_for_hours_waits(preference: str, seconds: int)
     """Tests that a long wait becomes the longest, in letters of either case, not an answer at once; others do not."""
     asked = Request({"type": "http", "headers": [(b"prefer", preference.encode())]})
     assert plan_handlers._waiting_s(asked, 60) == seconds
+
+
+@pytest.mark.parametrize("limits", [{"method": "best"}, {"solver": "HiGHS"}, {"method": "cp-sat", "solver": "CBC"}])
+def test_no_other_method_is_taken(running: Running, limits: dict[str, str]):
+    """Tests that a method that there is not, or a solver without the method that asks it, is refused at its place."""
+    body = {"workload": workload_document(make_toy_problem()), "limits": limits}
+    status, _, text = request(running, "POST", "/v1/plans", body)
+    assert status == 422
+    assert json.loads(text)["errors"][0]["pointer"].startswith("/limits")

@@ -15,8 +15,9 @@ from api.service.handlers.notice_handlers import Notice
 from api.service.handlers.picture_handlers import RangeOrder
 from api.service.handlers.plan_handlers import Filing
 from api.service.handlers.playback import Playback, Verification, WhatIf
+from api.service.handlers.route_notes import example_submission
 from api.service.handlers.webhook_handlers import NewWebhook
-from api.service.openapi import example_submission, make_document
+from api.service.openapi import make_document
 from api.service.webhooks import Webhooks
 from planner.plan import PLAN_FORMAT
 from profiles.documents.validation import validate

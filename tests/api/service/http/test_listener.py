@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from api.service.handlers.route_notes import example_submission
 from api.service.http.listener import BURST, LEAST_S, WaitingConnections, raise_file_limit
-from api.service.openapi import example_submission
 from api.settings import ClientLimits
 from tests.api.service.http.test_request_body import post, send
 from tests.api.service.servers import Running, serving

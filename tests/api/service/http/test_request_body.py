@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api.jobs.request import BODIES as CEILING
-from api.service.openapi import example_submission
+from api.service.handlers.route_notes import example_submission
 from api.settings import ClientLimits
 from tests.api.service.servers import Running, serving, wait_ready
 
