@@ -72,7 +72,7 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
 def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool]) -> Iterator[Stages]:
     """The least largest load for each number of stages, all bisected together: one look serves every number."""
     instance = partitioner.instance
-    most = min(instance.num_layers, instance.num_devices)
+    most = min(instance.num_layers, len(instance.devices))
     looks = _MOST_PROBES // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
     if looks < _FEWEST_LOOKS:
         return
@@ -97,7 +97,7 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: C
 def _in_simple_orders(partitioner: Partitioner, *, tolerance: float) -> Iterator[Stages]:
     """The fastest devices, without replicas: in the order of their classes, the fastest first, and last."""
     instance = partitioner.instance
-    work = instance.work[0, [0, 2]].sum(axis=(0, 2))
+    work = instance.work[0, [0, 2], :, -1].sum(axis=0)
     devices = [c for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
     by_speed = sorted(range(len(devices)), key=lambda device: work[devices[device]])
     for k in _stage_counts(min(instance.num_layers, len(devices))):

@@ -10,7 +10,7 @@ def assign_devices(
     instance: PartitionInstance, stages: tuple[Interval, ...]
 ) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
     """[L] stage of every layer, and the devices of every stage."""
-    free = [list(devices) for devices in instance.devices]
+    free = [part.tolist() for part in np.split(instance.devices, np.cumsum(instance.count)[:-1])]
     stage_of = np.zeros(instance.num_layers, np.int64)
     groups = []
     for number, stage in enumerate(stages):
