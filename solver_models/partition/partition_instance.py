@@ -1,5 +1,6 @@
 """Layers in one topological order, to be cut into intervals, each on one or more devices of one class, in integers."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +115,29 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
         cut_units=instance.receive_buffers * cuts,
         devices=np.concatenate([*classes.values()]).astype(np.int64),
     )
+
+
+def as_if_sharding(instance: Instance) -> Instance:
+    """The instance in which every stage holds the part that two replicas that shard hold; more of them hold less."""
+    sizes = instance.layers.sizes.copy()
+    sizes[:, STATE_ROW] -= instance.layers.shardable // 2
+    return replace(instance, layers=instance.layers._replace(sizes=sizes))
+
+
+def assign_devices(
+    instance: PartitionInstance, stages: tuple[Interval, ...]
+) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
+    """[L] stage of every layer, and the devices of every stage: the next ones of its class, so that neighbours in the
+    cluster stay neighbours.
+    """
+    free = [part.tolist() for part in np.split(instance.devices, np.cumsum(instance.count)[:-1])]
+    stage_of, groups = np.zeros(instance.num_layers, np.int64), []
+    for number, stage in enumerate(stages):
+        stage_of[stage.first : stage.end] = number
+        own = free[stage.device_class]
+        groups.append(tuple(own[: stage.replicas]))
+        del own[: stage.replicas]
+    return stage_of, tuple(groups)
 
 
 def _work(instance: Instance) -> Integers:

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from planner.layout.costs import CostModel
+from planner.lowering import make_instance as lower
 from solver_models.partition.dynamic import Partitioner
-from solver_models.partition.partition_instance import Interval
+from solver_models.partition.partition_instance import Interval, as_if_sharding, assign_devices
+from solver_models.simulation.columns import STATE_ROW
+from tests.planner.builders import make_link, make_problem
+from tests.planner.layout.test_gathers import stepping
 from tests.solver_models.partitions import (
     is_feasible,
     make_instance,
@@ -63,3 +68,20 @@ def test_feasible_means_covered_and_seated():
     assert not is_feasible(own, (Interval(0, 1, 0, 1), Interval(2, 3, 0, 1)))
     assert not is_feasible(own, (Interval(0, 2, 0, 1),))
     assert not is_feasible(own, (Interval(0, 1, 0, 2), Interval(1, 3, 0, 1)))
+
+
+def test_a_partition_is_sought_for_the_memory_of_replicas_that_shard():
+    """Tests that two replicas are taken to hold half of the optimizer's state, rounded up, and all of the rest."""
+    problem = make_problem([stepping("x", 0)], [make_link("a b")], shard_optimizer="allow")
+    instance = lower(problem, CostModel(problem))
+    states = [each.sizes[STATE_ROW].tolist() for each in (instance, as_if_sharding(instance))]
+    assert states == [[40], [40 - 25 + 13]]
+
+
+def test_seats_are_neighbours():
+    """Tests that the stages of a class take its devices in the order listed."""
+    instance = make_instance(4, (3, 2))
+    stages = (Interval(0, 1, 0, 2), Interval(1, 2, 1, 1), Interval(2, 4, 0, 1))
+    stage_of, groups = assign_devices(instance, stages)
+    assert stage_of.tolist() == [0, 1, 2, 2]
+    assert groups == ((0, 1), (10,), (2,))
