@@ -21,7 +21,7 @@ class Partitioner:
         self._most, self._numbers = instance.most_replicas, np.flatnonzero(instance.allowed).tolist()
         work = instance.work[..., -1].sum(axis=(0, 2)).tolist()
         self._drain_percent = 100 * work[1] // max(work[0], 1)
-        self.stride = np.append(1, np.cumprod(instance.count + 1)).astype(np.int64)
+        self.stride = np.append(1, np.cumprod(instance.class_sizes + 1)).astype(np.int64)
 
     def load(self, stage: Interval) -> int:
         """Ticks per microbatch that keep the devices of a stage, or the link into it, busy."""
@@ -36,12 +36,12 @@ class Partitioner:
         work = np.diff(self.instance.work)
         fastest = (work[:, 0] + work[:, 1:].max(axis=1)).min(axis=(0, 1))
         numbers = np.flatnonzero(self.instance.allowed)
-        most = int(numbers[numbers <= self.instance.count.max()].max())
+        most = int(numbers[numbers <= self.instance.class_sizes.max()].max())
         return max(-(-int(fastest.sum()) // len(self.instance.devices)), -(-int(fastest.max()) // most))
 
     def ceiling(self) -> int:
         """A load that every interval keeps within: all layers on the slowest device, or the slowest transfer."""
-        sizes = [(c, r) for c, most in enumerate(self.instance.count) for r in self._numbers if r <= most]
+        sizes = [(c, r) for c, most in enumerate(self.instance.class_sizes) for r in self._numbers if r <= most]
         loads = [int(load(self.instance, 0, self.instance.num_layers, c, r)) for c, r in sizes]
         return max(*loads, int(self.instance.cut_ticks.max()), 1)
 

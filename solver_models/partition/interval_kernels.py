@@ -108,7 +108,7 @@ def reach(
     Exact, for a stage within the limit stays within it when layers are taken away from its end, unless the gradients'
     receive buffer at the new end is so much larger that it breaks the memory limit.
     """
-    num_layers, num_classes = t.state.shape[0] - 1, t.count.shape[0]
+    num_layers, num_classes = t.state.shape[0] - 1, t.class_sizes.shape[0]
     num_uses = stride[num_classes]
     start = np.full((most_stages + 1, num_uses), num_layers + 1, np.int64)
     step = np.zeros((most_stages + 1, num_uses), np.int64)
@@ -119,8 +119,8 @@ def reach(
             if j > num_layers or j == 0:
                 continue
             for c in range(num_classes):
-                used = u // stride[c] % (t.count[c] + 1)
-                for r in range(1, min(allowed.shape[0] - 1, t.count[c] - used) + 1):
+                used = u // stride[c] % (t.class_sizes[c] + 1)
+                for r in range(1, min(allowed.shape[0] - 1, t.class_sizes[c] - used) + 1):
                     to = u + r * stride[c]
                     if allowed[r] and start[k + 1, to] > 0:
                         i = furthest(t, j, c, r, limit)

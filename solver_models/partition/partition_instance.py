@@ -45,7 +45,7 @@ class PartitionInstance(NamedTuple):
     """[L + 1] units of one microbatch in flight, the least that any plan needs."""
     workspace: Integers
     """[levels, L + 1] the most units of the 2**level layers from one on while an action runs."""
-    count: Integers
+    class_sizes: Integers
     """[C] devices of every class."""
     capacity: Integers
     """[C] memory units of every device of the class."""
@@ -109,7 +109,7 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
         state=prefix_sums(instance.sizes[STATE_ROW]),
         stash=prefix_sums(instance.sizes[STASH_ROW]),
         workspace=range_maxima(instance.sizes[WORKSPACE_ROW]),
-        count=np.array([len(devices) for devices in classes.values()], np.int64),
+        class_sizes=np.array([len(devices) for devices in classes.values()], np.int64),
         capacity=np.array([row.memory for row in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),
         cut_units=instance.receive_buffers * cuts,
@@ -130,7 +130,7 @@ def assign_devices(
     """[L] stage of every layer, and the devices of every stage: the next ones of its class, so that neighbours in the
     cluster stay neighbours.
     """
-    free = [part.tolist() for part in np.split(instance.devices, np.cumsum(instance.count)[:-1])]
+    free = [part.tolist() for part in np.split(instance.devices, np.cumsum(instance.class_sizes)[:-1])]
     stage_of, groups = np.zeros(instance.num_layers, np.int64), []
     for number, stage in enumerate(stages):
         stage_of[stage.first : stage.end] = number

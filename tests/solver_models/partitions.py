@@ -25,7 +25,7 @@ def make_instance(num_layers: int, counts: tuple[int, ...], *, seed: int = 0, **
         "state": random.integers(1, 20, num_layers),
         "stash": random.integers(1, 20, num_layers),
         "workspace": random.integers(0, 9, num_layers),
-        "count": np.array(counts, np.int64),
+        "class_sizes": np.array(counts, np.int64),
         "capacity": np.full(len(counts), 10**6),
         "cut_ticks": np.zeros((2, num_layers + 1), np.int64),
         "cut_units": np.zeros((2, num_layers + 1), np.int64),
@@ -49,7 +49,7 @@ def with_transfers(num_layers: int, *, seed: int = 0) -> dict[str, object]:
 
 def every_partition(instance: PartitionInstance) -> Iterator[Stages]:
     """Every cut with every class and number of replicas per stage."""
-    seats = [(c, r) for c, n in enumerate(instance.count) for r in range(1, min(n, instance.most_replicas) + 1)]
+    seats = [(c, r) for c, n in enumerate(instance.class_sizes) for r in range(1, min(n, instance.most_replicas) + 1)]
     for num_stages in range(1, min(instance.num_layers, len(instance.devices)) + 1):
         for cuts in itertools.combinations(range(1, instance.num_layers), num_stages - 1):
             ends = list(itertools.pairwise((0, *cuts, instance.num_layers)))
@@ -60,13 +60,13 @@ def every_partition(instance: PartitionInstance) -> Iterator[Stages]:
 def is_feasible(partitioner: Partitioner, stages: Stages) -> bool:
     """Whether all layers are covered in order, the devices suffice, and every stage fits in memory."""
     instance, at = partitioner.instance, 0
-    used = np.zeros(len(instance.count), np.int64)
+    used = np.zeros(len(instance.class_sizes), np.int64)
     for stage in stages:
         used[stage.device_class] += stage.replicas
         if stage.first != at or not instance.allowed[stage.replicas] or not fits(partitioner.instance, *stage):
             return False
         at = stage.end
-    return at == instance.num_layers and bool((used <= instance.count).all())
+    return at == instance.num_layers and bool((used <= instance.class_sizes).all())
 
 
 def least_load(instance: PartitionInstance) -> int | None:
