@@ -177,7 +177,8 @@ def _orders(searcher: Searcher, candidate: Candidate) -> tuple[Net, ShortInteger
 
 
 def _cuts(searcher: Searcher, candidate: Candidate) -> None:
-    from solver_models.partition import candidates, make_partition_instance
+    from solver_models.partition.candidates import candidates
+    from solver_models.partition.partition_instance import make_partition_instance
 
     del candidate
     candidates(make_partition_instance(searcher.instance), limit=1, uneven=True)

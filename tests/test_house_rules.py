@@ -95,7 +95,7 @@ MANY_NAMES = {
     "solver_models/local_search/critical_path_search.py": 16,
     "solver_models/moves/annealing.py": 14,
     "solver_models/moves/neighbourhood.py": 18,
-    "solver_models/partition/interval_kernels.py": 12,
+    "solver_models/partition/interval_kernels.py": 11,
     "solver_models/precompile.py": 12,
     "solver_models/search_params.py": 14,
     "solver_models/simulation/evaluator.py": 31,

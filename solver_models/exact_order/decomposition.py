@@ -11,18 +11,8 @@ import numpy as np
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.simulation.evaluator import SPLIT, Net
 
-_OF_REPLICAS = (
-    "replica_stage",
-    "duration",
-    "host",
-    "has_weight",
-    "held",
-    "stash",
-    "whole_backward",
-    "weight_stash",
-    "workspace",
-    "weight_workspace",
-)
+_OF_REPLICAS = tuple(name for name in Net._fields[: Net._fields.index("device_start")] if name != "replica_device")
+"""What stands of every stage replica, its device aside."""
 
 _OF_TRANSFERS = ("transfer_start", "transfer_target", "transfer_duration")
 

@@ -60,7 +60,9 @@ def candidates(
 def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
     """Which numbers of replicas are allowed: [R + 1] flags."""
     most = instance.most_replicas
-    numbers = [replicas for replicas in np.flatnonzero(instance.allowed).tolist() if replicas <= instance.count.max()]
+    numbers = [
+        replicas for replicas in np.flatnonzero(instance.allowed).tolist() if replicas <= instance.class_sizes.max()
+    ]
     powers = [replicas for replicas in numbers if replicas & (replicas - 1) == 0]
     groups = [[1], powers, numbers] if uneven else [[replicas] for replicas in numbers]
     rows = np.zeros((len(groups), most + 1), np.int64)
@@ -72,8 +74,8 @@ def _patterns(instance: PartitionInstance, *, uneven: bool) -> list[Integers]:
 def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: Callable[[], bool]) -> Iterator[Stages]:
     """The least largest load for each number of stages, all bisected together: one look serves every number."""
     instance = partitioner.instance
-    most = min(instance.num_layers, instance.num_devices)
-    looks = _MOST_PROBES // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.count))
+    most = min(instance.num_layers, len(instance.devices))
+    looks = _MOST_PROBES // (most * int(partitioner.stride[-1]) * int(allowed.sum()) * len(instance.class_sizes))
     if looks < _FEWEST_LOOKS:
         return
     best: dict[int, Stages] = {}
@@ -97,8 +99,8 @@ def _per_stage_count(partitioner: Partitioner, allowed: Integers, *, has_time: C
 def _in_simple_orders(partitioner: Partitioner, *, tolerance: float) -> Iterator[Stages]:
     """The fastest devices, without replicas: in the order of their classes, the fastest first, and last."""
     instance = partitioner.instance
-    work = instance.work[0, [0, 2]].sum(axis=(0, 2))
-    devices = [c for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
+    work = instance.work[0, [0, 2], :, -1].sum(axis=0)
+    devices = [c for c, count in enumerate(instance.class_sizes.tolist()) for _ in range(count)]
     by_speed = sorted(range(len(devices)), key=lambda device: work[devices[device]])
     for k in _stage_counts(min(instance.num_layers, len(devices))):
         fastest = by_speed[:k]

@@ -61,11 +61,11 @@ def schedule_bound(partitioner: Partitioner, stages: Stages) -> int | None:
 
 
 def _cost(partitioner: Partitioner, stage: Interval, *, num_senders: int) -> _Stage:
-    tables, replicas = partitioner.tables, stage.replicas
-    stash = -(-int(partitioner.instance.stash[stage.first : stage.end].sum()) // replicas)
+    tables, replicas = partitioner.instance, stage.replicas
+    stash = -(-int(tables.stash[stage.end] - tables.stash[stage.first]) // replicas)
     left = int(room(tables, *stage))
     most = max(num_senders, replicas)  # every pair carries its share at the same time
-    arrival, departure = (-(-int(ticks) // most) for ticks in partitioner.instance.cut_ticks[:, stage.first])
+    arrival, departure = (-(-int(ticks) // most) for ticks in tables.cut_ticks[:, stage.first])
     return _Stage(
         forward=int(part(tables, 0, *stage)),
         backward=int(part(tables, 1, *stage)),
@@ -73,5 +73,5 @@ def _cost(partitioner: Partitioner, stage: Interval, *, num_senders: int) -> _St
         arrival=arrival,
         departure=departure,
         synchronisation=int(synchronisation(tables, *stage)),
-        in_flight=partitioner.instance.num_microbatches if stash == 0 and left >= 0 else left // max(stash, 1),
+        in_flight=tables.num_microbatches if stash == 0 and left >= 0 else left // max(stash, 1),
     )

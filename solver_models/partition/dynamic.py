@@ -6,45 +6,11 @@ from itertools import pairwise
 import numpy as np
 
 from solver_models.instance import Integers
-from solver_models.partition.interval_kernels import Tables, allowances, load, reach, reach_in_order
+from solver_models.partition.interval_kernels import allowances, load, reach, reach_in_order
 from solver_models.partition.partition_instance import Interval, PartitionInstance
 
 Stages = tuple[Interval, ...]
 """Intervals in order."""
-
-
-def make_tables(instance: PartitionInstance) -> Tables:
-    """Prefix sums of everything that is added up over layers."""
-    return Tables(
-        work=prefix_sums(instance.work),
-        table_of_replicas=instance.table_of_replicas,
-        gradient=prefix_sums(instance.gradient),
-        ring=instance.ring,
-        state=prefix_sums(instance.state),
-        stash=prefix_sums(instance.stash),
-        workspace=_range_maxima(instance.workspace),
-        devices=instance.count,
-        capacity=instance.capacity,
-        cut_ticks=instance.cut_ticks,
-        cut_units=instance.cut_units,
-        num_microbatches=np.array([instance.num_microbatches], np.int64),
-    )
-
-
-def prefix_sums(values: Integers) -> Integers:
-    """Prefix sums along the last axis, from 0."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    return sums
-
-
-def _range_maxima(values: Integers) -> Integers:
-    """Row n holds at i the largest of the 2**n values from i on."""
-    rows = [np.append(values, 0)]
-    for level in range(len(values).bit_length()):
-        after = np.append(rows[-1][1 << level :], np.zeros(min(1 << level, len(rows[-1])), np.int64))
-        rows.append(np.maximum(rows[-1], after))
-    return np.array(rows)
 
 
 class Partitioner:
@@ -52,15 +18,14 @@ class Partitioner:
 
     def __init__(self, instance: PartitionInstance) -> None:
         self.instance = instance
-        self.tables = make_tables(instance)
         self._most, self._numbers = instance.most_replicas, np.flatnonzero(instance.allowed).tolist()
-        work = instance.work.sum(axis=(0, 2, 3)).tolist()
+        work = instance.work[..., -1].sum(axis=(0, 2)).tolist()
         self._drain_percent = 100 * work[1] // max(work[0], 1)
-        self.stride = np.append(1, np.cumprod(instance.count + 1)).astype(np.int64)
+        self.stride = np.append(1, np.cumprod(instance.class_sizes + 1)).astype(np.int64)
 
     def load(self, stage: Interval) -> int:
         """Ticks per microbatch that keep the devices of a stage, or the link into it, busy."""
-        return int(load(self.tables, *stage))
+        return int(load(self.instance, *stage))
 
     def largest_load(self, stages: Stages) -> int:
         """The load of the busiest stage."""
@@ -68,20 +33,21 @@ class Partitioner:
 
     def lower_bound(self) -> int:
         """Ticks per microbatch that no partition's largest load is below: perfect balance, and the heaviest layer."""
-        fastest = (self.instance.work[:, 0] + self.instance.work[:, 1:].max(axis=1)).min(axis=(0, 1))
+        work = np.diff(self.instance.work)
+        fastest = (work[:, 0] + work[:, 1:].max(axis=1)).min(axis=(0, 1))
         numbers = np.flatnonzero(self.instance.allowed)
-        most = int(numbers[numbers <= self.instance.count.max()].max())
-        return max(-(-int(fastest.sum()) // self.instance.num_devices), -(-int(fastest.max()) // most))
+        most = int(numbers[numbers <= self.instance.class_sizes.max()].max())
+        return max(-(-int(fastest.sum()) // len(self.instance.devices)), -(-int(fastest.max()) // most))
 
     def ceiling(self) -> int:
         """A load that every interval keeps within: all layers on the slowest device, or the slowest transfer."""
-        sizes = [(c, r) for c, most in enumerate(self.instance.count) for r in self._numbers if r <= most]
-        loads = [int(load(self.tables, 0, self.instance.num_layers, c, r)) for c, r in sizes]
+        sizes = [(c, r) for c, most in enumerate(self.instance.class_sizes) for r in self._numbers if r <= most]
+        loads = [int(load(self.instance, 0, self.instance.num_layers, c, r)) for c, r in sizes]
         return max(*loads, int(self.instance.cut_ticks.max()), 1)
 
     def within(self, limit: int, *, allowed: Integers, most_stages: int) -> tuple[Integers, Integers]:
         """`reach` for a largest load of `limit`."""
-        start, step = reach(self.tables, limit, allowed, self.stride, most_stages)
+        start, step = reach(self.instance, limit, allowed, self.stride, most_stages)
         return start, step
 
     def read(self, start: Integers, step: Integers, *, most_stages: int | None = None) -> Stages | None:
@@ -106,10 +72,10 @@ class Partitioner:
         """The least largest load on at most these (class, replicas), in this order; None if nothing fits in memory."""
         table = np.array(order, np.int64).reshape(-1, 2)
         low, high = self.lower_bound() - 1, self.ceiling()
-        best = reach_in_order(self.tables, table, high)
+        best = reach_in_order(self.instance, table, high)
         while best[0] == 0 and low + max(1, int(tolerance * low)) < high:
             middle = (low + high) // 2
-            found = reach_in_order(self.tables, table, middle)
+            found = reach_in_order(self.instance, table, middle)
             low, high, best = (middle, high, best) if found[0] > 0 else (low, middle, found)
         if best[0] > 0:
             return None
@@ -134,7 +100,7 @@ class Partitioner:
     def _cut(self, order: Sequence[tuple[int, int]], limit: int, *, window: tuple[Integers, Integers]) -> Stages | None:
         """The cut whose stages end within `limit`; None if none does."""
         table = np.array(order, np.int64).reshape(-1, 2)
-        allowance, end = allowances(self.tables, table, limit, self._drain_percent, *window)
+        allowance, end = allowances(self.instance, table, limit, self._drain_percent, *window)
         if allowance[0, 0] < 0:
             return None
         stages, at = [], 0

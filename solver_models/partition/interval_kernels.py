@@ -1,11 +1,10 @@
 """Compiled: loads and memory of intervals in constant time, and the dynamic programmes over them."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
+from solver_models.partition.partition_instance import PartitionInstance
 from solver_models.simulation.columns import ACTIVATIONS, GRADIENTS
 from solver_models.simulation.evaluator import ceil_div, ticks_for
 
@@ -16,44 +15,27 @@ ORDER_CLASS, ORDER_REPLICAS = 0, 1
 """Columns of an order of classes of devices along the stages."""
 
 
-class Tables(NamedTuple):
-    """A `PartitionInstance` as prefix sums."""
-
-    work: Integers
-    table_of_replicas: Integers
-    gradient: Integers
-    ring: Integers
-    state: Integers
-    stash: Integers
-    workspace: Integers
-    devices: Integers
-    capacity: Integers
-    cut_ticks: Integers
-    cut_units: Integers
-    num_microbatches: Integers
-
-
 @kernel
-def part(t: Tables, kind: int, i: int, j: int, c: int, r: int) -> int:
+def part(t: PartitionInstance, kind: int, i: int, j: int, c: int, r: int) -> int:
     """Ticks of one kind of work (0 F, 1 what others wait for, 2 backward) on each of r replicas of layers i to j."""
     own = t.work[t.table_of_replicas[r], kind, c]
     return ceil_div(own[j] - own[i], r)
 
 
 @kernel
-def rest(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def rest(t: PartitionInstance, i: int, j: int, c: int, r: int) -> int:
     """Ticks of the part of the backward that no other stage waits for."""
     return max(0, part(t, 2, i, j, c, r) - part(t, 1, i, j, c, r))
 
 
 @kernel
-def work(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def work(t: PartitionInstance, i: int, j: int, c: int, r: int) -> int:
     """Ticks of a microbatch on each replica."""
     return part(t, 0, i, j, c, r) + max(part(t, 1, i, j, c, r), part(t, 2, i, j, c, r))
 
 
 @kernel
-def synchronisation(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def synchronisation(t: PartitionInstance, i: int, j: int, c: int, r: int) -> int:
     """Ticks of the all-reduce of layers i to j over r replicas."""
     size = t.gradient[j] - t.gradient[i]
     if r == 1 or size == 0:
@@ -62,19 +44,19 @@ def synchronisation(t: Tables, i: int, j: int, c: int, r: int) -> int:
 
 
 @kernel
-def _own_load(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def _own_load(t: PartitionInstance, i: int, j: int, c: int, r: int) -> int:
     """Ticks per microbatch that keep a replica busy, its share of the all-reduce included."""
-    return work(t, i, j, c, r) + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches[0])
+    return work(t, i, j, c, r) + ceil_div(synchronisation(t, i, j, c, r), t.num_microbatches)
 
 
 @kernel
-def load(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def load(t: PartitionInstance, i: int, j: int, c: int, r: int) -> int:
     """Ticks per microbatch that keep a replica, or the link into it, busy."""
     return max(_own_load(t, i, j, c, r), ceil_div(max(t.cut_ticks[ACTIVATIONS, i], t.cut_ticks[GRADIENTS, i]), r))
 
 
 @kernel
-def _largest_workspace(t: Tables, i: int, j: int) -> int:
+def _largest_workspace(t: PartitionInstance, i: int, j: int) -> int:
     """Largest workspace of layers i to j (sparse table)."""
     level = 0
     while (2 << level) <= j - i:
@@ -83,20 +65,20 @@ def _largest_workspace(t: Tables, i: int, j: int) -> int:
 
 
 @kernel
-def room(t: Tables, i: int, j: int, c: int, r: int) -> int:
+def room(t: PartitionInstance, i: int, j: int, c: int, r: int) -> int:
     """Units left for stashes on each replica of layers i to j."""
     buffers = ceil_div(t.cut_units[ACTIVATIONS, i] + t.cut_units[GRADIENTS, j], r)
     return t.capacity[c] - (t.state[j] - t.state[i]) - _largest_workspace(t, i, j) - buffers
 
 
 @kernel
-def fits(t: Tables, i: int, j: int, c: int, r: int) -> bool:
+def fits(t: PartitionInstance, i: int, j: int, c: int, r: int) -> bool:
     """Whether layers i to j fit in memory with one microbatch in flight, the least that any plan needs."""
     return ceil_div(t.stash[j] - t.stash[i], r) <= room(t, i, j, c, r)
 
 
 @kernel
-def furthest(t: Tables, j: int, c: int, r: int, limit: int) -> int:
+def furthest(t: PartitionInstance, j: int, c: int, r: int, limit: int) -> int:
     """Least i such that layers i to j make a stage within `limit`; j if there is none.
 
     Work, all-reduce, state and stash only grow with the interval; transfers and buffers at the cut need not, so from
@@ -117,14 +99,16 @@ def furthest(t: Tables, j: int, c: int, r: int, limit: int) -> int:
 
 
 @kernel
-def reach(t: Tables, limit: int, allowed: Integers, stride: Integers, most_stages: int) -> tuple[Integers, Integers]:
+def reach(
+    t: PartitionInstance, limit: int, allowed: Integers, stride: Integers, most_stages: int
+) -> tuple[Integers, Integers]:
     """[K + 1, U] least layer from which k stages on the devices u reach the end, every load within `limit`; and the
     last step to it as class * (R + 1) + replicas. `u` counts the devices used per class, in mixed radix `stride`.
 
     Exact, for a stage within the limit stays within it when layers are taken away from its end, unless the gradients'
     receive buffer at the new end is so much larger that it breaks the memory limit.
     """
-    num_layers, num_classes = t.state.shape[0] - 1, t.devices.shape[0]
+    num_layers, num_classes = t.state.shape[0] - 1, t.class_sizes.shape[0]
     num_uses = stride[num_classes]
     start = np.full((most_stages + 1, num_uses), num_layers + 1, np.int64)
     step = np.zeros((most_stages + 1, num_uses), np.int64)
@@ -135,8 +119,8 @@ def reach(t: Tables, limit: int, allowed: Integers, stride: Integers, most_stage
             if j > num_layers or j == 0:
                 continue
             for c in range(num_classes):
-                used = u // stride[c] % (t.devices[c] + 1)
-                for r in range(1, min(allowed.shape[0] - 1, t.devices[c] - used) + 1):
+                used = u // stride[c] % (t.class_sizes[c] + 1)
+                for r in range(1, min(allowed.shape[0] - 1, t.class_sizes[c] - used) + 1):
                     to = u + r * stride[c]
                     if allowed[r] and start[k + 1, to] > 0:
                         i = furthest(t, j, c, r, limit)
@@ -147,7 +131,7 @@ def reach(t: Tables, limit: int, allowed: Integers, stride: Integers, most_stage
 
 
 @kernel
-def reach_in_order(t: Tables, order: Integers, limit: int) -> Integers:
+def reach_in_order(t: PartitionInstance, order: Integers, limit: int) -> Integers:
     """[S + 1] first layers of the stages when each, from the last on, takes all it can within `limit`; the end is L.
 
     The first entry is above 0 if they do not reach the first layer; stages that are not needed are empty.
@@ -161,7 +145,7 @@ def reach_in_order(t: Tables, order: Integers, limit: int) -> Integers:
 
 
 @kernel
-def _latest_starts(t: Tables, order: Integers, limit: int) -> Integers:
+def _latest_starts(t: PartitionInstance, order: Integers, limit: int) -> Integers:
     """[S + 1] the last layer at which each stage of `order` can start if the work of those before is within `limit`."""
     num_stages, num_layers = order.shape[0], t.state.shape[0] - 1
     latest = np.zeros(num_stages + 1, np.int64)
@@ -180,7 +164,7 @@ def _latest_starts(t: Tables, order: Integers, limit: int) -> Integers:
 
 @kernel
 def allowances(
-    t: Tables, order: Integers, limit: int, drain_percent: int, lowest: Integers, highest: Integers
+    t: PartitionInstance, order: Integers, limit: int, drain_percent: int, lowest: Integers, highest: Integers
 ) -> tuple[Integers, Integers]:
     """[S + 1, L + 1] latest start of stage s at layer i such that stages s, s + 1, ... of `order` end within `limit`.
 
@@ -188,7 +172,7 @@ def allowances(
     A stage that starts at h ends no earlier than h + its work + its all-reduce, and h + F + I + drain, where the drain
     is taken as `drain_percent` of h. Stage s starts at one of the layers lowest[s] to highest[s].
     """
-    num_stages, num_layers, m = order.shape[0], t.state.shape[0] - 1, t.num_microbatches[0]
+    num_stages, num_layers, m = order.shape[0], t.state.shape[0] - 1, t.num_microbatches
     allowance = np.full((num_stages + 1, num_layers + 1), -1, np.int64)
     end = np.zeros((num_stages, num_layers), np.int64)
     allowance[num_stages, num_layers] = 1 << 61

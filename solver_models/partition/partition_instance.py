@@ -1,6 +1,6 @@
 """Layers in one topological order, to be cut into intervals, each on one or more devices of one class, in integers."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,8 @@ class Interval(NamedTuple):
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionInstance:
-    """L layers, C classes of alike devices, stages of at most R replicas.
+class PartitionInstance(NamedTuple):
+    """L layers, C classes of alike devices, stages of at most R replicas; what adds up over layers as prefix sums.
 
     Links are those of the fastest pair of devices, so that what is cheap here may cost more on the devices chosen in
     the end, never less. What crosses a cut is counted as if it entered the next stage, in equal parts per replica,
@@ -32,21 +31,21 @@ class PartitionInstance:
     num_microbatches: int
     """Identical microbatches per iteration."""
     work: Integers
-    """[tables, 3, C, L] ticks of a microbatch over all replicas: F, the part of the backward that earlier stages wait
-    for, and the whole backward."""
+    """[tables, 3, C, L + 1] ticks of a microbatch over all replicas: F, the part of the backward that earlier stages
+    wait for, and the whole backward."""
     table_of_replicas: Integers
     """[R + 1] which table of `work` holds for a number of replicas, or `NO_TABLE`."""
     gradient: Integers
-    """[L] units that replicas synchronise."""
+    """[L + 1] units that replicas synchronise."""
     ring: Integers
     """[C, R + 1, 2] largest latency in ticks, and least units per 10**9 ticks, on the ring of so many devices."""
     state: Integers
-    """[L] resident units."""
+    """[L + 1] resident units."""
     stash: Integers
-    """[L] units of one microbatch in flight, the least that any plan needs."""
+    """[L + 1] units of one microbatch in flight, the least that any plan needs."""
     workspace: Integers
-    """[L] units while an action runs."""
-    count: Integers
+    """[levels, L + 1] the most units of the 2**level layers from one on while an action runs."""
+    class_sizes: Integers
     """[C] devices of every class."""
     capacity: Integers
     """[C] memory units of every device of the class."""
@@ -54,18 +53,13 @@ class PartitionInstance:
     """[2, L + 1] ticks of the transfer forward and backward over every cut; 0 at both ends."""
     cut_units: Integers
     """[2, L + 1] units of the receive buffers after the cut (activations) and before it (gradients)."""
-    devices: tuple[tuple[int, ...], ...] = ()
-    """The device numbers of every class, where known."""
+    devices: Integers
+    """[D] the device numbers, class by class."""
 
     @property
     def num_layers(self) -> int:
         """The number of layers, L."""
-        return len(self.state)
-
-    @property
-    def num_devices(self) -> int:
-        """The number of devices over all types, D."""
-        return int(self.count.sum())
+        return len(self.state) - 1
 
     @property
     def most_replicas(self) -> int:
@@ -80,6 +74,22 @@ class PartitionInstance:
         return flags
 
 
+def prefix_sums(values: Integers) -> Integers:
+    """Prefix sums along the last axis, from 0."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
+
+
+def range_maxima(values: Integers) -> Integers:
+    """Row n holds at i the largest of the 2**n values from i on."""
+    rows = [np.append(values, 0)]
+    for level in range(len(values).bit_length()):
+        after = np.append(rows[-1][1 << level :], np.zeros(min(1 << level, len(rows[-1])), np.int64))
+        rows.append(np.maximum(rows[-1], after))
+    return np.array(rows)
+
+
 def make_partition_instance(instance: Instance) -> PartitionInstance:
     """The partitioning part of a planning problem; devices of equal rows form a class.
 
@@ -92,19 +102,42 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
     cuts = _cut_units(instance)
     return PartitionInstance(
         num_microbatches=instance.num_microbatches,
-        work=_work(instance)[:, :, types, :],
+        work=prefix_sums(_work(instance)[:, :, types, :]),
         table_of_replicas=instance.layers.table_of_replicas,
-        gradient=instance.gradient,
+        gradient=prefix_sums(instance.gradient),
         ring=np.array([_rings(instance, devices) for devices in classes.values()]),
-        state=instance.sizes[STATE_ROW],
-        stash=instance.sizes[STASH_ROW],
-        workspace=instance.sizes[WORKSPACE_ROW],
-        count=np.array([len(devices) for devices in classes.values()], np.int64),
+        state=prefix_sums(instance.sizes[STATE_ROW]),
+        stash=prefix_sums(instance.sizes[STASH_ROW]),
+        workspace=range_maxima(instance.sizes[WORKSPACE_ROW]),
+        class_sizes=np.array([len(devices) for devices in classes.values()], np.int64),
         capacity=np.array([row.memory for row in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),
         cut_units=instance.receive_buffers * cuts,
-        devices=tuple(tuple(devices) for devices in classes.values()),
+        devices=np.concatenate([*classes.values()]).astype(np.int64),
     )
+
+
+def as_if_sharding(instance: Instance) -> Instance:
+    """The instance in which every stage holds the part that two replicas that shard hold; more of them hold less."""
+    sizes = instance.layers.sizes.copy()
+    sizes[:, STATE_ROW] -= instance.layers.shardable // 2
+    return replace(instance, layers=instance.layers._replace(sizes=sizes))
+
+
+def assign_devices(
+    instance: PartitionInstance, stages: tuple[Interval, ...]
+) -> tuple[Integers, tuple[tuple[int, ...], ...]]:
+    """[L] stage of every layer, and the devices of every stage: the next ones of its class, so that neighbours in the
+    cluster stay neighbours.
+    """
+    free = [part.tolist() for part in np.split(instance.devices, np.cumsum(instance.class_sizes)[:-1])]
+    stage_of, groups = np.zeros(instance.num_layers, np.int64), []
+    for number, stage in enumerate(stages):
+        stage_of[stage.first : stage.end] = number
+        own = free[stage.device_class]
+        groups.append(tuple(own[: stage.replicas]))
+        del own[: stage.replicas]
+    return stage_of, tuple(groups)
 
 
 def _work(instance: Instance) -> Integers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_models.instance import Instance, Integers
-from solver_models.partition.dynamic import prefix_sums
+from solver_models.partition.partition_instance import prefix_sums
 from solver_models.simulation.columns import STASH_ROW, STATE_ROW, WORKSPACE_ROW
 
 _FIRST_TARGETS = (1.02, 1.1, 1.3, 2.0, 4.0)

@@ -11,7 +11,7 @@ from solver_models.instance import Instance, Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher, solution_of
 from solver_models.moves.annealing import FITS, UNRATED, evaluate
 from solver_models.moves.lower_bounds import net_lower_bounds
-from solver_models.partition.dynamic import prefix_sums
+from solver_models.partition.partition_instance import prefix_sums
 from solver_models.simulation.columns import STASH_ROW, STATE_ROW
 from solver_models.simulation.evaluator import FAR, assemble
 from solver_models.starts.best_fit import best_fits

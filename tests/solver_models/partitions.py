@@ -7,7 +7,7 @@ import numpy as np
 
 from solver_models.partition.dynamic import Partitioner, Stages
 from solver_models.partition.interval_kernels import fits
-from solver_models.partition.partition_instance import Interval, PartitionInstance
+from solver_models.partition.partition_instance import Interval, PartitionInstance, prefix_sums, range_maxima
 
 
 def make_instance(num_layers: int, counts: tuple[int, ...], *, seed: int = 0, **changes: object) -> PartitionInstance:
@@ -25,13 +25,15 @@ def make_instance(num_layers: int, counts: tuple[int, ...], *, seed: int = 0, **
         "state": random.integers(1, 20, num_layers),
         "stash": random.integers(1, 20, num_layers),
         "workspace": random.integers(0, 9, num_layers),
-        "count": np.array(counts, np.int64),
+        "class_sizes": np.array(counts, np.int64),
         "capacity": np.full(len(counts), 10**6),
         "cut_ticks": np.zeros((2, num_layers + 1), np.int64),
         "cut_units": np.zeros((2, num_layers + 1), np.int64),
-        "devices": tuple(tuple(range(10 * c, 10 * c + count)) for c, count in enumerate(counts)),
+        "devices": np.concatenate([np.arange(10 * c, 10 * c + count) for c, count in enumerate(counts)]),
     }
-    return PartitionInstance(**(values | changes))
+    values |= changes
+    summed = {name: prefix_sums(values[name]) for name in ("work", "gradient", "state", "stash")}
+    return PartitionInstance(**(values | summed | {"workspace": range_maxima(values["workspace"])}))
 
 
 def with_transfers(num_layers: int, *, seed: int = 0) -> dict[str, object]:
@@ -47,8 +49,8 @@ def with_transfers(num_layers: int, *, seed: int = 0) -> dict[str, object]:
 
 def every_partition(instance: PartitionInstance) -> Iterator[Stages]:
     """Every cut with every class and number of replicas per stage."""
-    seats = [(c, r) for c, n in enumerate(instance.count) for r in range(1, min(n, instance.most_replicas) + 1)]
-    for num_stages in range(1, min(instance.num_layers, instance.num_devices) + 1):
+    seats = [(c, r) for c, n in enumerate(instance.class_sizes) for r in range(1, min(n, instance.most_replicas) + 1)]
+    for num_stages in range(1, min(instance.num_layers, len(instance.devices)) + 1):
         for cuts in itertools.combinations(range(1, instance.num_layers), num_stages - 1):
             ends = list(itertools.pairwise((0, *cuts, instance.num_layers)))
             for chosen in itertools.product(seats, repeat=num_stages):
@@ -58,13 +60,13 @@ def every_partition(instance: PartitionInstance) -> Iterator[Stages]:
 def is_feasible(partitioner: Partitioner, stages: Stages) -> bool:
     """Whether all layers are covered in order, the devices suffice, and every stage fits in memory."""
     instance, at = partitioner.instance, 0
-    used = np.zeros(len(instance.count), np.int64)
+    used = np.zeros(len(instance.class_sizes), np.int64)
     for stage in stages:
         used[stage.device_class] += stage.replicas
-        if stage.first != at or not instance.allowed[stage.replicas] or not fits(partitioner.tables, *stage):
+        if stage.first != at or not instance.allowed[stage.replicas] or not fits(partitioner.instance, *stage):
             return False
         at = stage.end
-    return at == instance.num_layers and bool((used <= instance.count).all())
+    return at == instance.num_layers and bool((used <= instance.class_sizes).all())
 
 
 def least_load(instance: PartitionInstance) -> int | None:
@@ -77,7 +79,7 @@ def least_load(instance: PartitionInstance) -> int | None:
 
 def least_largest_load(own: Partitioner) -> Stages | None:
     """The partition with the least largest load, by bisection of `reach`; None if nothing fits in memory."""
-    numbers, most = own.instance.allowed, min(own.instance.num_layers, own.instance.num_devices)
+    numbers, most = own.instance.allowed, min(own.instance.num_layers, len(own.instance.devices))
     low, high = own.lower_bound() - 1, own.ceiling()
     best = own.read(*own.within(high, allowed=numbers, most_stages=most))
     while best is not None and low + 1 < high:

@@ -34,7 +34,7 @@ def test_whatever_differs_tells_devices_apart(field: str):
     unlike = replace(problem, layers=layers)
     assert (len(automorphisms(problem)), len(automorphisms(unlike))) == (1, 0)
     if field != "kind":  # the costs of one type are all that there is
-        assert [len(make_partition_instance(each).devices) for each in (problem, unlike)] == [1, 2]
+        assert [len(make_partition_instance(each).class_sizes) for each in (problem, unlike)] == [1, 2]
     alike = instance([lane(0, 0, (1, 1, 1)), lane(0, 1, (1, 1, 1))], transfers=())
     apart = replace(alike, devices=(alike.devices[0], with_more(alike.devices[1], field)))
     assert [len(set(colour(each))) for each in (alike, apart)] == [1, 2]

@@ -5,8 +5,8 @@ from functools import partial
 from planner.clock import while_time
 from planner.planning.search_state import SearchState
 from solver_models.local_search.multistart import JointSearch
-from solver_models.partition import assign_devices, candidates, make_partition_instance
-from solver_models.shared_state import as_if_sharding
+from solver_models.partition.candidates import candidates
+from solver_models.partition.partition_instance import as_if_sharding, assign_devices, make_partition_instance
 from solver_models.starts.recomputing import as_if_recomputing, recompute_variants
 
 INTERVAL_CUTS = "dynamic programme"

@@ -1,7 +1,6 @@
 """Tests of solver_models/partition/closed_form.py."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 
@@ -40,5 +39,5 @@ def test_schedule_bound_adds_up():
     one_fits = {"state": np.array([0, 0]), "stash": np.array([9, 0]), "capacity": np.array([9])}
     tight = make_instance(2, (2,), work=work, num_microbatches=10, **plain, **one_fits)
     assert schedule_bound(Partitioner(tight), stages) == 10 * (2 + 10 + 5 + 7 + 20 + 3) + (7 - 3)
-    none_fits = replace(tight, capacity=np.array([8]))
+    none_fits = tight._replace(capacity=np.array([8]))
     assert schedule_bound(Partitioner(none_fits), stages) is None

@@ -46,7 +46,7 @@ def test_given_order_equals_enumeration(number: int):
     """Tests that the programme for a given order of devices finds the least largest load of that order."""
     instance = cases()[number]
     own = Partitioner(instance)
-    order = [(c, 1) for c, count in enumerate(instance.count.tolist()) for _ in range(count)]
+    order = [(c, 1) for c, count in enumerate(instance.class_sizes.tolist()) for _ in range(count)]
     partitions = [s for s in every_partition(instance) if is_feasible(own, s)]
     seats = [(s, [(stage.device_class, stage.replicas) for stage in s]) for s in partitions]
     most = min((own.largest_load(s) for s, used in seats if is_part_of(used, order)), default=None)
