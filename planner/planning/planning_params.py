@@ -16,6 +16,7 @@ from solver_models.search_params import Count, ParamGroup, Ratio, Seconds, Solve
 PARTS = (
     "class pipelines",
     "dynamic programme",
+    "sequential planner",
     "order search",
     *(each.part for each in decisions.installed().values() if each.part),
     "exact search",

@@ -12,6 +12,7 @@ from planner.planning.improvers.cp_sat_orders import MAX_ACTIONS, GivenOrder, Si
 from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.improver import DecisionImprover, Improver, Leader
 from planner.planning.improvers.order_sessions import Sessions
+from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
@@ -105,6 +106,7 @@ class SearchLoop:
         self.search = JointSearch(run.instance, seed=run.limits.seed, window=run.window, params=run.params)
         self.leader = Leader(run, self.search)
         self.sessions = Sessions(run, self.search, leader=self.leader)
+        self.sequential = SequentialImprover(run, self.search, leader=self.leader)
         self.exact = ExactImprover(run, self.search.searcher)
         makers = [each.make_improver for each in decisions.modules("move")]
         self.decisions: list[DecisionImprover] = [make(run, self.search) for make in makers]
@@ -139,6 +141,10 @@ class SearchLoop:
                 add_interval_cuts(run, search)
                 self.leader.propose(INTERVAL_CUTS)
             yield
+        if run.has_time_for_round(search.round_s) and run.params.has("sequential planner"):
+            with run.step_of("sequential planner"):
+                self.sequential.begin()
+            yield
         time_indexed = TimeIndexedImprover(run)
         if run.instance.given_groups is not None and time_indexed.is_due(0):
             yield from self._take_step(time_indexed)
@@ -150,6 +156,7 @@ class SearchLoop:
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
         bound = BoundImprover(run, search, leader=self.leader)
         others = (
+            self.sequential,
             *self.decisions,
             time_indexed,
             *complete,

@@ -40,7 +40,7 @@ _BOUNDED_ACTIONS_PER_S = 10_000
 NO_PLAN_SHARE = 0.6
 """Part of the time limit by whose end the baselines are played as long as none of them fits."""
 SEED_SHARE = 0.3
-"""Part of the time left that first candidates may take."""
+"""Part of the time left that first candidates, or the sequential planner's stages, may take."""
 MAX_BOUNDED_ACTIONS = 400_000
 """Larger plans come without a schedule bound, which would take as long as the rest."""
 _LONGER_ROUND = 1.25

@@ -23,7 +23,7 @@ from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, peak_excess, play
 
 MOST_ACTIONS = 16_000_000
-"""Work up to which it doubles, where partition and mapping are given."""
+"""Work up to which it doubles, where partition and mapping are given or come from the sequential planner."""
 _EXTRAS = (0, 1)
 """Microbatches beyond the caps that fill the pipeline."""
 _TASKS_PER_ROUND = 2

@@ -1,29 +1,27 @@
 """1F1B (PipeDream-Flush, Narayanan et al., 2021, arXiv 2006.09503): tests of planner/baselines/one_f_one_b.py."""
 
-from benchmarks.generate import make_workload, parse_family
-from planner.baselines.layouts import ONE_EACH, SMALLEST_LARGEST, make_stages
+import pytest
+
 from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
+from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel
-from planner.problem import Options, Problem
 from planner.verify import verify
 from tests.planner.baselines.drawings import require_as_kept
+from tests.planner.baselines.test_sequential import make_problem
 
 
-def test_one_forward_one_backward_fits():
-    """Tests that on the cut whose largest stage is least 1F1B passes the verifier, memory included."""
-    workload = make_workload(parse_family("chain-48x8-m16-loose-two-level-equal"))
-    assert workload.cluster is not None
-    problem = Problem(
-        profile=workload.profile,
-        cluster=workload.cluster,
-        num_microbatches=16,
-        options=Options(max_replicas=1, max_stages_per_device=1),
-    )
+@pytest.mark.parametrize("memory", ["loose", "tight", "scarce"])
+def test_one_forward_one_backward_fits(memory: str):
+    """Tests that where the full depth was granted, 1F1B on the stages passes the verifier, memory included."""
+    problem = make_problem(f"chain-48x8-m16-{memory}-two-level-classes")
     costs = CostModel(problem)
-    stages = make_stages(costs, ONE_EACH, cut=SMALLEST_LARGEST)
-    plan = make_plan(costs, stages, device_orders=order_one_f_one_b(make_pipeline(costs, stages)))
-    assert verify(problem, plan).passed
+    seating = assign_sequential(costs)
+    plan = make_plan(costs, seating.stages, device_orders=order_one_f_one_b(make_pipeline(costs, seating.stages)))
+    if seating.in_flight == len(problem.cluster.devices):
+        assert verify(problem, plan).passed
+    else:
+        assert memory == "scarce"
 
 
 def test_the_schedule_is_drawn_as_kept():

@@ -26,5 +26,5 @@ def test_parts_are_checked():
         BoundImprover, SingleOrders, ExactImprover, GatherImprover, MicrobatchRecomputeImprover, OffloadImprover,
         Sessions, RecomputeImprover, ShareImprover, SplitPlacementImprover,
     )  # fmt: skip
-    others = {CLASS_PIPELINES, INTERVAL_CUTS}
+    others = {CLASS_PIPELINES, INTERVAL_CUTS, "sequential planner"}
     assert {each.name for each in improvers} | others == set(PARTS)
