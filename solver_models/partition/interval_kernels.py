@@ -99,7 +99,9 @@ def furthest(t: PartitionInstance, j: int, c: int, r: int, limit: int) -> int:
 
 
 @kernel
-def reach(t: PartitionInstance, limit: int, allowed: Integers, stride: Integers, most_stages: int) -> tuple[Integers, Integers]:
+def reach(
+    t: PartitionInstance, limit: int, allowed: Integers, stride: Integers, most_stages: int
+) -> tuple[Integers, Integers]:
     """[K + 1, U] least layer from which k stages on the devices u reach the end, every load within `limit`; and the
     last step to it as class * (R + 1) + replicas. `u` counts the devices used per class, in mixed radix `stride`.
 
