@@ -127,8 +127,8 @@ def test_a_slowed_process_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     for slow, loading in (("1", "0"), ("", "0.6")):
         for nap_s in NAPS_S:
             napping_plan(tmp_path / "plan.json", nap_s=nap_s)
-            each = {"SLOW_RANK": slow, "LOADING_S": loading, "NAP_S": str(nap_s)}
-            ranks = start_ranks([command] * 2, **{name: (value, value) for name, value in each.items()})
+            variables = {"SLOW_RANK": slow, "LOADING_S": loading, "NAP_S": str(nap_s)}
+            ranks = start_ranks([command] * 2, **{name: (value, value) for name, value in variables.items()})
             assert [code for code, _ in ranks] == [0, 0], ranks
             said = watch(tmp_path, capsys)
             named = [culprit["alternatives"][0] for culprit in said["culprits"]]  # type: ignore[attr-defined]
