@@ -10,10 +10,9 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("api", "planner", "profiles", "solver_models")
+from tests.test_house_rules import PACKAGES, ROOT, nodes_of, parse, python_files
+
 MAX_WORDS = 25
 """In the sentence of the cause, and in that of the remedy."""
 
@@ -141,13 +140,12 @@ def sentences_of_verdicts() -> Iterator[Message]:
 
 def messages() -> Iterator[Message]:
     """Those of the whole product, file by file."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield from _messages_of(path)
+    for path in python_files(*PACKAGES):
+        yield from _messages_of(path)
 
 
-def _messages_of(path: Path) -> Iterator[Message]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def _messages_of(path: str) -> Iterator[Message]:
+    tree = parse(path)
     constants = {
         target.id: text
         for node in tree.body
@@ -155,16 +153,16 @@ def _messages_of(path: Path) -> Iterator[Message]:
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and isinstance(text := _text(node.value, {}), str)
     }
-    if path.relative_to(ROOT).as_posix().startswith(WITHIN):
+    if path.startswith(WITHIN):
         return
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from _of_call(node.exc, path, constants, is_raised=True)
         elif isinstance(node, ast.Call):
             yield from _of_call(node, path, constants, is_raised=False)
 
 
-def _of_call(call: ast.Call, path: Path, constants: dict[str, str], *, is_raised: bool) -> Iterator[Message]:
+def _of_call(call: ast.Call, path: str, constants: dict[str, str], *, is_raised: bool) -> Iterator[Message]:
     kind = ast.unparse(call.func)
     is_maker = kind.rpartition(".")[2] in MAKERS
     if kind in INNER or kind.startswith("logger.") or is_raised == is_maker:
@@ -174,7 +172,7 @@ def _of_call(call: ast.Call, path: Path, constants: dict[str, str], *, is_raised
     for argument in arguments[1:] if kind.endswith("refusal") and not detail else arguments:
         text = _text(argument, constants)
         if text is not None and " " in re.sub(r"\{[^{}]*\}", "X", text) and not text.startswith(PARTS):
-            yield Message(place=f"{path.relative_to(ROOT)}:{call.lineno}", kind=kind, text=text)
+            yield Message(place=f"{path}:{call.lineno}", kind=kind, text=text)
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str | None:

@@ -515,6 +515,15 @@ def test_every_test_says_what_it_tests():
     assert_none(offenders, 'A test\'s docstring begins "Tests that ":')
 
 
+ALL_CLOCKS = re.compile(r'setattr\((?:"(?:[\w.]+\.)?time\.\w+"|(?:[\w.]+\.)?time, )')
+
+
+def test_no_test_sets_the_clocks_of_all_threads():
+    """Tests that a test gives one module another clock: event loops of services go by those of `time` itself."""
+    offenders = [path for path in python_files("tests") if ALL_CLOCKS.search(read(path))]
+    assert_none(offenders, "Call tests.own_time.tell_time, and mention nothing else of it:")
+
+
 def test_no_registry_and_no_machine():
     """Tests that no file names a package registry's host or a path of the machine it was written on."""
     offenders = [

@@ -8,6 +8,7 @@ import pytest
 
 from api.client import Client, ServerError
 from api.doctor import make_toy_problem
+from tests.own_time import tell_time
 
 
 class Flaky(BaseHTTPRequestHandler):
@@ -53,7 +54,7 @@ def flaky() -> Iterator[ThreadingHTTPServer]:
 
 def test_the_client_asks_again(flaky: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch):
     """Tests that after a broken connection, a failure and a refusal for now the same request goes out, same key."""
-    monkeypatch.setattr("api.client.time.sleep", lambda _: None)
+    tell_time(monkeypatch, "api.client", sleep=lambda _: None)
     client = Client(f"http://127.0.0.1:{flaky.server_port}")
     for act in (lambda: client.submit(make_toy_problem()), lambda: client.what_if("x", devices=1)):
         Flaky.seen, Flaky.troubles = [], [0, 500, 503]

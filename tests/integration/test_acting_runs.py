@@ -1,14 +1,12 @@
 """A model that acts otherwise backward than forward goes from profile to plan to run, and ends where a loop ends."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.planner.execute.test_enter import ROOT, start_ranks
+from tests.integration.forked_ranks import run_alone
+from tests.planner.execute.test_enter import start_ranks
 
 MODEL = "tests.integration.acting_training:make"
 
@@ -27,10 +25,7 @@ def test_profile_plan_and_run_end_where_a_loop_ends(tmp_path: Path):
         ["profile", MODEL, "-m", "4", *quick, "-o", work],
         ["plan", work, "--no-replication", "--max-rounds", "1", "-o", plan],
     ):
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        words = [sys.executable, "-m", "api", *map(str, command)]
-        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
+        run_alone("api", *map(str, command))
     stages = json.loads(plan.read_text())["stages"]
     count = len({device for stage in stages for group in stage["replicas"] for device in group})
     arguments = [plan, "--model", MODEL, "--steps", 3, "--save-weights", tmp_path / "weights"]

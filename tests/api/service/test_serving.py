@@ -21,6 +21,7 @@ from tests.api.listening import free_port
 from tests.api.service.servers import Running
 from tests.api.worlds import Shell, make_problem
 from tests.forking import ForkedProcess
+from tests.own_time import tell_time
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = ("plan", "workload.json", "--time-limit", "20", "--max-rounds", "1", "--seed", "5")
@@ -54,7 +55,7 @@ def test_doctor_looks_at_a_server(shell: Shell, running: Running):
 
 def test_servers_that_are_not_there(shell: Shell, running: Running, monkeypatch: pytest.MonkeyPatch):
     """Tests that exit code 7 means the server, 2 the question, 3 that no plan can exist there either."""
-    monkeypatch.setattr("api.client.time.sleep", lambda _: None)
+    tell_time(monkeypatch, "api.client", sleep=lambda _: None)
     gone = shell.run(*PLAN, "--server", f"http://127.0.0.1:{free_port()}")
     assert (gone.code, gone.err.count("\n")) == (7, 1)
     assert shell.run(*PLAN, "--server", "gopher://x").code == 2

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from random import Random
 
 from planner.plan import Plan
@@ -30,9 +31,11 @@ LISTED = range(3000, 3010)
 
 @cache
 def _made() -> tuple[tuple[Problem, Plan], ...]:
-    plain = tuple(_plain(Random(seed)) for seed in PLAIN)
-    listed = tuple(random_listed_case(Random(seed)) for seed in LISTED)
-    return plain + tuple(_split(Random(seed)) for seed in SPLIT) + tuple(map(random_case, SHARDED)) + listed
+    """All of them, one of each kind in turn: most faults are noticed by the first few."""
+    plain = [_plain(Random(seed)) for seed in PLAIN]
+    listed = [random_listed_case(Random(seed)) for seed in LISTED]
+    kinds = zip_longest(map(random_case, SHARDED), listed, (_split(Random(seed)) for seed in SPLIT), plain)
+    return tuple(each for row in kinds for each in row if each is not None)
 
 
 def _plain(rng: Random) -> tuple[Problem, Plan]:

@@ -105,14 +105,14 @@ def test_a_bucket_has_room_for_what_is_sent_and_what_comes():
 def test_core_and_judge_agree_on_sharded_stages():
     """Tests that random plans with sharded stages take and hold the same by core and judge, on groups as well."""
     shards = 0
-    for seed in range(shortened(200, whole=3000)):
+    for seed in range(shortened(60, whole=3000)):
         problem, plan = random_case(seed)
         played = judged(problem, plan)
         assert {each.rule for each in verify(problem, plan).violations} <= {"memory-exceeded"}
         objective = played.span_ns if problem.options.objective == "span" else played.makespan_ns
         assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= objective
         shards += any(stage.is_sharded for stage in plan.stages)
-    assert shards > shortened(200, whole=3000) // 10
+    assert shards > shortened(60, whole=3000) // 10
 
 
 def test_the_search_counts_what_replicas_shard():

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from profiles.measure import clocks  # noqa: E402
 from profiles.measure.clocks import MOST_HEAD_START_NS, CudaClock  # noqa: E402
+from tests.own_time import tell_time  # noqa: E402
 
 
 class Device:
@@ -48,7 +49,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: setattr(made, "host_ns", max(made.host_ns, made.free_ns)))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(clock_rate=10**6), raising=False)
-    monkeypatch.setattr(clocks.time, "perf_counter_ns", lambda: made.host_ns)
+    tell_time(monkeypatch, "profiles.measure.clocks", perf_counter_ns=lambda: made.host_ns)
     return made
 
 

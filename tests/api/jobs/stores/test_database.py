@@ -14,6 +14,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.transactions import Cursor
 from tests.api.jobs.stores.test_store import submit
 from tests.api.postgres import PostgresServer, find_programs
+from tests.own_time import tell_time
 
 pytestmark = pytest.mark.skipif(find_programs() is None, reason="PostgreSQL's server is not installed")
 
@@ -61,15 +62,16 @@ def test_what_waiting_does_not_mend_is_said_at_once(server: PostgresServer):
 def test_clocks_are_held_against_each_other_again(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch):
     """Tests that a clock that is set anew misleads nobody, and one that runs unevenly does so for seconds."""
     database = PostgresDatabase(postgres.fresh_database())
-    begin, ours, passed = database.now(), time.time, time.monotonic
-    monkeypatch.setattr("api.jobs.stores.postgres.time.time", lambda: ours() + 1000.0)
+    begin, module = database.now(), "api.jobs.stores.postgres"
+    tell_time(monkeypatch, module, time=lambda: time.time() + 1000.0)
     assert abs(database.now() - begin) < 900.0
-    monkeypatch.setattr("api.jobs.stores.postgres.time.time", lambda: ours() - 1000.0)
+    tell_time(monkeypatch, module, time=lambda: time.time() - 1000.0)
     assert abs(database.now() - begin) < 900.0
     monkeypatch.setattr("api.jobs.stores.postgres._STEP_S", 1e9)
-    monkeypatch.setattr("api.jobs.stores.postgres.time.time", lambda: ours() + 1000.0)
+    tell_time(monkeypatch, module, time=lambda: time.time() + 1000.0)
     assert database.now() - begin > 900.0
-    monkeypatch.setattr("api.jobs.stores.postgres.time.monotonic", lambda: passed() + EVEN_S)
+    later = {"time": lambda: time.time() + 1000.0, "monotonic": lambda: time.monotonic() + EVEN_S}
+    tell_time(monkeypatch, module, **later)
     assert abs(database.now() - begin) < 900.0
     database.close_all()
 

@@ -9,6 +9,7 @@ from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.store import QuotaError
 from tests.api.jobs.stores.looks import recent
 from tests.api.jobs.stores.test_store import claim, new_job, submit
+from tests.own_time import tell_time
 
 
 def test_another_tenant_sees_nothing(store: SqlStore):
@@ -35,8 +36,9 @@ def test_tenants_take_turns(store: SqlStore):
 @pytest.fixture
 def clock(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """By how much the wall clock of this machine was set anew, once the store has looked at it."""
-    steps, ours = [0.0], time.time
-    monkeypatch.setattr("time.time", lambda: ours() + steps[0])
+    steps = [0.0]
+    for engine in ("sqlite", "postgres"):
+        tell_time(monkeypatch, f"api.jobs.stores.{engine}", time=lambda: time.time() + steps[0])
     store.database.now()
     return steps
 

@@ -17,6 +17,7 @@ from api.jobs.stores.sql_store import BATCH, KEPT, SqlStore
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError
 from tests.api.jobs.stores.looks import ping, recent
 from tests.api.postgres import PostgresServer
+from tests.own_time import tell_time
 
 
 def new_job(tenant: str = "a", **changes: object) -> NewJob:
@@ -481,7 +482,7 @@ def test_transactions_of_expiry_shrink_where_they_take_long(store: SqlStore, mon
     monkeypatch.setattr("api.jobs.stores.postgres.HOUSEKEEPING_S", 60.0)  # a busy machine gives nothing up
     monkeypatch.setattr(store, "_expire_some", slowly)
     monkeypatch.setattr(database, "let_others_in", lambda _: None)
-    monkeypatch.setattr(sql_store.time, "monotonic", lambda: clock[-1])
+    tell_time(monkeypatch, "api.jobs.stores.sql_store", monotonic=lambda: clock[-1])
     assert store.expire(older_than_s=-1000) == 2 * BATCH
     assert taken[0] > 10
     assert set(taken[1:]) == {1}

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from planner.execute.record import action_log  # noqa: E402
 from planner.execute.record.action_log import AHEAD, ActionLog, CudaClock  # noqa: E402
+from tests.own_time import tell_time  # noqa: E402
 
 
 class Device:
@@ -51,8 +52,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """In the place of CUDA, and of the host's clocks."""
     made = Device()
     monkeypatch.setattr(torch.cuda, "Event", type("OnDevice", (Event,), {"device": made}))
-    monkeypatch.setattr(action_log.time, "perf_counter_ns", lambda: made.now_ns)
-    monkeypatch.setattr(action_log.time, "time_ns", lambda: made.now_ns)
+    now = {"perf_counter_ns": lambda: made.now_ns, "time_ns": lambda: made.now_ns}
+    tell_time(monkeypatch, "planner.execute.record.action_log", **now)
     return made
 
 
