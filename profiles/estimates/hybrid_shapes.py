@@ -151,7 +151,7 @@ def _granite(take: ConfigReader) -> ModelShape:
         )
     has_experts = take("num_local_experts", 0) > 0
     names = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
-    width = take("mamba_expand", 2) * take("hidden_size") // max(1, take("mamba_n_heads"))
+    width = take("mamba_expand", 2) * take("hidden_size") // take("mamba_n_heads")
     return ModelShape(
         **take.common(),
         blocks=2 * blocks,

@@ -1,7 +1,9 @@
 """Shapes of language models, as their configurations in Hugging Face's form state them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from profiles.documents.refusal import render_value
@@ -196,17 +198,20 @@ _LATENT_KINDS = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 _MIXTURE_KINDS = (
     *_LATENT_KINDS, "qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe", "minimax_m2", "olmoe", "granitemoe",
 )  # fmt: skip
-_TIED_KINDS = ("gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "smollm3")
-"""Those whose head and embedding are one table unless they say otherwise."""
 _READ_KINDS = (
     "llama", "qwen2", "qwen3", "mistral", "phi3", "olmo", "olmo2", "olmo3", "seed_oss", "ernie4_5", "exaone4",
-    "granite", "glm", "glm4", "helium", "ministral3", *_TIED_KINDS, *_MIXTURE_KINDS,
+    "granite", "glm", "glm4", "helium", "ministral3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "smollm3",
+    *_MIXTURE_KINDS,
 )  # fmt: skip
 """The `model_type`s whose blocks are composed here."""
-_WINDOWED_KINDS = ("mistral", "mixtral", "phi3")
+_WINDOWED_KINDS = ("mistral", "ministral3", "mixtral", "phi3", "qwen3_moe")
 """Those whose window, if they state one, is of all blocks."""
-_ALTERNATING_KINDS = ("gemma2", "gemma3_text", "cohere2", "exaone4", "olmo3", "gpt_oss")
-"""Those whose window is of some blocks; the others have none."""
+_SWITCHED_KINDS = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
+"""Those whose window is none unless `use_sliding_window` is true."""
+_CLASS_DEFAULTS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("class_defaults.json").read_text(encoding="utf-8")
+)
+"""By `model_type`, what transformers takes for a field that a configuration leaves out."""
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -226,31 +231,32 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         )
     take = ConfigReader(config, name)
     heads, hidden = take("num_attention_heads"), take("hidden_size")
-    if config.get("head_dim") is None and kind not in _LATENT_KINDS and heads and hidden % heads:
+    if take.config.get("head_dim") is None and kind not in _LATENT_KINDS and hidden % heads:
         raise ValueError(f"{name}: hidden_size = {hidden} is not a multiple of {heads} heads; give head_dim")
     return ModelShape(
         **take.common(),
         blocks=take("num_hidden_layers"),
         inner=take("intermediate_size"),
-        windows=_windows(config, blocks=take("num_hidden_layers"), name=name),
+        windows=_windows(take, blocks=take("num_hidden_layers")),
         latent=_latent(take) if kind in _LATENT_KINDS else None,
         mixture=read_mixture(take) if kind in _MIXTURE_KINDS else None,
     )
 
 
 class ConfigReader:
-    """Whole numbers of a configuration by name."""
+    """Whole numbers of a configuration by name; what it leaves out is what its class in transformers has."""
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
-        self.config, self.name = config, name
+        self.config, self.name = {**_CLASS_DEFAULTS.get(config.get("model_type", ""), {}), **config}, name
 
     def __call__(self, key: str, otherwise: int | None = None) -> int:
-        """Raises ValueError for what is none, or is missing without another value."""
+        """Raises ValueError for what is none, or is missing without another value; 0 is taken only in its place."""
         value = self.config.get(key)
         value = otherwise if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**9:
+        least = int(otherwise != 0)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10**9:
             raise ValueError(
-                f"{self.name}: {key} = {render_value(value)} is out of range; give a whole number from 0 to 10^9"
+                f"{self.name}: {key} = {render_value(value)} is out of range; give a whole number from {least} to 10^9"
             )
         return value
 
@@ -266,17 +272,15 @@ class ConfigReader:
             "hidden": hidden,
             "heads": heads,
             "key_value_heads": self("num_key_value_heads", heads),
-            "head_width": self.first("head_dim", "attention_head_dim", otherwise=hidden // max(1, heads)),
+            "head_width": self.first("head_dim", "attention_head_dim", otherwise=hidden // heads),
             "vocabulary": self("vocab_size"),
-            "is_tied": self.config.get("tie_word_embeddings", self.config.get("model_type") in _TIED_KINDS) is True,
+            "is_tied": self.config.get("tie_word_embeddings") is True,
         }
 
 
-def _windows(config: Mapping[str, Any], *, blocks: int, name: str) -> tuple[int, ...]:
-    """A window of every block: where kinds of attention are named block by block, or where one is of all blocks.
-
-    Qwen turns windows on by a switch, and only behind its first blocks.
-    """
+def _windows(take: ConfigReader, *, blocks: int) -> tuple[int, ...]:
+    """A window of every block: of those that are named, of all, of all behind the first, or of all but every n-th."""
+    config, name = take.config, take.name
     kinds, window = config.get("layer_types"), config.get("sliding_window")
     if kinds is not None and (not isinstance(kinds, list) or len(kinds) != blocks or set(map(str, kinds)) - _ATTENTION):
         raise ValueError(
@@ -287,12 +291,20 @@ def _windows(config: Mapping[str, Any], *, blocks: int, name: str) -> tuple[int,
         return ()
     if isinstance(kinds, list):
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    if str(config.get("model_type")).startswith("qwen"):
-        first = config.get("max_window_layers", 0) if config.get("use_sliding_window") is True else blocks
-        return tuple(window if block >= first else 0 for block in range(blocks)) if first < blocks else ()
-    if config.get("model_type") in _ALTERNATING_KINDS:
+    kind, every = str(config.get("model_type")), config.get("sliding_window_pattern")
+    if kind in _SWITCHED_KINDS and config.get("use_sliding_window") is not True:
+        return ()
+    if kind in _WINDOWED_KINDS:
+        return (window,) * blocks
+    if kind in ("qwen2", "qwen3"):
+        first = take("max_window_layers", 0)
+        return tuple(window if block >= first else 0 for block in range(blocks))
+    has_pattern = "sliding_window_pattern" in _CLASS_DEFAULTS.get(kind, {})
+    if has_pattern and isinstance(every, int) and every > 0:
+        return tuple(window if (block + 1) % every else 0 for block in range(blocks))
+    if has_pattern or kind in _SWITCHED_KINDS:
         raise ValueError(f"{name}: sliding_window = {window}: which blocks have it is not stated; give layer_types")
-    return (window,) * blocks if config.get("model_type") in _WINDOWED_KINDS else ()
+    return ()
 
 
 def _latent(take: ConfigReader) -> LatentAttention:

@@ -161,6 +161,7 @@ def count_layer(
             sizes=sizes,
             timings=timings,
             estimate=reason,
+            unsplit=layer_memory.unsplit,
             takes=layer_memory.takes,
             gives=layer_memory.gives,
             attention=attention,

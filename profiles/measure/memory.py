@@ -76,13 +76,29 @@ class SavedBytes:
         """Note all that is saved inside; what is noted stays alive until `forget`."""
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage._cdata not in self._own:
-                self._kept[storage._cdata] = storage
+            self._note(tensor)
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             yield
+
+    def note_contexts(self, outputs: Iterable[torch.Tensor]) -> None:
+        """Note what custom functions behind `outputs` keep as attributes of their context: no hook sees it."""
+        nodes, seen = [output.grad_fn for output in outputs], set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+            for leaf in tree_leaves(getattr(node, "__dict__", {})):
+                if isinstance(leaf, torch.Tensor):
+                    self._note(leaf)
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._own:
+            self._kept[storage._cdata] = storage
 
     def total(self, *, without: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of distinct storages, those of some tensors aside."""
@@ -146,6 +162,7 @@ class LayerMemory:
             self.segment.waiting.is_noting = True
             with self.saved.watching():
                 inside = self._watch("F", self._call)
+        self.saved.note_contexts(self._outputs)
         self.stash = self.saved.total()
         self._noted = self._note_tensors()
         self._base += self.saved.total(without=self._inputs)

@@ -1,10 +1,12 @@
 """Configurations in Hugging Face's form."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiles.estimates import model_shapes
 from profiles.estimates.achieved_rates import known_rates
 from profiles.estimates.composed_profile import CompositionQuestion, compose
 from profiles.estimates.model_shapes import ExpertShape, LatentAttention, read_shape
@@ -75,6 +77,7 @@ def test_windows():
         (json.dumps(BASE | {"model_type": "bert"}), '"bert" is not read'),
         (json.dumps(BASE | {"hidden_size": "wide"}), "hidden_size"),
         (json.dumps({**BASE, "vocab_size": None}), "vocab_size = null"),
+        (json.dumps({**BASE, "vocab_size": 0}), "vocab_size = 0 is out of range; give a whole number from 1"),
     ],
 )
 def test_refusals(text: str, message: str):
@@ -84,16 +87,40 @@ def test_refusals(text: str, message: str):
     assert message in str(caught.value)
 
 
-def test_windows_of_all_blocks():
-    """Tests that a window is of all blocks of some kinds, and of Qwen's behind the first ones once it is turned on."""
-    assert read(model_type="mistral", sliding_window=128).windows == (128, 128)
-    assert read(model_type="mistral", sliding_window=None).windows == ()
-    assert read(model_type="llama", sliding_window=128).windows == ()
-    own = {"model_type": "qwen2", "sliding_window": 128, "max_window_layers": 1}
+def test_windows_that_are_not_listed():
+    """Tests that a window is of all blocks of some kinds, of Qwen's behind the first ones, and of others by a pattern.
+
+    Patterns and switches are those of transformers 5.23.
+    """
+    for kind in ("mistral", "ministral3", "mixtral", "phi3"):
+        own = {"num_local_experts": 8, "num_experts_per_tok": 2} if kind == "mixtral" else {}
+        assert read(model_type=kind, sliding_window=128, **own).windows == (128, 128)
+        assert read(model_type=kind, sliding_window=None, **own).windows == ()
+    assert read(model_type="llama", sliding_window=128, sliding_window_pattern=2).windows == ()
+    own = {"model_type": "qwen2", "sliding_window": 128, "max_window_layers": 1, "num_key_value_heads": 8}
     assert read(**own, use_sliding_window=True).windows == (0, 128)
     assert read(**own).windows == ()
+    for kind, every in (("gemma2", 2), ("gemma3_text", 6), ("cohere2", 4), ("olmo3", 4), ("exaone4", 4)):
+        shape = read(model_type=kind, num_hidden_layers=12, num_key_value_heads=8, sliding_window=128)
+        assert shape.windows == tuple(128 if (block + 1) % every else 0 for block in range(12))
+    assert read(model_type="cohere2", sliding_window=128, sliding_window_pattern=2).windows == (128, 0)
     with pytest.raises(ValueError, match="sliding_window = 128: which blocks have it is not stated; give layer_types"):
-        read(model_type="gemma2", sliding_window=128)
+        read(model_type="exaone4", num_key_value_heads=8, sliding_window=128, sliding_window_pattern="LLLG")
+
+
+def test_what_is_left_out_is_what_its_class_has():
+    """Tests that fields that a configuration leaves out are those of its class in transformers, not of another."""
+    config = pytest.importorskip("transformers").AutoConfig
+    defaults = json.loads((Path(model_shapes.__file__).parent / "class_defaults.json").read_text(encoding="utf-8"))
+    for kind, fields in defaults.items():
+        own = type(config.for_model(kind))
+        assert {field: getattr(own, field, value) for field, value in fields.items()} == fields
+    assert read(model_type="gemma3_text", num_attention_heads=4).head_width == 256
+    assert read(model_type="mistral", num_attention_heads=32).key_value_heads == 8
+    assert read(model_type="mistral").windows == (4096, 4096)
+    assert read(model_type="ernie4_5").is_tied
+    own = {"num_experts": 4, "num_experts_per_tok": 1}
+    assert read(model_type="qwen3_moe", **own).mixture == ExpertShape(experts=4, chosen=1, inner=768)
 
 
 # Kind; blocks, hidden, heads, those of keys, inner, vocabulary; more; million parameters by transformers 5.23.
@@ -139,7 +166,8 @@ def test_parameters_are_those_that_transformers_counts(
 
 def test_dense_blocks_between_others():
     """Tests that experts in some blocks only are refused by the field that says so, and shared ones have a width."""
-    own = {"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    own = {"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+           "num_key_value_heads": 8}  # fmt: skip
     shape = read(**own, shared_expert_intermediate_size=256, decoder_sparse_step=1, mlp_only_layers=[])
     assert shape.mixture == ExpertShape(experts=8, chosen=2, inner=64, shared_inner=256)
     for field, value in (("decoder_sparse_step", 2), ("mlp_only_layers", [0])):

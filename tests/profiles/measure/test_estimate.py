@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from planner.execute.model.layer_alone import make_deferring
 from profiles.estimates.analytic import DeviceSheet
 from profiles.measure.estimate import count_layer
 from profiles.measure.model import Model, Tensors
@@ -79,3 +80,21 @@ def test_kernels_without_a_formula_of_torch_are_counted(layer: type[nn.Module], 
     record = make(SHEET, "a test")
     assert record.timings["F"].ns == 2 * TOKENS * weights
     assert record.timings["B"].ns == 4 * TOKENS * weights
+
+
+def test_what_cannot_be_split_is_told():
+    """Tests that an estimate names the module whose weights get their gradients in I, as a measurement does."""
+    model = Model(
+        layers={"rows": Recurrent, "plain": lambda: nn.Linear(WIDTH, WIDTH)},
+        loss=no_loss,
+        batch=no_batch,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    )
+    given = torch.zeros(SAMPLES, LENGTH, WIDTH, requires_grad=True)
+    told = [
+        count_layer(model, name, inputs=(given,), defer=make_deferring, dtype=None, loss=None, capability=None)(
+            SHEET, "a test"
+        ).unsplit
+        for name in ("rows", "plain")
+    ]
+    assert told == ["torch.nn.modules.rnn.LSTM", ""]

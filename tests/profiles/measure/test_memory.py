@@ -74,3 +74,44 @@ class Adding(nn.Module):
 class Same(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
+
+
+class _Tanh(torch.autograd.Function):
+    """Keeps its output by the call for it, or as an attribute, alone or in a list."""
+
+    @staticmethod
+    def forward(ctx, x, keeps):
+        result = x.tanh()
+        if keeps == "saved":
+            ctx.save_for_backward(result)
+        else:
+            ctx.kept = [result] if keeps == "list" else result
+        return result * 2, keeps
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        (result,) = ctx.saved_tensors or (ctx.kept if isinstance(ctx.kept, list) else [ctx.kept])
+        return 2 * gradient * (1 - result**2), None
+
+
+class _Curved(nn.Module):
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.keeps = keeps
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Tanh.apply(self.linear(x), self.keeps)[0].exp()
+
+
+@pytest.mark.parametrize("is_fake", [False, True])
+def test_what_a_context_keeps_is_stash(is_fake: bool):
+    """Tests that tensors that a custom function keeps as attributes count as those that it saves, and not twice."""
+    found = []
+    for keeps in ("saved", "attribute", "list"):
+        with FakeTensorMode() if is_fake else nullcontext():
+            module, given = _Curved(keeps), torch.ones(4, 8)
+            memory = LayerMemory(Segment(module, (given,), wants=(True,), waiting=make_deferring(module)))
+        found.append((memory.stash, memory.weight_stash, memory.workspace))
+    assert found[0][0] == 3 * given.nbytes
+    assert len(set(found)) == 1
