@@ -8,7 +8,6 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from planner.baselines.partitions import crossing_bytes
-from planner.clock import HasTime
 from planner.layout.costs import CostModel, LayerWork
 from planner.layout.device_groups import open_widths
 from planner.lowering import make_candidate_arrays, modes_of
@@ -19,6 +18,7 @@ from planner.planning.starts.first_starts import add_seeds
 from planner.problem import Problem
 from profiles.cluster import Device
 from profiles.model_profile import LayerCost
+from solver_models.instance import Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.search_params import KindCutParams
@@ -81,7 +81,7 @@ def begin_with_classes(run: SearchState) -> None:
 def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidate]:
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
-    rated, policies = list[Candidate](), POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
+    rated, policies = list[Candidate](), _policies(run)
     has_time = run.time_until(SEED_SHARE)
     for stages in promising:
         if rated and not has_time():
@@ -89,16 +89,27 @@ def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidat
         rated.append(rate(run.problem, searcher, stages=_spread(run, stages), policies=policies))
         if run.is_large:  # a play takes long: the others get the policy that was best for the first
             policies = (rated[0].policy_params,)
-    best = min(rated, key=lambda each: each.sort_key)
-    if best.is_feasible and not run.is_large:
-        rated += _climb(run, searcher, best, has_time=has_time)
     return [candidate for candidate in rated if candidate.is_feasible]
 
 
-def _climb(run: SearchState, searcher: Searcher, best: Candidate, *, has_time: HasTime) -> Iterator[Candidate]:
+def _policies(run: SearchState) -> Sequence[Integers]:
+    return POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
+
+
+def climb_classes(run: SearchState) -> None:
+    """Play pipelines a step from the best first candidate, and so on, unless another run's plan is far better."""
+    known = math.inf if run.rival_ns is None else run.rival_ns
+    is_open = not run.fits_stages and run.params.has(CLASS_PIPELINES) and may_have_classes(run.problem)
+    if is_open and run.seeds and run.seeds[-1].is_feasible and run.seeds[-1].objective <= WORSE * known:
+        with run.step_of(CLASS_PIPELINES):
+            add_seeds(run, _climb(run, run.seeds[-1]), source=CLASS_PIPELINES)
+
+
+def _climb(run: SearchState, best: Candidate) -> Iterator[Candidate]:
     """Better and better pipelines, each a step from the last; of all steps those with the least bounds are played."""
     problem, classes, seen = run.problem, _classes(run.problem), set[KindCut]()
-    kinds = list(_kinds(problem, classes))
+    searcher, policies = Searcher(run.instance, params=run.params), _policies(run)
+    kinds, has_time = list(_kinds(problem, classes)), run.time_until(SEED_SHARE)
     cut = _cut_of(problem, kinds, stages_of(problem, best))
     while cut is not None:
         bounded, near, cut = list[tuple[int, int, KindCut, tuple[Stage, ...]]](), cut.moves(len(kinds)), None
@@ -109,7 +120,7 @@ def _climb(run: SearchState, searcher: Searcher, best: Candidate, *, has_time: H
                 if bound is not None and bound < best.objective:
                     bounded.append((bound, len(bounded), each, stages))
         for _, _, each, stages in sorted(bounded)[:_PLAYS_A_STEP]:
-            played = rate(problem, searcher, stages=_spread(run, stages))
+            played = rate(problem, searcher, stages=_spread(run, stages), policies=policies)
             if played.sort_key < best.sort_key:
                 best, cut = played, each
         if cut is not None:

@@ -16,6 +16,7 @@ from planner.planning.starts.class_pipelines import (
     CLASS_PIPELINES,
     begin_with_classes,
     class_pipelines,
+    climb_classes,
     may_have_classes,
 )
 from planner.planning.starts.conversions import rate
@@ -70,6 +71,7 @@ def test_steps_from_the_best_one(mixed):
     searcher = Searcher(run.instance)
     first = [rate(mixed, searcher, stages=stages) for _, stages in class_pipelines(mixed, run.costs, known=inf)[:3]]
     begin_with_classes(run)
+    climb_classes(run)
     assert run.seeds[-1].is_feasible
     assert run.seeds[-1].objective < min(each.objective for each in first if each.is_feasible)
     run.window.close()
