@@ -242,6 +242,8 @@ class Searcher:
         first_run = first_run or FIRST_RUN
         found, device_orders = dict[Hashable, _Sequenced](), dict[int, DeviceOrder]()
         for part in split_net(net) if most_nodes > _WHOLE_NODES else [net]:
+            if len(part.replica_stage) > MAX_REPLICAS:
+                return False, None
             if likeness(part) not in found:
                 value, codes, lengths, is_closed = _sequence_part(
                     part,

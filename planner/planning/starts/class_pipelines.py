@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from planner.baselines.partitions import crossing_bytes
+from planner.clock import HasTime, while_time
 from planner.layout.costs import CostModel, LayerWork
 from planner.layout.device_groups import open_widths
 from planner.lowering import make_candidate_arrays, modes_of
@@ -31,6 +32,8 @@ _PLAYS = 3
 """Candidates that are played, of those with the least estimates."""
 _PLAYS_A_STEP = 8
 """Those that are played of the neighbours of the best one."""
+_CLIMB_SHARE = 0.1
+"""Part of the time left that they may take."""
 _SPREAD_STEPS = 100_000
 """Exchanges of devices tried so that links share the traffic."""
 _MOST_KEPT = 64
@@ -97,19 +100,20 @@ def _policies(run: SearchState) -> Sequence[Integers]:
 
 
 def climb_classes(run: SearchState) -> None:
-    """Play pipelines a step from the best first candidate, and so on, unless another run's plan is far better."""
+    """Play pipelines a step from the best first candidates, and so on, unless another run's plan is far better."""
     known = math.inf if run.rival_ns is None else run.rival_ns
-    is_open = not run.fits_stages and run.params.has(CLASS_PIPELINES) and may_have_classes(run.problem)
-    if is_open and run.seeds and run.seeds[-1].is_feasible and run.seeds[-1].objective <= WORSE * known:
-        with run.step_of(CLASS_PIPELINES):
-            add_seeds(run, _climb(run, run.seeds[-1]), source=CLASS_PIPELINES)
+    if not run.fits_stages and run.params.has(CLASS_PIPELINES) and may_have_classes(run.problem):
+        has_time, starts = run.time_until(_CLIMB_SHARE), run.seeds[: -_PLAYS - 1 : -1]
+        for start in (each for each in starts if each.is_feasible and each.objective <= WORSE * known):
+            with run.step_of(CLASS_PIPELINES):
+                add_seeds(run, _climb(run, start, has_time=has_time), source=CLASS_PIPELINES)
 
 
-def _climb(run: SearchState, best: Candidate) -> Iterator[Candidate]:
+def _climb(run: SearchState, best: Candidate, *, has_time: HasTime) -> Iterator[Candidate]:
     """Better and better pipelines, each a step from the last; of all steps those with the least bounds are played."""
     problem, classes, seen = run.problem, _classes(run.problem), set[KindCut]()
     searcher, policies = Searcher(run.instance, params=run.params), _policies(run)
-    kinds, has_time = list(_kinds(problem, classes)), run.time_until(SEED_SHARE)
+    kinds = list(_kinds(problem, classes))
     cut = _cut_of(problem, kinds, stages_of(problem, best))
     while cut is not None:
         bounded, near, cut = list[tuple[int, int, KindCut, tuple[Stage, ...]]](), cut.moves(len(kinds)), None
@@ -119,7 +123,7 @@ def _climb(run: SearchState, best: Candidate) -> Iterator[Candidate]:
                 bound = searcher.lower_bound(*make_candidate_arrays(problem, stages), modes=modes_of(stages))
                 if bound is not None and bound < best.objective:
                     bounded.append((bound, len(bounded), each, stages))
-        for _, _, each, stages in sorted(bounded)[:_PLAYS_A_STEP]:
+        for _, _, each, stages in while_time(sorted(bounded)[:_PLAYS_A_STEP], has_time=has_time):
             played = rate(problem, searcher, stages=_spread(run, stages), policies=policies)
             if played.sort_key < best.sort_key:
                 best, cut = played, each
