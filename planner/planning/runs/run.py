@@ -24,7 +24,7 @@ from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.planning.planning_params import SearchParams
 from planner.planning.search_loop import SearchLoop
 from planner.planning.search_state import NO_PLAN_SHARE, SearchState
-from planner.planning.starts.class_pipelines import begin_with_classes, climb_classes
+from planner.planning.starts.class_pipelines import begin_with_classes
 from planner.planning.starts.conversions import candidate_of
 from planner.planning.starts.first_starts import begin_large, propose_best_seed
 from planner.planning.starts.looped_layouts import LoopedSearch
@@ -111,8 +111,6 @@ def make_first_plans(run: SearchState, start: Plan | None) -> LoopedSearch | Non
     """Everything before the bound; returns the search of layouts for programs that run stages in a loop."""
     begin_large(run)
     begin_with_classes(run)
-    propose_best_seed(run)
-    climb_classes(run)
     propose_best_seed(run)
     if run.fits_stages:
         run.make_ready("looped")

@@ -15,7 +15,7 @@ from planner.lowering import make_candidate_arrays, modes_of
 from planner.plan import DeviceGroup, Stage
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import rate, stages_of
-from planner.planning.starts.first_starts import add_seeds
+from planner.planning.starts.first_starts import add_seeds, propose_best_seed
 from planner.problem import Problem
 from profiles.cluster import Device
 from profiles.model_profile import LayerCost
@@ -69,7 +69,7 @@ def lay_out_classes(run: SearchState, *, known: float) -> None:
 def begin_with_classes(run: SearchState) -> None:
     """Play the best of the pipelines, unless a plan of another run, or a first candidate, is far better than them all.
 
-    A second call does nothing.
+    Once the best is proposed, those a step from what was played, and so on. A second call does nothing.
     """
     known = min([seed.objective for seed in run.seeds if seed.is_feasible], default=math.inf)
     known = known if run.rival_ns is None else min(known, run.rival_ns)
@@ -79,6 +79,11 @@ def begin_with_classes(run: SearchState) -> None:
     if promising:
         with run.step_of(CLASS_PIPELINES):
             add_seeds(run, _play(run, promising), source=CLASS_PIPELINES)
+        propose_best_seed(run)
+        has_time, starts = run.time_until(_CLIMB_SHARE), run.seeds[: -_PLAYS - 1 : -1]
+        with run.step_of(CLASS_PIPELINES):
+            for start in (each for each in starts if each.is_feasible and each.objective <= most):
+                add_seeds(run, _climb(run, start, has_time=has_time), source=CLASS_PIPELINES)
 
 
 def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidate]:
@@ -97,16 +102,6 @@ def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidat
 
 def _policies(run: SearchState) -> Sequence[Integers]:
     return POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
-
-
-def climb_classes(run: SearchState) -> None:
-    """Play pipelines a step from the best first candidates, and so on, unless another run's plan is far better."""
-    known = math.inf if run.rival_ns is None else run.rival_ns
-    if not run.fits_stages and run.params.has(CLASS_PIPELINES) and may_have_classes(run.problem):
-        has_time, starts = run.time_until(_CLIMB_SHARE), run.seeds[: -_PLAYS - 1 : -1]
-        for start in (each for each in starts if each.is_feasible and each.objective <= WORSE * known):
-            with run.step_of(CLASS_PIPELINES):
-                add_seeds(run, _climb(run, start, has_time=has_time), source=CLASS_PIPELINES)
 
 
 def _climb(run: SearchState, best: Candidate, *, has_time: HasTime) -> Iterator[Candidate]:

@@ -16,7 +16,6 @@ from planner.planning.starts.class_pipelines import (
     CLASS_PIPELINES,
     begin_with_classes,
     class_pipelines,
-    climb_classes,
     may_have_classes,
 )
 from planner.planning.starts.conversions import rate
@@ -57,9 +56,10 @@ def test_best_becomes_the_incumbent(mixed):
     assert run.source == CLASS_PIPELINES
     best = class_pipelines(mixed, run.costs, known=inf)[0][0]
     assert 0.8 * best <= (run.incumbent_ns or 0) <= 1.2 * best
+    improvements = run.tallies[CLASS_PIPELINES].improvements
     begin_with_classes(run)
     propose_best_seed(run)
-    assert run.tallies[CLASS_PIPELINES].improvements == 1
+    assert run.tallies[CLASS_PIPELINES].improvements == improvements > 0
     run.window.close()
 
 
@@ -71,7 +71,6 @@ def test_steps_from_the_best_one(mixed):
     searcher = Searcher(run.instance)
     first = [rate(mixed, searcher, stages=stages) for _, stages in class_pipelines(mixed, run.costs, known=inf)[:3]]
     begin_with_classes(run)
-    climb_classes(run)
     assert run.seeds[-1].is_feasible
     assert run.seeds[-1].objective < min(each.objective for each in first if each.is_feasible)
     run.window.close()
