@@ -7,7 +7,6 @@ for every number of stages and of units used, the least sum of times: a stage k 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +18,10 @@ MOST_STAGES = 20
 """Stages of a pipeline."""
 WORSE = 1.2
 """Estimates so many times the best plan known are not followed up."""
+_FINE = (0.88, 1.0)
+"""Least and largest beside the best one found, as multiples of it."""
+_WIDE = (1.0, 1.4)
+"""Least and largest limits, as multiples of the best one, where synchronisation is to be shorter."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -91,15 +94,20 @@ def kind_cuts(
     `known`: ticks of a plan of another origin; where the first are far above it, no others are looked for.
     """
     programme = _KindProgramme(kinds, class_units, num_microbatches=num_microbatches, overlap=overlap, params=params)
-    found, most_sync = set[KindCut](), np.inf
-    for _ in range(params.sync_steps):
-        cuts = list(programme.cuts(most_sync))
+    found = set[KindCut]()
+    most_sync, limits = np.inf, programme.coarse_limits()
+    for step in range(params.sync_steps):
+        cuts = list(programme.cuts(limits, most_sync))
         if not cuts:
             break
-        found.update(cuts)
         best = min(cuts, key=lambda cut: cut.estimate)
+        if step == 0 and best.estimate <= WORSE * known:
+            cuts += programme.cuts(programme.limits_beside(best, _FINE), most_sync)
+        found.update(cuts)
         most_sync = params.sync_factor * programme.longest_sync(best)
-        if most_sync <= 0 or best.estimate > WORSE * min(known, *(cut.estimate for cut in found)):
+        limits = programme.limits_beside(best, _WIDE)
+        least = min(cut.estimate for cut in found)
+        if most_sync <= 0 or best.estimate > WORSE * min(least, known):
             break
     return sorted(found, key=lambda cut: (cut.estimate, cut.bounds, cut.kinds))
 
@@ -138,8 +146,7 @@ class _KindProgramme:
         self.state = kinds.state[:, None, :] - kinds.state[:, :, None]
         self.stash = kinds.stash[:, None, :] - kinds.stash[:, :, None]
 
-    @cached_property
-    def _limits(self) -> Floats:
+    def coarse_limits(self) -> Floats:
         """Times of the slowest stage from perfect balance on all devices up to no pipeline at all."""
         kinds, speeds = self.kinds, np.zeros(len(self.class_units))
         np.maximum.at(speeds, kinds.device_class, 1 / np.maximum(kinds.load[:, -1] * kinds.units, 1))
@@ -150,13 +157,22 @@ class _KindProgramme:
     def _heaviest_layer(self) -> float:
         return float(np.diff(self.kinds.load, axis=1).min(axis=0).max())
 
+    def limits_beside(self, cut: KindCut, ends: tuple[float, float]) -> Floats:
+        """Times close to the slowest stage of a cut, between these multiples of it."""
+        return self._slowest(cut) * np.linspace(*ends, self.params.limits)
+
+    def _slowest(self, cut: KindCut) -> float:
+        return max(float(self.busy[kind, a, b]) for kind, (a, b) in self._stages(cut))
+
     def longest_sync(self, cut: KindCut) -> float:
         """Ticks of the longest synchronisation of a cut."""
-        return max(float(self.sync[kind, a, b]) for kind, (a, b) in zip(cut.kinds, pairwise(cut.bounds), strict=True))
+        return max(float(self.sync[kind, a, b]) for kind, (a, b) in self._stages(cut))
 
-    def cuts(self, most_sync: float) -> Iterator[KindCut]:
+    def _stages(self, cut: KindCut) -> Iterator[tuple[int, tuple[int, int]]]:
+        return zip(cut.kinds, pairwise(cut.bounds), strict=True)
+
+    def cuts(self, limits: Floats, most_sync: float) -> Iterator[KindCut]:
         """For every limit the cut with the least sum of times, if there is one, for the best number of stages."""
-        limits = self._limits
         least = np.full((len(limits), self.size + 1, *(units + 1 for units in self.class_units)), np.inf)
         least[:, self.size].reshape(len(limits), -1)[:, 0] = 0
         tables, best = [least], np.full(len(limits), np.inf)

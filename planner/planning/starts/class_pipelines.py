@@ -32,7 +32,7 @@ _PLAYS = 3
 """Candidates that are played, of those with the least estimates."""
 _PLAYS_A_STEP = 8
 """Those that are played of the neighbours of the best one."""
-_CLIMB_SHARE = 0.1
+_IMPROVEMENT_SHARE = 0.1
 """Part of the time left that they may take."""
 _SPREAD_STEPS = 100_000
 """Exchanges of devices tried so that links share the traffic."""
@@ -80,10 +80,10 @@ def begin_with_classes(run: SearchState) -> None:
         with run.step_of(CLASS_PIPELINES):
             add_seeds(run, _play(run, promising), source=CLASS_PIPELINES)
         propose_best_seed(run)
-        has_time, starts = run.time_until(_CLIMB_SHARE), run.seeds[: -_PLAYS - 1 : -1]
+        has_time, starts = run.time_until(_IMPROVEMENT_SHARE), run.seeds[: -_PLAYS - 1 : -1]
         with run.step_of(CLASS_PIPELINES):
             for start in (each for each in starts if each.is_feasible and each.objective <= most):
-                add_seeds(run, _climb(run, start, has_time=has_time), source=CLASS_PIPELINES)
+                add_seeds(run, _improve(run, start, has_time=has_time), source=CLASS_PIPELINES)
 
 
 def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidate]:
@@ -104,12 +104,12 @@ def _policies(run: SearchState) -> Sequence[Integers]:
     return POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
 
 
-def _climb(run: SearchState, best: Candidate, *, has_time: HasTime) -> Iterator[Candidate]:
+def _improve(run: SearchState, best: Candidate, *, has_time: HasTime) -> Iterator[Candidate]:
     """Better and better pipelines, each a step from the last; of all steps those with the least bounds are played."""
     problem, classes, seen = run.problem, _classes(run.problem), set[KindCut]()
     searcher, policies = Searcher(run.instance, params=run.params), _policies(run)
     kinds = list(_kinds(problem, classes))
-    cut = _cut_of(problem, kinds, stages_of(problem, best))
+    cut = _cut_of(problem, kinds=kinds, stages=stages_of(problem, best))
     while cut is not None:
         bounded, near, cut = list[tuple[int, int, KindCut, tuple[Stage, ...]]](), cut.moves(len(kinds)), None
         for each in (each for each in near if each not in seen and has_time()):
@@ -379,7 +379,7 @@ def _take(hosts: list[list[str]], kind: _Kind) -> tuple[DeviceGroup, ...] | None
     return tuple(taken) if len(taken) == kind.replicas else None
 
 
-def _cut_of(problem: Problem, kinds: list[_Kind], stages: Sequence[Stage]) -> KindCut | None:
+def _cut_of(problem: Problem, *, kinds: list[_Kind], stages: Sequence[Stage]) -> KindCut | None:
     """Stages as a cut; None where some are of no kind, or on several types."""
     numbers = {(kind.device_class, kind.width, kind.replicas): number for number, kind in enumerate(kinds)}
     types = [{problem.cluster.by_name[name].type for group in stage.replicas for name in group} for stage in stages]
