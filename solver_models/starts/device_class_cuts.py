@@ -6,7 +6,7 @@ for every number of stages and of units used, the least sum of times: a stage k 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -54,12 +54,30 @@ class StageKinds:
 class KindCut:
     """A pipeline."""
 
-    estimate: float
+    estimate: float = field(default=np.inf, compare=False)
     """Ticks of an iteration, about."""
     bounds: tuple[int, ...]
     """[S + 1] where stages begin, from 0 to L."""
     kinds: tuple[int, ...]
     """[S]."""
+
+    def moves(self, num_kinds: int) -> Iterator["KindCut"]:
+        """Every one a step away: a stage of another kind or in halves, a cut moved, stages joined or exchanged."""
+        bounds, kinds = self.bounds, self.kinds
+        for stage, own in enumerate(kinds):
+            begin, end = bounds[stage : stage + 2]
+            for kind in range(num_kinds):
+                yield KindCut(bounds=bounds, kinds=(*kinds[:stage], kind, *kinds[stage + 1 :]))
+            if end - begin > 1:
+                halves = (*bounds[: stage + 1], (begin + end) // 2, *bounds[stage + 1 :])
+                yield KindCut(bounds=halves, kinds=(*kinds[:stage], own, *kinds[stage:]))
+        for place in range(1, len(kinds)):
+            before, after, pair = bounds[:place], bounds[place + 1 :], kinds[place - 1 : place + 1]
+            for bound in {bounds[place] - 1, bounds[place] + 1} - {before[-1], after[0]}:
+                yield KindCut(bounds=(*before, bound, *after), kinds=kinds)
+            for joined in pair:
+                yield KindCut(bounds=before + after, kinds=(*kinds[: place - 1], joined, *kinds[place + 1 :]))
+            yield KindCut(bounds=bounds, kinds=(*kinds[: place - 1], *pair[::-1], *kinds[place + 1 :]))
 
 
 def kind_cuts(
@@ -76,7 +94,7 @@ def kind_cuts(
     `known`: ticks of a plan of another origin; where the first are far above it, no others are looked for.
     """
     programme = _KindProgramme(kinds, class_units, num_microbatches=num_microbatches, overlap=overlap, params=params)
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], KindCut] = {}
+    found = set[KindCut]()
     most_sync, limits = np.inf, programme.coarse_limits()
     for step in range(params.sync_steps):
         cuts = list(programme.cuts(limits, most_sync))
@@ -85,13 +103,13 @@ def kind_cuts(
         best = min(cuts, key=lambda cut: cut.estimate)
         if step == 0 and best.estimate <= WORSE * known:
             cuts += programme.cuts(programme.limits_beside(best, _FINE), most_sync)
-        found.update({(cut.bounds, cut.kinds): cut for cut in cuts})
+        found.update(cuts)
         most_sync = params.sync_factor * programme.longest_sync(best)
         limits = programme.limits_beside(best, _WIDE)
-        least = min(cut.estimate for cut in found.values())
+        least = min(cut.estimate for cut in found)
         if most_sync <= 0 or best.estimate > WORSE * min(least, known):
             break
-    return sorted(found.values(), key=lambda cut: cut.estimate)
+    return sorted(found, key=lambda cut: (cut.estimate, cut.bounds, cut.kinds))
 
 
 def estimated(kinds: StageKinds, cut: KindCut, *, num_microbatches: int, overlap: bool) -> KindCut:
@@ -219,7 +237,7 @@ class _KindProgramme:
             kind, end, used = self._came_from(tables, number, at=(left, bounds[-1], used), limit=limit, sync=most_sync)
             bounds.append(end)
             kinds.append(kind)
-        cut = KindCut(estimate=0.0, bounds=tuple(bounds), kinds=tuple(kinds))
+        cut = KindCut(bounds=tuple(bounds), kinds=tuple(kinds))
         return estimated(self.kinds, cut, num_microbatches=self.count, overlap=self.overlap)
 
     def _came_from(

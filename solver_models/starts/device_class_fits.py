@@ -42,11 +42,11 @@ def kind_fits(
     fitter = KindFitter(kinds, class_devices, num_microbatches=num_microbatches, overlap=overlap)
     most = known / num_microbatches
     reached = (limit for factor in targets if (limit := factor * fitter.lower_bound) <= most)
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], KindCut] = {}
+    found = set[KindCut]()
 
     def is_within(limit: float) -> bool:
         cuts = list(fitter.within(limit))
-        found.update({(cut.bounds, cut.kinds): cut for cut in cuts})
+        found.update(cuts)
         return bool(cuts)
 
     low, high = fitter.lower_bound, next(filter(is_within, reached), None)
@@ -54,7 +54,7 @@ def kind_fits(
         assert high is not None
         middle = (low + high) / 2
         low, high = (low, middle) if is_within(middle) else (middle, high)
-    return sorted(found.values(), key=lambda cut: cut.estimate)
+    return sorted(found, key=lambda cut: (cut.estimate, cut.bounds, cut.kinds))
 
 
 class KindFitter:
@@ -116,7 +116,7 @@ class KindFitter:
         for one in np.flatnonzero(end == 0).tolist():
             chosen = [int(pick[one]) for pick in picks if pick[one] >= 0][::-1]
             bounds = [*sorted({int(begin[one]) for begin in begins}), self.size]
-            cut = KindCut(estimate=0.0, bounds=tuple(bounds), kinds=tuple(chosen))
+            cut = KindCut(bounds=tuple(bounds), kinds=tuple(chosen))
             yield estimated(self.kinds, cut, num_microbatches=self.count, overlap=self.overlap)
 
     def _earliest(self, limit: float) -> Integers:

@@ -1,23 +1,25 @@
 """First plans on clusters of many like devices: pipelines of equally replicated stages, class by class."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from planner.baselines.partitions import crossing_bytes
+from planner.clock import HasTime, while_time
 from planner.layout.costs import CostModel, LayerWork
 from planner.layout.device_groups import open_widths
-from planner.lowering import make_candidate_arrays
+from planner.lowering import make_candidate_arrays, modes_of
 from planner.plan import DeviceGroup, Stage
 from planner.planning.search_state import SEED_SHARE, SearchState
-from planner.planning.starts.conversions import rate
-from planner.planning.starts.first_starts import add_seeds
+from planner.planning.starts.conversions import rate, stages_of
+from planner.planning.starts.first_starts import add_seeds, propose_best_seed
 from planner.problem import Problem
 from profiles.cluster import Device
 from profiles.model_profile import LayerCost
+from solver_models.instance import Integers
 from solver_models.local_search.search import STANDARD_POLICY_PARAMS, Candidate, Searcher
 from solver_models.precompile import FIRST
 from solver_models.search_params import KindCutParams
@@ -28,6 +30,10 @@ from solver_models.starts.link_spread import spread_groups
 
 _PLAYS = 3
 """Candidates that are played, of those with the least estimates."""
+_PLAYS_A_STEP = 8
+"""Those that are played of the neighbours of the best one."""
+_IMPROVEMENT_SHARE = 0.1
+"""Part of the time left that they may take."""
 _SPREAD_STEPS = 100_000
 """Exchanges of devices tried so that links share the traffic."""
 _MOST_KEPT = 64
@@ -63,7 +69,7 @@ def lay_out_classes(run: SearchState, *, known: float) -> None:
 def begin_with_classes(run: SearchState) -> None:
     """Play the best of the pipelines, unless a plan of another run, or a first candidate, is far better than them all.
 
-    A second call does nothing.
+    Once the best is proposed, those a step from what was played, and so on. A second call does nothing.
     """
     known = min([seed.objective for seed in run.seeds if seed.is_feasible], default=math.inf)
     known = known if run.rival_ns is None else min(known, run.rival_ns)
@@ -73,12 +79,17 @@ def begin_with_classes(run: SearchState) -> None:
     if promising:
         with run.step_of(CLASS_PIPELINES):
             add_seeds(run, _play(run, promising), source=CLASS_PIPELINES)
+        propose_best_seed(run)
+        has_time, starts = run.time_until(_IMPROVEMENT_SHARE), run.seeds[: -_PLAYS - 1 : -1]
+        with run.step_of(CLASS_PIPELINES):
+            for start in (each for each in starts if each.is_feasible and each.objective <= most):
+                add_seeds(run, _improve(run, start, has_time=has_time), source=CLASS_PIPELINES)
 
 
 def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidate]:
     run.make_ready(*FIRST, "large")
     searcher = Searcher(run.instance, params=run.params)
-    rated, policies = list[Candidate](), POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
+    rated, policies = list[Candidate](), _policies(run)
     has_time = run.time_until(SEED_SHARE)
     for stages in promising:
         if rated and not has_time():
@@ -87,6 +98,32 @@ def _play(run: SearchState, promising: list[tuple[Stage, ...]]) -> list[Candidat
         if run.is_large:  # a play takes long: the others get the policy that was best for the first
             policies = (rated[0].policy_params,)
     return [candidate for candidate in rated if candidate.is_feasible]
+
+
+def _policies(run: SearchState) -> Sequence[Integers]:
+    return POLICY_PARAMS if run.is_large else STANDARD_POLICY_PARAMS
+
+
+def _improve(run: SearchState, best: Candidate, *, has_time: HasTime) -> Iterator[Candidate]:
+    """Better and better pipelines, each a step from the last; of all steps those with the least bounds are played."""
+    problem, classes, seen = run.problem, _classes(run.problem), set[KindCut]()
+    searcher, policies = Searcher(run.instance, params=run.params), _policies(run)
+    kinds = list(_kinds(problem, classes))
+    cut = _cut_of(problem, kinds=kinds, stages=stages_of(problem, best))
+    while cut is not None:
+        bounded, near, cut = list[tuple[int, int, KindCut, tuple[Stage, ...]]](), cut.moves(len(kinds)), None
+        for each in (each for each in near if each not in seen and has_time()):
+            seen.add(each)
+            if stages := _lay_out(problem, kinds, classes=classes, cut=each):
+                bound = searcher.lower_bound(*make_candidate_arrays(problem, stages), modes=modes_of(stages))
+                if bound is not None and bound < best.objective:
+                    bounded.append((bound, len(bounded), each, stages))
+        for _, _, each, stages in while_time(sorted(bounded)[:_PLAYS_A_STEP], has_time=has_time):
+            played = rate(problem, searcher, stages=_spread(run, stages), policies=policies)
+            if played.sort_key < best.sort_key:
+                best, cut = played, each
+        if cut is not None:
+            yield best
 
 
 def _spread(run: SearchState, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -340,3 +377,14 @@ def _take(hosts: list[list[str]], kind: _Kind) -> tuple[DeviceGroup, ...] | None
             taken.append(tuple(host[: kind.width]))
             del host[: kind.width]
     return tuple(taken) if len(taken) == kind.replicas else None
+
+
+def _cut_of(problem: Problem, *, kinds: list[_Kind], stages: Sequence[Stage]) -> KindCut | None:
+    """Stages as a cut; None where some are of no kind, or on several types."""
+    numbers = {(kind.device_class, kind.width, kind.replicas): number for number, kind in enumerate(kinds)}
+    types = [{problem.cluster.by_name[name].type for group in stage.replicas for name in group} for stage in stages]
+    shapes = [(len(stage.replicas[0]), len(stage.replicas)) for stage in stages]
+    keys = [(" ".join(own), *shape) for own, shape in zip(types, shapes, strict=True)]
+    bounds = accumulate((len(stage.layers) for stage in stages), initial=0)
+    is_known = numbers.keys() >= {*keys}
+    return KindCut(bounds=tuple(bounds), kinds=tuple(numbers[key] for key in keys)) if is_known else None

@@ -107,3 +107,19 @@ def test_devices_with_too_many_actions_are_left_open():
     """Tests that nothing is claimed where the actions of a device do not fit into bits."""
     case = chain_in_turns(11)
     assert case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY) == (False, None)
+
+
+def test_more_stage_replicas_than_bits():
+    """Tests that of more stage replicas than fit into bits only bounds are claimed that plans keep to."""
+    names, layers = (
+        [f"d{number:02}" for number in range(73)],
+        [make_layer("p", (72, 72, 72)), make_layer("q", (8, 8, 8))],
+    )
+    links = [make_link(f"{name} {names[-1]}") for name in names[:-1]]
+    problem = make_problem(layers, links, num_microbatches=4, microbatch_size=72, scaling="linear", memory_bytes=10**6)
+    case = Case(problem, (make_stage(f"p @ {' | '.join(names[:-1])}"), make_stage(f"q @ {names[-1]}")))
+    played = case.searcher.play(case.candidate())
+    floor = case.searcher.exact_lower_bound(played)
+    assert floor is not None
+    assert 0 < floor <= played.objective
+    assert case.searcher.sequence(played, threshold=played.objective + 1, most_nodes=MANY) == (False, None)

@@ -96,3 +96,14 @@ def test_hopeless_ones_are_not_refined():
     )
     assert isinstance(few[0], KindCut)
     assert len(few) <= len(many)
+
+
+def test_moves_lead_everywhere():
+    """Tests that steps from one cut lead to cuts alone, and from step to step to all that there are."""
+    kinds = make_kinds(Random(1), size=4)
+    possible = {KindCut(bounds=bounds, kinds=chosen) for bounds, chosen in every_cut(kinds)}
+    reached = waiting = {KindCut(bounds=(0, 4), kinds=(0,))}
+    while waiting:
+        waiting = {near for cut in waiting for near in cut.moves(3)} - reached
+        reached = reached | waiting
+    assert reached == possible

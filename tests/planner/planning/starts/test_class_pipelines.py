@@ -1,6 +1,7 @@
 """First plans on classes of many like devices."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -17,9 +18,11 @@ from planner.planning.starts.class_pipelines import (
     class_pipelines,
     may_have_classes,
 )
+from planner.planning.starts.conversions import rate
 from planner.planning.starts.first_starts import propose_best_seed
 from planner.problem import Options, PinnedLayer, Problem
 from planner.progress import Limits
+from solver_models.local_search.search import Searcher
 from tests.planner.planning.starts.two_type_cluster import make_question
 
 
@@ -32,7 +35,7 @@ def mixed_problem() -> Problem:
 def test_stages_are_possible(mixed):
     """Tests that layers are all there in order, groups are listed ones, shares whole and measured."""
     costs = CostModel(mixed)
-    found = class_pipelines(mixed, costs, known=float("inf"))
+    found = class_pipelines(mixed, costs, known=inf)
     assert found
     assert [estimate for estimate, _ in found] == sorted(estimate for estimate, _ in found)
     for _, stages in found:
@@ -51,11 +54,25 @@ def test_best_becomes_the_incumbent(mixed):
     propose_best_seed(run)
     assert run.plan is not None
     assert run.source == CLASS_PIPELINES
-    best = class_pipelines(mixed, run.costs, known=float("inf"))[0][0]
+    best = class_pipelines(mixed, run.costs, known=inf)[0][0]
     assert 0.8 * best <= (run.incumbent_ns or 0) <= 1.2 * best
+    improvements = run.tallies[CLASS_PIPELINES].improvements
     begin_with_classes(run)
     propose_best_seed(run)
-    assert run.tallies[CLASS_PIPELINES].improvements == 1
+    assert run.tallies[CLASS_PIPELINES].improvements == improvements > 0
+    run.window.close()
+
+
+def test_steps_from_the_best_one(mixed):
+    """Tests that pipelines a step from the best of the first are played, and a better one is found where there is."""
+    run = begin_run(
+        mixed, Limits(time_limit_s=600.0), on_progress=ignore, should_stop=never, target=None, params=SearchParams()
+    )
+    searcher = Searcher(run.instance)
+    first = [rate(mixed, searcher, stages=stages) for _, stages in class_pipelines(mixed, run.costs, known=inf)[:3]]
+    begin_with_classes(run)
+    assert run.seeds[-1].is_feasible
+    assert run.seeds[-1].objective < min(each.objective for each in first if each.is_feasible)
     run.window.close()
 
 
@@ -80,7 +97,7 @@ def test_many_classes(speeds: str):
     problem = question.candidates[-1]
     costs = CostModel(problem)
     assert may_have_classes(problem)
-    found = class_pipelines(problem, costs, known=float("inf"))
+    found = class_pipelines(problem, costs, known=inf)
     assert found
     for _, stages in found[:3]:
         assert tuple(name for stage in stages for name in stage.layers) == problem.profile.topological_order
@@ -101,7 +118,7 @@ def test_first_plan_is_spread_over_the_links():
     )
     begin_with_classes(run)
     propose_best_seed(run)
-    best = class_pipelines(problem, run.costs, known=float("inf"))[0][0]
+    best = class_pipelines(problem, run.costs, known=inf)[0][0]
     assert run.plan is not None
     assert (run.incumbent_ns or 0) <= 1.25 * best
     run.window.close()
