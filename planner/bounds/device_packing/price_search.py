@@ -71,6 +71,11 @@ _PAIRS_PER_LOAD = 2
 _FAR_FROM_START = 64
 """Deadlines so many times that of the start are not tried where no plan is known."""
 
+_PARTS, _PRECISE, _FINEST = 8, 200, 1600
+"""Where the bound is raised further: the part of the effort that a deadline has at first, and the parts of the bound
+that two are apart at least, to begin with and in the end.
+"""
+
 _PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
@@ -212,7 +217,8 @@ class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
 
     It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them. Where all
-    is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`.
+    is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`. Where the effort
+    will not do it is paused, and can go on with more.
     """
 
     def __init__(
@@ -250,6 +256,8 @@ class Refutation:
         """Whether a check of the cases would take more than it may."""
         self.is_begun = False
         """Whether a check may rate the loads of the first case, and there was time to list them."""
+        self.is_paused = False
+        """Whether more effort may close what is open."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -266,6 +274,23 @@ class Refutation:
         """The same, case by case; at the end they are in `found`."""
         self.cases, self.assignments, self.num_passed, self.closed = [], MAX_ASSIGNMENTS, 0, 0.0
         self.found, self.timely, self.passed, self.trees = None, [], [], []
+        self.left = self._close(deadline)
+        return self._until_paused()
+
+    def go_on(self) -> Iterator[None]:
+        """The next steps of one that is paused, with as much effort again as it had in all."""
+        self.effort, self.largest, self.budget = self.effort + self.budget, 2 * self.largest, 2 * self.budget
+        return self._until_paused()
+
+    def _until_paused(self) -> Iterator[None]:
+        self.is_paused = False
+        for _ in self.left:
+            if self.is_paused:
+                return
+            yield
+
+    def _close(self, deadline: int) -> Iterator[None]:
+        """All steps, with one wherever it is paused."""
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
             root.effort.require(len(root.loads.first))
@@ -283,7 +308,10 @@ class Refutation:
         return spent >= 1 or (spent > SLOW_AFTER and self.closed < SLOW_PART * spent)
 
     def _refute(self, packing: Packing, *, weight: float = 1.0) -> Generator[None, None, bool]:
-        if self.is_hopeless or len(self.cases) >= self.most or self._is_slow() or not self.has_time():
+        while self._is_slow():
+            self.is_paused = True
+            yield
+        if self.is_hopeless or len(self.cases) >= self.most or not self.has_time():
             return False
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
@@ -450,42 +478,52 @@ def raise_further(
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
-    """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
+    """What is found with a part of the effort of `max_s` for every deadline, then with ever more for the earliest.
 
     An item after every case, and before every tree; `shown`: a bound that is known already. Each deadline is a quarter
-    of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is given
-    up. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
-    refutes it, and so is that whose first case takes too much of the first effort, or whose cases nobody would check.
-    It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
-    above where it began: there may be none.
+    of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is paused
+    or given up. Where no two are far enough apart, the earliest that is paused goes on, and once none is, they may be
+    closer. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
+    refutes it, and so is that whose first case takes too much of the effort, or whose cases nobody would check.
+    It ends where none is left, and, as long as no plan is known, `_FAR_FROM_START` times above where it
+    began: there may be none.
     """
-    first = effort = int(params.max_s * params.packing_per_s)
-    low, precise, passed = max(start, shown) - 1, max(start // 200, 1), list[int]()
+    effort = int(params.max_s * params.packing_per_s)
+    low, precise = max(start, shown) - 1, max(start // _PRECISE, 1)
+    passed, paused = list[int](), dict[int, Refutation]()
     while has_time():
-        failed = list[int]()
-        while has_time():
-            known = reached()
-            ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
-            high = min([*passed, *failed, ahead])
-            if high - low <= precise:
-                break
-            middle = low + max((high - low) // 4, precise)
+        known = reached()
+        ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
+        high = min([*passed, ahead])
+        paused = {deadline: each for deadline, each in paused.items() if low < deadline < high}
+        middle = min([*paused, high])
+        if middle - low > precise:
+            middle = low + max((middle - low) // 4, precise)
             pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
-            if _PAIRS_OF_ROOT * pairs > first:
+            if _PAIRS_OF_ROOT * pairs > effort:
                 passed.append(middle)
                 continue
+            part = max(effort // _PARTS, 1)
             refutation = Refutation(
-                boundaries, make, most=MAX_CASES, effort=effort, wanted=WANTED, with_trees=True, has_time=has_time
+                boundaries, make, most=MAX_CASES, effort=part, wanted=WANTED, with_trees=True, has_time=has_time
             )
-            for _ in refutation.steps(middle):
-                yield Packed(low + 1, [], refutation.timely)
-            if refutation.found is not None:
-                low = middle
-            elif not refutation.is_begun:
-                return
-            else:
-                (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
-            yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
-        if not failed:
+            steps = refutation.steps(middle)
+        elif paused:
+            refutation = paused.pop(middle)
+            steps = refutation.go_on()
+        elif precise > max(start // _FINEST, 1):
+            precise = max(precise // 2, 1)
+            continue
+        else:
             return
-        effort *= 2
+        for _ in steps:
+            yield Packed(low + 1, [], refutation.timely)
+        if refutation.found is not None:
+            low = middle
+        elif not refutation.is_begun:
+            return
+        elif refutation.is_paused:
+            paused[middle] = refutation
+        else:
+            passed.append(middle)
+        yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
