@@ -236,8 +236,6 @@ class Refutation:
         self.wanted, self.with_trees, self.has_time = wanted, with_trees, has_time
         self.budget, self.closed = max(effort, 1), 0.0
         """All effort, and the part of the cases that is closed, every split counting half."""
-        self.largest = 2 * effort
-        """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
         """Visited cases, in preorder."""
         self.found: list[PackingCertificate] | None = None
@@ -279,7 +277,7 @@ class Refutation:
 
     def go_on(self) -> Iterator[None]:
         """The next steps of one that is paused, with as much effort again as it had in all."""
-        self.effort, self.largest, self.budget = self.effort + self.budget, 2 * self.largest, 2 * self.budget
+        self.effort, self.budget = self.effort + self.budget, 2 * self.budget
         return self._until_paused()
 
     def _until_paused(self) -> Iterator[None]:
@@ -369,7 +367,7 @@ class Refutation:
             before = int(packing.stages.is_open.sum())
             needed = len(packing.loads.first) + _EFFORT_PER_STAGE * before
             self.effort -= needed
-            if needed > self.largest:
+            if needed > 2 * self.budget:
                 break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
             needs += [0.0] * len(self.boundaries.kinds)
@@ -383,50 +381,6 @@ class Refutation:
             if packing.stages.is_open.sum() > _PACKING_ENOUGH * before:
                 break
         return rounds, None if packing.is_empty else split
-
-
-class BoundSearch:
-    """Looks for the largest T out of reach. The work is counted, not timed."""
-
-    def __init__(
-        self,
-        boundaries: Boundaries,
-        start: int,
-        *,
-        make: MakeCovering,
-        effort: int,
-        has_time: HasTime = always,
-    ) -> None:
-        self.boundaries, self.make, self.has_time = boundaries, make, has_time
-        self.precise = max(start // 200, 1)
-        self.low, self.effort = start - 1, effort
-        self.cases: list[PackingCertificate] = []
-        self.timely: list[tuple[Stage, ...]] = []
-        """Stages that the bound lets pass, those for the shortest deadlines first."""
-
-    def go_on(self, reached: int | None) -> None:
-        """A quarter of the way that is left to what a plan has reached, or doubled strides, then halves."""
-        stride, high = max(self.low // 64, 1), reached
-        for _ in range(_PACKING_STEPS):
-            if reached is not None:
-                stride = max(self.low // 64, (reached - self.low) // 4, 1)
-            middle = next_above(self.low, stride)
-            if high is not None:
-                middle = min(middle, (self.low + high) // 2)
-            is_done = middle == self.low or (high is not None and high - self.low <= self.precise)
-            if self.effort <= 0 or not self.has_time() or is_done:
-                break
-            most = self.effort * _DEADLINE_PARTS[0] // _DEADLINE_PARTS[1]
-            refutation = Refutation(self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time)
-            cases = refutation.find(middle)
-            self.effort -= most - refutation.effort
-            if cases is None:
-                high = middle
-                self.timely[:0] = refutation.timely
-                if not refutation.is_begun:
-                    break  # somewhat sooner there are about as many loads
-            else:
-                self.low, self.cases, stride = middle, cases, 2 * stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,8 +408,9 @@ def raise_packing_bound(
 ) -> Packed:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
-    `reached`: what a plan takes, optimizer left out.
-    Nothing is begun that would take much more than the effort to list, nor without time.
+    It goes a quarter of the way that is left to what a plan has `reached`, optimizer left out, or doubles strides; then
+    it halves. The work is counted, not timed. Nothing is begun that would take much more than the effort to list, nor
+    without time.
     """
     pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
     if pairs > min(_PAIRS_PER_LOAD * effort, most_effort(boundaries)):
@@ -463,9 +418,29 @@ def raise_packing_bound(
     is_small = _PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
-    search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
-    search.go_on(reached if is_small else None)
-    return Packed(search.low + 1, search.cases, search.timely)
+    low, high = start - 1, reached if is_small else None
+    known, stride, precise = high, max(low // 64, 1), max(start // _PRECISE, 1)
+    found, timely = list[PackingCertificate](), list[tuple[Stage, ...]]()
+    for _ in range(_PACKING_STEPS):
+        if known is not None:
+            stride = max(low // 64, (known - low) // 4, 1)
+        middle = next_above(low, stride)
+        if high is not None:
+            middle = min(middle, (low + high) // 2)
+        is_done = middle == low or (high is not None and high - low <= precise)
+        if effort <= 0 or not has_time() or is_done:
+            break
+        most = effort * _DEADLINE_PARTS[0] // _DEADLINE_PARTS[1]
+        refutation = Refutation(boundaries, make, most=MAX_CASES, effort=most, has_time=has_time)
+        cases = refutation.find(middle)
+        effort -= most - refutation.effort
+        if cases is not None:
+            low, found, stride = middle, cases, 2 * stride
+            continue
+        high, timely = middle, refutation.timely + timely
+        if not refutation.is_begun:
+            break  # somewhat sooner there are about as many loads
+    return Packed(low + 1, found, timely)
 
 
 def raise_further(

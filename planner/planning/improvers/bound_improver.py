@@ -88,7 +88,8 @@ class BoundImprover(Improver):
     @property
     def _left_s(self) -> float:
         """Seconds of its share that are left."""
-        return min(_SHARE, max(_LEAST_SHARE, _GAP_SHARES * self._gap)) * (self.run.elapsed_s - self.begin_s) - self.used_s
+        share = min(_SHARE, max(_LEAST_SHARE, _GAP_SHARES * self._gap))
+        return share * (self.run.elapsed_s - self.begin_s) - self.used_s
 
     @property
     def _step_s(self) -> float:
