@@ -173,7 +173,8 @@ def screen(cases: Cases, rows: Integers, *, deadline: int) -> Integers:
         _keep_sequence(start, end, cases=own)
     dead = (start + own.time > end).any(axis=(1, 2))
     rows, start, end, time = (values[~dead] for values in (rows, start, end, own.time))
-    return rows[~_is_too_much(start, end, time=time)]
+    sets = _Sets.between(start, end, time=time)
+    return rows[~(sets.done > sets.due).any(axis=(1, 2, 3))]  # actions between two moments take longer than that
 
 
 def _keep_sequence(start: Integers, end: Integers, *, cases: Cases) -> None:
@@ -319,12 +320,6 @@ def _precede(end: Integers, before: Bits, *, time: Integers) -> None:
     work = numpy.cumsum(numpy.where(follows, sorted_time[..., None], 0), axis=2)
     latest = numpy.where(follows, sorted_end[..., None] - work, 1 << 61).min(axis=2)
     numpy.minimum(end, latest, out=end)
-
-
-def _is_too_much(start: Integers, end: Integers, *, time: Integers) -> Bits:
-    """Whether actions that must run between two moments take longer than that."""
-    sets = _Sets.between(start, end, time=time)
-    return numpy.asarray((sets.done > sets.due).any(axis=(1, 2, 3)))
 
 
 class _Sets(NamedTuple):

@@ -106,7 +106,7 @@ def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees:
     for cases, orders, _ in proof.open_cases():
         if not replay.close(cases, orders):
             return False
-    return replay.is_used_up and spent.spent == effort
+    return replay.used == len(replay.first) and spent.spent == effort
 
 
 def close_alone(
@@ -306,11 +306,6 @@ class _TreeCheck:
         self.first = numpy.cumsum([0, *map(len, trees)])[:-1]
         self.codes, self.skip = _flatten(trees)
         self.used = 0
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether the check has read the whole certificate: no tree is left over."""
-        return self.used == len(self.first)
 
     def close(self, cases: Cases, roots: OrderNodes) -> bool:
         """Whether the next trees close these cases."""

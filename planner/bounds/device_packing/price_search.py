@@ -71,6 +71,11 @@ _PAIRS_PER_LOAD = 2
 _FAR_FROM_START = 64
 """Deadlines so many times that of the start are not tried where no plan is known."""
 
+_PARTS, _PRECISE, _FINEST = 8, 200, 1600
+"""Where the bound is raised further: the part of the effort that a deadline has at first, and the parts of the bound
+that two are apart at least, to begin with and in the end.
+"""
+
 _PAIRS_OF_ROOT = 8
 """Where the effort is less than so many times the pairs of stages, a first case takes most of it: short strides."""
 
@@ -212,7 +217,8 @@ class Refutation:
     """Tries to show that a deadline cannot be met, in so many cases and with about so much effort at most.
 
     It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them. Where all
-    is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`.
+    is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`. Where the effort
+    will not do it is paused, and can go on with more.
     """
 
     def __init__(
@@ -230,8 +236,6 @@ class Refutation:
         self.wanted, self.with_trees, self.has_time = wanted, with_trees, has_time
         self.budget, self.closed = max(effort, 1), 0.0
         """All effort, and the part of the cases that is closed, every split counting half."""
-        self.largest = 2 * effort
-        """Effort that no single round of prices may take."""
         self.cases: list[PackingCertificate] = []
         """Visited cases, in preorder."""
         self.found: list[PackingCertificate] | None = None
@@ -250,6 +254,8 @@ class Refutation:
         """Whether a check of the cases would take more than it may."""
         self.is_begun = False
         """Whether a check may rate the loads of the first case, and there was time to list them."""
+        self.is_paused = False
+        """Whether more effort may close what is open."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -266,6 +272,23 @@ class Refutation:
         """The same, case by case; at the end they are in `found`."""
         self.cases, self.assignments, self.num_passed, self.closed = [], MAX_ASSIGNMENTS, 0, 0.0
         self.found, self.timely, self.passed, self.trees = None, [], [], []
+        self.left = self._close(deadline)
+        return self._until_paused()
+
+    def go_on(self) -> Iterator[None]:
+        """The next steps of one that is paused, with as much effort again as it had in all."""
+        self.effort, self.budget = self.effort + self.budget, 2 * self.budget
+        return self._until_paused()
+
+    def _until_paused(self) -> Iterator[None]:
+        self.is_paused = False
+        for _ in self.left:
+            if self.is_paused:
+                return
+            yield
+
+    def _close(self, deadline: int) -> Iterator[None]:
+        """All steps, with one wherever it is paused."""
         try:
             root = Packing(self.boundaries, deadline, has_time=self.has_time, effort=CheckEffort(self.boundaries))
             root.effort.require(len(root.loads.first))
@@ -283,7 +306,10 @@ class Refutation:
         return spent >= 1 or (spent > SLOW_AFTER and self.closed < SLOW_PART * spent)
 
     def _refute(self, packing: Packing, *, weight: float = 1.0) -> Generator[None, None, bool]:
-        if self.is_hopeless or len(self.cases) >= self.most or self._is_slow() or not self.has_time():
+        while self._is_slow():
+            self.is_paused = True
+            yield
+        if self.is_hopeless or len(self.cases) >= self.most or not self.has_time():
             return False
         place = len(self.cases)
         self.cases.append(PackingCertificate((), None))
@@ -341,7 +367,7 @@ class Refutation:
             before = int(packing.stages.is_open.sum())
             needed = len(packing.loads.first) + _EFFORT_PER_STAGE * before
             self.effort -= needed
-            if needed > self.largest:
+            if needed > 2 * self.budget:
                 break
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
             needs += [0.0] * len(self.boundaries.kinds)
@@ -355,50 +381,6 @@ class Refutation:
             if packing.stages.is_open.sum() > _PACKING_ENOUGH * before:
                 break
         return rounds, None if packing.is_empty else split
-
-
-class BoundSearch:
-    """Looks for the largest T out of reach. The work is counted, not timed."""
-
-    def __init__(
-        self,
-        boundaries: Boundaries,
-        start: int,
-        *,
-        make: MakeCovering,
-        effort: int,
-        has_time: HasTime = always,
-    ) -> None:
-        self.boundaries, self.make, self.has_time = boundaries, make, has_time
-        self.precise = max(start // 200, 1)
-        self.low, self.effort = start - 1, effort
-        self.cases: list[PackingCertificate] = []
-        self.timely: list[tuple[Stage, ...]] = []
-        """Stages that the bound lets pass, those for the shortest deadlines first."""
-
-    def go_on(self, reached: int | None) -> None:
-        """A quarter of the way that is left to what a plan has reached, or doubled strides, then halves."""
-        stride, high = max(self.low // 64, 1), reached
-        for _ in range(_PACKING_STEPS):
-            if reached is not None:
-                stride = max(self.low // 64, (reached - self.low) // 4, 1)
-            middle = next_above(self.low, stride)
-            if high is not None:
-                middle = min(middle, (self.low + high) // 2)
-            is_done = middle == self.low or (high is not None and high - self.low <= self.precise)
-            if self.effort <= 0 or not self.has_time() or is_done:
-                break
-            most = self.effort * _DEADLINE_PARTS[0] // _DEADLINE_PARTS[1]
-            refutation = Refutation(self.boundaries, self.make, most=MAX_CASES, effort=most, has_time=self.has_time)
-            cases = refutation.find(middle)
-            self.effort -= most - refutation.effort
-            if cases is None:
-                high = middle
-                self.timely[:0] = refutation.timely
-                if not refutation.is_begun:
-                    break  # somewhat sooner there are about as many loads
-            else:
-                self.low, self.cases, stride = middle, cases, 2 * stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +408,9 @@ def raise_packing_bound(
 ) -> Packed:
     """The largest T + 1 found out of reach, above `start`, with its cases; else `start` and none.
 
-    `reached`: what a plan takes, optimizer left out.
-    Nothing is begun that would take much more than the effort to list, nor without time.
+    It goes a quarter of the way that is left to what a plan has `reached`, optimizer left out, or doubles strides; then
+    it halves. The work is counted, not timed. Nothing is begun that would take much more than the effort to list, nor
+    without time.
     """
     pairs = OpenStages(boundaries, start).count_pairs() * len(boundaries.kinds)
     if pairs > min(_PAIRS_PER_LOAD * effort, most_effort(boundaries)):
@@ -435,9 +418,29 @@ def raise_packing_bound(
     is_small = _PAIRS_OF_ROOT * pairs <= effort
     if is_small and reached is not None and WIDE_PART * (reached - start) > reached:
         effort *= WIDE_EFFORT
-    search = BoundSearch(boundaries, start, make=make, effort=effort, has_time=has_time)
-    search.go_on(reached if is_small else None)
-    return Packed(search.low + 1, search.cases, search.timely)
+    low, high = start - 1, reached if is_small else None
+    known, stride, precise = high, max(low // 64, 1), max(start // _PRECISE, 1)
+    found, timely = list[PackingCertificate](), list[tuple[Stage, ...]]()
+    for _ in range(_PACKING_STEPS):
+        if known is not None:
+            stride = max(low // 64, (known - low) // 4, 1)
+        middle = next_above(low, stride)
+        if high is not None:
+            middle = min(middle, (low + high) // 2)
+        is_done = middle == low or (high is not None and high - low <= precise)
+        if effort <= 0 or not has_time() or is_done:
+            break
+        most = effort * _DEADLINE_PARTS[0] // _DEADLINE_PARTS[1]
+        refutation = Refutation(boundaries, make, most=MAX_CASES, effort=most, has_time=has_time)
+        cases = refutation.find(middle)
+        effort -= most - refutation.effort
+        if cases is not None:
+            low, found, stride = middle, cases, 2 * stride
+            continue
+        high, timely = middle, refutation.timely + timely
+        if not refutation.is_begun:
+            break  # somewhat sooner there are about as many loads
+    return Packed(low + 1, found, timely)
 
 
 def raise_further(
@@ -450,42 +453,52 @@ def raise_further(
     has_time: HasTime = always,
     params: BoundParams = BoundParams(),
 ) -> Iterator[Packed]:
-    """What is found with the effort of `max_s` for every deadline, then with twice as much, and so on.
+    """What is found with a part of the effort of `max_s` for every deadline, then with ever more for the earliest.
 
     An item after every case, and before every tree; `shown`: a bound that is known already. Each deadline is a quarter
-    of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is given
-    up. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
-    refutes it, and so is that whose first case takes too much of the first effort, or whose cases nobody would check.
-    It ends where no two deadlines left are far enough apart, and, as long as no plan is known, `_FAR_FROM_START` times
-    above where it began: there may be none.
+    of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is paused
+    or given up. Where no two are far enough apart, the earliest that is paused goes on, and once none is, they may be
+    closer. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
+    refutes it, and so is that whose first case takes too much of the effort, or whose cases nobody would check.
+    It ends where none is left, and, as long as no plan is known, `_FAR_FROM_START` times above where it
+    began: there may be none.
     """
-    first = effort = int(params.max_s * params.packing_per_s)
-    low, precise, passed = max(start, shown) - 1, max(start // 200, 1), list[int]()
+    effort = int(params.max_s * params.packing_per_s)
+    low, precise = max(start, shown) - 1, max(start // _PRECISE, 1)
+    passed, paused = list[int](), dict[int, Refutation]()
     while has_time():
-        failed = list[int]()
-        while has_time():
-            known = reached()
-            ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
-            high = min([*passed, *failed, ahead])
-            if high - low <= precise:
-                break
-            middle = low + max((high - low) // 4, precise)
+        known = reached()
+        ahead = min(2 * low + 2, _FAR_FROM_START * start, max(REFUTED_NS, start)) if known is None else known
+        high = min([*passed, ahead])
+        paused = {deadline: each for deadline, each in paused.items() if low < deadline < high}
+        middle = min([*paused, high])
+        if middle - low > precise:
+            middle = low + max((middle - low) // 4, precise)
             pairs = OpenStages(boundaries, middle).count_pairs() * len(boundaries.kinds)
-            if _PAIRS_OF_ROOT * pairs > first:
+            if _PAIRS_OF_ROOT * pairs > effort:
                 passed.append(middle)
                 continue
+            part = max(effort // _PARTS, 1)
             refutation = Refutation(
-                boundaries, make, most=MAX_CASES, effort=effort, wanted=WANTED, with_trees=True, has_time=has_time
+                boundaries, make, most=MAX_CASES, effort=part, wanted=WANTED, with_trees=True, has_time=has_time
             )
-            for _ in refutation.steps(middle):
-                yield Packed(low + 1, [], refutation.timely)
-            if refutation.found is not None:
-                low = middle
-            elif not refutation.is_begun:
-                return
-            else:
-                (passed if refutation.num_passed or refutation.is_too_large else failed).append(middle)
-            yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)
-        if not failed:
+            steps = refutation.steps(middle)
+        elif paused:
+            refutation = paused.pop(middle)
+            steps = refutation.go_on()
+        elif precise > max(start // _FINEST, 1):
+            precise = max(precise // 2, 1)
+            continue
+        else:
             return
-        effort *= 2
+        for _ in steps:
+            yield Packed(low + 1, [], refutation.timely)
+        if refutation.found is not None:
+            low = middle
+        elif not refutation.is_begun:
+            return
+        elif refutation.is_paused:
+            paused[middle] = refutation
+        else:
+            passed.append(middle)
+        yield Packed(low + 1, refutation.found or [], refutation.timely, refutation.trees)

@@ -75,6 +75,8 @@ class DeviceAssignments:
                     now = tuple((*own, stage) if number in devices else own for number, own in enumerate(held))
                     left.append((int(self.stages.end[stage]), (*assigned, (stage, devices)), now))
                     self.steps += 1
+                    if self.steps > steps:  # many replicas come in more orders than there is time to list
+                        return None
             if self.steps > steps or len(found) > most:
                 return None
         return found if len(found) <= most else None
@@ -164,13 +166,10 @@ class DeviceAssignments:
                 replicas.append(_replica(own, stage, device=device, budget=budget))
         transfers = list[Transfer]()
         for number in range(1, len(assignment)):
-            meeting = self._meeting(assignment, number)
+            (_, before), (stage, behind) = assignment[number - 1 : number + 1]
+            meeting = int(self.stages.start[stage]), before, behind
             transfers += _transfers(self.boundaries, meeting, first=(first[number - 1], first[number]))
         return connect(replicas, transfers, optimizer_ns=0)
-
-    def _meeting(self, assignment: DeviceAssignment, number: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """The boundary before a stage, and the devices on both sides."""
-        return int(self.stages.start[assignment[number][0]]), assignment[number - 1][1], assignment[number][1]
 
 
 def _arrange(free: list[int], new: list[list[int]], *, count: int) -> Iterator[tuple[int, ...]]:

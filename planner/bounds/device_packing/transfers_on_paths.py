@@ -28,6 +28,7 @@ class PathTurnarounds:
         stages, b = self.stages, self.boundaries
         self.before = self._before()
         self.reduced_cost = numpy.full((b.size + 1, b.replicas + 1, self.slots + 1, self.clock.size), NO_COST)
+        self.reach = numpy.zeros((b.size + 1, b.replicas + 1), dtype=numpy.int64)
         over, anywhere = stages.turnaround.copy(), stages.turnaround_anywhere.copy()
         for group in self.paths.groups(backwards=True):
             require_time(has_time)
@@ -69,7 +70,10 @@ class PathTurnarounds:
             self._put(group[0], alone, shift=self.clock.numbers(inside[place : place + 1]), may_share=True)
         for behind in (*b.allowed, 0):
             hops = b.returning_hops[ends, replicas, behind] if behind else numpy.zeros(len(group), dtype=numpy.int64)
-            reduced_cost = self.reduced_cost[ends, behind, : self.slots + 1 - used] + own[:, None, None]
+            reach = int(self.reach[ends, behind].max(initial=0))
+            if not reach:
+                continue
+            reduced_cost = self.reduced_cost[ends, behind, : self.slots + 1 - used, :reach] + own[:, None, None]
             reduced_cost[reduced_cost + left[None, :, None] > self.slack] = NO_COST
             reduced_cost[ends == b.size] = NO_COST
             is_path: Mask = numpy.any(reduced_cost < NO_COST, axis=1)
@@ -90,5 +94,7 @@ class PathTurnarounds:
         start, used, replicas = (int(column[stage]) for column in (stages.start, stages.used, stages.replicas))
         for place in (replicas, 0) if may_share and self.boundaries.chunks > 1 else (replicas,):
             target = self.reduced_cost[start, place, used:]
+            reach = min(int(shift.max()) + reduced_cost.shape[2], self.clock.size)
+            self.reach[start, place] = max(self.reach[start, place], reach)
             for own, moved in zip(reduced_cost, shift.tolist(), strict=True):
                 merge(target, own, shift=moved)

@@ -13,7 +13,7 @@ from planner.bounds.loop.loop_cuts import LoopCuts, WindowTables
 from planner.bounds.loop.loop_layers import LoopLayers
 from planner.bounds.loop.loop_paths import cross_out
 from planner.bounds.loop.loop_shapes import LoopShape, hops_ns, open_kinds, shapes_of
-from planner.bounds.minimum_costs import Integers, Least
+from planner.bounds.minimum_costs import Least
 from planner.clock import HasTime, always
 
 MAX_EFFORT = 10**8
@@ -47,11 +47,7 @@ class _KindCuts:
         self.all_return = all(edge.has_gradient for edge in edges)
         self.overhead = layers.kind.replicas * numpy.array(self.least.overhead)
         self._alone = cache(WindowTables(time.total[None]).alone)
-        self._extra = cache(self._extra_of)
-
-    def _extra_of(self, shape: LoopShape) -> Integers:
-        """[ranks, layers] what recomputation adds for so many layers on a rank."""
-        return self.layers.least_extra(shape.flying(self.least.problem.num_microbatches))
+        self._extra = cache(lambda shape: layers.least_extra(shape.flying(layers.least.problem.num_microbatches)))
 
     def is_out_of_reach(self, deadline: int, *, effort: ActionsLeft) -> bool:
         """Whether no plan of the kind ends within `deadline` (without the optimizer)."""

@@ -159,7 +159,7 @@ def raise_bound(least: Least, start: int, *, reached: int | None = None) -> tupl
     value, kinds, counts = reached, open_kinds(least), dict[LoopKind, dict[str, Any]]()
     if num_ranks(least, kinds) > MAX_RANKS:
         return None
-    stride = _stride(least, kinds)
+    stride = -(-len(kinds) // MANY_KINDS) * -(-num_ranks(least, kinds) // MANY_RANKS)
     for layers in sorted(kinds, key=lambda each: each.kind.width * int(each.time.total.sum())):
         found = _raise_kind(layers, start, reached=value, most_cells=MAX_CELLS // len(kinds), stride=stride)
         if found is None:
@@ -173,11 +173,6 @@ def _few_proposals(layers: LoopLayers, *, most_cells: int, stride: int = 1) -> l
     """Units and special layers to count by; of so many evenly chosen ones that do not take too many cells."""
     chosen = islice(proposals(layers.time.total), 0, None, stride)
     return [pair for pair in chosen if _cells(layers.least, layers.kind, special=pair[1]) <= most_cells]
-
-
-def _stride(least: Least, kinds: Sequence[LoopLayers]) -> int:
-    """Of so many ways to count of a kind one is tried."""
-    return -(-len(kinds) // MANY_KINDS) * -(-num_ranks(least, kinds) // MANY_RANKS)
 
 
 def _raise_kind(

@@ -24,8 +24,10 @@ _AFTER_ROUNDS = 2
 """Rounds of the joint search before it continues."""
 _SHARE = 0.4
 """Part of the search's time that it gets at most."""
-_GAP_SHARES = 4
-"""It gets so many times the gap as a part of the search's time."""
+_LEAST_SHARE, _GAP_SHARES = 0.1, 4
+"""It gets so many times the gap as a part of the search's time, and never less than the first part: what it takes to
+refute one deadline more does not shrink with the gap, and the sooner a good plan is found, the less would be left.
+"""
 _STEP_S, _MOST_STEP_S, _MOST_STEP_SHARE = 0.5, 2.0, 1 / 30
 """Seconds of a step, about: the least, and the most where that much of its share is left, in all and of the limit."""
 _QUIET_SHARE, _MOST_QUIET_S = 0.25, 8.0
@@ -86,7 +88,8 @@ class BoundImprover(Improver):
     @property
     def _left_s(self) -> float:
         """Seconds of its share that are left."""
-        return min(_SHARE, _GAP_SHARES * self._gap) * (self.run.elapsed_s - self.begin_s) - self.used_s
+        share = min(_SHARE, max(_LEAST_SHARE, _GAP_SHARES * self._gap))
+        return share * (self.run.elapsed_s - self.begin_s) - self.used_s
 
     @property
     def _step_s(self) -> float:

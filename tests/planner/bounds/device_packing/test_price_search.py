@@ -155,6 +155,22 @@ def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
     return problem, deadline, write_cases(cases), [list(tree) for tree in refutation.trees]
 
 
+def test_what_is_paused_goes_on():
+    """Tests that a deadline that effort does not do for is paused, and that more effort closes it by the same cases."""
+    problem, deadline, cases, trees = refuted()
+    boundaries, paused = Boundaries(Least(problem, CostModel(problem))), 0
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**5, wanted=100, with_trees=True)
+    assert refutation.find(deadline) is None
+    while refutation.is_paused:
+        paused += 1
+        assert refutation.found is None
+        for _ in refutation.go_on():
+            pass
+    assert paused > 1
+    assert refutation.found is not None
+    assert (write_cases(refutation.found), [list(tree) for tree in refutation.trees]) == (cases, trees)
+
+
 def test_trees_refute_whole_plans_that_the_schedule_bound_lets_pass():
     """Tests that trees over the orders of whole plans prove a bound, with the number of their rules beside them."""
     problem, deadline, cases, trees = refuted()

@@ -14,7 +14,7 @@ from planner.bounds.device_packing import packing_bound
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.packing_bound import Packing, applies_to, write_cases
 from planner.bounds.device_packing.price_search import Refutation
-from planner.bounds.device_packing.stage_assignments import DeviceAssignment
+from planner.bounds.device_packing.stage_assignments import DeviceAssignment, DeviceAssignments
 from planner.bounds.minimum_costs import Least
 from planner.evidence.certificate import check_certificate
 from planner.layout.costs import CostModel
@@ -23,6 +23,7 @@ from planner.problem import Options, Problem
 from profiles.model_profile import Layer
 from solver_models.covering import Covering
 from tests.long_runs import shortened
+from tests.planner.evidence.test_certificate import make_chain
 from tests.planner.exactly import search_exactly
 from tests.planner.plan_in_packing import keys_of, seat
 
@@ -33,6 +34,16 @@ NUM_CHANGES, MOST_CLOSED = 20, 4
 
 WORK = 2_000
 """Units of work for one tree."""
+
+
+def test_no_more_is_listed_than_steps_allow():
+    """Tests that the orders of many replicas end the list as soon as they are more than there may be steps."""
+    options = Options(max_replicas=8, max_stages_per_device=2)
+    problem = make_chain([(10, 10, 10)] * 2, num_devices=8, num_microbatches=8, options=options)
+    packing = Packing(Boundaries(Least(problem, CostModel(problem))), 10**4)
+    assignments = DeviceAssignments(packing.stages, packing.loads)
+    assert assignments.find(most=10**6, steps=500) is None
+    assert assignments.steps == 501
 
 
 def random_times(rng: Random, layer: Layer) -> Layer:
