@@ -133,7 +133,7 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
     timed = [TimedAction(parse_action(name), start, end) for name, start, end in spans]
     if len(timed) == len(planned):
         timed = [
-            TimedAction(wanted, start, end) if _is_run_as(wanted, ran) else TimedAction(ran, start, end)
+            TimedAction(wanted if wanted.kind == "I" and ran == wanted._replace(kind="B") else ran, start, end)
             for (ran, start, end), wanted in zip(timed, planned, strict=True)
         ]
     for place, wanted in enumerate(planned):
@@ -148,10 +148,6 @@ def _read_actions(spans: Sequence[Any], *, plan: Plan, device: str) -> list[Time
             f"device {device!r} ran {len(timed)} actions, the plan has {len(planned)} for it; compare the plan that ran"
         )
     return timed
-
-
-def _is_run_as(wanted: Action, ran: Action) -> bool:
-    return wanted.kind == "I" and ran == wanted._replace(kind="B")
 
 
 Ran = tuple[str, Action]

@@ -279,7 +279,8 @@ def _find_direct(problem: Problem, *, ranks: Sequence[Mapping[str, Any]], device
     over = {
         kind: round(expected(gaps.get(kind, ()))) + max(0, ns - planned.duration_ns(kind)) for kind, ns in usual.items()
     }
-    around = round(expected([_around_reduction(entry) for entry in entries]))
+    adding = [int(entry["times"]["reduced_ns"] - entry["actions"][-1][2]) for entry in entries]  # which is the link's
+    around = round(expected([_around(entry) - ns for entry, ns in zip(entries, adding, strict=True)]))
     steps = sum(layer.optimizer_ns(device_type) for layer in layers)
     if around < steps:  # a step of all layers at once takes less than one of each
         layers = [with_shorter_step(layer, (around, steps)) for layer in layers]
@@ -339,11 +340,6 @@ def _exchange_counts(ranks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]
     pairs = list(ranks[0]["exchanges"].values())
     back = [backward for _, backward in pairs]
     return {"F": [forward for forward, _ in pairs], "I": back, "B": back}
-
-
-def _around_reduction(entry: Mapping[str, Any]) -> int:
-    """Around the actions, without what passes until gradients are added up, which is the link's."""
-    return _around(entry) - int(entry["times"]["reduced_ns"] - entry["actions"][-1][2])
 
 
 def _surplus(problem: Problem, plan: Plan, *, inside: Mapping[tuple[int, str], Sequence[int]]) -> dict[str, float]:

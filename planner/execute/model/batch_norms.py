@@ -188,7 +188,7 @@ class ReplicaBatchNorms(TorchFunctionMode):
 
     @torch.no_grad()
     def _measure(self, x: torch.Tensor) -> _Moments:
-        values, axes = x.to(_wide(x)), _axes(x)
+        values, axes = x.to(_wide(x)), [axis for axis in range(x.dim()) if axis != 1]
         mean, size = values.mean(axes), x.numel() // x.shape[1]
         squares = (values - _spread(mean, x)).square_().sum(axes)  # torch.var_mean takes twenty times as long
         parts = self.exchange(torch.stack([mean, squares]))
@@ -242,11 +242,6 @@ class _Normalise(torch.autograd.Function):
             x_grad = x_grad.sub_(_spread(whole[0] * factor, x)).to(dtype)
         weight_grad = normal_sum.to(weight.dtype) if needs_weight else None
         return x_grad if needs_x else None, weight_grad, grad_sum if needs_bias else None, None, None, None
-
-
-def _axes(x: torch.Tensor) -> list[int]:
-    """Dimensions of the input except the channels."""
-    return [axis for axis in range(x.dim()) if axis != 1]
 
 
 def _spread(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -25,6 +25,7 @@ from planner.execute.record.action_log import ActionLog, CudaClock, HostClock
 from planner.execute.record.executed_timeline import IterationTimes
 from planner.execute.record.memory_use import MemoryMeter
 from planner.execute.run.content_check import require_fit_batch, require_same_replicas
+from planner.execute.run.kept_memory import outside_the_heap
 from planner.execute.run.local_model import LocalModel
 from planner.execute.run.microbatch_rounds import MicrobatchRounds
 from planner.execute.run.nonfinite import locate_nonfinite
@@ -98,7 +99,8 @@ class Execution:
         self.rounds = None
         if preparation.example is not None:
             self.rounds = MicrobatchRounds(preparation, self.cutter, rank=self.rank, device=device)
-        self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
+        with outside_the_heap():
+            self.model = LocalModel(preparation, groups=groups, cutter=self.cutter, device=device, log=self.log)
         self.active, self.stashes = self._find_active(), self._find_stashes()
         self._carried: LossSums | None = None
         """Losses that travel with the present gradients."""
@@ -210,6 +212,10 @@ class Execution:
         if replicas have drifted apart or would take means over different numbers of targets, or if a loss or a gradient
         is not finite.
         """
+        with nullcontext() if self.update.num_updates else outside_the_heap():
+            return self._step(batch)
+
+    def _step(self, batch: int | Batch | Microbatches | None) -> Iteration:
         self.number = batch if isinstance(batch, int) else self.number
         is_checking = self.check_every > 0 and (not self.has_trained or self.number % self.check_every == 0)
         share = self._take(self.cutter.given(batch, self.training.batch), is_checking=is_checking)

@@ -3,7 +3,8 @@
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, FAST_MAX = -1, -3, -4, 1
 """Parameters of mallopt(3): from how many free bytes at the end of the heap on they go back to the host (-1: never),
 from how many bytes on blocks lie outside the heap, how many may, and up to how many free ones are not joined."""
-_HANDED_BACK_BYTES = 2**20
-"""From this size on blocks go back to the host at once, where they shall."""
+_HANDED_BACK_BYTES, _LASTING_BYTES = 2**20, 2**16
+"""From these sizes on blocks go back to the host at once, where they shall, and what may last has no hole's place."""
+_told: dict[int, int] = {}
+"""What malloc was told here last, by parameter."""
 _TUNABLES, UNCACHED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
 """The variable that glibc reads as a process starts, and a malloc without caches of scraps."""
 _RESTARTED = "PIPEPLAN_MALLOC_TRIED"
@@ -61,10 +64,25 @@ def release_freed_memory() -> bool:
     return _tell({MMAP_THRESHOLD: _HANDED_BACK_BYTES})
 
 
+@contextmanager
+def outside_the_heap() -> Iterator[None]:
+    """Meanwhile large blocks lie outside a heap that keeps what is freed: whatever of them stays divides no hole of it.
+
+    For the making of layers and iterations up to the first update, whose states come when all else has come and gone.
+    """
+    is_kept = _told.get(MMAP_MAX) == 0 and _tell({MMAP_THRESHOLD: _LASTING_BYTES, MMAP_MAX: 2**16})
+    try:
+        yield
+    finally:
+        if is_kept:
+            _tell({MMAP_MAX: 0})
+
+
 def _tell(parameters: Mapping[int, int]) -> bool:
     library: Any = ctypes.CDLL(None)
     if _is_set_up() or not hasattr(library, "mallopt"):
         return False
+    _told.update(parameters)
     return all(bool(library.mallopt(*each)) for each in parameters.items())
 
 

@@ -99,7 +99,8 @@ class SplitBackward:
             _require_whole_rows(tensor, part)
         rows = [slice(int(part.start * len(tensor)), int(part.end * len(tensor))) for tensor in inputs]
         graph = self._make_graph(tuple(tensor[mine] for tensor, mine in zip(inputs, rows, strict=True)))
-        _require_same_places(self._whole.places, graph.places)
+        if [_kind(place) for place in self._whole.places] != [_kind(place) for place in graph.places]:
+            raise _MismatchError("its layers save other tensors for a part of a microbatch than for all of it")
         pairs = zip(self._whole.likes, graph.likes, strict=True)
         return ShareOfBackward(graph, cuts=[_find_cut(a, b, part=part) for a, b in pairs], part=part)
 
@@ -228,11 +229,6 @@ def _require_whole_rows(tensor: torch.Tensor, part: StagePart) -> None:
             f"a tensor of shape {tuple(tensor.shape)} between stages cannot be cut at {part.start} and {part.end} of "
             "its samples along dimension 0"
         )
-
-
-def _require_same_places(whole: Sequence[Any], mine: Sequence[Any]) -> None:
-    if [_kind(place) for place in whole] != [_kind(place) for place in mine]:
-        raise _MismatchError("its layers save other tensors for a part of a microbatch than for all of it")
 
 
 def _kind(place: Any) -> tuple[int, bool]:

@@ -86,7 +86,7 @@ class Watch:
             return "the launcher, or its user, stops all processes"
         waited = time.monotonic() - self.progress.since
         if self.progress.current and waited > self.timeout_s:
-            return f"{self._me()} has not got on for {waited:.0f} s"
+            return f"rank {self.rank} ({self.layout.devices[self.rank]}) has not got on for {waited:.0f} s"
         try:
             return self.store.get("failed").decode() if self.store.check(["failed"]) else ""
         except RuntimeError:
@@ -124,9 +124,6 @@ class Watch:
         end = time.monotonic() + ANSWER_S
         while others and not self.store.check(others) and time.monotonic() < end:
             time.sleep(POLL_S / 4)
-
-    def _me(self) -> str:
-        return f"rank {self.rank} ({self.layout.devices[self.rank]})"
 
     def _state(self) -> str:
         cell, is_computing = self.progress.state()

@@ -173,7 +173,7 @@ class Liveness:
     def find_passings(self) -> list[Passing]:
         """Per segment; raises ValueError where one gives nothing that is used."""
         own = [self._own_steps(segment) for segment in self.segments]
-        wants = [self._wants(steps) for steps in own]
+        wants = [{number for place in steps for number in self.recording.steps[place].takes} for steps in own]
         wants[-1] |= set(self.wanted)
         produced = {number: self.home[place] for number, place in self.maker.items() if number not in self.free}
         users: dict[int, list[int]] = {}
@@ -214,9 +214,6 @@ class Liveness:
                 or not self.free.issuperset(steps[place].gives)
             )
         ]
-
-    def _wants(self, places: Sequence[int]) -> set[int]:
-        return {number for place in places for number in self.recording.steps[place].takes}
 
     def _takes(
         self, segment: int, users: dict[int, list[int]], *, produced: dict[int, int], relayed: set[int]

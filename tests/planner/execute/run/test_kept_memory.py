@@ -143,6 +143,42 @@ def test_scraps_are_joined_at_once():
     assert by_itself >= 300
 
 
+OUTSIDE = """
+import ctypes
+import sys
+
+from planner.execute.run.kept_memory import keep_freed_memory, outside_the_heap, release_freed_memory
+
+class Told(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("arena", "blocks", "scraps", "outside", *"abcdef")]
+
+library = ctypes.CDLL(None)
+library.malloc.restype, library.mallinfo.restype = ctypes.c_void_p, Told
+{"keep": keep_freed_memory, "hand back": release_freed_memory, "leave": lambda: False}[sys.argv[1]]()
+
+def takes_outside():
+    before = library.mallinfo().outside
+    assert all(library.malloc(100_000) for _ in range(200))
+    return library.mallinfo().outside - before > 100  # some find room that imports had
+
+found = [takes_outside()]
+with outside_the_heap():
+    found.append(takes_outside())
+print(*found, takes_outside())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_what_may_last_lies_outside_a_heap_that_keeps_all():
+    """Tests that blocks of 100 kB have pages of their own meanwhile and only then, and nothing changes elsewhere."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    found = {
+        word: subprocess.check_output([sys.executable, "-c", OUTSIDE, word], env=bare, text=True).split()
+        for word in ("keep", "hand back", "leave")
+    }
+    assert found == {"keep": ["False", "True", "False"], "hand back": ["False"] * 3, "leave": ["False"] * 3}
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What processes are started anew as, without any setting or accelerator, as `python -u -m it x` on Linux."""

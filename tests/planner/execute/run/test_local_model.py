@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from torch import distributed, nn
 from planner.actions import parse_action
 from planner.execute.model.cut.outside_state import find_outside
 from planner.execute.model.layer_run import OwnPlace
+from planner.execute.run import execution as run_execution
 from planner.execute.run.execution import Execution
 from planner.execute.run.local_model import LocalModel
 from planner.execute.run.preparation import prepare
@@ -41,7 +43,9 @@ class Renamed(nn.Linear):
         self.same = self.weight
 
 
-def make_execution(backward: str, *, last: type[nn.Module] = Renamed, cut: tuple[int, ...] = (3,)) -> Execution:
+def make_execution(
+    backward: str, *, last: type[nn.Module] = Renamed, cut: tuple[int, ...] = (3,), **more: Any
+) -> Execution:
     plan = make_random_plan(" ".join("0" for _ in cut), num_microbatches=2, cut=cut, backward=backward)
     training = Training(
         layers={"l0": lambda: nn.Linear(4, 4), "l1": lambda: nn.Linear(4, 4), "l2": lambda: last()},
@@ -49,6 +53,7 @@ def make_execution(backward: str, *, last: type[nn.Module] = Renamed, cut: tuple
         batch=lambda number: (torch.ones(4, 4), torch.zeros(4, 4)),
         optimizer=lambda given: torch.optim.SGD(given, lr=0.1),
         tied=(("l0:weight", "l2:weight"),),
+        **more,
     )
     return Execution(prepare(plan, training), device=torch.device("cpu"))
 
@@ -66,6 +71,19 @@ def test_copies_within_a_stage_are_one_parameter(backward: str):
     before = first.weight.detach().clone()
     execution.step(0)
     assert not torch.equal(before, last.weight)
+
+
+@pytest.mark.usefixtures("alone")
+def test_nothing_lasts_amid_what_comes_and_goes(monkeypatch: pytest.MonkeyPatch):
+    """Tests that layers are made, and iterations run up to the first update, outside the heap, and no later ones."""
+    entered = []
+    monkeypatch.setattr(run_execution, "outside_the_heap", lambda: nullcontext(entered.append("once")))
+    execution = make_execution("B", accumulate=2)
+    counts = [len(entered)]
+    for number in range(4):
+        assert execution.step(number).is_updated == bool(number % 2)
+        counts.append(len(entered))
+    assert counts == [1, 2, 3, 3, 3]
 
 
 @pytest.mark.usefixtures("alone")
