@@ -348,13 +348,9 @@ def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
 def _sort_out(take: Taking, read: ReadArguments) -> None:
     """What nobody asked for: not counted, of no matter, or unknown.
 
-    Raises ValueError for a command of which nothing was asked for, whose audit would be one of assumptions.
+    Raises ValueError for another program's command, whose audit would be one of assumptions.
     """
     notes = take.notes
-    if read.kind == "script" and not any(name in take.taken - {*_LAUNCHER} for name in read.values):
-        raise ValueError(
-            f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
-        )
     before = len(notes.unknown)
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
@@ -372,6 +368,11 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
                 notes.not_counted.append(said[:120])
     stated = len([value for value in take.values.values() if value is not False])
     notes.require_own("Megatron-LM", stated=stated, names=read.values, since=before)
+    if not read.has_own_flags:
+        raise ValueError(
+            f"the command states no size, degree or batch of Megatron-LM's{_sourced(read)}; give the script that starts "
+            "the training, or its flags"
+        )
     notes.unknown += read.strange
 
 

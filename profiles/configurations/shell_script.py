@@ -364,6 +364,8 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         return _YES
     command = _expand(script, statement)
     word, _, rest = command.partition(" ")
+    if word == "eval":
+        return _do(script, " ".join(_split(rest)), depth=depth)
     if word in script.functions:
         _call(script, script.functions[word], words=rest, depth=depth)
     elif word == "set" and rest.startswith("-- "):

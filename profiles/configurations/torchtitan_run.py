@@ -1,15 +1,22 @@
-"""A run of torchtitan, by its configuration in TOML, JSON or Python (0.2 and 0.3, and its main branch of 2026)."""
+"""A run of torchtitan, by its configuration in TOML, JSON or Python (of 2024, 0.2 and 0.3, and its main branch of 2026)."""
 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
-from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
+from profiles.configurations.run_configuration import (
+    Order,
+    ReadingNotes,
+    Recomputation,
+    RunConfiguration,
+    with_ends,
+)
 from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import ModelShape
 
@@ -40,9 +47,12 @@ _SIZING = re.compile(r"what |(?:parallelism|training|activation_checkpoint) = |(
                      r"parallelism\.pipeline|\S*(?:degree|microbatch\w*|seq_len|_length|batch_size) = ")  # fmt: skip
 """What of a recipe says degrees, batch, tokens, stages or recomputation."""
 
-_OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par")
-UNREAD, TABLE = "_unread", "_table"
-"""The entries of a document for what of a recipe was not read, and for the text of its table of actions."""
+_OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par|^enable_async_tensor")
+_EARLIER = {"data_parallel_degree": "data_parallel_shard_degree", "batch_size": "local_batch_size"}
+"""Names of fields in releases of 2024, and today's."""
+UNREAD, TABLE, OF_2024 = "_unread", "_table", "_of_2024"
+"""The entries of a document for what of a recipe was not read, for the text of its table of actions, and for whether
+degrees stand where they stood in 2024."""
 
 _LENGTHS = ("training.seq_len", "training.max_context_length")
 _TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
@@ -97,7 +107,21 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
     except (ValueError, RecursionError) as error:
         reason = f"{source}: is neither TOML nor JSON ({str(error)[:80]})"
         raise ValueError(f"{reason}; correct it, or give FILE.py:FUNCTION") from None
-    return dict(found)
+    return _by_todays_names(dict(found))
+
+
+def _by_todays_names(document: dict[str, Any]) -> dict[str, Any]:
+    """What stood in [training] and [experimental] in 2024, in its place; raises ValueError for what has two values."""
+    for section in ("training", "experimental"):
+        for name, value in list(document[section].items() if isinstance(document.get(section), dict) else ()):
+            is_moved = _OF_PARALLELISM.search(name) is not None
+            within = document.setdefault("parallelism", {}) if is_moved else document[section]
+            if (today := _EARLIER.get(name, name)) in within and (is_moved or today != name):
+                raise ValueError(f"{section}.{name}: is {today} today, which is stated as well; leave out one of them")
+            if is_moved or today != name:
+                within[today] = document[section].pop(name)
+                document[OF_2024] = document.get(OF_2024, False) or is_moved
+    return document
 
 
 def _registered(unread: Sequence[str], source: str) -> dict[str, Any]:
@@ -131,9 +155,9 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
     parts = tensor * (2 * context if context > 1 else 1)
     if tokens % parts:
         notes.refusals.append(f"training.seq_len = {tokens} is not a multiple of {parts}, its parts by tp and cp")
-    micro, count = _microbatches(fields, notes, sequence=tokens, data=data, ranks=pipeline)
     order, has_several = _order(fields, ranks=pipeline)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
+    micro, count = _microbatches(fields, notes, sequence=tokens, data=data, ranks=pipeline, stages=max(1, len(stages)))
     if has_several and order == "1F1B" and count % max(1, count // pipeline):
         notes.refusals.append(
             f"{count} microbatches are not a multiple of their {count // pipeline} rounds; use another local_batch_size"
@@ -173,11 +197,9 @@ def _require_here(fields: _Fields) -> None:
 
 
 def _require_in_place(fields: _Fields) -> None:
-    """Raise ValueError for degrees and batches by the names and sections of earlier releases, which are not read."""
+    """Raise ValueError for degrees in sections that torchtitan never had them in."""
     for name in fields.values:
         section, _, last = name.rpartition(".")
-        if name == "training.batch_size":
-            raise ValueError(f"{name}: is training.local_batch_size today; rename it")
         if section not in ("", "parallelism") and _OF_PARALLELISM.search(last):
             where = "is of another program's section" if "." in section else "stands in [parallelism] today"
             raise ValueError(f"{name}: {where}; move it there, or give its part alone")
@@ -220,8 +242,15 @@ def _sequence(fields: _Fields, notes: ReadingNotes, *, own: int | None) -> int:
     return min(tokens, most or tokens)
 
 
-def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int) -> tuple[int, int]:
-    """Samples of one, and how many of them a rank takes at a time; without a pipeline that is one."""
+def _microbatches(
+    fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int, stages: int
+) -> tuple[int, int]:
+    """Samples of one, and how many of them a rank takes at a time; without a pipeline that is one.
+
+    In 2024 a rank's samples were cut into as many as there are stages, where nothing else was stated.
+    """
+    whole = fields.number("parallelism.pipeline_parallel_microbatches", least=1)
+    whole = whole or (stages if fields.get(OF_2024) else None)
     micro = fields.number("parallelism.pipeline_parallel_microbatch_size", least=1)
     per_rank = fields.number("training.local_batch_size", least=1)
     count = fields.number("parallelism.num_pp_microbatches", least=1)
@@ -241,13 +270,16 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
             per_rank = 8
             notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
         if ranks == 1:
-            micro = per_rank
+            micro, whole = per_rank, None
             notes.assumed.append(f"without a pipeline a rank takes its {per_rank} samples at once")
+        elif whole is not None:
+            micro = max(1, per_rank // whole)
         elif micro is None:
             micro = 1
             notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
-        if per_rank % micro:
-            notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+        if per_rank % (whole or micro):
+            parts = f"its {whole} microbatches" if whole else f"the microbatch's {micro}"
+            notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of {parts}; use another")
         count, each = max(1, per_rank // micro), per_rank * data
     stated = fields.number(name, least=1)
     if stated is not None and stated % each:
@@ -261,6 +293,7 @@ def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
     name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
     if fields.get(f"parallelism.{TABLE_FIELD}") and ranks > 1 and name.lower() in TABLED:
         return "table", TABLED[name.lower()]
+    name = name.replace("_", "")  # interleaved_1f1b, as in 2024
     if name.lower() not in ORDERS:
         raise ValueError(
             f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
@@ -297,6 +330,10 @@ def _stages(
                 f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
             )
         return _stated_stages(parts, shape, notes=notes, ranks=ranks)
+    if points := fields.get("parallelism.pipeline_parallel_split_points"):
+        return _split_stages(points, shape, notes=notes, ranks=ranks, has_several=has_several)
+    if is_of_2024 := bool(fields.get(OF_2024)):  # blocks alone were counted, and the second stage took the first rest
+        first = last = 0
     weights = shape.blocks + first + last
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
     if count % ranks or has_several != (count > ranks):
@@ -305,13 +342,35 @@ def _stages(
             f"{'two or more' if has_several else 'one'} on each: use another number"
         )
         return ()
-    sizes = [weights // count + (number < weights % count) for number in range(count)]
+    size, rest = divmod(weights, count)
+    sizes = [size + (is_of_2024 <= number < rest + is_of_2024) for number in range(count)]
     sizes[0] -= first
     sizes[-1] -= last
-    if min(sizes) < 0:
+    if min(sizes) < is_of_2024:
         notes.refusals.append(f"{count} stages are too many for {shape.blocks} blocks; use fewer")
         return ()
-    return tuple("E" * (n == 0) + "t" * size + "L" * (n == count - 1) for n, size in enumerate(sizes))
+    return with_ends(["t" * size for size in sizes])
+
+
+def _split_stages(
+    points: Any, shape: ModelShape, *, notes: ReadingNotes, ranks: int, has_several: bool
+) -> tuple[str, ...]:
+    """Cut before each of `layers.8`, a list or joined by commas."""
+    names = points.split(",") if isinstance(points, str) else points
+    found = [re.fullmatch(r"layers\.(\d{1,5})", str(name).strip()) for name in names]
+    starts = [0, *(int(match[1]) for match in found if match), shape.blocks]
+    if not all(found) or starts != sorted({*starts}):
+        raise ValueError(
+            f"pipeline_parallel_split_points = {str(points)[:60]}: are not blocks in order, such as layers.8, of "
+            f"{shape.blocks}; correct them"
+        )
+    count = len(starts) - 1
+    if count % ranks or has_several != (count > ranks):
+        notes.refusals.append(
+            f"pipeline_parallel_split_points make {count} stages on {ranks} ranks; the schedule needs "
+            f"{'two or more' if has_several else 'one'} on each: use other points"
+        )
+    return with_ends(["t" * (end - start) for start, end in pairwise(starts)])
 
 
 def _stated_stages(

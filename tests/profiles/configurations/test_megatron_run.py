@@ -185,7 +185,7 @@ def test_layouts_as_lists_and_overrides() -> None:
         ("if [ x ]; then\n" * 200, "train.sh", "within each other"),
         ("{", "a.json", "neither JSON nor YAML"),
         ("- 1", "a.yaml", "no names with values"),
-        ("a: &a {}\nb: &b {x: *a, y: *a}\nc: {x: *b, y: *b}", "a.yaml", "the model is not stated"),
+        ("a: &a {}\nb: &b {x: *a, y: *a}\nc: {x: *b, y: *b}", "a.yaml", "states no size, degree or batch by"),
         ('{"pipeline_model_parallel_layout": [["what"]]}', "a.json", "has 'what'; write embedding"),
         ("on: {push: {branches: [main]}}\njobs: {test: {name: Run}}", "ci.yaml", "states no size, degree or batch by"),
     ],
@@ -266,15 +266,17 @@ def test_programs_that_do_something_else(text: str, told: str) -> None:
 @pytest.mark.parametrize("text", ["python /home/bert/pretrain_gpt.py", "python alberta.py", "python train_bertha.py"])
 def test_names_that_only_look_so(text: str) -> None:
     """Tests that a folder or a longer name does not make a program another one."""
-    assert run_of(f"{text} --bf16", model="llama3-8b").shape.name == "llama3-8b"
+    assert run_of(f"{text} --micro-batch-size 1", model="llama3-8b").shape.name == "llama3-8b"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ('RUN="srun --mpi=pmix --container-image=x"\nfor C in 1,2; do IFS=, read TP PP <<< $C; $RUN bash -c "$C"; done',
-         "no flag of the command is read; give the script"),
-        (". env.sh\ntask='python3 finetune.py --load x'\n", "no flag of the command is read .env.sh is in another"),
+         "2 of 2 names are not Megatron-LM's; give a file"),
+        ("accelerate launch run_clm.py --batch_size 8 --gradient_accumulation_steps 4 --bf16", "states no size"),
+        ("deepspeed train.py --train_batch_size 64 --deepspeed", "states no size"),
+        (". env.sh\ntask='python3 finetune.py --load x'\n", "the command states no size, .*Megatron-LM's .env.sh is in another"),
         ("torchrun --nproc-per-node 8 run_recipe.py --recipe qwen3_600m train.global_batch_size=2",
          "tensor_model_parallel_size: what the recipe qwen3_600m sets, which is in another file; give --tp"),
         ("python perf.py --model_recipe_name llama31 --bf16", "what the recipe llama31 sets"),
@@ -626,6 +628,7 @@ def test_mindspeeds_experts_and_stages() -> None:
         ("compute_environment: LOCAL_MACHINE\nbf16: true", "acc.yaml", "compute_environment is Accelerate's"),
         ("base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 1", "qat.yaml", "sequence_len is Axolotl's"),
         ("dist_config: {name: fsdp2}\nmicro_batch_size: 1", "v1.yaml", "dist_config is LLaMA-Factory v1's"),
+        ("actor_config: {tensor_model_parallel_size: 2}\nrl_config: {}", "grpo.yaml", "rl_config is MindSpeed-RL's"),
     ],
 )
 def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str) -> None:

@@ -72,7 +72,7 @@ def test_names_of_other_trainers_of_the_family() -> None:
     run = run_of(json.dumps(neox).replace("}", ', # as there\n "norm": "rms",}'), source="20B.yml")
     assert (run.num_microbatches, run.shape.key_value_heads) == (8, 2)
     assert (run.pipeline, run.tensor, run.micro_batch, run.recompute) == (2, 2, 4, Recomputation())
-    run = run_of("python run.py --zero-stage 2 --activations-checkpoint-method uniform --num-gpus 1", model="llama3-8b")
+    run = run_of("python pretrain_gpt.py --zero-stage 2 --activations-checkpoint-method uniform", model="llama3-8b")
     assert (run.shards, run.recompute) == ("gradients", Recomputation())
 
 
