@@ -216,7 +216,7 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
             unset.append(f"${more[1]} (flags that the script does not decide; give --set {more[1]}='...')")
         elif word in ("$@", "$*"):
             unset.append(f"{word} (the script's own arguments; those that cut or size the model are options here)")
-        elif (more := _UNSET.fullmatch(word)) and _takes_no_more(name, values.get(name)):
+        elif (more := _UNSET.fullmatch(word)) and (not name or _takes_no_more(name, values.get(name))):
             unset.append(
                 f"${more[1]} (which the script does not decide; give --set {more[1]}='...', or nothing behind the = )"
             )

@@ -148,9 +148,13 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     shape = _with_pattern(take, shape, read=read)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
-    if reason := shape.why_not(tensor):
-        notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     shape, experts, parts = _experts(take, shape, tensor=tensor)
+    if (reason := shape.why_not(tensor)).endswith(" experts"):  # which Megatron runs
+        raise ValueError(
+            f"tensor_model_parallel_size = {tensor}: with {reason} it is not read; give a divisor of these"
+        )
+    if reason:
+        notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
@@ -363,7 +367,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             if meaning == "unknown":
-                notes.note_unknown(name, value, said=said)
+                notes.note_unknown(name, value, known=take.taken, said=said)
             else:
                 notes.not_counted.append(said[:120])
     stated = len([value for value in take.values.values() if value is not False])

@@ -370,6 +370,8 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         _call(script, script.functions[word], words=rest, depth=depth)
     elif word == "set" and rest.startswith("-- "):
         _place(script, rest[3:])
+    elif word == "shift" and "@" in known:
+        _place(script, " ".join(known["@"].split()[int(rest) if rest.isdigit() else 1 :]))
     elif word == "unset":
         for name in rest.split():
             known.pop(name, None)

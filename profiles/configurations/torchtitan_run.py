@@ -426,5 +426,5 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
         if "not counted" in meanings:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
         elif "irrelevant" not in meanings:
-            notes.note_unknown(name, value)
+            notes.note_unknown(name, value, known=fields.taken)
     notes.require_own("torchtitan", stated=len(fields.values), names=fields.values, since=before)

@@ -187,6 +187,7 @@ def test_layouts_as_lists_and_overrides() -> None:
         ("- 1", "a.yaml", "no names with values"),
         ("a: &a {}\nb: &b {x: *a, y: *a}\nc: {x: *b, y: *b}", "a.yaml", "states no size, degree or batch by"),
         ('{"pipeline_model_parallel_layout": [["what"]]}', "a.json", "has 'what'; write embedding"),
+        ("env_vars: {A: 'true'}", "env.yaml", "states no size, degree or batch by"),
         ("on: {push: {branches: [main]}}\njobs: {test: {name: Run}}", "ci.yaml", "states no size, degree or batch by"),
     ],
 )
@@ -666,3 +667,32 @@ def test_what_only_the_cluster_can_answer_is_asked_for() -> None:
 def test_names_of_a_mapping_are_whole() -> None:
     """Tests that a mapping's unknown name is unknown, though argparse would take it for a longer flag."""
     assert run_of("mode: brief\nbf16: true\n", source="a.yaml", model="llama3-8b").notes.unknown == ["--mode brief"]
+
+
+def test_more_tensor_parallelism_than_experts() -> None:
+    """Tests that experts cut by tensor parallelism may be fewer than it, and whole ones are no refusal of Megatron's."""
+    flags = {"num-layers": 8, "hidden-size": 4096, "num-attention-heads": 32, "vocab-size": 32000, "num-experts": 4,
+             "tensor-model-parallel-size": 8}  # fmt: skip
+    run = run_of(as_script(flags))
+    assert not run.notes.refusals
+    assert run.shape.mixture is not None
+    assert (run.shape.mixture.experts, run.expert_tensor) == (32, 8)
+    with pytest.raises(ValueError, match="with 4 experts it is not read"):
+        run_of(as_script({**flags, "expert-tensor-parallel-size": 1}))
+
+
+def test_commands_of_hugging_faces_trainers() -> None:
+    """Tests that they are read where Megatron-LM trains with their names, and refused elsewhere."""
+    flags = "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 2 --cutoff_len 8192 --bf16"
+    run = run_of(f"torchrun --nproc_per_node 8 train.py {flags} --tensor_model_parallel_size 4")
+    assert (run.tensor, run.micro_batch, run.sequence, run.shape.name) == (4, 2, 8192, "qwen3-8b")
+    with pytest.raises(ValueError, match="model_name_or_path: trained by Megatron-LM alone is read"):
+        run_of(f"torchrun --nproc_per_node 8 train.py {flags}")
+    with pytest.raises(ValueError, match=r"deepspeed = ds\.json: the model is not trained by Megatron-LM"):
+        run_of(f"deepspeed train.py {flags} --tensor_model_parallel_size 4 --deepspeed ds.json")
+
+
+def test_an_array_that_nobody_sets_behind_the_program() -> None:
+    """Tests that flags which only the machine knows are named wherever they stand."""
+    run = run_of('mapfile -t A < args.txt\ntorchrun pretrain_gpt.py "${A[@]}" --micro-batch-size 1', model="llama3-8b")
+    assert [each.partition(" ")[0] for each in run.notes.unknown] == ["$A"]

@@ -107,3 +107,17 @@ def test_degrees_that_are_not_known(name: str) -> None:
         deep({"ulysses_degree": 2})
     with pytest.raises(ValueError, match=r"parallelism\.ulysses_degree = 2: is a degree"):
         titan(ulysses_degree=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "meant"),
+    [
+        ("python pretrain_gpt.py --micro-batch-size 1 --global-batchsize 64", "a.sh", "global_batch_size"),
+        ("python pretrain_gpt.py --micro-batch-size 1 --recompute-granularty full", "a.sh", "recompute_granularity"),
+        ("tensor_model_paralel_size: 2\nmicro_batch_size: 1", "a.yaml", "tensor_model_parallel_size"),
+    ],
+)
+def test_slips_in_names(text: str, source: str, meant: str) -> None:
+    """Tests that a name with a letter too few or too many is refused with the one that is meant."""
+    with pytest.raises(ValueError, match=f"is not known; write {meant}, or leave it out"):
+        run_of(text, model="llama3-8b", source=source)

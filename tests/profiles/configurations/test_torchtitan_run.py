@@ -136,7 +136,7 @@ def test_names_of_2024() -> None:
     assert [stage.count("t") for stage in run.stages] == [5, 6, 6, 5, 5, 5]
     assert (run.micro_batch, run.num_microbatches) == (2, 6)  # as many as stages
     assert any("enable_async_tensor_parallel" in each for each in run.notes.not_counted)
-    run = of_2024("[experimental]", '[experimental]\npipeline_parallel_microbatches = 12')
+    run = of_2024("[experimental]", "[experimental]\npipeline_parallel_microbatches = 12")
     assert (run.micro_batch, run.num_microbatches) == (1, 12)
     points = 'pipeline_parallel_split_points = "layers.4,layers.9"\npipeline_parallel_schedule = "1f1b"'
     run = of_2024('pipeline_parallel_schedule = "interleaved_1f1b"', points)
