@@ -374,8 +374,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
     notes.require_own("Megatron-LM", stated=stated, names=read.values, since=before)
     if not read.has_own_flags:
         raise ValueError(
-            f"the command states no size, degree or batch of Megatron-LM's{_sourced(read)}; give the script that starts "
-            "the training, or its flags"
+            f"the command states no size, degree or batch of Megatron-LM's{_sourced(read)}; give the training's script"
         )
     notes.unknown += read.strange
 
@@ -626,6 +625,10 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
     if mixture.experts % expert:
         take.notes.refusals.append(f"expert_model_parallel_size = {expert} does not divide {mixture.experts} experts")
         return shape, within, 1
+    if mixture.experts * within % tensor:  # which Megatron runs
+        raise ValueError(
+            f"--tensor-model-parallel-size {tensor}: is not read beside {mixture.experts} experts; give a divisor of it"
+        )
     if within == 1:
         return shape, expert, 1
     take.notes.assumed.append(

@@ -1,4 +1,4 @@
-"""A run of torchtitan, by its configuration in TOML, JSON or Python (of 2024, 0.2 and 0.3, and its main branch of 2026)."""
+"""A run of torchtitan, by its configuration in TOML, JSON or Python (2024, 0.2, 0.3, and its main branch of 2026)."""
 
 import re
 import tomllib
@@ -113,13 +113,14 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
 def _by_todays_names(document: dict[str, Any]) -> dict[str, Any]:
     """What stood in [training] and [experimental] in 2024, in its place; raises ValueError for what has two values."""
     for section in ("training", "experimental"):
-        for name, value in list(document[section].items() if isinstance(document.get(section), dict) else ()):
-            is_moved = _OF_PARALLELISM.search(name) is not None
-            within = document.setdefault("parallelism", {}) if is_moved else document[section]
-            if (today := _EARLIER.get(name, name)) in within and (is_moved or today != name):
-                raise ValueError(f"{section}.{name}: is {today} today, which is stated as well; leave out one of them")
+        stated = document.get(section)
+        for name in list(stated) if isinstance(stated, dict) else ():
+            is_moved, today = _OF_PARALLELISM.search(name) is not None, _EARLIER.get(name, name)
             if is_moved or today != name:
-                within[today] = document[section].pop(name)
+                within = document.setdefault("parallelism", {}) if is_moved else stated
+                if today in within:
+                    raise ValueError(f"{section}.{name}: is {today} today, which is stated as well; leave out one")
+                within[today] = stated.pop(name)
                 document[OF_2024] = document.get(OF_2024, False) or is_moved
     return document
 
@@ -245,10 +246,7 @@ def _sequence(fields: _Fields, notes: ReadingNotes, *, own: int | None) -> int:
 def _microbatches(
     fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int, stages: int
 ) -> tuple[int, int]:
-    """Samples of one, and how many of them a rank takes at a time; without a pipeline that is one.
-
-    In 2024 a rank's samples were cut into as many as there are stages, where nothing else was stated.
-    """
+    """Samples of one, and how many of them a rank takes at a time; without a pipeline one, in 2024 one a stage."""
     whole = fields.number("parallelism.pipeline_parallel_microbatches", least=1)
     whole = whole or (stages if fields.get(OF_2024) else None)
     micro = fields.number("parallelism.pipeline_parallel_microbatch_size", least=1)
@@ -324,14 +322,19 @@ def _stages(
     ]
     first, last = (1 if end is None else end for end in ends)
     each = fields.number("parallelism.pipeline_parallel_layers_per_stage", least=1)
+    if points := fields.get("parallelism.pipeline_parallel_split_points"):
+        parts = _parts(points, shape.blocks)
     if parts is not None:
         if _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
             notes.refusals.append(
                 f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
             )
+        elif has_several != (len(parts) > ranks):
+            wanted = "two or more" if has_several else "one"
+            notes.refusals.append(
+                f"{len(parts)} parts: the schedule needs {wanted} on each of {ranks} ranks; state so many"
+            )
         return _stated_stages(parts, shape, notes=notes, ranks=ranks)
-    if points := fields.get("parallelism.pipeline_parallel_split_points"):
-        return _split_stages(points, shape, notes=notes, ranks=ranks, has_several=has_several)
     if is_of_2024 := bool(fields.get(OF_2024)):  # blocks alone were counted, and the second stage took the first rest
         first = last = 0
     weights = shape.blocks + first + last
@@ -352,25 +355,14 @@ def _stages(
     return with_ends(["t" * size for size in sizes])
 
 
-def _split_stages(
-    points: Any, shape: ModelShape, *, notes: ReadingNotes, ranks: int, has_several: bool
-) -> tuple[str, ...]:
-    """Cut before each of `layers.8`, a list or joined by commas."""
-    names = points.split(",") if isinstance(points, str) else points
-    found = [re.fullmatch(r"layers\.(\d{1,5})", str(name).strip()) for name in names]
-    starts = [0, *(int(match[1]) for match in found if match), shape.blocks]
-    if not all(found) or starts != sorted({*starts}):
-        raise ValueError(
-            f"pipeline_parallel_split_points = {str(points)[:60]}: are not blocks in order, such as layers.8, of "
-            f"{shape.blocks}; correct them"
-        )
-    count = len(starts) - 1
-    if count % ranks or has_several != (count > ranks):
-        notes.refusals.append(
-            f"pipeline_parallel_split_points make {count} stages on {ranks} ranks; the schedule needs "
-            f"{'two or more' if has_several else 'one'} on each: use other points"
-        )
-    return with_ends(["t" * (end - start) for start, end in pairwise(starts)])
+def _parts(points: Any, blocks: int) -> list[list[str]]:
+    """The parts that begin at `layers.8` and so on, points in a list or joined by commas."""
+    names = ["tok_embeddings", *(f"layers.{number}" for number in range(blocks)), "norm", "output"]
+    wanted = [each.strip() for each in (points.split(",") if isinstance(points, str) else map(str, points))]
+    starts = [0, *(names.index(each) for each in wanted if each in names), len(names)]
+    if len(starts) != len(wanted) + 2 or starts != sorted({*starts}):
+        raise ValueError(f"pipeline_parallel_split_points = {str(points)[:60]}: are not blocks in order; correct them")
+    return [names[start:end] for start, end in pairwise(starts)]
 
 
 def _stated_stages(

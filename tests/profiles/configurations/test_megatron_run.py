@@ -277,7 +277,7 @@ def test_names_that_only_look_so(text: str) -> None:
          "2 of 2 names are not Megatron-LM's; give a file"),
         ("accelerate launch run_clm.py --batch_size 8 --gradient_accumulation_steps 4 --bf16", "states no size"),
         ("deepspeed train.py --train_batch_size 64 --deepspeed", "states no size"),
-        (". env.sh\ntask='python3 finetune.py --load x'\n", "the command states no size, .*Megatron-LM's .env.sh is in another"),
+        (". env.sh\ntask='python3 finetune.py --load x'\n", "states no size, .* .env.sh is in another"),
         ("torchrun --nproc-per-node 8 run_recipe.py --recipe qwen3_600m train.global_batch_size=2",
          "tensor_model_parallel_size: what the recipe qwen3_600m sets, which is in another file; give --tp"),
         ("python perf.py --model_recipe_name llama31 --bf16", "what the recipe llama31 sets"),
@@ -670,14 +670,14 @@ def test_names_of_a_mapping_are_whole() -> None:
 
 
 def test_more_tensor_parallelism_than_experts() -> None:
-    """Tests that experts cut by tensor parallelism may be fewer than it, and whole ones are no refusal of Megatron's."""
+    """Tests that experts cut by tensor parallelism may be fewer than it, and whole ones are not read."""
     flags = {"num-layers": 8, "hidden-size": 4096, "num-attention-heads": 32, "vocab-size": 32000, "num-experts": 4,
              "tensor-model-parallel-size": 8}  # fmt: skip
     run = run_of(as_script(flags))
     assert not run.notes.refusals
     assert run.shape.mixture is not None
     assert (run.shape.mixture.experts, run.expert_tensor) == (32, 8)
-    with pytest.raises(ValueError, match="with 4 experts it is not read"):
+    with pytest.raises(ValueError, match="is not read beside 4 experts"):
         run_of(as_script({**flags, "expert-tensor-parallel-size": 1}))
 
 

@@ -148,7 +148,11 @@ def test_names_of_2024() -> None:
     [
         ("batch_size = 12", "batch_size = 8", "local_batch_size = 8 is no multiple of its 6 microbatches"),
         ("degree = 3", "degree = 17", "34 stages are too many for 32 blocks"),
-        ("degree = 3", 'degree = 2\npipeline_parallel_split_points = ["layers.9"]', "make 2 stages on 2 ranks"),
+        (
+            "degree = 3",
+            'degree = 2\npipeline_parallel_split_points = ["layers.9"]',
+            "2 parts: the schedule needs two or more on each of 2 ranks",
+        ),
     ],
 )
 def test_what_did_not_start_in_2024(changed: str, to: str, told: str) -> None:
