@@ -149,11 +149,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
     shape, experts, parts = _experts(take, shape, tensor=tensor)
-    if (reason := shape.why_not(tensor)).endswith(" experts"):  # which Megatron runs
-        raise ValueError(
-            f"tensor_model_parallel_size = {tensor}: with {reason} it is not read; give a divisor of these"
-        )
-    if reason:
+    if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
     micro = take.count("micro_batch_size", 1, assumes=True)

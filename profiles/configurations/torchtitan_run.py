@@ -202,8 +202,9 @@ def _require_in_place(fields: _Fields) -> None:
     for name in fields.values:
         section, _, last = name.rpartition(".")
         if section not in ("", "parallelism") and _OF_PARALLELISM.search(last):
-            where = "is of another program's section" if "." in section else "stands in [parallelism] today"
-            raise ValueError(f"{name}: {where}; move it there, or give its part alone")
+            raise ValueError(
+                f"{name}: is of another program's section; move it to [parallelism], or give its part alone"
+            )
 
 
 def _model_name(fields: _Fields) -> str:

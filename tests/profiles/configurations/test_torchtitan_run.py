@@ -166,7 +166,7 @@ def test_what_did_not_start_in_2024(changed: str, to: str, told: str) -> None:
         ("[training]\nbatch_size = 4\nlocal_batch_size = 4", "is local_batch_size today, which is stated as well"),
         ("[training]\ntensor_parallel_degree = 4\n[parallelism]\ntensor_parallel_degree = 4", "stated as well"),
         ("[experimental]\npipeline_parallel_split_points = ['layers.9', 'layers.4']", "are not blocks in order"),
-        ("[actor]\ntensor_parallel_degree = 4", "actor.tensor_parallel_degree: stands in .parallelism. today"),
+        ("[actor]\ntensor_parallel_degree = 4", "actor.tensor_parallel_degree: is of another program.s section"),
     ],
 )
 def test_names_of_two_releases(text: str, told: str) -> None:
