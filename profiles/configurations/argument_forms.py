@@ -54,7 +54,7 @@ _STATED_ONCE = (
 """Names that mean another model, or another cluster, where a second section has them."""
 _OF_MEGATRON = re.compile("|".join((*_STATED_ONCE, "seq_length", "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
 _OWN_FLAGS = re.compile(
-    r"num.(?:layers|query|experts)|hidden.size|kv.channels|parallel.size|micro.batch|global.batch|recipe|pretrain_\w+\.py"
+    r"num.(?:layers|query)|hidden.size|kv.channels|parallel.size|micro.batch|global.batch|recipe|pretrain_"
 )
 """Of which a command of Megatron-LM's has one or more."""
 _RECIPES = ("recipe", "model_recipe_name")

@@ -369,9 +369,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
     stated = len([value for value in take.values.values() if value is not False])
     notes.require_own("Megatron-LM", stated=stated, names=read.values, since=before)
     if not read.has_own_flags:
-        raise ValueError(
-            f"the command states no size, degree or batch of Megatron-LM's{_sourced(read)}; give the training's script"
-        )
+        raise ValueError(f"the command states no size, degree or batch{_sourced(read)}; give the training's script")
     notes.unknown += read.strange
 
 
@@ -623,7 +621,7 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
         return shape, within, 1
     if mixture.experts * within % tensor:  # which Megatron runs
         raise ValueError(
-            f"--tensor-model-parallel-size {tensor}: is not read beside {mixture.experts} experts; give a divisor of it"
+            f"--tensor-model-parallel-size {tensor}: is not read beside {mixture.experts} experts; use less"
         )
     if within == 1:
         return shape, expert, 1

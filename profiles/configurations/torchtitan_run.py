@@ -10,13 +10,7 @@ from typing import Any
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
-from profiles.configurations.run_configuration import (
-    Order,
-    ReadingNotes,
-    Recomputation,
-    RunConfiguration,
-    with_ends,
-)
+from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration, with_ends
 from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import ModelShape
 
@@ -47,7 +41,7 @@ _SIZING = re.compile(r"what |(?:parallelism|training|activation_checkpoint) = |(
                      r"parallelism\.pipeline|\S*(?:degree|microbatch\w*|seq_len|_length|batch_size) = ")  # fmt: skip
 """What of a recipe says degrees, batch, tokens, stages or recomputation."""
 
-_OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par|^enable_async_tensor")
+_OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par")
 _EARLIER = {"data_parallel_degree": "data_parallel_shard_degree", "batch_size": "local_batch_size"}
 """Names of fields in releases of 2024, and today's."""
 UNREAD, TABLE, OF_2024 = "_unread", "_table", "_of_2024"
@@ -113,7 +107,7 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
 def _by_todays_names(document: dict[str, Any]) -> dict[str, Any]:
     """What stood in [training] and [experimental] in 2024, in its place; raises ValueError for what has two values."""
     for section in ("training", "experimental"):
-        stated = document.get(section)
+        stated: Any = document.get(section)
         for name in list(stated) if isinstance(stated, dict) else ():
             is_moved, today = _OF_PARALLELISM.search(name) is not None, _EARLIER.get(name, name)
             if is_moved or today != name:
@@ -249,8 +243,10 @@ def _microbatches(
 ) -> tuple[int, int]:
     """Samples of one, and how many of them a rank takes at a time; without a pipeline one, in 2024 one a stage."""
     whole = fields.number("parallelism.pipeline_parallel_microbatches", least=1)
-    whole = whole or (stages if fields.get(OF_2024) else None)
     micro = fields.number("parallelism.pipeline_parallel_microbatch_size", least=1)
+    if whole and micro:
+        raise ValueError("pipeline_parallel_microbatches: is pipeline_parallel_microbatch_size today; leave out one")
+    whole = whole or (stages if fields.get(OF_2024) and not micro else None)
     per_rank = fields.number("training.local_batch_size", least=1)
     count = fields.number("parallelism.num_pp_microbatches", least=1)
     tokens = fields.number(_TOKENS, least=1)
