@@ -112,7 +112,7 @@ def _by_todays_names(document: dict[str, Any]) -> dict[str, Any]:
             is_moved, today = _OF_PARALLELISM.search(name) is not None, _EARLIER.get(name, name)
             if is_moved or today != name:
                 within = document.setdefault("parallelism", {}) if is_moved else stated
-                if today in within:
+                if not isinstance(within, dict) or today in within:
                     raise ValueError(f"{section}.{name}: is {today} today, which is stated as well; leave out one")
                 within[today] = stated.pop(name)
                 document[OF_2024] = document.get(OF_2024, False) or is_moved
@@ -322,11 +322,11 @@ def _stages(
     if points := fields.get("parallelism.pipeline_parallel_split_points"):
         parts = _parts(points, shape.blocks)
     if parts is not None:
-        if _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
+        if isinstance(parts, list) and _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
             notes.refusals.append(
                 f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
             )
-        elif has_several != (len(parts) > ranks):
+        elif ranks > 1 and isinstance(parts, list) and has_several != (len(parts) > ranks):
             wanted = "two or more" if has_several else "one"
             notes.refusals.append(
                 f"{len(parts)} parts: the schedule needs {wanted} on each of {ranks} ranks; state so many"
@@ -355,7 +355,7 @@ def _stages(
 def _parts(points: Any, blocks: int) -> list[list[str]]:
     """The parts that begin at `layers.8` and so on, points in a list or joined by commas."""
     names = ["tok_embeddings", *(f"layers.{number}" for number in range(blocks)), "norm", "output"]
-    wanted = [each.strip() for each in (points.split(",") if isinstance(points, str) else map(str, points))]
+    wanted = [str(each).strip() for each in (points if isinstance(points, list) else str(points).split(","))]
     starts = [0, *(names.index(each) for each in wanted if each in names), len(names)]
     if len(starts) != len(wanted) + 2 or starts != sorted({*starts}):
         raise ValueError(f"pipeline_parallel_split_points = {str(points)[:60]}: are not blocks in order; correct them")

@@ -166,6 +166,12 @@ def test_what_did_not_start_in_2024(changed: str, to: str, told: str) -> None:
         ("[training]\nbatch_size = 4\nlocal_batch_size = 4", "is local_batch_size today, which is stated as well"),
         ("[training]\ntensor_parallel_degree = 4\n[parallelism]\ntensor_parallel_degree = 4", "stated as well"),
         ("[experimental]\npipeline_parallel_split_points = ['layers.9', 'layers.4']", "are not blocks in order"),
+        ("[experimental]\npipeline_parallel_split_points = 3", "are not blocks in order"),
+        ("parallelism = 3\n[experimental]\npipeline_parallel_degree = 2", "which is stated as well"),
+        (
+            "[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = 3",
+            "is not a list of lists of names",
+        ),
         (
             "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_microbatches = 2\n"
             "pipeline_parallel_microbatch_size = 1",
