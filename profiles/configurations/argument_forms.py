@@ -53,6 +53,10 @@ _STATED_ONCE = (
 )  # fmt: skip
 """Names that mean another model, or another cluster, where a second section has them."""
 _OF_MEGATRON = re.compile("|".join((*_STATED_ONCE, "seq_length", "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
+_OWN_FLAGS = re.compile(
+    r"num.(?:layers|query)|hidden.size|kv.channels|parallel.size|micro.batch|global.batch|recipe|pretrain_"
+)
+"""Of which a command of Megatron-LM's has one or more."""
 _RECIPES = ("recipe", "model_recipe_name")
 """Flags that name a recipe of Megatron-Bridge's, beside which overrides stand."""
 _RANKS = ("srun", "mpirun", "mpiexec")
@@ -95,6 +99,8 @@ class ReadArguments:
     """The launch script around the arguments."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Variables of the environment by which libraries choose their kernels."""
+    has_own_flags: bool = True
+    """Whether a command states a size, a degree or a batch by a name of Megatron-LM's."""
 
 
 def read_arguments(
@@ -127,6 +133,9 @@ def read_arguments(
         found.trainer = swift(found.values, command=found.program.partition(" ")[2], environment=script.variables)
     elif "rollout_batch_size" in found.values:
         found.trainer = slime(found.values)
+    elif "model_name_or_path" in found.values:
+        found.trainer = of_mapping(found.values)
+    found.has_own_flags = found.trainer is not None or any(map(_OWN_FLAGS.search, words))
     if found.trainer is not None:
         found.values = _named(found.trainer.values)
     return found
@@ -158,7 +167,7 @@ def _read_mapping(
     leaves = _flat(mapping, source=source, given=given)
     if "gated_linear_unit" not in leaves:  # which a class of Megatron-Bridge has, and writes down with all it has
         files = [*files, *_PROVIDER.findall(stated)]
-    if leaves and trainer is None and not files and not any(map(_OF_MEGATRON.search, _named(leaves))):
+    if trainer is None and not files and not any(map(_OF_MEGATRON.search, _named(leaves))):
         commands = [name for name, value in leaves.items() if isinstance(value, str) and _FLAG.search(value)]
         remedy = f"give what stands in {commands[0]} as a script" if commands else f"give a file of {FORMS}"
         raise ValueError(f"{source}: states no size, degree or batch by Megatron-LM's names; {remedy}")
@@ -207,7 +216,7 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
             unset.append(f"${more[1]} (flags that the script does not decide; give --set {more[1]}='...')")
         elif word in ("$@", "$*"):
             unset.append(f"{word} (the script's own arguments; those that cut or size the model are options here)")
-        elif (more := _UNSET.fullmatch(word)) and _takes_no_more(name, values.get(name)):
+        elif (more := _UNSET.fullmatch(word)) and (not name or _takes_no_more(name, values.get(name))):
             unset.append(
                 f"${more[1]} (which the script does not decide; give --set {more[1]}='...', or nothing behind the = )"
             )

@@ -344,5 +344,5 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
         elif meaning_of(name, "deepspeed") == "not counted":
             notes.not_counted.append(name)
         else:
-            notes.note_unknown(name, value)
+            notes.note_unknown(name, value, known=(*read, *SECTIONS))
     notes.require_own("DeepSpeed", stated=len(document), names=document)

@@ -148,9 +148,9 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     shape = _with_pattern(take, shape, read=read)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
+    shape, experts, parts = _experts(take, shape, tensor=tensor)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
-    shape, experts, parts = _experts(take, shape, tensor=tensor)
     data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
@@ -348,13 +348,9 @@ def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
 def _sort_out(take: Taking, read: ReadArguments) -> None:
     """What nobody asked for: not counted, of no matter, or unknown.
 
-    Raises ValueError for a command of which nothing was asked for, whose audit would be one of assumptions.
+    Raises ValueError for another program's command, whose audit would be one of assumptions.
     """
     notes = take.notes
-    if read.kind == "script" and not any(name in take.taken - {*_LAUNCHER} for name in read.values):
-        raise ValueError(
-            f"no flag of the command is read{_sourced(read)}; give the script that starts the training, or its flags"
-        )
     before = len(notes.unknown)
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
@@ -367,11 +363,13 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             if meaning == "unknown":
-                notes.note_unknown(name, value, said=said)
+                notes.note_unknown(name, value, known=take.taken, said=said)
             else:
                 notes.not_counted.append(said[:120])
     stated = len([value for value in take.values.values() if value is not False])
     notes.require_own("Megatron-LM", stated=stated, names=read.values, since=before)
+    if not read.has_own_flags:
+        raise ValueError(f"the command states no size, degree or batch{_sourced(read)}; give the training's script")
     notes.unknown += read.strange
 
 
@@ -621,6 +619,10 @@ def _experts(take: Taking, shape: ModelShape, *, tensor: int) -> tuple[ModelShap
     if mixture.experts % expert:
         take.notes.refusals.append(f"expert_model_parallel_size = {expert} does not divide {mixture.experts} experts")
         return shape, within, 1
+    if mixture.experts * within % tensor:  # which Megatron runs
+        raise ValueError(
+            f"--tensor-model-parallel-size {tensor}: is not read beside {mixture.experts} experts; use less"
+        )
     if within == 1:
         return shape, expert, 1
     take.notes.assumed.append(

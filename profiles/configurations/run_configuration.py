@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Literal
 
 from profiles.estimates.model_shapes import ModelShape
@@ -53,9 +54,14 @@ class ReadingNotes:
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
 
-    def note_unknown(self, name: str, value: object, *, said: str = "") -> None:
-        """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline."""
+    def note_unknown(self, name: str, value: object, *, known: Iterable[str] = (), said: str = "") -> None:
+        """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline.
+
+        So it does for a slip in one of the names that are `known`.
+        """
         said = said or f"{name} = {str(value)[:60]}"
+        if near := get_close_matches(name, known, n=1, cutoff=0.9):
+            raise ValueError(f"{said[:80]}: is not known; write {near[0]}, or leave it out")
         if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
             raise ValueError(f"{said[:80]}: is a degree that is not known; put --tp, --pp and so on in its place")
         if _CUT.search(name):

@@ -364,10 +364,14 @@ def _do(script: Script, statement: str, *, depth: int) -> int:
         return _YES
     command = _expand(script, statement)
     word, _, rest = command.partition(" ")
+    if word == "eval":
+        return _do(script, " ".join(_split(rest)), depth=depth)
     if word in script.functions:
         _call(script, script.functions[word], words=rest, depth=depth)
     elif word == "set" and rest.startswith("-- "):
         _place(script, rest[3:])
+    elif word == "shift" and "@" in known:
+        _place(script, " ".join(known["@"].split()[int(rest) if rest.isdigit() else 1 :]))
     elif word == "unset":
         for name in rest.split():
             known.pop(name, None)

@@ -1,15 +1,16 @@
-"""A run of torchtitan, by its configuration in TOML, JSON or Python (0.2 and 0.3, and its main branch of 2026)."""
+"""A run of torchtitan, by its configuration in TOML, JSON or Python (2024, 0.2, 0.3, and its main branch of 2026)."""
 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.python_recipe import CLASS, read_recipe
-from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration
+from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration, with_ends
 from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import ModelShape
 
@@ -41,8 +42,11 @@ _SIZING = re.compile(r"what |(?:parallelism|training|activation_checkpoint) = |(
 """What of a recipe says degrees, batch, tokens, stages or recomputation."""
 
 _OF_PARALLELISM = re.compile(r"_parallel_(?:\w+_)?(?:degree|schedule)$|^pipeline_par")
-UNREAD, TABLE = "_unread", "_table"
-"""The entries of a document for what of a recipe was not read, and for the text of its table of actions."""
+_EARLIER = {"data_parallel_degree": "data_parallel_shard_degree", "batch_size": "local_batch_size"}
+"""Names of fields in releases of 2024, and today's."""
+UNREAD, TABLE, OF_2024 = "_unread", "_table", "_of_2024"
+"""The entries of a document for what of a recipe was not read, for the text of its table of actions, and for whether
+degrees stand where they stood in 2024."""
 
 _LENGTHS = ("training.seq_len", "training.max_context_length")
 _TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
@@ -97,7 +101,22 @@ def read_titan_document(text: str, *, source: str, function: str | None = None) 
     except (ValueError, RecursionError) as error:
         reason = f"{source}: is neither TOML nor JSON ({str(error)[:80]})"
         raise ValueError(f"{reason}; correct it, or give FILE.py:FUNCTION") from None
-    return dict(found)
+    return _by_todays_names(dict(found))
+
+
+def _by_todays_names(document: dict[str, Any]) -> dict[str, Any]:
+    """What stood in [training] and [experimental] in 2024, in its place; raises ValueError for what has two values."""
+    for section in ("training", "experimental"):
+        stated: Any = document.get(section)
+        for name in list(stated) if isinstance(stated, dict) else ():
+            is_moved, today = _OF_PARALLELISM.search(name) is not None, _EARLIER.get(name, name)
+            if is_moved or today != name:
+                within = document.setdefault("parallelism", {}) if is_moved else stated
+                if not isinstance(within, dict) or today in within:
+                    raise ValueError(f"{section}.{name}: is {today} today, which is stated as well; leave out one")
+                within[today] = stated.pop(name)
+                document[OF_2024] = document.get(OF_2024, False) or is_moved
+    return document
 
 
 def _registered(unread: Sequence[str], source: str) -> dict[str, Any]:
@@ -131,9 +150,9 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
     parts = tensor * (2 * context if context > 1 else 1)
     if tokens % parts:
         notes.refusals.append(f"training.seq_len = {tokens} is not a multiple of {parts}, its parts by tp and cp")
-    micro, count = _microbatches(fields, notes, sequence=tokens, data=data, ranks=pipeline)
     order, has_several = _order(fields, ranks=pipeline)
     stages = _stages(fields, shape, notes=notes, ranks=pipeline, has_several=has_several)
+    micro, count = _microbatches(fields, notes, sequence=tokens, data=data, ranks=pipeline, stages=max(1, len(stages)))
     if has_several and order == "1F1B" and count % max(1, count // pipeline):
         notes.refusals.append(
             f"{count} microbatches are not a multiple of their {count // pipeline} rounds; use another local_batch_size"
@@ -173,14 +192,13 @@ def _require_here(fields: _Fields) -> None:
 
 
 def _require_in_place(fields: _Fields) -> None:
-    """Raise ValueError for degrees and batches by the names and sections of earlier releases, which are not read."""
+    """Raise ValueError for degrees in sections that torchtitan never had them in."""
     for name in fields.values:
         section, _, last = name.rpartition(".")
-        if name == "training.batch_size":
-            raise ValueError(f"{name}: is training.local_batch_size today; rename it")
         if section not in ("", "parallelism") and _OF_PARALLELISM.search(last):
-            where = "is of another program's section" if "." in section else "stands in [parallelism] today"
-            raise ValueError(f"{name}: {where}; move it there, or give its part alone")
+            raise ValueError(
+                f"{name}: is of another program's section; move it to [parallelism], or give its part alone"
+            )
 
 
 def _model_name(fields: _Fields) -> str:
@@ -220,9 +238,15 @@ def _sequence(fields: _Fields, notes: ReadingNotes, *, own: int | None) -> int:
     return min(tokens, most or tokens)
 
 
-def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int) -> tuple[int, int]:
-    """Samples of one, and how many of them a rank takes at a time; without a pipeline that is one."""
+def _microbatches(
+    fields: _Fields, notes: ReadingNotes, *, sequence: int, data: int, ranks: int, stages: int
+) -> tuple[int, int]:
+    """Samples of one, and how many of them a rank takes at a time; without a pipeline one, in 2024 one a stage."""
+    whole = fields.number("parallelism.pipeline_parallel_microbatches", least=1)
     micro = fields.number("parallelism.pipeline_parallel_microbatch_size", least=1)
+    if whole and micro:
+        raise ValueError("pipeline_parallel_microbatches: is pipeline_parallel_microbatch_size today; leave out one")
+    whole = whole or (stages if fields.get(OF_2024) and not micro else None)
     per_rank = fields.number("training.local_batch_size", least=1)
     count = fields.number("parallelism.num_pp_microbatches", least=1)
     tokens = fields.number(_TOKENS, least=1)
@@ -241,13 +265,16 @@ def _microbatches(fields: _Fields, notes: ReadingNotes, *, sequence: int, data: 
             per_rank = 8
             notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
         if ranks == 1:
-            micro = per_rank
+            micro, whole = per_rank, None
             notes.assumed.append(f"without a pipeline a rank takes its {per_rank} samples at once")
+        elif whole is not None:
+            micro = max(1, per_rank // whole)
         elif micro is None:
             micro = 1
             notes.assumed.append("parallelism.pipeline_parallel_microbatch_size = 1")
-        if per_rank % micro:
-            notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of the microbatch's {micro}")
+        if per_rank % (whole or micro):
+            parts = f"its {whole} microbatches" if whole else f"the microbatch's {micro}"
+            notes.refusals.append(f"training.local_batch_size = {per_rank} is no multiple of {parts}; use another")
         count, each = max(1, per_rank // micro), per_rank * data
     stated = fields.number(name, least=1)
     if stated is not None and stated % each:
@@ -261,6 +288,7 @@ def _order(fields: _Fields, *, ranks: int) -> tuple[Order, bool]:
     name = str(fields.get("parallelism.pipeline_parallel_schedule", "1F1B"))
     if fields.get(f"parallelism.{TABLE_FIELD}") and ranks > 1 and name.lower() in TABLED:
         return "table", TABLED[name.lower()]
+    name = name.replace("_", "")  # interleaved_1f1b, as in 2024
     if name.lower() not in ORDERS:
         raise ValueError(
             f"parallelism.pipeline_parallel_schedule = {name[:40]!r}: is not supported; use 1F1B, GPipe, "
@@ -291,12 +319,21 @@ def _stages(
     ]
     first, last = (1 if end is None else end for end in ends)
     each = fields.number("parallelism.pipeline_parallel_layers_per_stage", least=1)
+    if points := fields.get("parallelism.pipeline_parallel_split_points"):
+        parts = _parts(points, shape.blocks)
     if parts is not None:
-        if _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
+        if isinstance(parts, list) and _is_in_v(fields, ranks) and len(parts) != 2 * ranks:
             notes.refusals.append(
                 f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
             )
+        elif ranks > 1 and isinstance(parts, list) and has_several != (len(parts) > ranks):
+            wanted = "two or more" if has_several else "one"
+            notes.refusals.append(
+                f"{len(parts)} parts: the schedule needs {wanted} on each of {ranks} ranks; state so many"
+            )
         return _stated_stages(parts, shape, notes=notes, ranks=ranks)
+    if is_of_2024 := bool(fields.get(OF_2024)):  # blocks alone were counted, and the second stage took the first rest
+        first = last = 0
     weights = shape.blocks + first + last
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
     if count % ranks or has_several != (count > ranks):
@@ -305,13 +342,24 @@ def _stages(
             f"{'two or more' if has_several else 'one'} on each: use another number"
         )
         return ()
-    sizes = [weights // count + (number < weights % count) for number in range(count)]
+    size, rest = divmod(weights, count)
+    sizes = [size + (is_of_2024 <= number < rest + is_of_2024) for number in range(count)]
     sizes[0] -= first
     sizes[-1] -= last
-    if min(sizes) < 0:
+    if min(sizes) < is_of_2024:
         notes.refusals.append(f"{count} stages are too many for {shape.blocks} blocks; use fewer")
         return ()
-    return tuple("E" * (n == 0) + "t" * size + "L" * (n == count - 1) for n, size in enumerate(sizes))
+    return with_ends(["t" * size for size in sizes])
+
+
+def _parts(points: Any, blocks: int) -> list[list[str]]:
+    """The parts that begin at `layers.8` and so on, points in a list or joined by commas."""
+    names = ["tok_embeddings", *(f"layers.{number}" for number in range(blocks)), "norm", "output"]
+    wanted = [str(each).strip() for each in (points if isinstance(points, list) else str(points).split(","))]
+    starts = [0, *(names.index(each) for each in wanted if each in names), len(names)]
+    if len(starts) != len(wanted) + 2 or starts != sorted({*starts}):
+        raise ValueError(f"pipeline_parallel_split_points = {str(points)[:60]}: are not blocks in order; correct them")
+    return [names[start:end] for start, end in pairwise(starts)]
 
 
 def _stated_stages(
@@ -367,5 +415,5 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
         if "not counted" in meanings:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
         elif "irrelevant" not in meanings:
-            notes.note_unknown(name, value)
+            notes.note_unknown(name, value, known=fields.taken)
     notes.require_own("torchtitan", stated=len(fields.values), names=fields.values, since=before)

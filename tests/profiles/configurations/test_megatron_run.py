@@ -185,8 +185,9 @@ def test_layouts_as_lists_and_overrides() -> None:
         ("if [ x ]; then\n" * 200, "train.sh", "within each other"),
         ("{", "a.json", "neither JSON nor YAML"),
         ("- 1", "a.yaml", "no names with values"),
-        ("a: &a {}\nb: &b {x: *a, y: *a}\nc: {x: *b, y: *b}", "a.yaml", "the model is not stated"),
+        ("a: &a {}\nb: &b {x: *a, y: *a}\nc: {x: *b, y: *b}", "a.yaml", "states no size, degree or batch by"),
         ('{"pipeline_model_parallel_layout": [["what"]]}', "a.json", "has 'what'; write embedding"),
+        ("env_vars: {A: 'true'}", "env.yaml", "states no size, degree or batch by"),
         ("on: {push: {branches: [main]}}\njobs: {test: {name: Run}}", "ci.yaml", "states no size, degree or batch by"),
     ],
 )
@@ -266,15 +267,17 @@ def test_programs_that_do_something_else(text: str, told: str) -> None:
 @pytest.mark.parametrize("text", ["python /home/bert/pretrain_gpt.py", "python alberta.py", "python train_bertha.py"])
 def test_names_that_only_look_so(text: str) -> None:
     """Tests that a folder or a longer name does not make a program another one."""
-    assert run_of(f"{text} --bf16", model="llama3-8b").shape.name == "llama3-8b"
+    assert run_of(f"{text} --micro-batch-size 1", model="llama3-8b").shape.name == "llama3-8b"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ('RUN="srun --mpi=pmix --container-image=x"\nfor C in 1,2; do IFS=, read TP PP <<< $C; $RUN bash -c "$C"; done',
-         "no flag of the command is read; give the script"),
-        (". env.sh\ntask='python3 finetune.py --load x'\n", "no flag of the command is read .env.sh is in another"),
+         "2 of 2 names are not Megatron-LM's; give a file"),
+        ("accelerate launch run_clm.py --batch_size 8 --gradient_accumulation_steps 4 --bf16", "states no size"),
+        ("deepspeed train.py --train_batch_size 64 --deepspeed", "states no size"),
+        (". env.sh\ntask='python3 finetune.py --load x'\n", "states no size, .* .env.sh is in another"),
         ("torchrun --nproc-per-node 8 run_recipe.py --recipe qwen3_600m train.global_batch_size=2",
          "tensor_model_parallel_size: what the recipe qwen3_600m sets, which is in another file; give --tp"),
         ("python perf.py --model_recipe_name llama31 --bf16", "what the recipe llama31 sets"),
@@ -626,6 +629,7 @@ def test_mindspeeds_experts_and_stages() -> None:
         ("compute_environment: LOCAL_MACHINE\nbf16: true", "acc.yaml", "compute_environment is Accelerate's"),
         ("base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 1", "qat.yaml", "sequence_len is Axolotl's"),
         ("dist_config: {name: fsdp2}\nmicro_batch_size: 1", "v1.yaml", "dist_config is LLaMA-Factory v1's"),
+        ("actor_config: {tensor_model_parallel_size: 2}\nrl_config: {}", "grpo.yaml", "rl_config is MindSpeed-RL's"),
     ],
 )
 def test_foreign_trainers_are_refused_by_name(text: str, source: str, told: str) -> None:
@@ -663,3 +667,32 @@ def test_what_only_the_cluster_can_answer_is_asked_for() -> None:
 def test_names_of_a_mapping_are_whole() -> None:
     """Tests that a mapping's unknown name is unknown, though argparse would take it for a longer flag."""
     assert run_of("mode: brief\nbf16: true\n", source="a.yaml", model="llama3-8b").notes.unknown == ["--mode brief"]
+
+
+def test_more_tensor_parallelism_than_experts() -> None:
+    """Tests that experts cut by tensor parallelism may be fewer than it, and whole ones are not read."""
+    flags = {"num-layers": 8, "hidden-size": 4096, "num-attention-heads": 32, "vocab-size": 32000, "num-experts": 4,
+             "tensor-model-parallel-size": 8}  # fmt: skip
+    run = run_of(as_script(flags))
+    assert not run.notes.refusals
+    assert run.shape.mixture is not None
+    assert (run.shape.mixture.experts, run.expert_tensor) == (32, 8)
+    with pytest.raises(ValueError, match="is not read beside 4 experts"):
+        run_of(as_script({**flags, "expert-tensor-parallel-size": 1}))
+
+
+def test_commands_of_hugging_faces_trainers() -> None:
+    """Tests that they are read where Megatron-LM trains with their names, and refused elsewhere."""
+    flags = "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 2 --cutoff_len 8192 --bf16"
+    run = run_of(f"torchrun --nproc_per_node 8 train.py {flags} --tensor_model_parallel_size 4")
+    assert (run.tensor, run.micro_batch, run.sequence, run.shape.name) == (4, 2, 8192, "qwen3-8b")
+    with pytest.raises(ValueError, match="model_name_or_path: trained by Megatron-LM alone is read"):
+        run_of(f"torchrun --nproc_per_node 8 train.py {flags}")
+    with pytest.raises(ValueError, match=r"deepspeed = ds\.json: the model is not trained by Megatron-LM"):
+        run_of(f"deepspeed train.py {flags} --tensor_model_parallel_size 4 --deepspeed ds.json")
+
+
+def test_an_array_that_nobody_sets_behind_the_program() -> None:
+    """Tests that flags which only the machine knows are named wherever they stand."""
+    run = run_of('mapfile -t A < args.txt\ntorchrun pretrain_gpt.py "${A[@]}" --micro-batch-size 1', model="llama3-8b")
+    assert [each.partition(" ")[0] for each in run.notes.unknown] == ["$A"]

@@ -72,7 +72,7 @@ def test_names_of_other_trainers_of_the_family() -> None:
     run = run_of(json.dumps(neox).replace("}", ', # as there\n "norm": "rms",}'), source="20B.yml")
     assert (run.num_microbatches, run.shape.key_value_heads) == (8, 2)
     assert (run.pipeline, run.tensor, run.micro_batch, run.recompute) == (2, 2, 4, Recomputation())
-    run = run_of("python run.py --zero-stage 2 --activations-checkpoint-method uniform --num-gpus 1", model="llama3-8b")
+    run = run_of("python pretrain_gpt.py --zero-stage 2 --activations-checkpoint-method uniform", model="llama3-8b")
     assert (run.shards, run.recompute) == ("gradients", Recomputation())
 
 
@@ -107,3 +107,17 @@ def test_degrees_that_are_not_known(name: str) -> None:
         deep({"ulysses_degree": 2})
     with pytest.raises(ValueError, match=r"parallelism\.ulysses_degree = 2: is a degree"):
         titan(ulysses_degree=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "meant"),
+    [
+        ("python pretrain_gpt.py --micro-batch-size 1 --global-batchsize 64", "a.sh", "global_batch_size"),
+        ("python pretrain_gpt.py --micro-batch-size 1 --recompute-granularty full", "a.sh", "recompute_granularity"),
+        ("tensor_model_paralel_size: 2\nmicro_batch_size: 1", "a.yaml", "tensor_model_parallel_size"),
+    ],
+)
+def test_slips_in_names(text: str, source: str, meant: str) -> None:
+    """Tests that a name with a letter too few or too many is refused with the one that is meant."""
+    with pytest.raises(ValueError, match=f"is not known; write {meant}, or leave it out"):
+        run_of(text, model="llama3-8b", source=source)

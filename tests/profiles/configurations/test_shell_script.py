@@ -347,3 +347,20 @@ def test_flags_that_depend_on_the_machine() -> None:
     assert read.strange[0].split()[0] == "$ARGS"
     assert read.script is not None
     assert read.script.unsure == {"ARGS": "[ -f x ]", "V": "case $(hostname)"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            """L=(--layout "'Et\\|tL'")\nC="python t.py ${L[@]} --freq '([0]*3)'"\necho $C\neval $C 2>&1""",
+            ["--layout", "Et|tL", "--freq", "([0]*3)", "2>&1"],
+        ),
+        ("eval 'TP=4'\npython t.py --a $TP", ["--a", "4"]),
+        ('run() { N=$1; shift; python t.py --n $N "$@"; }\nrun 2 --b x', ["--n", "2", "--b", "x"]),
+        ("set -- 1 2 3 4\nshift 2\npython t.py --a $1 --b $2", ["--a", "3", "--b", "4"]),
+    ],
+)
+def test_words_that_are_read_again(text: str, wanted: list[str]) -> None:
+    """Tests that `eval` takes quotes off once more, and `shift` the first arguments."""
+    assert words(text)[2:] == wanted

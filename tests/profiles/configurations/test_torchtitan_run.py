@@ -99,8 +99,8 @@ def test_torchtitan_with_parts_and_other_names() -> None:
         ("[training]\nlocal_batch_size = 0", "not a whole number from 1"),
         ("[parallelism]\nmodule_fqns_per_model_part = [[3]]", "not a list of lists of names"),
         (
-            '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_split_points = ["layers.9"]',
-            r"split_points = \['layers.9'\]: is not known, and says where stages begin",
+            '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_split_points = ["layer.9"]',
+            r"split_points = \['layer.9'\]: are not blocks in order",
         ),
     ],
 )
@@ -111,17 +111,77 @@ def test_what_of_torchtitan_is_not_understood(text: str, told: str) -> None:
         read_torchtitan(read_titan_document(text, source="a.toml"), model=model, devices=None)
 
 
+OF_2024 = """
+[training]
+batch_size = 12
+seq_len = 4096
+tensor_parallel_degree = 2
+data_parallel_degree = 2
+[experimental]
+pipeline_parallel_degree = 3
+pipeline_parallel_schedule = "interleaved_1f1b"
+enable_async_tensor_parallel = true
+"""
+
+
+def of_2024(changed: str = "", to: str = "") -> RunConfiguration:
+    document = read_titan_document(OF_2024.replace(changed, to), source="train.toml")
+    return read_torchtitan(document, model="llama3-8b", devices=None)
+
+
+def test_names_of_2024() -> None:
+    """Tests that degrees in the sections of 2024 are read with that release's cut and number of microbatches."""
+    run = of_2024()
+    assert (run.tensor, run.pipeline, run.data, run.chunks) == (2, 3, 2, 2)
+    assert [stage.count("t") for stage in run.stages] == [5, 6, 6, 5, 5, 5]
+    assert (run.micro_batch, run.num_microbatches) == (2, 6)  # as many as stages
+    assert any("enable_async_tensor_parallel" in each for each in run.notes.not_counted)
+    run = of_2024("[experimental]", "[experimental]\npipeline_parallel_microbatches = 12")
+    assert (run.micro_batch, run.num_microbatches) == (1, 12)
+    points = 'pipeline_parallel_split_points = "layers.4,layers.9"\npipeline_parallel_schedule = "1f1b"'
+    run = of_2024('pipeline_parallel_schedule = "interleaved_1f1b"', points)
+    assert run.stages == ("Etttt", "ttttt", 23 * "t" + "L")
+
+
+@pytest.mark.parametrize(
+    ("changed", "to", "told"),
+    [
+        ("batch_size = 12", "batch_size = 8", "local_batch_size = 8 is no multiple of its 6 microbatches"),
+        ("degree = 3", "degree = 17", "34 stages are too many for 32 blocks"),
+        (
+            "degree = 3",
+            'degree = 2\npipeline_parallel_split_points = ["layers.9"]',
+            "2 parts: the schedule needs two or more on each of 2 ranks",
+        ),
+    ],
+)
+def test_what_did_not_start_in_2024(changed: str, to: str, told: str) -> None:
+    """Tests that batches, stages and points that do not divide are noted as torchtitan's refusals."""
+    assert told in of_2024(changed, to).notes.refusals[0]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[experimental]\npipeline_parallel_degree = 4", "experimental.pipeline_parallel_degree: stands in"),
-        ("[experimental]\npipeline_parallel_split_points = []", "split_points: stands in"),
-        ("[training]\ndata_parallel_shard_degree = 4", "training.data_parallel_shard_degree: stands in"),
-        ("[training]\nbatch_size = 4", "is training.local_batch_size today"),
+        ("[training]\nbatch_size = 4\nlocal_batch_size = 4", "is local_batch_size today, which is stated as well"),
+        ("[training]\ntensor_parallel_degree = 4\n[parallelism]\ntensor_parallel_degree = 4", "stated as well"),
+        ("[experimental]\npipeline_parallel_split_points = ['layers.9', 'layers.4']", "are not blocks in order"),
+        ("[experimental]\npipeline_parallel_split_points = 3", "are not blocks in order"),
+        ("parallelism = 3\n[experimental]\npipeline_parallel_degree = 2", "which is stated as well"),
+        (
+            "[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = 3",
+            "is not a list of lists of names",
+        ),
+        (
+            "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_microbatches = 2\n"
+            "pipeline_parallel_microbatch_size = 1",
+            "microbatches: is pipeline_parallel_microbatch_size today",
+        ),
+        ("[actor]\ntensor_parallel_degree = 4", "actor.tensor_parallel_degree: is of another program.s section"),
     ],
 )
-def test_names_of_earlier_releases(text: str, told: str) -> None:
-    """Tests that degrees and batches in the sections of earlier releases are refused by where they stand today."""
+def test_names_of_two_releases(text: str, told: str) -> None:
+    """Tests that values by two names, points that cut nothing, and degrees in unknown sections are refused."""
     with pytest.raises(ValueError, match=told):
         read_torchtitan(read_titan_document(text, source="train.toml"), model="llama3-8b", devices=None)
 
