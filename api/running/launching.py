@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 from api.failures import Exit, InputError
 from api.inputs import read_plan, reading
@@ -37,7 +37,6 @@ _REQUEST = "request.json"
 """The file of a job's folder that says what it was launched with."""
 _CANCELLED = "cancelled"
 """The file of a job's folder that says that it was asked to end before it was over."""
-_Record = TypeVar("_Record")
 _KEEPER = 'trap : TERM; folder=$1; number=$2; shift 2; "$@" >>"$folder/log" 2>&1; echo $? >"$folder/exit-$number"'
 
 
@@ -239,8 +238,12 @@ def _remember(submitted: Submitted, folder: Path) -> None:
 
 def read_submitted(folder: Path) -> Submitted:
     """What stands in the folder of a job; InputError if nothing does."""
-    missing = "no job was launched from this folder; give the one that `pipeplan launch` printed"
-    return _read_record(Submitted, folder / RECORD, missing=missing)
+    from profiles.documents.validation import validate
+
+    if not (folder / RECORD).exists():
+        raise InputError(f"{folder}: no job was launched from this folder; give the one that `pipeplan launch` printed")
+    with reading():
+        return validate(Submitted, json.loads((folder / RECORD).read_text(encoding="utf-8")), source=str(folder))
 
 
 def remember_request(launch: Launch, request: LaunchRequest) -> None:
@@ -249,18 +252,13 @@ def remember_request(launch: Launch, request: LaunchRequest) -> None:
 
 
 def read_request(folder: Path) -> LaunchRequest:
-    """What was launched from the folder of a job; InputError if it does not say so."""
-    missing = "it does not record what was launched; launch the new plan yourself"
-    return _read_record(LaunchRequest, folder / _REQUEST, missing=missing)
-
-
-def _read_record(kind: type[_Record], path: Path, *, missing: str) -> _Record:
+    """What stands in the folder of a job; InputError if nothing does."""
     from profiles.documents.validation import validate
 
-    if not path.exists():
-        raise InputError(f"{path.parent}: {missing}")
+    if not (folder / _REQUEST).exists():
+        raise InputError(f"{folder}: it does not record what was launched; launch the new plan yourself")
     with reading():
-        return validate(kind, json.loads(path.read_text(encoding="utf-8")), source=str(path.parent))
+        return validate(LaunchRequest, json.loads((folder / _REQUEST).read_text(encoding="utf-8")), source=str(folder))
 
 
 def submit_again(submission: LaunchSubmission, *, submitted: Submitted, folder: Path) -> Submitted:

@@ -218,7 +218,7 @@ class Refutation:
 
     It ends as soon as the schedule bound lets `wanted` whole plans pass: no further case helps against them. Where all
     is closed but for fewer, trees over their orders are tried at the end, if it is made `with_trees`. Where the effort
-    will not do it is paused, and can go on with more.
+    will not do it is paused, and can continue with more.
     """
 
     def __init__(
@@ -457,7 +457,7 @@ def raise_further(
 
     An item after every case, and before every tree; `shown`: a bound that is known already. Each deadline is a quarter
     of the way to what a plan has `reached` (as for `raise_packing_bound`, asked before each), or to one that is paused
-    or given up. Where no two are far enough apart, the earliest that is paused goes on, and once none is, they may be
+    or given up. Where no two are far enough apart, the earliest that is paused continues, and once none is, they may be
     closer. What whole plans pass for, of which it looks for as many as `WANTED`, is given up for good, since no effort
     refutes it, and so is that whose first case takes too much of the effort, or whose cases nobody would check.
     It ends where none is left, and, as long as no plan is known, `_FAR_FROM_START` times above where it
