@@ -143,6 +143,15 @@ def test_names_of_2024() -> None:
     assert run.stages == ("Etttt", "ttttt", 23 * "t" + "L")
 
 
+def test_names_of_releases_that_are_gone() -> None:
+    """Tests that real names of 0.2.2 and of July 2024 are taken for no slips, nor for places where stages begin."""
+    told = 'pipeline_parallel_split_mode = "manual"\npipeline_parallel_schedule = '
+    run = of_2024("pipeline_parallel_schedule = ", told)
+    assert run == of_2024()
+    run = titan(pipeline_parallel_expert_parallel_overlap=True)
+    assert "parallelism.pipeline_parallel_expert_parallel_overlap = True" in run.notes.not_counted
+
+
 @pytest.mark.parametrize(
     ("changed", "to", "told"),
     [
