@@ -238,8 +238,8 @@ class _Walk:
 
     def require_gradient(self) -> None:
         """Raise ValueError for a model in which nothing trains."""
-        survey = self.survey
-        if not any(spec.has_gradient for spec in self.records[self.last, survey.microbatch_sizes[0], survey.widths[0]].outputs):
+        losses = (record.outputs for (name, *_), record in self.records.items() if name == self.last)
+        if not any(spec.has_gradient for outputs in losses for spec in outputs):
             raise ValueError(
                 f"layer {self.last!r}: no gradient goes back from its loss, so nothing trains; let weights require "
                 "gradients, and detach nothing between them and the loss"
