@@ -81,7 +81,7 @@ class SavedBytes:
             self._note(tensor)
             return tensor
 
-        BackwardCFunction.__init__ = lambda context: self._contexts.append(weakref.ref(context))
+        BackwardCFunction.__init__ = lambda context: self._contexts.append(weakref.ref(context))  # type: ignore
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 yield
