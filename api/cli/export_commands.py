@@ -151,14 +151,15 @@ def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -
 
 
 @commands.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
-def export_zero_bubble_command(plan: arg.PlanFile, output: arg.Output = None) -> None:
+def export_zero_bubble_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
-    from api.inputs import read_plan, require_writable
+    from api.inputs import require_writable
     from planner.export.zero_bubble import render_zero_bubble
 
     require_writable(output)
+    plan, problem = source.read()
     with as_input_errors():
-        text = render_zero_bubble(read_plan(plan))
+        text = render_zero_bubble(problem, plan)
     write_document(text, output)
     print(
         "what the profile assumes stands in flags of Megatron's, as `pipeplan export megatron` writes", file=sys.stderr

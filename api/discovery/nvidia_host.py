@@ -45,6 +45,9 @@ def describe_host(
     if connections and (missing := set(itertools.combinations(numbers, 2)) - pairs.keys()):
         a, b = min(missing)
         raise ValueError(f"`nvidia-smi topo -m` does not show what joins GPU {a} and {b}; give the matrix of this host")
+    others = {number for pair in pairs for number in pair} - {*numbers}
+    if len(others) > len(rows.lost):
+        raise ValueError(f"`nvidia-smi topo -m` shows GPU {min(others)}, which is not listed; give both of one host")
     lanes = {(place[a], place[b]): count for (a, b), count in nvlink_lanes(pairs).items() if {a, b} <= place.keys()}
     host = with_nvlink(
         replace(bare, devices=tuple(_device(row, rows, bare=bare, sizes=sizes) for row in rows.working)), lanes

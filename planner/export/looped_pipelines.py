@@ -37,7 +37,7 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
             )
     if len(plan.stages) % len(ranks):
         raise ValueError(
-            f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks; plan with --no-idle-devices"
+            f"{len(plan.stages)} stages are not a multiple of {len(ranks)} ranks; plan with max_stages_per_device = 1"
         )
     held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
     if len({device for rank in held for device in rank}) < sum(map(len, held)):

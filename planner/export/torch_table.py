@@ -89,7 +89,7 @@ def _require_expressible(problem: Problem, plan: Plan, *, has_groups: bool, copi
         plan, width=len(plan.stages[0].replicas[0]) if has_groups else 1, has_copies=copies is not None
     )
     _require_work_everywhere(plan)
-    _require_neighbours(problem, plan)
+    require_neighbours(problem, plan)
     _require_last_stage_in_order(plan)
 
 
@@ -118,20 +118,20 @@ def _require_work_everywhere(plan: Plan) -> None:
             )
 
 
-def _require_neighbours(problem: Problem, plan: Plan) -> None:
-    """Every stage sends to the next one and to no other, and hears back from it if there is anything to train."""
+def require_neighbours(problem: Problem, plan: Plan, *, what: str = "torch") -> None:
+    """Raise ValueError unless every stage sends to the next one alone, and hears back if there is anything to train."""
     traffic = CostModel(problem).traffic(plan.stages)
     for a, b in traffic:
         if b != a + 1:
             raise ValueError(
-                f"stage {a} feeds stage {b}, but in torch a stage feeds only the next one; "
+                f"stage {a} feeds stage {b}, but in {what} a stage feeds only the next one; "
                 "plan with skip_edges = false, or pass the tensor on through the stages between"
             )
     is_trained = False
     for number, stage in enumerate(plan.stages[:-1]):
         if (number, number + 1) not in traffic:
             raise ValueError(
-                f"stage {number} does not feed stage {number + 1}, but in torch every stage feeds the next one; "
+                f"stage {number} does not feed stage {number + 1}, but in {what} every stage feeds the next one; "
                 "number the stages along a chain"
             )
         is_trained = is_trained or problem.profile.trains(stage.layers)

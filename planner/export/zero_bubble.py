@@ -10,21 +10,23 @@ from typing import Any
 
 from planner.actions import Action
 from planner.export.samples import require_told
-from planner.export.torch_table import torch_ranks
+from planner.export.torch_table import require_neighbours, torch_ranks
 from planner.plan import Plan
+from planner.problem import Problem
 
 TO_THEIRS = {"F": "F", "I": "B", "W": "W", "B": "BW"}
 """Their type of every kind of action."""
 
 
-def render_zero_bubble(plan: Plan) -> str:
-    """The nodes, a line per rank; raises ValueError for a stage that is not on a single device."""
+def render_zero_bubble(problem: Problem, plan: Plan) -> str:
+    """The nodes, a line per rank; raises ValueError for stages that share devices or feed others than the next."""
     require_told(plan, what="zero-bubble's runtime")
     for number, stage in enumerate(plan.stages):
         if len(stage.groups) != 1 or len(stage.groups[0]) != 1:
             raise ValueError(
                 f"stage {number} is on several devices, but a node is on one rank; plan with max_replicas = 1"
             )
+    require_neighbours(problem, plan, what="the fork")
     held: dict[str, list[int]] = {}
     for number, stage in enumerate(plan.stages):
         held.setdefault(stage.replicas[0][0], []).append(number)

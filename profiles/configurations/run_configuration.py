@@ -61,7 +61,8 @@ class ReadingNotes:
         """
         said = said or f"{name} = {str(value)[:60]}"
         if near := get_close_matches(name, known, n=1, cutoff=0.9):
-            raise ValueError(f"{said[:80]}: is not known; write {near[0]}, or leave it out")
+            whole = f"--{near[0].replace('_', '-')}" if said.startswith("--") else near[0]
+            raise ValueError(f"{said[:80]}: is not known; write {whole}, or leave it out")
         if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
             raise ValueError(f"{said[:80]}: is a degree that is not known; put --tp, --pp and so on in its place")
         if _CUT.search(name):

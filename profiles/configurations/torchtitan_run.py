@@ -326,6 +326,8 @@ def _stages(
             notes.refusals.append(
                 f"module_fqns_per_model_part: a V has two parts on each of {ranks} ranks; state so many"
             )
+        elif fields.get(f"parallelism.{TABLE_FIELD}"):
+            pass  # torchtitan's runtime takes any number, whatever the schedule's name says
         elif ranks > 1 and isinstance(parts, list) and has_several != (len(parts) > ranks):
             wanted = "two or more" if has_several else "one"
             notes.refusals.append(

@@ -300,7 +300,7 @@ def _windows(take: ConfigReader, *, blocks: int) -> tuple[int, ...]:
         first = take("max_window_layers", 0)
         return tuple(window if block >= first else 0 for block in range(blocks))
     has_pattern = "sliding_window_pattern" in _CLASS_DEFAULTS.get(kind, {})
-    if has_pattern and isinstance(every, int) and every > 0:
+    if has_pattern and type(every) is int and every > 0:
         return tuple(window if (block + 1) % every else 0 for block in range(blocks))
     if has_pattern or kind in _SWITCHED_KINDS:
         raise ValueError(f"{name}: sliding_window = {window}: which blocks have it is not stated; give layer_types")

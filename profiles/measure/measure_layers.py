@@ -152,6 +152,7 @@ def survey_model(
     try:
         for size in survey.microbatch_sizes if survey.share is None else survey.microbatch_sizes[:1]:
             walk.pass_through(size)
+        walk.require_gradient()
         if is_busy and (crowd is None or not walk.is_measured):
             single = replace(survey, busy_processes=1)  # what is too large for one process is too large for several
             return survey_model(model, single, defer=defer, journal=journal, hear=hear)
@@ -234,6 +235,15 @@ class _Walk:
     def is_measured(self) -> bool:
         """Whether nothing is an estimate so far."""
         return all(record.is_measured for record in self.records.values())
+
+    def require_gradient(self) -> None:
+        """Raise ValueError for a model in which nothing trains."""
+        losses = (record.outputs for (name, *_), record in self.records.items() if name == self.last)
+        if not any(spec.has_gradient for outputs in losses for spec in outputs):
+            raise ValueError(
+                f"layer {self.last!r}: no gradient goes back from its loss, so nothing trains; let weights require "
+                "gradients, and detach nothing between them and the loss"
+            )
 
     def rounds(self) -> int:
         """Rounds of one process at the profile's own size."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -70,6 +71,7 @@ class SavedBytes:
     def __init__(self, module: nn.Module) -> None:
         self._own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
         self._kept: dict[int, Any] = {}
+        self._contexts: list[weakref.ref[Any]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -79,21 +81,27 @@ class SavedBytes:
             self._note(tensor)
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            yield
+        BackwardCFunction.__init__ = lambda context: self._contexts.append(weakref.ref(context))  # type: ignore
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                yield
+        finally:
+            del BackwardCFunction.__init__
 
-    def note_contexts(self, outputs: Iterable[torch.Tensor]) -> None:
-        """Note what custom functions behind `outputs` keep as attributes of their context: no hook sees it."""
-        nodes, seen = [output.grad_fn for output in outputs], set()
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            nodes += [before for before, _ in node.next_functions]
-            for leaf in tree_leaves(getattr(node, "__dict__", {})):
-                if isinstance(leaf, torch.Tensor):
-                    self._note(leaf)
+    def note_contexts(self) -> None:
+        """Note what custom functions that are still there keep as attributes of their context: no hook sees it.
+
+        They are not looked for in the graph: one of 50,000 nodes that Python has seen overflows the stack as it goes.
+        """
+        waiting: list[Any] = [vars(context) for there in self._contexts if (context := there()) is not None]
+        self._contexts, seen = [], {}
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, torch.Tensor):
+                self._note(each)
+            elif isinstance(each, dict | list | tuple | set) and id(each) not in seen:
+                seen[id(each)] = each
+                waiting += each.values() if isinstance(each, dict) else each
 
     def _note(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -162,7 +170,7 @@ class LayerMemory:
             self.segment.waiting.is_noting = True
             with self.saved.watching():
                 inside = self._watch("F", self._call)
-        self.saved.note_contexts(self._outputs)
+        self.saved.note_contexts()
         self.stash = self.saved.total()
         self._noted = self._note_tensors()
         self._base += self.saved.total(without=self._inputs)

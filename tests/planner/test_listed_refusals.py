@@ -38,7 +38,7 @@ REFUSALS: dict[str, Callable[[Problem, Plan], object]] = {
     EQUAL.format("torch's runtime"): lambda problem, plan: render_torch_table(problem, plan),
     EXPORT.format("DeepSpeed"): lambda problem, plan: render_deepspeed(problem, plan),
     EXPORT.format("Megatron-LM"): lambda problem, plan: make_megatron_job(problem, plan),
-    EXPORT.format("zero-bubble's runtime"): lambda problem, plan: render_zero_bubble(plan),
+    EXPORT.format("zero-bubble's runtime"): lambda problem, plan: render_zero_bubble(problem, plan),
 }
 
 

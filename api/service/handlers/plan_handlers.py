@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from api.jobs.job import Event, Job, NewJob, Quota, Search
 from api.jobs.logs import request_id, tell
@@ -254,7 +254,9 @@ async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -
 class _Listing(Search):
     """Which plans are listed, and how many."""
 
-    limit: int = Field(20, ge=1, le=100, description="a number from 1 to 100")
+    limit: Annotated[int, BeforeValidator(lambda text: text if re.fullmatch("[0-9]+", text) else None)] = Field(
+        20, ge=1, le=100, description="a number from 1 to 100"
+    )
 
 
 @router.get("", response_model=answers.Jobs, response_description="Latest first")

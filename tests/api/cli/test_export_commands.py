@@ -55,7 +55,7 @@ def test_plans_are_exported_from_the_command_line(tmp_path: Path, capsys):
     assert (tmp_path / "new" / "folder" / "schedule.csv").read_text().startswith("0F0,")
     assert main(["export", "deepspeed", str(plan), str(workload)]) == 0
     assert "PARTS = [0, 4, 9]" in capsys.readouterr().out
-    assert main(["export", "zero-bubble", str(plan)]) == 0
+    assert main(["export", "zero-bubble", str(plan), str(workload)]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)[1][0]["layer_group_idx"] == 1
     assert "flags of Megatron's" in said.err

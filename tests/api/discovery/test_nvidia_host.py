@@ -77,3 +77,11 @@ def test_numbers_of_unequal_gpus_are_an_assumption():
     assert describe(rows, CUDA_DEVICE_ORDER="PCI_BUS_ID").assumed == ()
     with pytest.raises(ValueError, match="does not show what joins GPU 0 and 4; give the matrix of this host"):
         describe(ROWS + "4, A, 1\n")
+
+
+def test_a_matrix_with_more_gpus_than_are_listed():
+    """Tests that a matrix of a larger host is refused, but not for GPUs that are lost."""
+    with pytest.raises(ValueError, match="topo -m` shows GPU 2, which is not listed; give both of one host"):
+        describe("".join(ROWS.splitlines(keepends=True)[:2]))
+    lost = "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost\n"
+    assert len(describe("".join(ROWS.splitlines(keepends=True)[:3]) + lost).hosts[0].devices) == 3

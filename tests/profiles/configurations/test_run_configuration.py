@@ -112,9 +112,9 @@ def test_degrees_that_are_not_known(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "source", "meant"),
     [
-        ("python pretrain_gpt.py --micro-batch-size 1 --global-batchsize 64", "a.sh", "global_batch_size"),
-        ("python pretrain_gpt.py --micro-batch-size 1 --recompute-granularty full", "a.sh", "recompute_granularity"),
-        ("tensor_model_paralel_size: 2\nmicro_batch_size: 1", "a.yaml", "tensor_model_parallel_size"),
+        ("python pretrain_gpt.py --micro-batch-size 1 --global-batchsize 64", "a.sh", "--global-batch-size"),
+        ("python pretrain_gpt.py --micro-batch-size 1 --recompute-granularty full", "a.sh", "--recompute-granularity"),
+        ("tensor_model_paralel_size: 2\nmicro_batch_size: 1", "a.yaml", "--tensor-model-parallel-size"),
     ],
 )
 def test_slips_in_names(text: str, source: str, meant: str) -> None:

@@ -143,6 +143,15 @@ def test_names_of_2024() -> None:
     assert run.stages == ("Etttt", "ttttt", 23 * "t" + "L")
 
 
+def test_names_of_releases_that_are_gone() -> None:
+    """Tests that real names of 0.2.2 and of July 2024 are taken for no slips, nor for places where stages begin."""
+    told = 'pipeline_parallel_split_mode = "manual"\npipeline_parallel_schedule = '
+    run = of_2024("pipeline_parallel_schedule = ", told)
+    assert run == of_2024()
+    run = titan(pipeline_parallel_expert_parallel_overlap=True)
+    assert "parallelism.pipeline_parallel_expert_parallel_overlap = True" in run.notes.not_counted
+
+
 @pytest.mark.parametrize(
     ("changed", "to", "told"),
     [
@@ -255,6 +264,10 @@ def test_a_table_overrules_the_order() -> None:
     run = titan(text, pipeline_parallel_schedule="PipelineScheduleSingle", pipeline_parallel_schedule_csv="s.csv")
     assert (run.order, run.chunks, run.in_v) == ("table", 1, False)
     assert run.rows == (("0F0", "0B0"), ("1F0", "1B0"))
+    names = ["tok_embeddings", *(f"layers.{number}" for number in range(32)), "norm", "output"]
+    parts = {"module_fqns_per_model_part": [names[:9], names[9:]], "pipeline_parallel_schedule_csv": "s.csv"}
+    run = titan(text, pipeline_parallel_schedule="PipelineScheduleMulti", **parts)  # as `export torchtitan` writes it
+    assert (len(run.stages), run.chunks, run.notes.refusals) == (2, 1, [])
     with pytest.raises(ValueError, match="pipeline_parallel_schedule_csv: has 2 rows for 4 ranks; give a row per rank"):
         titan(text, pipeline_parallel_degree=4, pipeline_parallel_schedule_csv="s.csv")
     with pytest.raises(ValueError, match="'PipelineScheduleMulti': is not supported; use 1F1B"):

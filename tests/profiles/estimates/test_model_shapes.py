@@ -106,6 +106,8 @@ def test_windows_that_are_not_listed():
     assert read(model_type="cohere2", sliding_window=128, sliding_window_pattern=2).windows == (128, 0)
     with pytest.raises(ValueError, match="sliding_window = 128: which blocks have it is not stated; give layer_types"):
         read(model_type="exaone4", num_key_value_heads=8, sliding_window=128, sliding_window_pattern="LLLG")
+    with pytest.raises(ValueError, match="give layer_types"):
+        read(model_type="cohere2", sliding_window=128, sliding_window_pattern=True)
 
 
 def test_what_is_left_out_is_what_its_class_has():

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from planner.execute.model.layer_alone import make_deferring  # noqa: E402
 from profiles.measure.clocks import Samples  # noqa: E402
 from profiles.measure.measure_layers import Survey, survey_model  # noqa: E402
 from profiles.measure.model import Model  # noqa: E402
@@ -73,3 +74,46 @@ def test_processes_time_bent_sizes_only(
     assert calls[0] == {2: 5, 1: 5}
     assert found.interpolated == interpolated
     assert all(found.records["a", size, 1].timings["F"].ns == curve(size) for call in calls for size in call)
+
+
+def frozen() -> nn.Module:
+    return nn.Linear(4, 4).requires_grad_(False)
+
+
+class Detached(nn.Module):
+    """Weights that want gradients, and none that goes further back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).detach()
+
+
+@pytest.mark.parametrize(
+    ("layers", "loss", "trains"),
+    [
+        ([frozen, frozen], tokens, False),
+        ([lambda: nn.Linear(4, 4), Detached], tokens, False),
+        ([Detached], lambda output, target: tokens(output.detach(), target), False),
+        ([nn.ReLU, nn.Tanh], tokens, False),
+        ([Detached, lambda: nn.Linear(4, 4), frozen], tokens, True),
+    ],
+)
+def test_models_in_which_nothing_trains(
+    layers: list[Callable[[], nn.Module]], loss: Callable[..., torch.Tensor], trains: bool
+):
+    """Tests that a model is refused whose loss has no gradient to send back, and that one trained layer suffices."""
+    model = Model(
+        layers={f"layer{number}": make for number, make in enumerate(layers)},
+        loss=loss,
+        batch=lambda _: (torch.ones(4, 3, 4), LABELS.clamp(min=0)),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    )
+    survey = Survey(microbatch_sizes=(2,), effort=MeasuringEffort(repetitions=1, warm_up=0))
+    if trains:
+        assert survey_model(model, survey, defer=make_deferring).records
+        return
+    with pytest.raises(ValueError, match="no gradient goes back from its loss, so nothing trains; let weights"):
+        survey_model(model, survey, defer=make_deferring)

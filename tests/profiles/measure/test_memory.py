@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.execute.model.layer_alone import make_deferring
 from planner.execute.parallel.partial_steps import PARTS, OptimizerStep
-from profiles.measure.memory import CLEAR_REFS, LayerMemory, LiveBytes, OperationMemory
+from profiles.measure.memory import CLEAR_REFS, LayerMemory, LiveBytes, OperationMemory, SavedBytes
 from profiles.measure.segment import Segment
 from tests.planner.execute.parallel.test_partial_steps import make_pair, make_weights
 
@@ -86,6 +86,8 @@ class _Tanh(torch.autograd.Function):
             ctx.save_for_backward(result)
         else:
             ctx.kept = [result] if keeps == "list" else result
+            ctx.ring = ring = {}  # no tree: it holds itself
+            ring["ring"] = ring
         return result * 2, keeps
 
     @staticmethod
@@ -115,3 +117,17 @@ def test_what_a_context_keeps_is_stash(is_fake: bool):
         found.append((memory.stash, memory.weight_stash, memory.workspace))
     assert found[0][0] == 3 * given.nbytes
     assert len(set(found)) == 1
+
+
+def test_a_graph_of_many_nodes_is_let_go():
+    """Tests that nothing is done to a long chain that overflows the stack when it goes, as what Python saw would."""
+    weight, saved = torch.ones(2, requires_grad=True), SavedBytes(nn.Identity())
+    with saved.watching():
+        chain = weight
+        for _ in range(100_000):
+            chain = chain + weight
+        chain = _Tanh.apply(chain, "attribute")[0]
+    saved.note_contexts()
+    assert saved.total() == weight.nbytes
+    del chain
+    assert "__init__" not in vars(torch.autograd.function.BackwardCFunction)

@@ -115,6 +115,9 @@ def test_pages_have_no_gap_beside_deletions(team: Running):
     [
         "limit=0",
         "limit=101",
+        "limit=1_0",
+        "limit=%2B5",
+        "limit=5.0",
         "project=%20",
         "tag=a%25b",
         "sha256=xyz",
