@@ -9,7 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.exact_order.lower_bounds import find_colocated, most_in_flight, settle_times, split_backward
+from solver_models.exact_order.lower_bounds import (
+    MAX_REPLICAS,
+    find_colocated,
+    most_in_flight,
+    settle_times,
+    split_backward,
+)
 from solver_models.exact_order.propagation import (
     AFTER,
     AFTER_FUSED,
@@ -371,7 +377,7 @@ def best_sequence(
     device_orders, lengths = np.zeros((num_devices, longest_order(net)), np.int32), np.zeros(num_devices, np.int64)
     if overflow(net) > 0:
         return best, device_orders, lengths, nodes, True
-    if longest_order(net) > MAX_JOBS:
+    if longest_order(net) > MAX_JOBS or net.replica_stage.shape[0] > MAX_REPLICAS:
         return best, device_orders, lengths, nodes, False
     colocated = find_colocated(net)
     times, worst = settle_times(net, split_backward(net), colocated, most_in_flight(net, colocated), threshold)

@@ -485,7 +485,12 @@ def settle_times(
 
 @kernel
 def schedule_lower_bound(net: Net, threshold: int) -> int:
-    """Ticks of an iteration that no order of the net beats; from `threshold` on it need not be the best there is."""
+    """Ticks of an iteration that no order of the net beats; from `threshold` on it need not be the best there is.
+
+    0 for more than `MAX_REPLICAS` stage replicas: nothing is claimed of them.
+    """
+    if net.replica_stage.shape[0] > MAX_REPLICAS:
+        return int64(0)
     parts, colocated = split_backward(net), find_colocated(net)
     in_flight = most_in_flight(net, colocated)
     times, lower_bound = settle_times(net, parts, colocated, in_flight, threshold)

@@ -22,7 +22,7 @@ from solver_models.exact_order.branch_and_bound import (
     take_back,
     tight_pass,
 )
-from solver_models.exact_order.lower_bounds import RETURN_TAIL
+from solver_models.exact_order.lower_bounds import MAX_REPLICAS, RETURN_TAIL
 from solver_models.exact_order.propagation import (
     MAX_JOBS,
     NetActions,
@@ -119,7 +119,7 @@ def find_tree(net: Net, threshold: int, most_nodes: int, first_run: int, stop: I
     top stays, and so does its part of the tree.
     """
     tree = OrderTree(np.full((most_nodes + 1, 3), LEAF), np.zeros(most_nodes + 1, np.int64))
-    if longest_order(net) > MAX_JOBS:
+    if longest_order(net) > MAX_JOBS or net.replica_stage.shape[0] > MAX_REPLICAS:
         return tree, 0, False
     jobs, most = make_jobs(net), min(MAX_DEPTH, most_nodes + 1)
     windows = _make_free_windows(net, jobs, threshold)

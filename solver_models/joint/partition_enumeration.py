@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.exact_order.lower_bounds import MAX_RANKS, MAX_REPLICAS, schedule_lower_bound
+from solver_models.exact_order.lower_bounds import MAX_RANKS, schedule_lower_bound
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, Layers
 from solver_models.moves.annealing import overflow
 from solver_models.moves.lower_bounds import net_lower_bound
@@ -531,7 +531,7 @@ def _leaf_lower_bound(tree: Tree, node: Node, s: int, start: Integers, devices: 
     if by_span:
         return np.max(node.load[s + 1])
     lower_bound = net_lower_bound(net)
-    if lower_bound < threshold and count <= MAX_REPLICAS and layers.options[MICROBATCHES] <= MAX_RANKS:
+    if lower_bound < threshold and layers.options[MICROBATCHES] <= MAX_RANKS:
         lower_bound = max(lower_bound, schedule_lower_bound(net, threshold))
     return lower_bound
 

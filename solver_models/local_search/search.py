@@ -9,7 +9,7 @@ import numpy as np
 from solver_models.device_groups import holders_and_replicas, with_groups
 from solver_models.exact_order.branch_and_bound import best_sequence
 from solver_models.exact_order.decomposition import likeness, split_net, twin_devices, without_savings
-from solver_models.exact_order.lower_bounds import MAX_REPLICAS, schedule_lower_bound
+from solver_models.exact_order.lower_bounds import schedule_lower_bound
 from solver_models.exact_order.order_trees import FIRST_RUN
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder, Instance, Integers, ShortIntegers
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
@@ -202,13 +202,12 @@ class Searcher:
     def exact_lower_bound(self, candidate: Candidate) -> int | None:
         """The schedule bound of a candidate for the makespan; None if it breaks a rule or cannot fit into memory.
 
-        Of more stage replicas than that bound can tell apart, what `lower_bound` says.
+        Of more stage replicas than it can tell apart, what `lower_bound` says.
         """
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         if not self.is_allowed(candidate) or overflow(net) > 0:
             return None
-        quick = int(net_lower_bound(net))
-        return quick if len(net.replica_stage) > MAX_REPLICAS else max(quick, int(schedule_lower_bound(net, FAR)))
+        return max(int(net_lower_bound(net)), int(schedule_lower_bound(net, FAR)))
 
     def is_floored(self, candidate: Candidate) -> bool:
         """Whether the schedule bound holds for the objective, and is derived in the time between two steps."""
@@ -242,8 +241,6 @@ class Searcher:
         first_run = first_run or FIRST_RUN
         found, device_orders = dict[Hashable, _Sequenced](), dict[int, DeviceOrder]()
         for part in split_net(net) if most_nodes > _WHOLE_NODES else [net]:
-            if len(part.replica_stage) > MAX_REPLICAS:
-                return False, None
             if likeness(part) not in found:
                 value, codes, lengths, is_closed = _sequence_part(
                     part,

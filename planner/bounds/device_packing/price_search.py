@@ -306,7 +306,8 @@ class Refutation:
         return spent >= 1 or (spent > SLOW_AFTER and self.closed < SLOW_PART * spent)
 
     def _refute(self, packing: Packing, *, weight: float = 1.0) -> Generator[None, None, bool]:
-        while self._is_slow():
+        needed = len(packing.loads.first) + _EFFORT_PER_STAGE * int(packing.stages.is_open.sum())
+        while self._is_slow() or needed > 2 * self.budget:
             self.is_paused = True
             yield
         if self.is_hopeless or len(self.cases) >= self.most or not self.has_time():
@@ -365,10 +366,7 @@ class Refutation:
         split = None
         while not packing.is_empty and len(rounds) < MAX_ROUNDS and (not rounds or self.has_time()):
             before = int(packing.stages.is_open.sum())
-            needed = len(packing.loads.first) + _EFFORT_PER_STAGE * before
-            self.effort -= needed
-            if needed > 2 * self.budget:
-                break
+            self.effort -= len(packing.loads.first) + _EFFORT_PER_STAGE * before
             needs = [1.0] * self.boundaries.size + [packing.needed / packing.unit, 0.0]
             needs += [0.0] * len(self.boundaries.kinds)
             relaxation = _Relaxation(packing, self.make(needs), self.has_time)

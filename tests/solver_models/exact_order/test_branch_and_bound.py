@@ -7,6 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from solver_models.exact_order.branch_and_bound import best_sequence
+from solver_models.exact_order.lower_bounds import schedule_lower_bound
+from solver_models.exact_order.order_trees import find_tree
 from solver_models.simulation.evaluator import FAR
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
@@ -122,4 +125,8 @@ def test_more_stage_replicas_than_bits():
     floor = case.searcher.exact_lower_bound(played)
     assert floor is not None
     assert 0 < floor <= played.objective
-    assert case.searcher.sequence(played, threshold=played.objective + 1, most_nodes=MANY) == (False, None)
+    net, stop, threshold = case.searcher.net_of(played), np.zeros(1, np.int64), played.objective + 1
+    assert schedule_lower_bound(net, FAR) == 0
+    assert best_sequence(net, threshold, MANY, MANY, stop)[-1] is False
+    assert find_tree(net, threshold, MANY, MANY, stop)[1:] == (0, False)
+    assert case.searcher.sequence(played, threshold=threshold, most_nodes=MANY) == (False, None)

@@ -155,11 +155,14 @@ def refuted() -> tuple[Problem, int, list[list[object]], list[list[int]]]:
     return problem, deadline, write_cases(cases), [list(tree) for tree in refutation.trees]
 
 
-def test_what_is_paused_goes_on():
-    """Tests that a deadline that effort does not do for is paused, and that more effort closes it by the same cases."""
+@pytest.mark.parametrize("effort", [1, 10**5])
+def test_what_is_paused_goes_on(effort):
+    """Tests that a deadline that effort does not do for, not even for a first round of prices, is paused, and that more
+    effort closes it by the same cases.
+    """
     problem, deadline, cases, trees = refuted()
     boundaries, paused = Boundaries(Least(problem, CostModel(problem))), 0
-    refutation = Refutation(boundaries, Covering, most=63, effort=10**5, wanted=100, with_trees=True)
+    refutation = Refutation(boundaries, Covering, most=63, effort=effort, wanted=100, with_trees=True)
     assert refutation.find(deadline) is None
     while refutation.is_paused:
         paused += 1
