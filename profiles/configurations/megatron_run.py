@@ -351,6 +351,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
     Raises ValueError for another program's command, whose audit would be one of assumptions.
     """
     notes = take.notes
+    is_unread = read.kind == "script" and not any(name in take.taken - {*_LAUNCHER} for name in read.values)
     before = len(notes.unknown)
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
@@ -368,7 +369,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
                 notes.not_counted.append(said[:120])
     stated = len([value for value in take.values.values() if value is not False])
     notes.require_own("Megatron-LM", stated=stated, names=read.values, since=before)
-    if not read.has_own_flags:
+    if is_unread or not read.has_own_flags:
         raise ValueError(f"the command states no size, degree or batch{_sourced(read)}; give the training's script")
     notes.unknown += read.strange
 

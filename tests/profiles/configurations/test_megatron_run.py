@@ -275,6 +275,7 @@ def test_names_that_only_look_so(text: str) -> None:
     [
         ('RUN="srun --mpi=pmix --container-image=x"\nfor C in 1,2; do IFS=, read TP PP <<< $C; $RUN bash -c "$C"; done',
          "2 of 2 names are not Megatron-LM's; give a file"),
+        ("torchrun --nproc_per_node 8 pretrain_mine.py --output out --optimizer adam", "states no size"),
         ("accelerate launch run_clm.py --batch_size 8 --gradient_accumulation_steps 4 --bf16", "states no size"),
         ("deepspeed train.py --train_batch_size 64 --deepspeed", "states no size"),
         (". env.sh\ntask='python3 finetune.py --load x'\n", "states no size, .* .env.sh is in another"),
