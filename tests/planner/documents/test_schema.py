@@ -213,7 +213,7 @@ def test_what_is_read_obeys():
     schema = validator("workload")
     fields = sorted({field.rpartition(".")[2] for field, _ in properties("workload")})
     outcomes = {True: 0, False: 0}
-    for seed in range(shortened(300, whole=100_000)):
+    for seed in range(shortened(600, whole=100_000)):
         rng = Random(seed)
         tree = mutated(rng, make_document() if rng.random() < 0.5 else question_of(random_problem(rng)), fields=fields)
         try:

@@ -55,7 +55,7 @@ def test_slotted_order_keeps_its_bound():
     """Tests that in thousands of cases, replicas included, the slotted order takes at most (M + 4S - 4) C + AR."""
     rng = Random(3)
     tightest, problem = 0.0, None
-    for number in range(shortened(300, whole=10_000)):
+    for number in range(shortened(1_000, whole=10_000)):
         if number % 5 == 0:
             problem = random_spp_problem(
                 rng, num_layers=rng.randint(1, 6), num_devices=rng.randint(1, 6), num_microbatches=rng.randint(1, 8)

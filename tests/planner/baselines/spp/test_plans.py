@@ -16,7 +16,6 @@ from planner.problem import Options, Problem
 from planner.verify import verify
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-from tests.long_runs import shortened
 
 
 def random_spp_problem(rng: Random, *, num_layers: int, num_devices: int, num_microbatches: int) -> Problem:
@@ -60,7 +59,7 @@ def random_spp_problem(rng: Random, *, num_layers: int, num_devices: int, num_mi
 def test_every_order_is_a_valid_plan():
     """Tests that slotted, greedy and GPipe order pass the verifier on random divisions of random machines."""
     rng = Random(6)
-    for _ in range(shortened(20, whole=60)):
+    for _ in range(60):
         problem = random_spp_problem(
             rng, num_layers=rng.randint(1, 6), num_devices=rng.randint(1, 6), num_microbatches=rng.randint(1, 6)
         )
