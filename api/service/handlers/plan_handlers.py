@@ -19,7 +19,6 @@ from api.jobs.job import Event, Job, NewJob, Quota, Search
 from api.jobs.logs import request_id, tell
 from api.jobs.request import PlanRequest, Submission, parse_tree, read_tree, require_labels
 from api.jobs.request_fields import PlanId, Project, Tags, shared_fields
-from api.jobs.stores.sql_store import freeing
 from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
@@ -380,6 +379,5 @@ async def delete_plan(service: Serving, *, caller: Writer, plan_id: PlanId) -> R
     """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
     if not is_plan_id(plan_id) or not await to_thread(service.store.forget, plan_id, caller.tenant):
         raise not_found()
-    note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
-    await to_thread(freeing, service.database, note)
+    await to_thread(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
     return Response(status_code=204)
