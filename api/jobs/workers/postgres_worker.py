@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 
 import procrastinate
@@ -53,10 +54,11 @@ class _TicketWorker:
         self._draining, self._over = threading.Event(), threading.Event()
         self._children = [Child(limits) for _ in range(num_workers)]
         self._runners: SimpleQueue[JobRunner] = SimpleQueue()
+        runner_of = partial(
+            JobRunner, self.store, patience=patience, is_draining=self._draining.is_set, metrics=self.metrics
+        )
         for child in self._children:
-            is_draining = self._draining.is_set
-            runner = JobRunner(self.store, child, patience=patience, is_draining=is_draining, metrics=self.metrics)
-            self._runners.put(runner)
+            self._runners.put(runner_of(child))
         self.app = self._make_app()
 
     def _make_app(self) -> procrastinate.App:

@@ -229,10 +229,10 @@ async def _watch(service: Service, stream: Stream, *, job: Job, seconds: float) 
     until = clock() + seconds
     while not present.is_finished and (left := until - clock()) > 0 and not (service.is_draining or stream.is_over):
         await service.hub.wait(job.id, present.version, timeout_s=min(5.0, left))
-        now = await to_thread(service.store.get, job.id)
-        if now is None:
+        looked = await to_thread(service.store.get, job.id)
+        if looked is None:
             return None
-        present = now
+        present = looked
     return present
 
 
