@@ -11,10 +11,10 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
-from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other, workload_of
+from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other
 from api.service.core import Service
 from api.service.handlers import answers
-from api.service.handlers.artefact_handlers import Second
+from api.service.handlers.artefact_handlers import Second, inspected
 from api.service.handlers.bodies import read_as
 from api.service.handlers.responses import answer, is_known, not_modified
 from api.service.handlers.route_notes import NOT_MODIFIED, noting, router_at
@@ -96,7 +96,7 @@ async def get_picture(
         return not_modified(tag, cache_control=PRIVATE)
 
     async def make() -> str:
-        made = await _inspect(service, job, what="picture", plan=text, other=other, baseline=baseline)
+        made = await inspected(service, job, what="picture", plan=text, other=other, baseline=baseline)
         return str(made["text"])
 
     is_final = job.is_finished and incumbent is None
@@ -128,11 +128,6 @@ async def _newest_plan(service: Service, job: Job) -> str:
     return text
 
 
-async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
-    workload = await workload_of(service, job)
-    return await service.inspector.ask(job.tenant, lambda: {"workload": workload, **order})
-
-
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -156,5 +151,5 @@ async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> 
         raise invalid("/changes", f"give at most {_MOST_CHANGES} changes", code="limit")
     job = found(await to_thread(service.store.get, order.base, tenant=caller.tenant))
     changes = [asdict(change) for change in order.changes]
-    made = await _inspect(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
+    made = await inspected(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
     return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})
