@@ -244,7 +244,7 @@ class SqlStore:
         with self.database.transaction() as cursor:
             before = self._held(cursor, job)
             update = _without_worse(update, before)
-            _write(cursor, job.id, _columns_of(update))
+            _write(cursor, job.id, values=_columns_of(update))
             if update.plan is not None:
                 _keep_plan(cursor, job.id, text=update.plan)
             hash_row(cursor, job.id)
@@ -338,7 +338,7 @@ class SqlStore:
             job = find_job(cursor, job_id, lock=self.database.row_lock)
             if job is None or job.tenant != tenant:
                 return None
-            _write(cursor, job_id, values)
+            _write(cursor, job_id, values=values)
             hash_row(cursor, job_id)
             return find_job(cursor, job_id)
 
@@ -659,7 +659,7 @@ def _without_worse(update: ProgressUpdate, before: Job) -> ProgressUpdate:
     return update
 
 
-def _write(cursor: Cursor, job_id: str, values: dict[str, Any]) -> None:
+def _write(cursor: Cursor, job_id: str, *, values: dict[str, Any]) -> None:
     columns = "".join(f"{name} = ?, " for name in values)
     cursor.execute(f"UPDATE jobs SET {columns}version = version + 1 WHERE id = ?", (*values.values(), job_id))
 
@@ -704,7 +704,7 @@ def _conclude(cursor: Cursor, before: Job, *, outcome: Outcome, now: float) -> N
     for kind, data in _story(before, ProgressUpdate(**last)):
         tell_event(cursor, job_id, kind=kind, now=now, data=data)
     ended = {"finished_at": now, "worker": None, "lease_until": None, "phase": None}
-    _write(cursor, job_id, _columns_of(outcome) | ended)
+    _write(cursor, job_id, values=_columns_of(outcome) | ended)
     if outcome.plan is not None:
         _keep_plan(cursor, job_id, text=outcome.plan)
     hash_row(cursor, job_id)
