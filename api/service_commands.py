@@ -15,7 +15,7 @@ from api.jobs.logs import VARIABLE, LogFormat, configure
 from api.jobs.moments import moment
 from api.jobs.request import Ceilings
 from api.jobs.stores.database import FILE, await_server, open_database
-from api.jobs.stores.sql_store import SqlStore, freeing
+from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import FolderLock
 from api.jobs.stores.store import StoreFullError
 from api.jobs.stores.transactions import Database
@@ -221,8 +221,7 @@ def back_up_store(file: Path, *, data: Path, database_url: str | None) -> dict[s
             counts = back_up(database, file)
         except OSError as error:
             raise InputError(str(error)) from None
-        audit = AuditLog(database)
-        freeing(database, lambda: audit.add(actor=operator(), action="store.backed_up", subject=file.name))
+        AuditLog(database).add(actor=operator(), action="store.backed_up", subject=file.name)
     return counts
 
 

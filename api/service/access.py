@@ -12,7 +12,7 @@ from api.jobs.job import Job, LeaseLostError
 from api.jobs.request_fields import PlanId
 from api.service.auth import Caller
 from api.service.core import Service
-from api.service.http.problem_json import ServiceError, not_found
+from api.service.http.problem_json import ServiceError, found, not_found
 
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -50,10 +50,7 @@ async def job_of(service: Service, caller: Caller, *, job_id: str) -> Job | None
 
 async def find(service: Serving, caller: Annotated[Caller, Security(admitted)], *, plan_id: PlanId) -> Job:
     """The job of the path, if it is the caller's; raises ServiceError 404."""
-    job = await job_of(service, caller, job_id=plan_id)
-    if job is None:
-        raise not_found()
-    return job
+    return found(await job_of(service, caller, job_id=plan_id))
 
 
 ReadableJob = Annotated[Job, Security(find, scopes=["plans:read"])]
@@ -80,18 +77,13 @@ def require_plan(job: Job) -> None:
 
 async def plan_text(service: Service, job: Job) -> str:
     """The final plan's document; raises ServiceError 404 if it was deleted meanwhile."""
-    text = await to_thread(service.store.plan_text, job.id)
-    if text is None:
-        raise not_found()
-    return text
+    return found(await to_thread(service.store.plan_text, job.id))
 
 
 async def read_other(service: Service, caller: Caller, *, other_id: str | None) -> Job | None:
     """The job whose plan is looked at beside it, if one is named; raises ServiceError 404 or 409."""
     if other_id is None:
         return None
-    other = await job_of(service, caller, job_id=other_id)
-    if other is None:
-        raise not_found()
+    other = found(await job_of(service, caller, job_id=other_id))
     require_plan(other)
     return other

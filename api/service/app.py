@@ -54,12 +54,8 @@ def make_app(settings: Settings) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(require_known_query)])
     app.openapi = make_document  # type: ignore[method-assign]
-    app.add_exception_handler(ServiceError, _on_service_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-    for failure in STORE_FAILURES:
-        app.add_exception_handler(failure, _on_store_failure)
-    app.add_exception_handler(Exception, _on_failure)
+    for kind in (ServiceError, HTTPException, RequestValidationError, *STORE_FAILURES, Exception):
+        app.add_exception_handler(kind, _on_error)
     app.add_middleware(watch, service=service)
     if settings.traces:
         from api.service.http.tracing import traced
@@ -77,50 +73,41 @@ def _problem_answer(error: ServiceError) -> Response:
     )
 
 
-async def _on_service_error(request: Request, error: Exception) -> Response:
-    del request
-    assert isinstance(error, ServiceError)
-    return _problem_answer(error)
+async def _on_error(request: Request, error: Exception) -> Response:
+    return _problem_answer(_problem_of(request, error))
 
 
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def _problem_of(request: Request, error: Exception) -> ServiceError:
+    """What the client hears of an error; of one that nobody foresaw the log has the trace, the client has not."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return refuse_query(request, error)
+    if isinstance(error, HTTPException):
+        return _http_problem(request, error)
+    if isinstance(error, DamagedError):
+        logger.error("the store is damaged: %s", error)
+        detail = f"{error} is not as it was stored; delete it, or let the operator restore a backup"
+        return ServiceError(500, "damaged", detail=detail)
+    if isinstance(error, STORE_FAILURES):
+        logger.warning("the store failed: %r", error)
+        if isinstance(error, StoreFullError):
+            detail = "the service's disk is full; delete plans, or tell the operator"
+            return ServiceError(507, "store_full", detail=detail)
+        detail = "the store does not answer; try again"
+        return ServiceError(503, "store_away", detail=detail, headers={"Retry-After": "5"})
+    detail, headers = "please report it with the answer's X-Request-ID", {"X-Request-ID": request_id.get() or ""}
+    return ServiceError(500, "internal_error", detail=detail, headers=headers)
+
+
+def _http_problem(request: Request, error: HTTPException) -> ServiceError:
     headers, detail = dict(error.headers or {}), "see /v1/openapi.json for what there is"
     if error.status_code == 405:
         methods = allowed_methods(request.url.path) or headers.get("Allow", "GET").split(", ")
         headers["Allow"] = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
         detail = f"use {headers['Allow']}"
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    return _problem_answer(ServiceError(error.status_code, code, detail=detail, headers=headers))
-
-
-async def _on_validation_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return _problem_answer(refuse_query(request, error))
-
-
-async def _on_store_failure(request: Request, error: Exception) -> Response:
-    """The store is damaged, full or away."""
-    del request
-    if isinstance(error, DamagedError):
-        logger.error("the store is damaged: %s", error)
-        detail = f"{error} is not as it was stored; delete it, or let the operator restore a backup"
-        return _problem_answer(ServiceError(500, "damaged", detail=detail))
-    logger.warning("the store failed: %r", error)
-    if isinstance(error, StoreFullError):
-        return _problem_answer(
-            ServiceError(507, "store_full", detail="the service's disk is full; delete plans, or tell the operator")
-        )
-    return _problem_answer(
-        ServiceError(503, "store_away", detail="the store does not answer; try again", headers={"Retry-After": "5"})
-    )
-
-
-async def _on_failure(request: Request, error: Exception) -> Response:
-    """What nobody foresaw; the log has the trace, the client has not."""
-    del request, error
-    detail, headers = "please report it with the answer's X-Request-ID", {"X-Request-ID": request_id.get() or ""}
-    return _problem_answer(ServiceError(500, "internal_error", detail=detail, headers=headers))
+    return ServiceError(error.status_code, code, detail=detail, headers=headers)
 
 
 _PROBES = ("/livez", "/readyz")

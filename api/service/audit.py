@@ -5,6 +5,7 @@ import socket
 import uuid
 from dataclasses import dataclass
 
+from api.jobs.stores.sql_store import freeing
 from api.jobs.stores.transactions import Cursor, Database
 
 KEPT_S = 400 * 24 * 3600.0
@@ -51,20 +52,21 @@ class AuditLog:
         self._database = database
 
     def add(self, *, actor: str, action: str, subject: str, detail: str = "") -> None:
-        """One entry, in a transaction of its own."""
-        now = self._database.now()
+        """One entry of its own; on a full disk with the room that is kept for deleting."""
+        entry = AuditEntry(at=self._database.now(), actor=actor, action=action, subject=subject, detail=detail)
+        freeing(self._database, lambda: self._add(entry))
+
+    def _add(self, entry: AuditEntry) -> None:
         with self._database.transaction() as cursor:
-            record(cursor, AuditEntry(at=now, actor=actor, action=action, subject=subject, detail=detail))
+            record(cursor, entry)
 
     def listed(self, *, limit: int) -> list[AuditEntry]:
         """The latest, first to last."""
         rows = self._database.read(
             "SELECT at, actor, action, subject, detail FROM audit ORDER BY at DESC, id LIMIT ?", (limit,)
         )
-        return [
-            AuditEntry(at=at, actor=actor, action=action, subject=subject, detail=detail)
-            for at, actor, action, subject, detail in reversed(rows)
-        ]
+        names = ("at", "actor", "action", "subject", "detail")
+        return [AuditEntry(**dict(zip(names, row, strict=True))) for row in reversed(rows)]
 
     def expire(self) -> None:
         """Remove what is older than `KEPT_S`."""

@@ -26,8 +26,7 @@ class Hub:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(job_id, set()).add(future)
-        self._seen.setdefault(job_id, version)
-        self._seen[job_id] = min(self._seen[job_id], version)
+        self._seen[job_id] = min(self._seen.get(job_id, version), version)
         try:
             await asyncio.wait_for(future, timeout_s)
         except TimeoutError:

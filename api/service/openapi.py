@@ -25,7 +25,7 @@ from api.service.handlers import (
 )
 from api.service.handlers.answers import StoryEvent
 from api.service.handlers.route_notes import PROBLEM, Schema, ref
-from api.service.http.problem_json import Complaint, ProblemDetails, ServiceError
+from api.service.http.problem_json import ProblemDetails, ServiceError, invalid
 from planner.documents.schema import definitions
 from planner.release import RELEASE
 from profiles.documents.class_schema import definitions_of
@@ -144,12 +144,8 @@ async def require_known_query(request: Request) -> None:
         told = f"no such parameter; {f'use {known}' if known else 'leave it out'}"
         if is_known and count == 1:
             continue
-        complaint = Complaint(
-            pointer=f"/{name[:60]}",
-            code="repeated_key" if is_known else "unknown_field",
-            detail=f"given {count} times; give it once" if is_known else told,
-        )
-        raise ServiceError(422, "invalid", errors=(complaint,))
+        told = f"given {count} times; give it once" if is_known else told
+        raise invalid(f"/{name[:60]}", told, code="repeated_key" if is_known else "unknown_field")
 
 
 def _known_query(request: Request) -> dict[str, str]:
@@ -162,8 +158,7 @@ def refuse_query(request: Request, error: RequestValidationError) -> ServiceErro
     """What refuses the first parameter that is missing, or cannot be."""
     wrong = error.errors()[0]
     name, code = str(wrong["loc"][-1]), "missing" if wrong["type"] == "missing" else "invalid"
-    complaint = Complaint(pointer=f"/{name}", code=code, detail=f"give {_known_query(request)[name]}")
-    return ServiceError(422, "invalid", errors=(complaint,))
+    return invalid(f"/{name}", f"give {_known_query(request)[name]}", code=code)
 
 
 def allowed_methods(path: str) -> list[str]:

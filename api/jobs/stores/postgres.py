@@ -1,8 +1,9 @@
 """Jobs in PostgreSQL: the same rows as in SQLite, and procrastinate to bring them to workers on any machine.
 
 A ticket is a procrastinate task that means "one more job waits": heartbeats, wake-ups, retries of tickets whose worker
-died and periodic tasks are procrastinate's. What procrastinate 3.10 cannot do stands in the rows of jobs
-(tests/api/jobs/stores/test_postgres.py shows both on its own tables):
+died and periodic tasks are procrastinate's. What procrastinate 3.10 does not do by itself stands in the rows of jobs
+(tests/api/jobs/stores/test_postgres.py shows both on its own tables). A queue for each tenant, and an end that locks
+the ticket by its worker and attempt, would do both, but every state would stand in two tables:
 
 * Tickets are taken by priority and age alone, so a tenant with a hundred jobs would keep all others waiting. So a
   ticket carries no job: the one that gets one claims the job whose turn it is, by the same rule as on SQLite.

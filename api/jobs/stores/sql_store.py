@@ -71,7 +71,6 @@ KEPT = 30
 GIVING_S = 0.3
 """How long a deletion on a full disk gives pages back, so that the next one has room."""
 
-_IS_MINE = "id = ? AND attempt = ? AND state = 'running'"
 _MAX_TRIES = 20
 
 T = TypeVar("T")
@@ -228,23 +227,24 @@ class SqlStore:
     def extend(self, job: Job, *, lease_s: float) -> Job:
         """Hold the job for longer; raises LeaseLostError if it is no longer the caller's, as all that follow do."""
         with self.database.transaction() as cursor:
-            cursor.execute(
-                f"UPDATE jobs SET lease_until = ? WHERE {_IS_MINE}",
-                (self.database.lease_now() + lease_s, job.id, job.attempt),
-            )
-            _require_mine(cursor, job)
-            present = find_job(cursor, job.id)
-            assert present is not None
+            present = self._held(cursor, job)
+            until = self.database.lease_now() + lease_s
+            cursor.execute("UPDATE jobs SET lease_until = ? WHERE id = ?", (until, job.id))
             return present
+
+    def _held(self, cursor: Cursor, job: Job) -> Job:
+        """The job as it is now, which stays the caller's until the transaction ends; raises LeaseLostError."""
+        present = find_job(cursor, job.id, lock=self.database.row_lock)
+        if present is None or present.attempt != job.attempt or present.state != "running":
+            raise LeaseLostError(job.id)
+        return present
 
     def report(self, job: Job, update: ProgressUpdate) -> None:
         """Write down a step of the solver, with its plan; row, plan and story move together."""
         with self.database.transaction() as cursor:
-            before = find_job(cursor, job.id, lock=self.database.row_lock)
-            if before is None or not _is_held(before, job):
-                raise LeaseLostError(job.id)
+            before = self._held(cursor, job)
             update = _without_worse(update, before)
-            _write(cursor, job.id, told=update)
+            _write(cursor, job.id, values=_columns_of(update))
             if update.plan is not None:
                 _keep_plan(cursor, job.id, text=update.plan)
             hash_row(cursor, job.id)
@@ -257,21 +257,18 @@ class SqlStore:
     def finish(self, job: Job, outcome: Outcome) -> None:
         """End the job."""
         with self.database.transaction() as cursor:
-            mine = f"SELECT id FROM jobs WHERE {_IS_MINE}{self.database.row_lock}"
-            cursor.execute(mine, (job.id, job.attempt))
-            if cursor.fetchone() is None:
-                raise LeaseLostError(job.id)
-            _conclude(cursor, job.id, outcome=outcome, now=self.database.now())
+            _conclude(cursor, self._held(cursor, job), outcome=outcome, now=self.database.now())
 
     def release(self, job: Job, *, spent_s: float, is_crash: bool) -> None:
         """Give the job back to the queue, with what was found."""
         with self.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE jobs SET state = 'queued', worker = NULL, lease_until = NULL, crashes = crashes + ?, "
-                f"spent_s = spent_s + ?, version = version + 1 WHERE {_IS_MINE}",
+                "spent_s = spent_s + ?, version = version + 1 WHERE id = ? AND attempt = ? AND state = 'running'",
                 (int(is_crash), spent_s, job.id, job.attempt),
             )
-            _require_mine(cursor, job)
+            if cursor.rowcount != 1:
+                raise LeaseLostError(job.id)
             text = "the solver died; queued again" if is_crash else "the service stops; queued again"
             tell_event(cursor, job.id, kind="log", now=self.database.now(), data={"message": text})
 
@@ -333,15 +330,15 @@ class SqlStore:
 
     def file(self, job_id: str, tenant: str, *, project: str, tags: str) -> Job | None:
         """File a job under a project and tags."""
+        return self._mark(job_id, tenant, project=project, tags=tags)
+
+    def _mark(self, job_id: str, tenant: str, **values: object) -> Job | None:
+        """Set columns of the tenant's job of which its worker knows nothing."""
         with self.database.transaction() as cursor:
-            if find_job(cursor, job_id, lock=self.database.row_lock) is None:
+            job = find_job(cursor, job_id, lock=self.database.row_lock)
+            if job is None or job.tenant != tenant:
                 return None
-            cursor.execute(
-                "UPDATE jobs SET project = ?, tags = ?, version = version + 1 WHERE id = ? AND tenant = ?",
-                (project, tags, job_id, tenant),
-            )
-            if cursor.rowcount != 1:
-                return None
+            _write(cursor, job_id, values=values)
             hash_row(cursor, job_id)
             return find_job(cursor, job_id)
 
@@ -443,17 +440,12 @@ class SqlStore:
             if job.state == "queued":
                 state, status = ("succeeded", "feasible") if job.plan_sha256 else ("cancelled", "unknown")
                 outcome = Outcome(state=state, stopped_by="user", solution_status=status)  # type: ignore[arg-type]
-                _conclude(cursor, job_id, outcome=outcome, now=self.database.now())
+                _conclude(cursor, job, outcome=outcome, now=self.database.now())
             return find_job(cursor, job_id)
 
     def pin(self, job_id: str, tenant: str, *, is_pinned: bool) -> Job | None:
         """Keep a job from retention, or no longer."""
-        with self.database.transaction() as cursor:
-            cursor.execute(
-                "UPDATE jobs SET is_pinned = ?, version = version + 1 WHERE id = ? AND tenant = ?",
-                (int(is_pinned), job_id, tenant),
-            )
-            return find_job(cursor, job_id) if cursor.rowcount == 1 else None
+        return self._mark(job_id, tenant, is_pinned=int(is_pinned))
 
     def forget(self, job_id: str, tenant: str) -> bool:
         """The row goes, and with it the lease of the one that works on it."""
@@ -544,11 +536,6 @@ class SqlStore:
 
 def _first(row: Row | None) -> Any:
     return None if row is None else row[0]
-
-
-def _require_mine(cursor: Cursor, job: Job) -> None:
-    if cursor.rowcount != 1:
-        raise LeaseLostError(job.id)
 
 
 def _few(rows: Sequence[Row], *, most_bytes: int) -> list[str]:
@@ -654,10 +641,6 @@ def _story(before: Job, update: ProgressUpdate) -> Iterator[tuple[str, dict[str,
         yield "bound", {"lower_bound_ns": update.lower_bound_ns} | common
 
 
-def _is_held(present: Job, job: Job) -> bool:
-    return present.attempt == job.attempt and present.state == "running"
-
-
 def _without_worse(update: ProgressUpdate, before: Job) -> ProgressUpdate:
     """A search that begins anew finds worse plans than there were before, and weaker bounds; the best ones stay.
 
@@ -676,12 +659,15 @@ def _without_worse(update: ProgressUpdate, before: Job) -> ProgressUpdate:
     return update
 
 
-def _write(cursor: Cursor, job_id: str, *, told: ProgressUpdate | Outcome) -> None:
-    """Columns of the names of its fields, but for the plan, which has a table; what is None stays as it is."""
-    values = {name: value for name, value in shared_fields(told, Job).items() if value is not None}
-    values |= {name: json.dumps(value) for name, value in values.items() if isinstance(value, dict)}
+def _write(cursor: Cursor, job_id: str, *, values: dict[str, Any]) -> None:
     columns = "".join(f"{name} = ?, " for name in values)
     cursor.execute(f"UPDATE jobs SET {columns}version = version + 1 WHERE id = ?", (*values.values(), job_id))
+
+
+def _columns_of(told: ProgressUpdate | Outcome) -> dict[str, Any]:
+    """Columns of the names of its fields, but for the plan, which has a table; what is None stays as it is."""
+    values = {name: value for name, value in shared_fields(told, Job).items() if value is not None}
+    return {name: json.dumps(value) if isinstance(value, dict) else value for name, value in values.items()}
 
 
 def _keep_plan(cursor: Cursor, job_id: str, *, text: str) -> None:
@@ -712,16 +698,13 @@ def _keep_incumbent(cursor: Cursor, job_id: str, *, text: str) -> None:
     )
 
 
-def _conclude(cursor: Cursor, job_id: str, *, outcome: Outcome, now: float) -> None:
-    before = find_job(cursor, job_id)
-    assert before is not None
+def _conclude(cursor: Cursor, before: Job, *, outcome: Outcome, now: float) -> None:
+    job_id = before.id
     last = shared_fields(outcome, ProgressUpdate) | {"phase": "end", "source": outcome.source or ""}
     for kind, data in _story(before, ProgressUpdate(**last)):
         tell_event(cursor, job_id, kind=kind, now=now, data=data)
-    _write(cursor, job_id, told=outcome)
-    cursor.execute(
-        "UPDATE jobs SET finished_at = ?, worker = NULL, lease_until = NULL, phase = NULL WHERE id = ?", (now, job_id)
-    )
+    ended = {"finished_at": now, "worker": None, "lease_until": None, "phase": None}
+    _write(cursor, job_id, values=_columns_of(outcome) | ended)
     if outcome.plan is not None:
         _keep_plan(cursor, job_id, text=outcome.plan)
     hash_row(cursor, job_id)

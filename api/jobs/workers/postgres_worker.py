@@ -5,7 +5,6 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -47,17 +46,19 @@ class _TicketWorker:
 
     def __init__(self, url: str, *, num_workers: int, limits: ProcessLimits, patience: Patience) -> None:
         self.store = SqlStore(PostgresDatabase(url))
-        self.patience, self.num_workers = patience, num_workers
+        self.patience, self.num_workers, self._url = patience, num_workers, url
         self._stalled_s = patience.lease_s
         """A ticket whose worker's heart has not beaten for so long is taken from it, as a job is."""
         self.metrics = JobMetrics()
         self._registry, self._name = WorkerRegistry(self.store.database), make_worker_name()
-        self._draining = threading.Event()
-        self._children: SimpleQueue[Child] = SimpleQueue()
-        self._all_children = [Child(limits) for _ in range(num_workers)]
-        for child in self._all_children:
-            self._children.put(child)
-        self._url = url
+        self._draining, self._over = threading.Event(), threading.Event()
+        self._children = [Child(limits) for _ in range(num_workers)]
+        self._runners: SimpleQueue[JobRunner] = SimpleQueue()
+        runner_of = partial(
+            JobRunner, self.store, patience=patience, is_draining=self._draining.is_set, metrics=self.metrics
+        )
+        for child in self._children:
+            self._runners.put(runner_of(child))
         self.app = self._make_app()
 
     def _make_app(self) -> procrastinate.App:
@@ -82,22 +83,14 @@ class _TicketWorker:
         """Claim the job whose turn it is and bring it to its end; a ticket without any is spent."""
         if self._draining.is_set():
             return
-        with self._child() as child:
-            runner = JobRunner(
-                self.store, child, patience=self.patience, is_draining=self._draining.is_set, metrics=self.metrics
-            )
-            runner.run_next(make_worker_name())
-
-    @contextlib.contextmanager
-    def _child(self) -> Iterator[Child]:
-        child = self._children.get()
+        runner = self._runners.get()
         try:
-            yield child
+            runner.run_next(make_worker_name())
         except BaseException:
-            child.kill()
+            runner.child.kill()
             raise
         finally:
-            self._children.put(child)
+            self._runners.put(runner)
 
     async def look_around(self) -> None:
         """Take tickets from dead workers, put lost jobs back, and see that no waiting job is without a ticket."""
@@ -118,8 +111,8 @@ class _TicketWorker:
         """Work until `drain`; a database that went away is waited for."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(self.num_workers + 2))  # one more ticket waits; one looks around
-        heart = partial(loop.run_in_executor, ThreadPoolExecutor(1))  # the last beat is over when it leaves
-        beating = asyncio.create_task(self._beat(heart))
+        heart = threading.Thread(target=self._beat, name="heart", daemon=True)
+        heart.start()
         try:
             while not self._draining.is_set():
                 try:
@@ -128,18 +121,19 @@ class _TicketWorker:
                     logger.warning("the database went away; trying again", exc_info=True)
                     await asyncio.sleep(_RECONNECT_S)
         finally:
-            beating.cancel()
-            with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
-                await heart(self._registry.leave, self._name)
+            self._over.set()
+            heart.join()
 
-    async def _beat(self, heart: Callable[..., Awaitable[None]]) -> None:
-        """Say again and again that this worker lives; a store that is away is told later."""
-        while True:
+    def _beat(self) -> None:
+        """Say again and again that this worker lives, and then that it ends; a store that is away is told later."""
+        while not self._over.is_set():
             try:
-                await heart(lambda: self._registry.beat(self._name, num_slots=self.num_workers))
+                self._registry.beat(self._name, num_slots=self.num_workers)
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
-            await asyncio.sleep(BEAT_S)
+            self._over.wait(BEAT_S)
+        with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
+            self._registry.leave(self._name)
 
     async def _run_once(self) -> None:
         self.app = self._make_app()
@@ -172,7 +166,7 @@ class _TicketWorker:
 
     def close(self) -> None:
         """End the solver processes."""
-        for child in self._all_children:
+        for child in self._children:
             child.kill()
         self.store.close_all()
 

@@ -99,11 +99,14 @@ async def _fetch(request: Request, service: Service, *, job: Job, what: str, oth
 
 
 async def _draw(service: Service, job: Job, *, what: str, other: Job | None) -> str:
-    text = await plan_text(service, job)
-    beside = None if other is None else await plan_text(service, other)
+    order: dict[str, Any] = {"what": what, "plan": await plan_text(service, job)}
+    if other is not None:
+        order["other"] = await plan_text(service, other)
+        order["other_workload"] = await workload_of(service, other) if what == "difference" else None
+    return str((await inspected(service, job, **order))["text"])
+
+
+async def inspected(service: Service, job: Job, **order: Any) -> dict[str, Any]:
+    """The answer to an order about a plan of the job's question."""
     workload = await workload_of(service, job)
-    order: dict[str, Any] = {"what": what, "plan": text, "workload": workload, "other": beside}
-    if other is not None and what == "difference":
-        order["other_workload"] = await workload_of(service, other)
-    made = await service.inspector.ask(job.tenant, lambda: order)
-    return str(made["text"])
+    return await service.inspector.ask(job.tenant, lambda: {"workload": workload, **order})

@@ -9,7 +9,7 @@ from api.jobs.job import Search
 from api.jobs.request import SOURCE, TooLargeError, parse_tree
 from api.jobs.stores.store import IdempotencyConflictError, QuotaError, UnknownPageError
 from api.service.core import Service
-from api.service.http.problem_json import Complaint, ServiceError, complaints_of
+from api.service.http.problem_json import Complaint, ServiceError, complaints_of, invalid
 from api.service.http.request_body import read_body
 from profiles.documents.strict_json import UnreadableError
 from profiles.documents.validation import validate
@@ -28,10 +28,7 @@ class refusing:
         if isinstance(error, QuotaError):
             raise _too_much(error) from None
         if isinstance(error, UnknownPageError):
-            complaint = Complaint(
-                pointer="/after", code="invalid", detail=f"give {Search.model_fields['after'].description}"
-            )
-            raise ServiceError(422, "invalid", errors=(complaint,)) from None
+            raise invalid("/after", f"give {Search.model_fields['after'].description}") from None
         if isinstance(error, TooLargeError):
             raise ServiceError(422, "too_large", errors=(Complaint(pointer="", code="limit", detail=str(error)),))
         if isinstance(error, ValueError):

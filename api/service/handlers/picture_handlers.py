@@ -11,14 +11,14 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from api.jobs.job import Job
-from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other, workload_of
+from api.service.access import ReadableJob, Reader, Serving, Writer, plan_text, read_other
 from api.service.core import Service
 from api.service.handlers import answers
-from api.service.handlers.artefact_handlers import Second
+from api.service.handlers.artefact_handlers import Second, inspected
 from api.service.handlers.bodies import read_as
 from api.service.handlers.responses import answer, is_known, not_modified
 from api.service.handlers.route_notes import NOT_MODIFIED, noting, router_at
-from api.service.http.problem_json import Complaint, ServiceError, not_found
+from api.service.http.problem_json import ServiceError, found, invalid
 from api.service.http.request_body import read_body
 from planner.release import RELEASE
 from planner.what_if.change import Change, WhatIfRange
@@ -96,7 +96,7 @@ async def get_picture(
         return not_modified(tag, cache_control=PRIVATE)
 
     async def make() -> str:
-        made = await _inspect(service, job, what="picture", plan=text, other=other, baseline=baseline)
+        made = await inspected(service, job, what="picture", plan=text, other=other, baseline=baseline)
         return str(made["text"])
 
     is_final = job.is_finished and incumbent is None
@@ -117,12 +117,8 @@ async def _plan_text(service: Service, *, job: Job, asked: str | None) -> str:
     if asked is None:
         return await _newest_plan(service, job)
     if not (asked.isascii() and asked.isdigit() and len(asked) <= 9):
-        complaint = Complaint(pointer="/incumbent", code="invalid", detail="give the number of an incumbent event")
-        raise ServiceError(422, "invalid", errors=(complaint,))
-    text = await to_thread(service.store.incumbent_text, job.id, int(asked))
-    if text is None:
-        raise not_found()
-    return text
+        raise invalid("/incumbent", "give the number of an incumbent event")
+    return found(await to_thread(service.store.incumbent_text, job.id, int(asked)))
 
 
 async def _newest_plan(service: Service, job: Job) -> str:
@@ -130,11 +126,6 @@ async def _newest_plan(service: Service, job: Job) -> str:
     if text is None:
         raise ServiceError(409, "no_plan", detail="there is no plan yet; try again", headers={"Retry-After": "1"})
     return text
-
-
-async def _inspect(service: Service, job: Job, **order: Any) -> dict[str, Any]:
-    workload = await workload_of(service, job)
-    return await service.inspector.ask(job.tenant, lambda: {"workload": workload, **order})
 
 
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -157,11 +148,8 @@ async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> 
     """Between what the best plan of each change lies, for certain and at once."""
     order: RangeOrder = await read_as(RangeOrder, request, service=service)
     if len(order.changes) > _MOST_CHANGES:
-        complaint = Complaint(pointer="/changes", code="limit", detail=f"give at most {_MOST_CHANGES} changes")
-        raise ServiceError(422, "invalid", errors=(complaint,))
-    job = await to_thread(service.store.get, order.base, tenant=caller.tenant)
-    if job is None:
-        raise not_found()
+        raise invalid("/changes", f"give at most {_MOST_CHANGES} changes", code="limit")
+    job = found(await to_thread(service.store.get, order.base, tenant=caller.tenant))
     changes = [asdict(change) for change in order.changes]
-    made = await _inspect(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
+    made = await inspected(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
     return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})

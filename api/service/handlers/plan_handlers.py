@@ -19,7 +19,6 @@ from api.jobs.job import Event, Job, NewJob, Quota, Search
 from api.jobs.logs import request_id, tell
 from api.jobs.request import PlanRequest, Submission, parse_tree, read_tree, require_labels
 from api.jobs.request_fields import PlanId, Project, Tags, shared_fields
-from api.jobs.stores.sql_store import freeing
 from api.service.access import ReadableJob, Reader, Serving, WritableJob, Writer, is_plan_id, job_of, workload_of
 from api.service.auth import Caller, unauthenticated
 from api.service.core import Service
@@ -35,7 +34,7 @@ from api.service.handlers.route_notes import (
     noting,
     router_at,
 )
-from api.service.http.problem_json import ServiceError, not_found
+from api.service.http.problem_json import ServiceError, found, not_found
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
 from profiles.documents.strict_record import StrictRecord
@@ -100,9 +99,11 @@ async def answer_once(service: Service, request: Request, *, caller: Caller, wha
     """Answer a body, or as it was answered before under the same idempotency key."""
     body = await read_body(request, service.open_requests)
     key, digest = _idempotency_key(request), _digest_of(what, body)
-    known = await _recall(service, caller, key=key, digest=digest)
-    if known is not None:
-        return await accepted(service, request, caller=caller, job=known)
+    if key is not None:
+        with refusing():
+            known = await to_thread(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
+        if known is not None:
+            return await accepted(service, request, caller=caller, job=known)
     return await act(service, request, caller=caller, body=body, key=key, digest=digest)
 
 
@@ -122,9 +123,11 @@ def _idempotency_key(request: Request) -> str | None:
 async def _submit(
     service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
 ) -> Response:
-    tree = await to_thread(_tree_of, body)
+    with refusing():
+        tree = await to_thread(parse_tree, body)
     base = await _base_of(service, caller, tree=tree)
-    submission, plan = await to_thread(_read_tree, tree, service)
+    with refusing():
+        submission, plan = await to_thread(read_tree, tree, service.settings.ceilings)
     doubts = unlikely_parts(plan.problem.profile, plan.problem.cluster)
     new = replace(new_job(caller, submission=submission, plan=plan), base_id=None if base is None else base.id)
     if "no-cache" not in request.headers.get("cache-control", ""):
@@ -139,17 +142,6 @@ async def _submit(
     return await accepted(service, request, caller=caller, job=job, doubts=doubts)
 
 
-def _tree_of(body: bytes) -> dict[str, Any]:
-    with refusing():
-        return parse_tree(body)
-
-
-def _read_tree(tree: dict[str, Any], service: Service) -> tuple[Submission, PlanRequest]:
-    """What a body asks for; raises ServiceError 422."""
-    with refusing():
-        return read_tree(tree, service.settings.ceilings)
-
-
 async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) -> Job | None:
     """The plan that the search is to begin with, whose workload stands for one that is left out.
 
@@ -158,20 +150,10 @@ async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) ->
     wanted = tree.get("start_from")
     if wanted is None:
         return None
-    base = await job_of(service, caller, job_id=wanted) if isinstance(wanted, str) else None
-    if base is None:
-        raise not_found()
+    base = found(await job_of(service, caller, job_id=wanted) if isinstance(wanted, str) else None)
     if "workload" not in tree:
         tree["workload"] = await workload_of(service, base)
     return base
-
-
-async def _recall(service: Service, caller: Caller, *, key: str | None, digest: str) -> Job | None:
-    """The job that was made under the key; raises ServiceError 422 if it came with another body then."""
-    if key is None:
-        return None
-    with refusing():
-        return await to_thread(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
 
 
 async def _remember(service: Service, caller: Caller, *, key: str | None, digest: str, job: Job) -> Job | None:
@@ -232,20 +214,26 @@ async def accepted(
 
 async def _wait(service: Service, caller: Caller, *, job: Job, seconds: float) -> Job:
     """The job when it is finished, or as it is after so many seconds; raises ServiceError 401 if the key ends."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
     if not service.streams.has_room(caller.tenant):
         return job  # it is stored, so the one that cannot wait for it is told so, and asks later
     with service.streams.place(caller, job.id) as stream:
-        while not job.is_finished and loop.time() < until and not service.is_draining:
-            await service.hub.wait(job.id, job.version, timeout_s=min(5.0, until - loop.time()))
-            if stream.is_over:
-                raise unauthenticated("the key is not valid any more; use another one")
-            present = await to_thread(service.store.get, job.id)
-            if present is None:
-                raise not_found()
-            job = present
-    return job
+        present = await _watch(service, stream, job=job, seconds=seconds)
+        if stream.is_over:
+            raise unauthenticated("the key is not valid any more; use another one")
+    return found(present)
+
+
+async def _watch(service: Service, stream: Stream, *, job: Job, seconds: float) -> Job | None:
+    """The job when it is finished, or as it is after so many seconds, or once nobody may wait; None if it is gone."""
+    clock, present = asyncio.get_running_loop().time, job
+    until = clock() + seconds
+    while not present.is_finished and (left := until - clock()) > 0 and not (service.is_draining or stream.is_over):
+        await service.hub.wait(job.id, present.version, timeout_s=min(5.0, left))
+        looked = await to_thread(service.store.get, job.id)
+        if looked is None:
+            return None
+        present = looked
+    return present
 
 
 # ---------------------------------------------------------------- look
@@ -319,7 +307,7 @@ async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> A
             if job.is_finished or service.is_draining:
                 return
             if events:
-                await _pause(service, stream, job=job)
+                await _watch(service, stream, job=job, seconds=PAUSE_S)  # of its end everybody hears at once
             if stream.is_over:
                 return
             silent_until = said + PING_S - PAUSE_S
@@ -332,18 +320,6 @@ async def _story(service: Service, caller: Caller, *, job: Job, after: int) -> A
                 said = clock()
             job = present
             events = await to_thread(service.store.events, job.id, after=after)
-
-
-async def _pause(service: Service, stream: Stream, *, job: Job) -> None:
-    """`PAUSE_S`, or less if the job ends: of its end everybody hears at once."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + PAUSE_S
-    while (left := until - clock()) > 0 and not service.is_draining and not stream.is_over:
-        await service.hub.wait(job.id, job.version, timeout_s=left)
-        present = await to_thread(service.store.get, job.id)
-        if present is None or present.is_finished:
-            return
-        job = present
 
 
 def latest(events: list[Event]) -> list[Event]:
@@ -361,22 +337,20 @@ _STOPPED: Responses = {200: _TAGGED, 202: {**_TAGGED, "model": answers.Job}}
 @router.post("/{plan_id}:stop", response_model=answers.Job, responses=_STOPPED)
 async def stop_plan(service: Serving, job: WritableJob) -> Response:
     """Finish now with the best verified plan; asking twice changes nothing."""
-    stopped = await to_thread(service.store.stop, job.id, job.tenant)
-    if stopped is None:
-        raise not_found()
+    stopped = found(await to_thread(service.store.stop, job.id, job.tenant))
     return job_answer(stopped, status=200 if stopped.is_finished else 202)
 
 
 @router.post("/{plan_id}:pin", **_JOB)
 async def pin_plan(service: Serving, job: WritableJob) -> Response:
     """Keep the plan for good."""
-    return await _pin(service, job, is_pinned=True)
+    return job_answer(found(await to_thread(service.store.pin, job.id, job.tenant, is_pinned=True)))
 
 
 @router.post("/{plan_id}:unpin", **_JOB)
 async def unpin_plan(service: Serving, job: WritableJob) -> Response:
     """Let retention have it."""
-    return await _pin(service, job, is_pinned=False)
+    return job_answer(found(await to_thread(service.store.pin, job.id, job.tenant, is_pinned=False)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,17 +370,8 @@ class Filing(StrictRecord):
 async def file_plan(request: Request, service: Serving, *, job: WritableJob) -> Response:
     """File the plan under a project and tags."""
     filing: Filing = await read_as(Filing, request, service=service)
-    filed = await to_thread(service.store.file, job.id, job.tenant, project=filing.project, tags=joined(filing.tags))
-    if filed is None:
-        raise not_found()
-    return job_answer(filed)
-
-
-async def _pin(service: Service, job: Job, *, is_pinned: bool) -> Response:
-    pinned = await to_thread(service.store.pin, job.id, job.tenant, is_pinned=is_pinned)
-    if pinned is None:
-        raise not_found()
-    return job_answer(pinned)
+    file = partial(service.store.file, job.id, job.tenant, project=filing.project, tags=joined(filing.tags))
+    return job_answer(found(await to_thread(file)))
 
 
 @router.delete("/{plan_id}", status_code=204, response_description="Forgotten")
@@ -414,6 +379,5 @@ async def delete_plan(service: Serving, *, caller: Writer, plan_id: PlanId) -> R
     """Cancel if it runs, then forget; what cannot be read any more can be deleted all the same."""
     if not is_plan_id(plan_id) or not await to_thread(service.store.forget, plan_id, caller.tenant):
         raise not_found()
-    note = partial(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
-    await to_thread(freeing, service.database, note)
+    await to_thread(service.audit.add, actor=caller.label, action="plan.deleted", subject=plan_id)
     return Response(status_code=204)

@@ -22,7 +22,7 @@ from api.service.handlers.bodies import read_order, refusing
 from api.service.handlers.plan_handlers import accepted, answer_once, enqueue, new_job
 from api.service.handlers.responses import answer
 from api.service.handlers.route_notes import answering, noting, router_at, sending
-from api.service.http.problem_json import ServiceError, not_found
+from api.service.http.problem_json import ServiceError, found
 from api.service.http.request_body import read_body, while_connected
 from planner.batch_problem import problem_for, workload_of_question
 from planner.document import parse_plan
@@ -161,9 +161,7 @@ async def _ask_what_if(
     service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
 ) -> Response:
     order: WhatIf = await to_thread(read_order, WhatIf, body)
-    base = await to_thread(service.store.get, order.base, tenant=caller.tenant)
-    if base is None:
-        raise not_found()
+    base = found(await to_thread(service.store.get, order.base, tenant=caller.tenant))
     if base.state != "succeeded":
         raise ServiceError(409, "not_finished", detail="the base has no final plan yet; try again")
     plan = await to_thread(_change, service, order, base=base, asked=parse_tree(body).get("limits"))

@@ -3,14 +3,12 @@
 import re
 from asyncio import to_thread
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Annotated
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.jobs.moments import moment
-from api.jobs.stores.sql_store import freeing
 from api.service.access import Reader, Serving, Writer
 from api.service.handlers.answers import Moment
 from api.service.handlers.bodies import read_as, refusing
@@ -99,6 +97,5 @@ async def delete_webhook(service: Serving, *, caller: Writer, webhook_id: _Webho
     is_id = _ID.fullmatch(webhook_id) is not None
     if not is_id or not await to_thread(service.webhooks.remove, webhook_id, caller.tenant):
         raise not_found()
-    note = partial(service.audit.add, actor=caller.label, action="webhook.deleted", subject=webhook_id)
-    await to_thread(freeing, service.database, note)
+    await to_thread(service.audit.add, actor=caller.label, action="webhook.deleted", subject=webhook_id)
     return Response(status_code=204)

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from profiles.documents.schema_rules import Stated
+
+_T = TypeVar("_T")
 
 _MAX_ERRORS = 20
 """Entries of `errors` that an answer lists."""
@@ -98,6 +100,18 @@ class ServiceError(Exception):
 def not_found() -> ServiceError:
     """For what is not there and for what is another tenant's: nobody can tell which."""
     return ServiceError(404, "not_found", detail="there is nothing here that you may see; check address and key")
+
+
+def found(thing: _T | None) -> _T:
+    """What was looked for; raises ServiceError 404 where that is None."""
+    if thing is None:
+        raise not_found()
+    return thing
+
+
+def invalid(pointer: str, detail: str, *, code: str = "invalid") -> ServiceError:
+    """For one thing that cannot be."""
+    return ServiceError(422, "invalid", errors=(Complaint(pointer=pointer, code=code, detail=detail),))
 
 
 _CODES = (
