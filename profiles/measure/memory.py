@@ -4,6 +4,7 @@ The same code runs on real and on fake tensors, and both give the same figures.
 """
 
 import ctypes
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import BackwardCFunction
+from torch.autograd.function import FunctionCtx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -71,7 +72,7 @@ class SavedBytes:
     def __init__(self, module: nn.Module) -> None:
         self._own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
         self._kept: dict[int, Any] = {}
-        self._contexts: list[weakref.ref[Any]] = []
+        self._earlier = weakref.WeakSet[Any]()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -81,20 +82,17 @@ class SavedBytes:
             self._note(tensor)
             return tensor
 
-        BackwardCFunction.__init__ = lambda context: self._contexts.append(weakref.ref(context))  # type: ignore
-        try:
-            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-                yield
-        finally:
-            del BackwardCFunction.__init__
+        self._earlier = weakref.WeakSet(_contexts())
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
 
     def note_contexts(self) -> None:
         """Note what custom functions that are still there keep as attributes of their context: no hook sees it.
 
         They are not looked for in the graph: one of 50,000 nodes that Python has seen overflows the stack as it goes.
         """
-        waiting: list[Any] = [vars(context) for there in self._contexts if (context := there()) is not None]
-        self._contexts, seen = [], {}
+        waiting: list[Any] = [vars(context) for context in _contexts() if context not in self._earlier]
+        seen: dict[int, Any] = {}
         while waiting:
             each = waiting.pop()
             if isinstance(each, torch.Tensor):
@@ -120,6 +118,11 @@ class SavedBytes:
     def forget(self) -> None:
         """Drop the references to saved tensors, so that the next measurement begins at zero."""
         self._kept.clear()
+
+
+def _contexts() -> list[Any]:
+    """Contexts of custom functions that are alive."""
+    return [each for each in gc.get_objects() if issubclass(type(each), FunctionCtx)]
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
