@@ -72,7 +72,7 @@ class SavedBytes:
     def __init__(self, module: nn.Module) -> None:
         self._own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
         self._kept: dict[int, Any] = {}
-        self._earlier = weakref.WeakSet[Any]()
+        self._contexts: list[weakref.ref[Any]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -82,17 +82,21 @@ class SavedBytes:
             self._note(tensor)
             return tensor
 
-        self._earlier = weakref.WeakSet(_contexts())
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            yield
+        gc.freeze()  # what was there before is none of what is looked through
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                yield
+        finally:
+            self._contexts = [weakref.ref(each) for each in gc.get_objects() if issubclass(type(each), FunctionCtx)]
+            gc.unfreeze()
 
     def note_contexts(self) -> None:
         """Note what custom functions that are still there keep as attributes of their context: no hook sees it.
 
         They are not looked for in the graph: one of 50,000 nodes that Python has seen overflows the stack as it goes.
         """
-        waiting: list[Any] = [vars(context) for context in _contexts() if context not in self._earlier]
-        seen: dict[int, Any] = {}
+        waiting: list[Any] = [vars(context) for there in self._contexts if (context := there()) is not None]
+        self._contexts, seen = [], {}
         while waiting:
             each = waiting.pop()
             if isinstance(each, torch.Tensor):
@@ -118,11 +122,6 @@ class SavedBytes:
     def forget(self) -> None:
         """Drop the references to saved tensors, so that the next measurement begins at zero."""
         self._kept.clear()
-
-
-def _contexts() -> list[Any]:
-    """Contexts of custom functions that are alive."""
-    return [each for each in gc.get_objects() if issubclass(type(each), FunctionCtx)]
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
