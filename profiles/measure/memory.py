@@ -4,6 +4,7 @@ The same code runs on real and on fake tensors, and both give the same figures.
 """
 
 import ctypes
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import BackwardCFunction
+from torch.autograd.function import FunctionCtx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -81,12 +82,13 @@ class SavedBytes:
             self._note(tensor)
             return tensor
 
-        BackwardCFunction.__init__ = lambda context: self._contexts.append(weakref.ref(context))  # type: ignore
+        gc.freeze()  # what was there before is none of what is looked through
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 yield
         finally:
-            del BackwardCFunction.__init__
+            self._contexts = [weakref.ref(each) for each in gc.get_objects() if issubclass(type(each), FunctionCtx)]
+            gc.unfreeze()
 
     def note_contexts(self) -> None:
         """Note what custom functions that are still there keep as attributes of their context: no hook sees it.

@@ -119,6 +119,21 @@ def test_what_a_context_keeps_is_stash(is_fake: bool):
     assert len(set(found)) == 1
 
 
+def test_earlier_contexts_do_not_count():
+    """Tests that what a context keeps counts if its function ran while it was watched, and not if it ran before."""
+    saved, taken = SavedBytes(nn.Identity()), torch.ones(64, requires_grad=True)
+    earlier, _ = _Tanh.apply(taken, "list")
+    with saved.watching():
+        pass
+    saved.note_contexts()
+    before = saved.total()
+    with saved.watching():
+        later, _ = _Tanh.apply(taken, "list")
+    saved.note_contexts()
+    assert (before, saved.total()) == (0, later.nbytes)
+    assert earlier.grad_fn is not None
+
+
 def test_a_graph_of_many_nodes_is_let_go():
     """Tests that nothing is done to a long chain that overflows the stack when it goes, as what Python saw would."""
     weight, saved = torch.ones(2, requires_grad=True), SavedBytes(nn.Identity())
