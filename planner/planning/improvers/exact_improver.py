@@ -20,8 +20,8 @@ _LISTING_SHARE = 1 / 3
 class ExactImprover(Improver):
     """An exact search that can be left and taken up again.
 
-    As long as the open cases can be listed it continues to its end; where they are too many, a step is over after a few
-    more attempts, or as soon as it has used its share of the time.
+    As long as the open cases can be listed it continues to its end, once the packing bound had its first step; where
+    they are too many, a step is over after a few more attempts, or as soon as it has used its share of the time.
     """
 
     name = "exact search"
@@ -43,6 +43,8 @@ class ExactImprover(Improver):
             least=lambda: run.lower_bound.value_ns if run.lower_bound else 0
         )
         self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
+        self.keeps_turn = False
+        """Whether all open cases are listed, so that its turn lasts to its end."""
         self.begin: float | None = None
         """When its first step began."""
         self.num_steps = self.used_nodes = 0
@@ -79,13 +81,15 @@ class ExactImprover(Improver):
         if self.is_final:
             yield from self.to_the_end()
             return
-        failed, self.num_steps = 0, self.num_steps + 1
+        failed, kept, self.num_steps = 0, self.keeps_turn, self.num_steps + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
         while not self.is_done and failed < _LISTING_STEPS:
             if self.exact.is_listing and not self._has_time(self.begin):
                 break
             self.run.propose(self._step(), source=self.name)
             yield
+            if self.keeps_turn and not kept and self.run.pending_effort:
+                break
             failed += self.exact.is_listing
 
     def _step(self) -> Plan | None:
@@ -96,6 +100,7 @@ class ExactImprover(Improver):
             self.is_done = True
             if self.exact.is_closed and self.run.problem.options.is_enumerated:
                 self.run.stopped_by = COMPLETE
+        self.keeps_turn = not (self.exact.is_listing or self.is_done)
         self.used_nodes += nodes * self.exact.is_listing
         seconds = time.monotonic() - begin
         self.used_s += seconds

@@ -57,6 +57,18 @@ def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     assert turns.run.stopped_by == "complete_search"
 
 
+def test_the_packing_bound_has_a_step_before():
+    """Tests that the turn which lasts to the end comes once the packing bound had the step that was put off."""
+    turns = make_turns()
+    turns.run.pending_effort = 1
+    list(turns.take_step())
+    assert turns.keeps_turn
+    assert not turns.is_done
+    list(turns.take_step())
+    assert turns.is_done
+    assert not turns.keeps_turn
+
+
 BY_CP_SAT = CaseParams(rounds=((100_000, 0, 30.0),), promising=0)
 """No order is looked at by us."""
 
