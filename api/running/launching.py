@@ -77,14 +77,14 @@ def make_launch(
     on_processors: bool,
 ) -> Launch:
     """Read the plan, place its ranks and name the job; every mistake is an InputError."""
-    from planner.execute.table.placement import hosts_of
+    from planner.execute.table.placement import hosts_of, read_host_names
 
     plan = read_plan(source)
     digest = plan_sha256(plan)
     name = name or make_job_name("plan" if source == "-" else Path(source).stem, suffix=digest[:8])
     place = Path(where.folder or f"{FOLDERS}/{name}").absolute()
-    names = _host_names(where.hosts)
     with reading():
+        names = read_host_names(where.hosts)
         cluster_text = None if where.cluster is None else Path(where.cluster).read_text(encoding="utf-8")
         cluster, where_from = _cluster(plan, cluster_text, source=source)
         places = hosts_of(cluster, source=where_from)
@@ -105,18 +105,6 @@ def make_launch(
                 f"--host {unknown[0]}: is no host of the plan; give one of {', '.join(job.placement.hosts)}"
             )
     return Launch(job=job, plan_text=render_plan(plan), cluster_text=cluster_text, folder=place)
-
-
-def _host_names(pairs: Sequence[str]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for pair in pairs:
-        planned, equals, real = pair.partition("=")
-        if not (planned and equals and real):
-            raise InputError(f"--host {pair}: write PLANNED=REAL, e.g. --host h0=node17")
-        if names.get(planned, real) != real:
-            raise InputError(f"--host {pair}: {planned} is {names[planned]} already; give one")
-        names[planned] = real
-    return names
 
 
 def _cluster(plan: Plan, cluster_text: str | None, *, source: str) -> tuple[Any, str]:

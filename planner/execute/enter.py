@@ -23,7 +23,13 @@ from planner.execute.record.resumption_record import RECORD_VARIABLE
 from planner.execute.run.host_check import expect_world, find_world_differences, look_around
 from planner.execute.run.kept_memory import restart_uncached
 from planner.execute.table.layout import make_layout
-from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
+from planner.execute.table.placement import (
+    DevicePosition,
+    find_position,
+    hosts_of,
+    load_cluster_tree,
+    read_host_names,
+)
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"
@@ -128,12 +134,7 @@ def _cluster(plan: Plan, options: argparse.Namespace) -> Any:
 
 def _rename_hosts(hosts: Mapping[str, tuple[str, int]], names: Sequence[str]) -> dict[str, tuple[str, int]]:
     """Hosts under the names that they really have, from `PLANNED=REAL` pairs; raises ValueError for unknown ones."""
-    renamed = {}
-    for text in names:
-        planned, equals, real = text.partition("=")
-        if not (planned and equals and real):
-            raise ValueError(f"--host {text}: write PLANNED=REAL, e.g. --host h0=node17")
-        renamed[planned] = real
+    renamed = read_host_names(names)
     known = {host for host, _ in hosts.values()}
     if unknown := sorted(set(renamed) - known):
         raise ValueError(f"--host {unknown[0]}: no host of the plan; give one of {', '.join(sorted(known))}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.actions import Action
-from planner.export.samples import require_told
+from planner.export.looped_pipelines import first_difference, require_whole_pipelines
 from planner.plan import Plan, Stage
 from planner.problem import Problem
 
@@ -24,15 +24,7 @@ def is_v(plan: Plan) -> bool:
 
 def _v_ranks(plan: Plan) -> tuple[tuple[str, ...], ...]:
     """The devices of every rank of the pipeline, replica by replica; raises ValueError if the stages are no V."""
-    for number, stage in enumerate(plan.stages):
-        if stage.is_split or any(len(group) > 1 for group in stage.replicas):
-            raise ValueError(f"stage {number} is not on whole single devices; plan with max_width = 1")
-        if len(stage.replicas) != len(plan.stages[0].replicas):
-            raise ValueError(
-                f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
-                "but data parallelism copies whole pipelines; plan with uneven_replication = false"
-            )
-    require_told(plan, what=PROGRAM)
+    require_whole_pipelines(plan, what=PROGRAM)
     ranks = tuple(stage.replicas for stage in plan.stages[: len(plan.stages) // 2])
     held = tuple(tuple(device for group in rank for device in group) for rank in ranks)
     devices = [device for rank in held for device in rank]
@@ -95,9 +87,9 @@ def require_dual_pipe_v(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], 
     for device, order in wanted.items():
         has = tuple(plan.schedule[device])
         if has != order:
-            at = next((n for n, pair in enumerate(zip(has, order, strict=False)) if pair[0] != pair[1]), len(has))
+            at, runs, needed = first_difference(has, order)
             raise ValueError(
-                f"{device!r} runs {has[at] if at < len(has) else 'nothing'} as action {at}, and {PROGRAM} engine runs "
-                f"{order[at] if at < len(order) else 'nothing'}; plan with --target deepspeed-dualpipev"
+                f"{device!r} runs {runs} as action {at}, and {PROGRAM} engine runs {needed}; plan with --target "
+                "deepspeed-dualpipev"
             )
     return _v_ranks(plan)

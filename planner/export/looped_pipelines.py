@@ -4,7 +4,9 @@ Rank p of P holds stages p, P + p, 2 P + p and so on. Such programs know nothing
 this or cannot be run; `as_looped` gives the plan of this kind with the same stages.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from planner.actions import Action
 from planner.export.samples import require_told
@@ -12,12 +14,8 @@ from planner.plan import Plan, Stage
 from planner.problem import Problem
 
 
-def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
-    """The devices of every rank of the pipeline, replica by replica; raises ValueError if they are no loop.
-
-    `has_widths`: a replica may be a group of devices, all groups of one width.
-    """
-    width = len(plan.stages[0].replicas[0]) if has_widths else 1
+def require_whole_pipelines(plan: Plan, *, width: int = 1, what: str) -> None:
+    """Raise ValueError unless stages have as many whole replicas of one width, and `what` can be told all they use."""
     for number, stage in enumerate(plan.stages):
         if stage.is_split or any(len(group) != width for group in stage.replicas):
             wanted = "whole single devices" if width == 1 else f"whole groups of {width} devices, as stage 0 is"
@@ -27,7 +25,21 @@ def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, .
                 f"stage {number} has {len(stage.replicas)} replicas but stage 0 has {len(plan.stages[0].replicas)}, "
                 "but data parallelism copies whole pipelines; plan with uneven_replication = false"
             )
-    require_told(plan, what="whole pipelines")
+    require_told(plan, what=what)
+
+
+def first_difference(has: Sequence[Action], wanted: Sequence[Action]) -> tuple[int, str, str]:
+    """Where two orders begin to differ, and what each has there."""
+    pairs = enumerate(zip_longest(has, wanted, fillvalue="nothing"))
+    return next((at, str(mine), str(theirs)) for at, (mine, theirs) in pairs if mine != theirs)
+
+
+def _looped_ranks(plan: Plan, *, has_widths: bool = False) -> tuple[tuple[str, ...], ...]:
+    """The devices of every rank of the pipeline, replica by replica; raises ValueError if they are no loop.
+
+    `has_widths`: a replica may be a group of devices, all groups of one width.
+    """
+    require_whole_pipelines(plan, width=len(plan.stages[0].replicas[0]) if has_widths else 1, what="whole pipelines")
     ranks = tuple(dict.fromkeys(stage.replicas for stage in plan.stages))
     for number, stage in enumerate(plan.stages):
         if stage.replicas != ranks[number % len(ranks)]:
@@ -111,11 +123,9 @@ def require_looped(problem: Problem, plan: Plan, *, what: str, has_widths: bool 
     for number, rank in enumerate(ranks):
         for device in rank:
             if tuple(plan.schedule[device]) != wanted[device]:
-                pairs = zip(plan.schedule[device], wanted[device], strict=False)
-                at = next((place for place, (has, wants) in enumerate(pairs) if has != wants), len(wanted[device]) - 1)
-                has = plan.schedule[device][at] if at < len(plan.schedule[device]) else "nothing"
+                at, runs, needed = first_difference(plan.schedule[device], wanted[device])
                 raise ValueError(
-                    f"rank {number} ({device}) runs {has} as action {at}, and {what} runs {wanted[device][at]}, which "
-                    f"supports 1F1B only; plan with --target {what.split()[0].lower().removesuffix('-lm')}"
+                    f"rank {number} ({device}) runs {runs} as action {at}, and {what} runs {needed}, which supports "
+                    f"1F1B only; plan with --target {what.split()[0].lower().removesuffix('-lm')}"
                 )
     return ranks

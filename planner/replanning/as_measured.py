@@ -130,7 +130,7 @@ class _RatioRule:
         if self.is_best:
             known = {kind: ratio * (1 - self.scales.error) for kind, ratio in known.items()}
         # Of B alone, or of I and W alone, what the others take in proportion.
-        whole = known.get("B", _mean(known, kinds=("I", "W")))
+        whole = known.get("B", _split_ratio(known))
         return {kind: known.get(kind, assumed if whole is None or kind == "F" else whole) for kind in kinds}
 
     def _is_measured(self, device: str) -> bool:
@@ -146,8 +146,9 @@ class _RatioRule:
         return min(found)
 
 
-def _mean(known: Mapping[Kind, float], *, kinds: tuple[Kind, ...]) -> float | None:
-    found = [known[kind] for kind in kinds if kind in known]
+def _split_ratio(known: _KindRatios) -> float | None:
+    """That of I and W together; None where neither was measured."""
+    found = [ratio for kind, ratio in known.items() if kind in "IW"]
     return sum(found) / len(found) if found else None
 
 

@@ -144,9 +144,9 @@ def notes_about(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return tuple(f"{some_of(names)} {sentence}" for sentence, names in said.items())
 
 
-def some_of(names: Sequence[str], most: int = 4) -> str:
-    """The first of many names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def some_of(names: Sequence[str]) -> str:
+    """The first four of many names, and how many more there are."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def make_cluster(name: str, hosts: Sequence[HostFacts], *, speeds: NominalSpeeds | None = None) -> Cluster:

@@ -30,9 +30,6 @@ FLASH_WIDTH, CUDNN_WIDTH = 256, 128
 _ALIGNED = 8
 """Elements to a multiple of which flash fills up heads, and the efficient kernel rows of masks."""
 
-_ROW_SUMS = 32
-"""Rows to a multiple of which the efficient kernel fills up its logarithms."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionCall:

@@ -219,8 +219,9 @@ def make_tensors(specs: tuple[TensorSpec, ...], *, device: torch.device) -> Tens
     return tuple(made)
 
 
-def measure_sheet(device: torch.device, *, name: str, dtype: torch.dtype | None, size: int = 512) -> DeviceSheet:
+def measure_sheet(device: torch.device, *, name: str, dtype: torch.dtype | None) -> DeviceSheet:
     """Rates of this very device, from one matrix product and one copy: what estimates on it are based on."""
+    size = 512
     matrix = torch.randn(size, size, device=device, dtype=dtype or torch.float32)
     operations = 2 * size**3 * 10**9 // max(1, _best_ns(lambda: matrix @ matrix, device))
     block = torch.empty(16 * 2**20, dtype=torch.uint8, device=device)

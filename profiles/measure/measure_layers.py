@@ -59,7 +59,6 @@ class Survey:
     """Name of the device type in the document."""
     dtype: str | None = None
     """Weights and activations are brought into this type (`bfloat16`, say); None: as the model makes them."""
-    """Which time on the host goes into the profile."""
     effort: MeasuringEffort = field(default_factory=MeasuringEffort)
     """Repetitions and limits."""
     recomputes: bool = True

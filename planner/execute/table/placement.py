@@ -103,3 +103,16 @@ def hosts_of(cluster: Any, *, source: str) -> dict[str, tuple[str, int]]:
         hosts[device["name"]] = (host, counts.get(host, 0))
         counts[host] = counts.get(host, 0) + 1
     return hosts
+
+
+def read_host_names(pairs: Sequence[str]) -> dict[str, str]:
+    """What planned hosts are really called, from `PLANNED=REAL` pairs; raises ValueError for anything else."""
+    names: dict[str, str] = {}
+    for pair in pairs:
+        planned, equals, real = pair.partition("=")
+        if not (planned and equals and real):
+            raise ValueError(f"--host {pair}: write PLANNED=REAL, e.g. --host h0=node17")
+        if names.get(planned, real) != real:
+            raise ValueError(f"--host {pair}: {planned} is {names[planned]} already; give one")
+        names[planned] = real
+    return names

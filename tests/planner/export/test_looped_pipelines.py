@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from planner.actions import Action
 from planner.document import parse_plan, render_plan
 from planner.evidence.check_evidence import rederive
-from planner.export.looped_pipelines import as_looped
+from planner.export.looped_pipelines import as_looped, first_difference
 from planner.export.targets import restrict
 from planner.planning import Limits
 from planner.problem import Options
@@ -31,3 +32,11 @@ def test_a_plan_carries_its_order():
     free = replace(problem, options=replace(problem.options, order="any"))
     assert not [each for each in verify(free, older).violations if each.rule == "options-differ"]
     assert [each.rule for each in verify(problem, older).violations] == ["options-differ"]
+
+
+def test_the_first_difference_may_be_an_end():
+    """Tests that where one order goes on and the other has ended, it is said that nothing is there."""
+    forward, backward = Action("F", 0, 0), Action("B", 0, 0)
+    assert first_difference([forward, backward], [forward]) == (1, "0B0", "nothing")
+    assert first_difference([forward], [forward, backward]) == (1, "nothing", "0B0")
+    assert first_difference([backward], [forward, backward]) == (0, "0B0", "0F0")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -83,7 +84,8 @@ def cut_model(
             base = first_sizes(lengths)
             blocks = find_blocks(module, arguments(base))
             state.restore()
-            recording, places = _record(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+            record_all = partial(_record_all, module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+            recording, places = _record_decided(record_all)
             cut = _assemble(module, recording, blocks=blocks, places=places)
             _try_out(module, cut, arguments=arguments(trial_sizes(lengths)), places=places, state=state)
         for layer in cut.layers.values():
@@ -104,26 +106,20 @@ def refusing(module: nn.Module) -> Iterator[None]:
         ) from error
 
 
-def _record(
-    module: nn.Module,
-    arguments: Callable[[Sizes], Arguments],
-    *,
-    base: Sizes,
-    blocks: Blocks,
-    uses: Uses,
-    state: ModuleState,
+def _record_decided(
+    record_all: Callable[[], tuple[ForwardRecording, list[int]]],
 ) -> tuple[ForwardRecording, list[int]]:
     """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
     failed = None
     try:
-        found = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+        found = record_all()
         if not find_decisions(found[0]):
             return found
     except ValueError as error:
         failed = error
     try:
         with mock.patch("torch.jit.is_tracing", return_value=True):
-            traced = _record_all(module, arguments, base=base, blocks=blocks, uses=uses, state=state)
+            traced = record_all()
     except Exception as error:
         raise failed or error from error
     if decisions := find_decisions(traced[0]):

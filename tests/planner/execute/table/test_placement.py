@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from planner.execute.table.placement import find_position, hosts_of, load_cluster_tree
+from planner.execute.table.placement import find_position, hosts_of, load_cluster_tree, read_host_names
 
 HOSTS = {"g0": ("a", 0), "g1": ("a", 1), "g2": ("b", 0), "g3": ("b", 1)}
 
@@ -61,3 +61,12 @@ def test_other_documents_are_refused(text: str):
     """Tests that anything else is refused with the name of the file."""
     with pytest.raises(ValueError, match=r"^c\.json: .*give a cluster or a workload document"):
         hosts_of(load_cluster_tree(text, source="c.json"), source="c.json")
+
+
+def test_a_host_has_one_real_name():
+    """Tests that a host that is named twice alike is taken, and one with two real names is refused, not the last of
+    them taken.
+    """
+    assert read_host_names(["h0=node17", "h1=node18", "h0=node17"]) == {"h0": "node17", "h1": "node18"}
+    with pytest.raises(ValueError, match=r"--host h0=node18: h0 is node17 already; give one"):
+        read_host_names(["h0=node17", "h0=node18"])
