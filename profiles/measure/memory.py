@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from profiles.estimates.sustained_rates import Phase
-from profiles.measure.model import Tensors
+from profiles.measure.model import Tensors, dense_parts
 from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
 
@@ -63,14 +63,15 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
-    return (leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    leaves = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    return (part.untyped_storage() for leaf in leaves for part in dense_parts(leaf))
 
 
 class SavedBytes:
     """Storages that autograd saves."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
+        self._own = {storage._cdata for storage in _storages([*module.parameters(), *module.buffers()])}
         self._kept: dict[int, Any] = {}
         self._contexts: list[weakref.ref[Any]] = []
 
@@ -106,13 +107,11 @@ class SavedBytes:
                 waiting += each.values() if isinstance(each, dict) else each
 
     def _note(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._own:
-            self._kept[storage._cdata] = storage
+        self._kept |= {each._cdata: each for each in _storages(tensor) if each._cdata not in self._own}
 
     def total(self, *, without: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of distinct storages, those of some tensors aside."""
-        aside = {tensor.untyped_storage()._cdata for tensor in without}
+        aside = {storage._cdata for storage in _storages(list(without))}
         return sum(size for key, size in self.sizes().items() if key not in aside)
 
     def sizes(self) -> dict[int, int]:
@@ -126,8 +125,7 @@ class SavedBytes:
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the distinct storages of some tensors."""
-    storages = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in tensors}
-    return sum(storages.values())
+    return sum({storage._cdata: int(storage.nbytes()) for storage in _storages(list(tensors))}.values())
 
 
 Watch = Callable[[Phase, Callable[[], None]], int]
@@ -258,8 +256,8 @@ class LayerMemory:
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of all elements."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    """Bytes of all elements that are held."""
+    return sum(part.numel() * part.element_size() for tensor in tensors for part in dense_parts(tensor))
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:

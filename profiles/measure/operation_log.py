@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_iter
 from profiles.estimates.block_operations import ATTENTION_BACKWARD
 from profiles.estimates.operations import CausalAttention, Movement, Operation, Product, Rates
 from profiles.estimates.sustained_rates import Phase, sustained
+from profiles.measure.model import dense_parts
 
 aten = torch.ops.aten
 
@@ -110,7 +111,8 @@ _LOOK_UPS = {aten.embedding, aten.index_select, aten.gather, aten.index}
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
+    leaves = (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
+    return [part for leaf in leaves for part in dense_parts(leaf)]
 
 
 def _key(tensor: torch.Tensor) -> int:
