@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from profiles.estimates.sustained_rates import Phase
-from profiles.measure.model import Tensors, dense_parts
+from profiles.measure.model import Tensors
 from profiles.measure.record import LayerBytes
 from profiles.measure.segment import Segment
 
@@ -65,6 +65,21 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
     leaves = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
     return (part.untyped_storage() for leaf in leaves for part in dense_parts(leaf))
+
+
+_COMPRESSED = {
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}
+
+
+def dense_parts(tensor: torch.Tensor) -> Tensors:
+    """What holds a tensor: itself, or indices and values of a sparse one, and the parts of one that wraps others."""
+    if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None:
+        return tuple(part for name in flatten()[0] for part in dense_parts(getattr(tensor, name)))
+    names = _COMPRESSED.get(tensor.layout, ("_indices", "_values") if tensor.is_sparse else ())
+    with torch.no_grad():
+        return tuple(getattr(tensor, name)() for name in names) or (tensor,)
 
 
 class SavedBytes:

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 Tensors = tuple[torch.Tensor, ...]
 """What a layer takes or gives; a single tensor counts as a tuple of one."""
@@ -87,22 +86,6 @@ def as_tuple(value: Any) -> Tensors:
         if tensor.layout is not torch.strided:
             raise ValueError(f"a tensor of layout {tensor.layout} cannot be passed between layers; give `.to_dense()`")
     return tensors
-
-
-_COMPRESSED = {
-    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
-    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
-}
-
-
-def dense_parts(tensor: torch.Tensor) -> Tensors:
-    """What holds a tensor: itself, or indices and values of a sparse one, and the parts of one that wraps others."""
-    if is_traceable_wrapper_subclass(tensor):
-        names, _ = tensor.__tensor_flatten__()
-        return tuple(part for name in names for part in dense_parts(getattr(tensor, name)))
-    names = _COMPRESSED.get(tensor.layout, ("_indices", "_values") if tensor.is_sparse else ())
-    with torch.no_grad():
-        return tuple(getattr(tensor, name)() for name in names) or (tensor,)
 
 
 def sources_of(model: Model) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_iter
 from profiles.estimates.block_operations import ATTENTION_BACKWARD
 from profiles.estimates.operations import CausalAttention, Movement, Operation, Product, Rates
 from profiles.estimates.sustained_rates import Phase, sustained
-from profiles.measure.model import dense_parts
+from profiles.measure.memory import dense_parts
 
 aten = torch.ops.aten
 
