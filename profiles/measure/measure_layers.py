@@ -413,21 +413,9 @@ class _Walk:
     def _rest(self) -> str:
         survey = self.survey
         clocks = ", host and card apart" if self.device.type == "cuda" else ""
-        return (
-            clocks
-            + repr(
-                (
-                    survey.device_type,
-                    survey.dtype,
-                    survey.effort,
-                    survey.recomputes,
-                    survey.sheet,
-                    "" if survey.sheet is None else origin_of(survey.sheet),
-                    survey.busy_processes > 1,
-                )
-            )
-            + describe_machine(survey)
-        )
+        origin = "" if survey.sheet is None else origin_of(survey.sheet)
+        known = survey.device_type, survey.dtype, survey.effort, survey.recomputes, survey.sheet, origin
+        return clocks + repr((*known, survey.busy_processes > 1)) + describe_machine(survey)
 
     def _examine(self, name: str, inputs: Tensors, *, width: int) -> tuple[LayerRecord, Tensors | None]:
         """Run the layer if it fits, otherwise count it."""

@@ -63,21 +63,23 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
-    leaves = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-    return (part.untyped_storage() for leaf in leaves for part in dense_parts(leaf))
+    return (part.untyped_storage() for part in tensors_in(tree))
 
 
-_COMPRESSED = {
-    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
-    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
-}
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """The dense parts of all tensors of a tree."""
+    return [part for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) for part in _dense_parts(leaf)]
 
 
-def dense_parts(tensor: torch.Tensor) -> Tensors:
+def _dense_parts(tensor: torch.Tensor) -> Tensors:
     """What holds a tensor: itself, or indices and values of a sparse one, and the parts of one that wraps others."""
     if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None:
-        return tuple(part for name in flatten()[0] for part in dense_parts(getattr(tensor, name)))
-    names = _COMPRESSED.get(tensor.layout, ("_indices", "_values") if tensor.is_sparse else ())
+        return tuple(part for name in flatten()[0] for part in _dense_parts(getattr(tensor, name)))
+    names: tuple[str, ...] = ("_indices", "_values") if tensor.is_sparse else ()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        names = "crow_indices", "col_indices", "values"
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        names = "ccol_indices", "row_indices", "values"
     with torch.no_grad():
         return tuple(getattr(tensor, name)() for name in names) or (tensor,)
 
@@ -272,7 +274,7 @@ class LayerMemory:
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of all elements that are held."""
-    return sum(part.numel() * part.element_size() for tensor in tensors for part in dense_parts(tensor))
+    return sum(part.numel() * part.element_size() for part in tensors_in(list(tensors)))
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
