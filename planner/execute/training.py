@@ -200,12 +200,12 @@ def _mean_of_squares(output: Any, target: torch.Tensor) -> torch.Tensor:  # noqa
 
 def as_tuple(value: torch.Tensor | Tensors) -> Tensors:
     """A tuple of tensors, whatever a layer or a loader gave; raises ValueError for anything else."""
-    if isinstance(value, torch.Tensor):
-        return (value,)
     tensors = tuple(value) if isinstance(value, tuple | list) else (value,)
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(
                 f"a {type(tensor).__name__} cannot be sent between stages; give tensors, alone or in a tuple"
             )
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"a tensor of layout {tensor.layout} cannot be sent between stages; give `.to_dense()`")
     return tensors

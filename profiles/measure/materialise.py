@@ -50,6 +50,34 @@ def make_layer(model: Model, name: str, *, device: torch.device, dtype: torch.dt
     return module.to(device=device, dtype=dtype)
 
 
+def require_carried(name: str, module: nn.Module, *, optimizer: Any) -> None:
+    """Raise ValueError for buffers that are not dense, and for tables whose gradients the optimizer does not take both
+    sparse, as one replica leaves them, and dense, as several add them up.
+    """
+    for path, buffer in module.named_buffers():
+        if buffer.layout is not torch.strided:
+            raise ValueError(f"layer {name!r}: buffer {path!r} is of layout {buffer.layout}; register `.to_dense()`")
+    for path, part in module.named_modules():
+        is_table = isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse and part.weight.requires_grad
+        if is_table and (reason := _refuses(optimizer)):
+            raise ValueError(
+                f"layer {name!r}: the gradient of {path or 'its table'!r} is of layout torch.sparse_coo on one replica "
+                f"and dense on several, but the optimizer refuses ({reason}); set sparse=False"
+            )
+
+
+def _refuses(optimizer: Any) -> str:
+    """Why it takes no gradient that is sparse, or none that is dense; empty: it takes both."""
+    weight = nn.Parameter(torch.zeros(2, 2))
+    try:
+        for grad in (torch.eye(2), torch.eye(2).to_sparse()):
+            weight.grad = grad
+            optimizer([weight]).step()
+    except (RuntimeError, ValueError) as error:
+        return str(error) or repr(error)
+    return ""
+
+
 def _is_handed_out(model: Model, name: str, *, module: nn.Module) -> bool:
     """Whether the factory gives one and the same module again: it must stay as it is."""
     with torch.device("meta"):

@@ -34,6 +34,7 @@ from profiles.measure.materialise import (
     is_uneven_loss,
     make_layer,
     other_samples,
+    require_carried,
     signature,
 )
 from profiles.measure.memory import LayerMemory, OperationMemory, optimizer_bytes
@@ -148,6 +149,7 @@ def survey_model(
     walk = _Walk(model, survey, defer=defer, journal=journal or Journal(), hear=hear or (lambda _: None))
     threads = torch.get_num_threads()
     is_busy = survey.busy_processes > 1
+    walk.look()
     try:
         for size in survey.microbatch_sizes if survey.share is None else survey.microbatch_sizes[:1]:
             walk.pass_through(size)
@@ -229,6 +231,15 @@ class _Walk:
         self._chosen: tuple[dict[str, str], dict[str, tuple[str, ...]]] | None = None
         self.batch_norm = ""
         self._last_inputs: Tensors | None = None
+
+    def look(self) -> None:
+        """At every layer, before any is run; raises ValueError for one whose tensors cannot be carried."""
+        for name in self.takes:
+            module = make_layer(self.model, name, device=torch.device("meta"))
+            require_carried(name, module, optimizer=self.model.optimizer)
+            self._signatures[name] = signature(module)
+            norms = (type(part).__name__ for part in module.modules() if is_batch_norm(part))
+            self.batch_norm = self.batch_norm or next(norms, "")
 
     @property
     def is_measured(self) -> bool:
@@ -390,11 +401,6 @@ class _Walk:
 
     def _key(self, name: str, inputs: Tensors, *, size: int) -> str:
         """Equal for layers that are alike and are given alike tensors."""
-        if name not in self._signatures:
-            module = make_layer(self.model, name, device=torch.device("meta"))
-            self._signatures[name] = signature(module)
-            norms = (type(part).__name__ for part in module.modules() if is_batch_norm(part))
-            self.batch_norm = self.batch_norm or next(norms, "")
         survey = self.survey
         parts = [
             self._signatures[name],
@@ -406,21 +412,9 @@ class _Walk:
     def _rest(self) -> str:
         survey = self.survey
         clocks = ", host and card apart" if self.device.type == "cuda" else ""
-        return (
-            clocks
-            + repr(
-                (
-                    survey.device_type,
-                    survey.dtype,
-                    survey.effort,
-                    survey.recomputes,
-                    survey.sheet,
-                    "" if survey.sheet is None else origin_of(survey.sheet),
-                    survey.busy_processes > 1,
-                )
-            )
-            + describe_machine(survey)
-        )
+        origin = "" if survey.sheet is None else origin_of(survey.sheet)
+        known = survey.device_type, survey.dtype, survey.effort, survey.recomputes, survey.sheet, origin
+        return clocks + repr((*known, survey.busy_processes > 1)) + describe_machine(survey)
 
     def _examine(self, name: str, inputs: Tensors, *, width: int) -> tuple[LayerRecord, Tensors | None]:
         """Run the layer if it fits, otherwise count it."""

@@ -63,14 +63,32 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
-    return (leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    return (part.untyped_storage() for part in tensors_in(tree))
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """The dense parts of all tensors of a tree."""
+    return [part for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) for part in _dense_parts(leaf)]
+
+
+def _dense_parts(tensor: torch.Tensor) -> Tensors:
+    """What holds a tensor: itself, or indices and values of a sparse one, and the parts of one that wraps others."""
+    if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None:
+        return tuple(part for name in flatten()[0] for part in _dense_parts(getattr(tensor, name)))
+    names: tuple[str, ...] = ("_indices", "_values") if tensor.is_sparse else ()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        names = "crow_indices", "col_indices", "values"
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        names = "ccol_indices", "row_indices", "values"
+    with torch.no_grad():
+        return tuple(getattr(tensor, name)() for name in names) or (tensor,)
 
 
 class SavedBytes:
     """Storages that autograd saves."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
+        self._own = {storage._cdata for storage in _storages([*module.parameters(), *module.buffers()])}
         self._kept: dict[int, Any] = {}
         self._contexts: list[weakref.ref[Any]] = []
 
@@ -106,13 +124,11 @@ class SavedBytes:
                 waiting += each.values() if isinstance(each, dict) else each
 
     def _note(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._own:
-            self._kept[storage._cdata] = storage
+        self._kept |= {each._cdata: each for each in _storages(tensor) if each._cdata not in self._own}
 
     def total(self, *, without: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of distinct storages, those of some tensors aside."""
-        aside = {tensor.untyped_storage()._cdata for tensor in without}
+        aside = {storage._cdata for storage in _storages(list(without))}
         return sum(size for key, size in self.sizes().items() if key not in aside)
 
     def sizes(self) -> dict[int, int]:
@@ -126,8 +142,7 @@ class SavedBytes:
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the distinct storages of some tensors."""
-    storages = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in tensors}
-    return sum(storages.values())
+    return sum({storage._cdata: int(storage.nbytes()) for storage in _storages(list(tensors))}.values())
 
 
 Watch = Callable[[Phase, Callable[[], None]], int]
@@ -258,8 +273,8 @@ class LayerMemory:
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of all elements."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    """Bytes of all elements that are held."""
+    return sum(part.numel() * part.element_size() for part in tensors_in(list(tensors)))
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:

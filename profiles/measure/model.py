@@ -83,6 +83,8 @@ def as_tuple(value: Any) -> Tensors:
             raise ValueError(
                 f"a {type(tensor).__name__} cannot be passed between layers; give tensors, alone or in a tuple"
             )
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"a tensor of layout {tensor.layout} cannot be passed between layers; give `.to_dense()`")
     return tensors
 
 

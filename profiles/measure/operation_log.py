@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from profiles.estimates.block_operations import ATTENTION_BACKWARD
 from profiles.estimates.operations import CausalAttention, Movement, Operation, Product, Rates
 from profiles.estimates.sustained_rates import Phase, sustained
+from profiles.measure.memory import tensors_in
 
 aten = torch.ops.aten
 
@@ -60,7 +60,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = given or {}
         result = func(*args, **given)
         packet = getattr(func, "overloadpacket", None)
-        taken, made = _tensors((args, given)), _tensors(result)
+        taken, made = tensors_in((args, given)), tensors_in(result)
         if packet in KNOWN:
             self.work.operations += _shapes(packet, args, is_causal=_is_causal(func, args, given=given))
             self._kernel += 1
@@ -107,10 +107,6 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 _LOOK_UPS = {aten.embedding, aten.index_select, aten.gather, aten.index}
 """What reads a part of its first input, as much as it writes."""
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _key(tensor: torch.Tensor) -> int:

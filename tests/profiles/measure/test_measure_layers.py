@@ -1,6 +1,7 @@
 """Models that train otherwise in microbatches of another size, found by kind and by comparison."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -117,3 +118,82 @@ def test_models_in_which_nothing_trains(
         return
     with pytest.raises(ValueError, match="no gradient goes back from its loss, so nothing trains; let weights"):
         survey_model(model, survey, defer=make_deferring)
+
+
+class Adjacent(nn.Module):
+    """Mixes features by a sparse matrix that it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        indices, values = torch.arange(4).repeat(2, 1), torch.ones(4)
+        self.register_buffer("graph", torch.sparse_coo_tensor(indices, values, (4, 4)))
+
+
+class Thinning(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).to_sparse()
+
+
+class Table(nn.Embedding):
+    """Looks up by what rounds to a row."""
+
+    def __init__(self) -> None:
+        super().__init__(10, 4, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x[:, 0].abs().long().clamp(max=9))
+
+
+def survey_sparse(
+    make: Callable[[], nn.Module], *, optimizer: type[torch.optim.Optimizer] = torch.optim.SGD, form: str = "to_dense"
+) -> None:
+    """A linear layer, one that may be sparse, and one more."""
+    model = Model(
+        layers={"first": lambda: nn.Linear(4, 4), "middle": make, "last": lambda: nn.Linear(4, 4)},
+        loss=lambda output, _: output.square().mean(),
+        batch=lambda _: (getattr(torch.eye(4), form)(), torch.ones(4)),
+        optimizer=lambda parameters: optimizer(parameters, lr=0.1),
+    )
+    calls: list[str] = []
+
+    def defer(module: nn.Module) -> Any:
+        calls.append(type(module).__name__)
+        return make_deferring(module)
+
+    survey = Survey(microbatch_sizes=(2,), effort=MeasuringEffort(repetitions=1, warm_up=0))
+    try:
+        survey_model(model, survey, defer=defer)
+    except ValueError as error:
+        error.add_note(f"{len(calls)} run")
+        raise
+
+
+@pytest.mark.parametrize(
+    ("make", "optimizer", "form", "message"),
+    [
+        (Table, torch.optim.Adam, "to_dense", r"'middle': the gradient of 'its table' is of layout .*set sparse=False"),
+        (Table, torch.optim.SparseAdam, "to_dense", r"SparseAdam does not support dense .*set sparse=False"),
+        (Adjacent, torch.optim.SGD, "to_dense", r"'middle': buffer 'graph' is of layout torch.sparse_coo.*to_dense"),
+        (nn.ReLU, torch.optim.SGD, "to_sparse", r"layout torch.sparse_coo cannot be passed.*to_dense"),
+        (nn.ReLU, torch.optim.SGD, "to_sparse_csr", r"layout torch.sparse_csr cannot be passed.*to_dense"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_that_nothing_carries(
+    make: Callable[[], nn.Module], optimizer: type[torch.optim.Optimizer], form: str, message: str
+):
+    """Tests that each is refused by layer, layout and remedy before any layer is run."""
+    with pytest.raises(ValueError, match=message) as refusal:
+        survey_sparse(make, optimizer=optimizer, form=form)
+    assert refusal.value.__notes__ == ["0 run"]
+
+
+def test_a_layer_that_gives_a_sparse_tensor():
+    """Tests that it is refused by its name."""
+    with pytest.raises(ValueError, match=r"'middle' .*layout torch.sparse_coo cannot be passed between layers; give"):
+        survey_sparse(lambda: Thinning(4, 4))
+
+
+def test_sparse_gradients_are_measured():
+    """Tests that an optimizer that takes them both ways is no reason to refuse."""
+    survey_sparse(Table)

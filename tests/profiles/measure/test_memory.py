@@ -4,12 +4,20 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn, optim
+from torch import nested, nn, optim
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.execute.model.layer_alone import make_deferring
 from planner.execute.parallel.partial_steps import PARTS, OptimizerStep
-from profiles.measure.memory import CLEAR_REFS, LayerMemory, LiveBytes, OperationMemory, SavedBytes
+from profiles.measure.memory import (
+    CLEAR_REFS,
+    LayerMemory,
+    LiveBytes,
+    OperationMemory,
+    SavedBytes,
+    count_bytes,
+    storage_bytes,
+)
 from profiles.measure.segment import Segment
 from tests.planner.execute.parallel.test_partial_steps import make_pair, make_weights
 
@@ -146,3 +154,48 @@ def test_a_graph_of_many_nodes_is_let_go():
     assert saved.total() == weight.nbytes
     del chain
     assert "__init__" not in vars(torch.autograd.function.BackwardCFunction)
+
+
+def _compressed(kind: str) -> torch.Tensor:
+    return getattr(torch.eye(4), f"to_sparse_{kind}")(*([(2, 2)] if kind[0] == "b" else []))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_count_what_they_hold():
+    """Tests that indices and values of every sparse layout count, not the zeros between them."""
+    coo = torch.eye(1000).to_sparse()
+    assert count_bytes([coo]) == storage_bytes([coo, coo]) == 1000 * (2 * 8 + 4)
+    for kind, (starts, others, values) in {
+        "csr": (5, 4, 4),
+        "csc": (5, 4, 4),
+        "bsr": (3, 2, 8),
+        "bsc": (3, 2, 8),
+    }.items():
+        assert count_bytes([_compressed(kind)]) == 8 * (starts + others) + 4 * values, kind
+
+
+def test_parts_of_nested_tensors_count():
+    """Tests that a tensor that wraps others counts as these."""
+    rows = nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    assert 18 * 4 + 3 * 8 <= storage_bytes([rows]) <= 18 * 4 + 5 * 8
+
+
+def test_a_sparse_gradient_is_alive_as_its_rows():
+    """Tests that a backward with sparse=True makes what the rows that were looked up take, and no table."""
+    table = nn.Embedding(10_000, 8, sparse=True)
+    out = table(torch.arange(50)).sum()
+    with LiveBytes() as live:
+        out.backward()
+    assert 50 * (8 * 4 + 8) <= live.peak < 4 * 50 * (8 * 4 + 8)
+
+
+def test_a_layer_with_sparse_gradients_is_measured():
+    """Tests that its memory is that of the dense table, but for what the sparse gradient holds beside it."""
+    sizes = {}
+    for is_sparse in (False, True):
+        table = nn.Embedding(1000, 8, sparse=is_sparse)
+        segment = Segment(table, (torch.arange(50),), wants=(False,), waiting=make_deferring(table))
+        sizes[is_sparse] = LayerMemory(segment).sizes(optimizer_bytes=0)
+    assert sizes[True].state == sizes[False].state == 2 * 1000 * 8 * 4
+    assert sizes[True].saved == sizes[False].saved
+    assert sizes[True].workspace < sizes[False].workspace

@@ -73,3 +73,9 @@ def test_look_ups_read_what_they_write():
     table, rows = torch.zeros(1000, 4), torch.tensor([1, 2])
     assert moved(lambda: torch.nn.functional.embedding(rows, table)) == 16 + 32 + 32
     assert moved(lambda: table.add_(1)) == 0
+
+
+def test_sparse_tensors_move_what_they_hold():
+    """Tests that indices and values are read, not the zeros between them."""
+    sparse = torch.eye(100).to_sparse()
+    assert moved(sparse.to_dense) == 100 * (2 * 8 + 4) + 4 * 100**2
