@@ -22,7 +22,7 @@ from profiles.measure.memory import LayerMemory, LiveBytes, count_bytes, optimiz
 from profiles.measure.model import Defer, Model, Tensors
 from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, aten, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
-from profiles.measure.segment import Segment
+from profiles.measure.segment import Segment, make_optimizers
 
 SHEETS = {
     name: DeviceSheet(
@@ -189,9 +189,7 @@ def _fake_optimizer_bytes(model: Model, segment: Segment) -> int:
     """One step of the optimizer, which is where it makes its state."""
     if not segment.parameters():
         return 0
-    optimizer = model.optimizer(segment.parameters())
-    optimizer.step()
-    return optimizer_bytes(optimizer)
+    return sum(map(optimizer_bytes, make_optimizers(model.optimizer, segment.parameters())))
 
 
 def describe_tensors(tensors: Tensors) -> tuple[TensorSpec, ...]:

@@ -175,13 +175,13 @@ def _backward(segment: Segment, clock: HostClock | CudaClock, *, runs: list[Tens
 
 def time_optimizer(
     segment: Segment, clock: HostClock | CudaClock, *, make: Any, effort: MeasuringEffort
-) -> torch.optim.Optimizer | None:
+) -> tuple[torch.optim.Optimizer, ...]:
     """Leave samples of O with the clock: the mean over microbatches, the step, and letting the gradients go."""
     parameters = segment.parameters()
     if not parameters:
-        return None
+        return ()
     segment.make_grads()
-    optimizer: torch.optim.Optimizer = make(parameters)
+    optimizers = make_optimizers(make, parameters)
     grads = [parameter.grad for parameter in parameters]
     for number in range(1 + effort.repetitions):
         if number == 1:
@@ -192,9 +192,32 @@ def time_optimizer(
             for parameter in parameters:
                 assert parameter.grad is not None
                 parameter.grad.div_(1)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
     clock.settle()
     for parameter, grad in zip(parameters, grads, strict=True):
         parameter.grad = grad
-    return optimizer
+    return optimizers
+
+
+def make_optimizers(make: Any, parameters: list[torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, ...]:
+    """One or several, of a layer's parameters, after a first step; raises ValueError where there is none."""
+    try:
+        made = make(parameters)
+        optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
+        for optimizer in optimizers:
+            optimizer.step()
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"the optimizer's factory or a first step fails for the parameters of one layer: {reason}; let it take any "
+            "list of parameters, leave out an optimizer that would have none, and need no closure"
+        ) from error
+    held = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
+    if held - {*map(id, parameters)}:
+        raise ValueError(
+            "the optimizer has weights that its factory was not given, so the layers' own would not be trained; make "
+            "it of the list that the factory is called with"
+        )
+    return optimizers

@@ -95,9 +95,17 @@ class BatchReader:
             inputs, target = given
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
         else:
-            raise ValueError(f"the batch is a {type(given).__name__}; give (inputs, target), or names and tensors")
-        if not isinstance(target, torch.Tensor):
+            shown = (
+                f"{type(given).__name__} of {len(given)}" if isinstance(given, tuple | list) else type(given).__name__
+            )
+            raise ValueError(f"the batch is a {shown}; give (inputs, target), several inputs in a tuple or by name")
+        if target is None:
             raise ValueError(f"the batch has no target; give (inputs, target), or a dictionary with {_LABELS!r}")
+        if not isinstance(target, torch.Tensor):
+            raise ValueError(
+                f"the target is a {type(target).__name__}; give one tensor, and what else the loss needs as inputs, of "
+                "which the model gives its loss: `loss=lambda output, target: output`"
+            )
         if self.has_own_loss and (not isinstance(inputs, dict) or _LABELS not in inputs):
             raise ValueError(f"without a loss the model has to compute it, of {_LABELS!r} in the batch; give a loss")
         return inputs if isinstance(inputs, dict | tuple | list) else (inputs,), target
@@ -107,7 +115,7 @@ def _is_listed(given: Any) -> bool:
     """Whether microbatches are given one by one: in a list, or by their numbers."""
     if isinstance(given, Mapping):
         return bool(given) and all(isinstance(key, int) for key in given)
-    return isinstance(given, tuple | list) and not (len(given) == 2 and isinstance(given[1], torch.Tensor))
+    return isinstance(given, tuple | list) and not any(isinstance(each, torch.Tensor) for each in given)
 
 
 def _listed(given: Any) -> dict[int, Any]:
@@ -359,5 +367,5 @@ def _trained_leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 def _used_by(loss: Loss, output: Any, *, target: torch.Tensor) -> list[torch.Tensor]:
     """The tensors of the output that the loss looks at."""
     with _Touched() as touched:
-        loss(output, target)
+        touched.seen.add(id(loss(output, target)))  # of a model that computes it, one of its own
     return [tensor for tensor in tensors_of(output) if id(tensor) in touched.seen]
