@@ -180,11 +180,10 @@ def _mixes(module: nn.Module, segment: Segment) -> bool:
         return False  # it draws numbers
     least = min(own, other)
     for a, b in zip(alone, together, strict=True):
-        one, some = (a[:least], b[:least]) if a.dim() and len(a) == own and len(b) == other else (a, b)
-        if one.shape == some.shape and not _are_near(one, some):
-            return True
-        if one is not a and one.shape != some.shape:
-            return True  # what it gives of a sample is as long as there are samples
+        is_cut = a.dim() > 0 and len(a) == own and len(b) == other
+        one, some = (a[:least], b[:least]) if is_cut else (a, b)
+        if not _are_near(one, some) if one.shape == some.shape else is_cut:
+            return True  # where shapes differ, what it gives of a sample is as long as there are samples
     return False
 
 

@@ -201,23 +201,16 @@ def time_optimizer(
     return optimizers
 
 
-def make_optimizers(make: Any, parameters: list[torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, ...]:
-    """One or several, of a layer's parameters, after a first step; raises ValueError where there is none."""
+def make_optimizers(make: Any, parameters: list[nn.Parameter]) -> tuple[torch.optim.Optimizer, ...]:
+    """One or several, of a layer's parameters, after a first step, which makes their state."""
     try:
-        made = make(parameters)
+        made = make(parameters) if parameters else ()
         optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
         for optimizer in optimizers:
             optimizer.step()
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"the optimizer's factory or a first step fails for the parameters of one layer: {reason}; let it take any "
-            "list of parameters, leave out an optimizer that would have none, and need no closure"
+            f"the optimizer fails for the parameters of one layer: {error}; let its factory take any list of "
+            "parameters, and leave out an optimizer without any, or that needs a closure"
         ) from error
-    held = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
-    if held - {*map(id, parameters)}:
-        raise ValueError(
-            "the optimizer has weights that its factory was not given, so the layers' own would not be trained; make "
-            "it of the list that the factory is called with"
-        )
     return optimizers

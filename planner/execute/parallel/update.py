@@ -1,6 +1,5 @@
 """From gradients that are added up to weights: scaling, clipping, the optimizers and their schedules."""
 
-import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -230,23 +229,16 @@ def make_optimizers(
                 f"the optimizer's factory returns a {type(optimizer).__name__}; give a torch.optim.Optimizer, or "
                 "several"
             )
-        closure = inspect.signature(optimizer.step).parameters.get("closure")
-        if closure is not None and closure.default is inspect.Parameter.empty:
-            raise ValueError(
-                f"the optimizer's factory returns {type(optimizer).__name__}, whose step computes the loss again; give "
-                "one whose step takes no closure, as AdamW"
-            )
-    owners, own = set[int](), {id(parameter) for parameter in stepped}
+    names = {id(each): name for (name, _), each in zip(named, stepped, strict=True)}
+    owners: set[int] = set()
     for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):
-        if id(parameter) in owners:
-            pairs = zip(named, stepped, strict=True)
-            name = next((name for (name, _), each in pairs if each is parameter), "a parameter")
-            raise ValueError(f"{name} is given to two optimizers; give each parameter to one")
-        if id(parameter) not in own:
+        if id(parameter) not in names:
             raise ValueError(
-                f"the optimizer has a weight {tuple(parameter.shape)} that its factory was not given, so the layers' "
-                "own would not be trained; make it of the list that the factory is called with"
+                f"the optimizer has a weight {tuple(parameter.shape)} that its factory was not given, so what it was "
+                "given would not be trained; make it of the list that the factory is called with"
             )
+        if id(parameter) in owners:
+            raise ValueError(f"{names[id(parameter)]} is given to two optimizers; give each parameter to one")
         owners.add(id(parameter))
     return optimizers
 

@@ -88,9 +88,7 @@ class CutLayer(nn.Module):
         if not arrived[0].is_meta:
             return self._run(arrived)
         try:
-            found = self._run(
-                [each.float() if each.is_floating_point() else each for each in arrived] if self._casts else arrived
-            )
+            found = self._run([each.float() if self._casts and each.is_floating_point() else each for each in arrived])
         except (RuntimeError, TypeError, ValueError):
             if any(isinstance(part, _BatchNorm) for part in self.modules()):
                 raise
@@ -217,8 +215,7 @@ class CutLayer(nn.Module):
         if step.writes and self.was_training and not self.training:
             values.update(zip(step.gives, args[:1], strict=True))
             return
-        is_cast = step.casts is not None and device.type != "meta"
-        casting = torch.autocast(device.type, step.casts) if is_cast else _AS_IT_IS
+        casting = torch.autocast(device.type, step.casts) if step.casts and device.type != "meta" else _AS_IT_IS
         with _AS_IT_IS if step.has_grad else torch.no_grad(), casting:
             result = function(*args, **named)
         if step.is_guard:
@@ -285,14 +282,9 @@ class CutLayer(nn.Module):
 def _plain_call(step: RecordedCall) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
     """Path of a module (empty for a function) and arguments, where nothing has to be decided to call it."""
     args, named = step.arguments
-    is_special = (
-        step.is_guard
-        or step.casts
-        or step.writes
-        or step.changes_first
-        or not step.has_grad
-        or not _is_flat(step.arguments)
-    )
+    is_special = step.is_guard or step.writes or step.changes_first or not step.has_grad or not _is_flat(step.arguments)
+    if step.casts:
+        return None
     if is_special or any(isinstance(each, ScaledLength | OwnDevice | OwnMode) for each in (*args, *named.values())):
         return None
     path = tuple(step.call.split(".")) if isinstance(step.call, str) else ()

@@ -73,7 +73,7 @@ def cut_model(
 
     Raises ValueError that says why the model cannot be cut. The module is left as it is.
     """
-    if is_compiled(module) or hasattr(module, "_orig_mod"):
+    if is_compiled(module):
         raise ValueError(f"{type(module).__name__} is compiled as a whole; give it uncompiled, or compile its layers")
     with refusing(module):
         _require_separate_weights(module)

@@ -241,19 +241,9 @@ class _Notes:
         return result
 
     def _call(self, call: str | Callable[..., Any], arguments: Any) -> RecordedCall:
-        """With what acts around it."""
         has_grad, casts = torch.is_grad_enabled(), torch.is_autocast_enabled(self.kind)
         dtype = torch.get_autocast_dtype(self.kind) if casts else None
         return RecordedCall(call=call, arguments=arguments, gives=(), has_grad=has_grad, casts=dtype, has_casts=casts)
-
-    def note_autocast(self, context: Any) -> None:
-        """One begins; raises ValueError where it is none of the device that the model is cut on."""
-        self.has_casts |= context._enabled
-        if context._enabled and context.device != self.kind and not self.is_inside:
-            raise ValueError(
-                f"its forward casts on {context.device!r} only, and it is cut on {self.kind!r}; write "
-                "torch.autocast(x.device.type, ...) with a tensor x of the batch"
-            )
 
     def _require_own_weights(self, module: nn.Module, *, path: str) -> None:
         for name, parameter in module.named_parameters():
@@ -519,7 +509,9 @@ def _own_functions_told(notes: _Notes) -> Any:
         return original(hooks)
 
     def cast(context: Any) -> Any:
-        notes.note_autocast(context)
+        notes.has_casts |= context._enabled
+        if context._enabled and context.device != notes.kind and not notes.is_inside:
+            raise ValueError(f"its forward casts on {context.device} only; write torch.autocast(x.device.type, ...)")
         return casting(context)
 
     casting: Any = torch.autocast.__enter__

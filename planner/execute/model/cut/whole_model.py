@@ -95,16 +95,13 @@ class BatchReader:
             inputs, target = given
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
         else:
-            shown = (
-                f"{type(given).__name__} of {len(given)}" if isinstance(given, tuple | list) else type(given).__name__
+            raise ValueError(
+                f"the batch is a {type(given).__name__}; give (inputs, target), several inputs as one tuple"
             )
-            raise ValueError(f"the batch is a {shown}; give (inputs, target), several inputs in a tuple or by name")
-        if target is None:
-            raise ValueError(f"the batch has no target; give (inputs, target), or a dictionary with {_LABELS!r}")
         if not isinstance(target, torch.Tensor):
             raise ValueError(
-                f"the target is a {type(target).__name__}; give one tensor, and what else the loss needs as inputs, of "
-                "which the model gives its loss: `loss=lambda output, target: output`"
+                f"the target is a {type(target).__name__}; give (inputs, target) with one tensor, or {_LABELS!r} by "
+                "name; what else the loss needs are inputs of a model that gives its loss"
             )
         if self.has_own_loss and (not isinstance(inputs, dict) or _LABELS not in inputs):
             raise ValueError(f"without a loss the model has to compute it, of {_LABELS!r} in the batch; give a loss")
@@ -327,8 +324,9 @@ class _Touched(TorchFunctionMode):
 def _require_followable(module: nn.Module) -> None:
     """Raise ValueError for modules of whose weights nothing is known, or whose calls are compiled."""
     for path, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            raise ValueError(f"module {path or 'itself'!r} is compiled by torch.jit; give it as it was before")
+        if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
+            how = "wrapped by torch.compile" if hasattr(part, "_orig_mod") else "compiled by torch.jit"
+            raise ValueError(f"module {path or 'itself'!r} is {how}; give it as it was before")
         for name, tensor in (*part._parameters.items(), *part._buffers.items()):
             if is_lazy(tensor):
                 raise ValueError(f"{name!r} of module {path or 'itself'!r} has no shape yet; call the model once first")
