@@ -183,11 +183,8 @@ def time_optimizer(
     segment.make_grads()
     optimizers = make_optimizers(make, parameters)
     grads = [parameter.grad for parameter in parameters]
-    for number in range(1 + effort.repetitions):
-        if number == 1:
-            clock.clear()
-        for parameter, grad in zip(parameters, grads, strict=True):
-            parameter.grad = grad
+    clock.clear()
+    for _ in range(effort.repetitions):
         with clock.span("O"), torch.no_grad():
             for parameter in parameters:
                 assert parameter.grad is not None
@@ -195,9 +192,9 @@ def time_optimizer(
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad
     clock.settle()
-    for parameter, grad in zip(parameters, grads, strict=True):
-        parameter.grad = grad
     return optimizers
 
 

@@ -217,17 +217,14 @@ def make_optimizers(
     """
     if not named:
         return ()
-    given: list[Any] = list(stepped)
-    if training.settings is not None:
-        given = _groups(training, named, stepped=stepped)
+    given: list[Any] = list(stepped) if training.settings is None else _groups(training, named, stepped=stepped)
     with calling("the optimizer's factory"):
         made = training.optimizer(given)
     optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(
-                f"the optimizer's factory returns a {type(optimizer).__name__}; give a torch.optim.Optimizer, or "
-                "several"
+                f"the optimizer's factory returns a {type(optimizer).__name__}; give torch.optim.Optimizers"
             )
     names = {id(each): name for (name, _), each in zip(named, stepped, strict=True)}
     owners: set[int] = set()

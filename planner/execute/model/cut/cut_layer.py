@@ -23,7 +23,7 @@ from planner.execute.model.cut.trees import (
     tensors_of,
 )
 
-_AS_IT_IS, _LEAF = nullcontext(), object()
+_AS_IT_IS, _LEAF, _DECIDED_LATER = nullcontext(), object(), (ScaledLength, OwnDevice, OwnMode)
 _FEWEST_TOKENS = 2
 """The least of a length that differs: of 1, dimensions are expanded and masks left out."""
 
@@ -282,10 +282,9 @@ class CutLayer(nn.Module):
 def _plain_call(step: RecordedCall) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
     """Path of a module (empty for a function) and arguments, where nothing has to be decided to call it."""
     args, named = step.arguments
-    is_special = step.is_guard or step.writes or step.changes_first or not step.has_grad or not _is_flat(step.arguments)
-    if step.casts:
-        return None
-    if is_special or any(isinstance(each, ScaledLength | OwnDevice | OwnMode) for each in (*args, *named.values())):
+    is_special = step.is_guard or step.writes or step.changes_first or step.casts or not step.has_grad
+    leaves = (*args, *named.values())
+    if is_special or not _is_flat(step.arguments) or any(isinstance(leaf, _DECIDED_LATER) for leaf in leaves):
         return None
     path = tuple(step.call.split(".")) if isinstance(step.call, str) else ()
     return path, tuple(args), tuple(named.items())

@@ -163,6 +163,7 @@ class _Notes:
 
     root: nn.Module
     opened: set[nn.Module]
+    kind: str  # of the device that it runs on
     steps: list[RecordedCall] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     attributes: dict[int, str] = field(default_factory=dict)
@@ -175,10 +176,7 @@ class _Notes:
     given: set[int] | None = None
     """While an autograd function runs, the tensors that it was given."""
     acting: list[str] = field(default_factory=list)
-    kind: str = "cpu"
-    """Type of the device that it runs on."""
-    has_casts: bool = False
-    """Whether autocast acts, or began while the last module ran."""
+    has_casts: bool = False  # autocast acts, or began while the last module ran
     unsettled: int | None = None
     """The step of an autograd function whose outputs autograd has not taken over yet."""
 
@@ -537,11 +535,11 @@ def record(
     followed.
     """
     require_no_gradient_hooks(module, opened=opened | {module})
-    notes = _Notes(root=module, opened=opened | {module})
+    kind = next((tensor.device.type for tensor in tensors_of(arguments)), "cpu")
+    notes = _Notes(root=module, opened=opened | {module}, kind=kind)
     buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items()}
     versions = {path: each._version for path, each in module.named_parameters()}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))
-    notes.kind = next((tensor.device.type for tensor in tensors_of(arguments)), notes.kind)
     drawn = HeldState(separate_generators())
     with ExitStack() as stack:
         stack.enter_context(_calls_told(notes))

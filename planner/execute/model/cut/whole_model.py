@@ -95,9 +95,7 @@ class BatchReader:
             inputs, target = given
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
         else:
-            raise ValueError(
-                f"the batch is a {type(given).__name__}; give (inputs, target), several inputs as one tuple"
-            )
+            raise ValueError(f"the batch is a {type(given).__name__}; give (inputs, target), inputs as one tuple")
         if not isinstance(target, torch.Tensor):
             raise ValueError(
                 f"the target is a {type(target).__name__}; give (inputs, target) with one tensor, or {_LABELS!r} by "

@@ -546,7 +546,10 @@ def test_a_loss_may_be_what_the_model_gives():
     [
         ((torch.ones(4, 1), {"a": torch.ones(4)}), "the target is a dict; give (inputs, target) with one tensor"),
         ((torch.ones(4, 1), (torch.ones(4), torch.ones(4))), "the target is a tuple; give (inputs, target) with one"),
-        ((torch.ones(4, 1), torch.ones(4), torch.ones(4)), "the batch is a tuple; give (inputs, target), several"),
+        (
+            (torch.ones(4, 1), torch.ones(4), torch.ones(4)),
+            "the batch is a tuple; give (inputs, target), inputs as one tuple",
+        ),
         ({"x": torch.ones(4)}, "the target is a NoneType; give (inputs, target) with one tensor, or 'labels' by name"),
     ],
 )
