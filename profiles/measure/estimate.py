@@ -22,7 +22,7 @@ from profiles.measure.memory import LayerMemory, LiveBytes, count_bytes, optimiz
 from profiles.measure.model import Defer, Model, Tensors
 from profiles.measure.operation_log import BACKWARD, FORWARD, KNOWN, LoggedWork, OperationLog, aten, time_of
 from profiles.measure.record import LayerRecord, TensorSpec, Timing
-from profiles.measure.segment import Segment
+from profiles.measure.segment import Segment, make_optimizers
 
 SHEETS = {
     name: DeviceSheet(
@@ -144,7 +144,8 @@ def count_layer(
         segment = Segment(module, cast(given, dtype), wants=wants, waiting=defer(module), loss=loss)
         work = _Work(count_bytes(module.parameters()))
         layer_memory = _Counting(segment, work)
-        sizes = layer_memory.sizes(optimizer_bytes=_fake_optimizer_bytes(model, segment))
+        optimizers = make_optimizers(model.optimizer, segment.parameters())
+        sizes = layer_memory.sizes(optimizer_bytes=sum(map(optimizer_bytes, optimizers)))
         outputs = describe_tensors(layer_memory.results)
 
     def make(sheet: DeviceSheet, reason: str) -> LayerRecord:
@@ -183,15 +184,6 @@ def _make_fake(module: nn.Module) -> nn.Module:
                 if tensor is not None:
                     tensors[name] = made[id(tensor)]  # type: ignore[assignment]
     return module
-
-
-def _fake_optimizer_bytes(model: Model, segment: Segment) -> int:
-    """One step of the optimizer, which is where it makes its state."""
-    if not segment.parameters():
-        return 0
-    optimizer = model.optimizer(segment.parameters())
-    optimizer.step()
-    return optimizer_bytes(optimizer)
 
 
 def describe_tensors(tensors: Tensors) -> tuple[TensorSpec, ...]:

@@ -207,9 +207,12 @@ def _mixes(module: nn.Module, segment: Segment) -> bool:
     if not all(map(_are_near, alone, again)):
         return False  # it draws numbers
     least = min(own, other)
-    pairs = [(a[:least], b[:least]) if a.dim() and len(a) == own and len(b) == other else (a, b)
-             for a, b in zip(alone, together, strict=True)]  # fmt: skip
-    return not all(_are_near(a, b) for a, b in pairs if a.shape == b.shape)
+    for a, b in zip(alone, together, strict=True):
+        is_cut = a.dim() > 0 and len(a) == own and len(b) == other
+        one, some = (a[:least], b[:least]) if is_cut else (a, b)
+        if not _are_near(one, some) if one.shape == some.shape else is_cut:
+            return True  # where shapes differ, what it gives of a sample is as long as there are samples
+    return False
 
 
 def _run_once(module: nn.Module, inputs: Tensors) -> Tensors:

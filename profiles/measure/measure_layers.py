@@ -429,7 +429,7 @@ class _Walk:
         except Exception as error:
             if is_out_of_memory(error) and count is not None:
                 return count(self._rates(), "the device ran out of memory"), None
-            if isinstance(error, ValueError) and str(error).startswith("layer "):
+            if isinstance(error, ValueError) and str(error).startswith(("layer ", "the optimizer")):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             is_inner = re.search("differentiate twice|not require grad|functorch|torch.func", reason)
@@ -499,14 +499,14 @@ class _Walk:
             time_segment(segment, clock, effort=survey.effort, recomputes=survey.recomputes)
         samples = dict(clock.samples)
         clock.samples = {}
-        optimizer = time_optimizer(segment, clock, make=self.model.optimizer, effort=survey.effort)
+        optimizers = time_optimizer(segment, clock, make=self.model.optimizer, effort=survey.effort)
         samples |= clock.samples
         timings = {
             phase: replace(timing, host_ns=clock.host_ns(phase))
             for phase, timing in self._timings(samples, width).items()
         }
         sizes = self._with_workspace(
-            layer_memory.sizes(optimizer_bytes=optimizer_bytes(optimizer)), segment, is_last=loss is not None
+            layer_memory.sizes(optimizer_bytes=sum(map(optimizer_bytes, optimizers))), segment, is_last=loss is not None
         )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

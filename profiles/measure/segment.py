@@ -175,26 +175,39 @@ def _backward(segment: Segment, clock: HostClock | CudaClock, *, runs: list[Tens
 
 def time_optimizer(
     segment: Segment, clock: HostClock | CudaClock, *, make: Any, effort: MeasuringEffort
-) -> torch.optim.Optimizer | None:
+) -> tuple[torch.optim.Optimizer, ...]:
     """Leave samples of O with the clock: the mean over microbatches, the step, and letting the gradients go."""
     parameters = segment.parameters()
     if not parameters:
-        return None
+        return ()
     segment.make_grads()
-    optimizer: torch.optim.Optimizer = make(parameters)
+    optimizers = make_optimizers(make, parameters)
     grads = [parameter.grad for parameter in parameters]
-    for number in range(1 + effort.repetitions):
-        if number == 1:
-            clock.clear()
-        for parameter, grad in zip(parameters, grads, strict=True):
-            parameter.grad = grad
+    clock.clear()
+    for _ in range(effort.repetitions):
         with clock.span("O"), torch.no_grad():
             for parameter in parameters:
                 assert parameter.grad is not None
                 parameter.grad.div_(1)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad
     clock.settle()
-    for parameter, grad in zip(parameters, grads, strict=True):
-        parameter.grad = grad
-    return optimizer
+    return optimizers
+
+
+def make_optimizers(make: Any, parameters: list[nn.Parameter]) -> tuple[torch.optim.Optimizer, ...]:
+    """One or several, of a layer's parameters, after a first step, which makes their state."""
+    try:
+        made = make(parameters) if parameters else ()
+        optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
+        for optimizer in optimizers:
+            optimizer.step()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the optimizer fails for the parameters of one layer: {error}; let its factory take any list of "
+            "parameters, and leave out an optimizer without any, or that needs a closure"
+        ) from error
+    return optimizers

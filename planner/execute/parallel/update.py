@@ -213,28 +213,29 @@ def make_optimizers(
 ) -> tuple[torch.optim.Optimizer, ...]:
     """Those of the factory; `stepped`: for every parameter what is given in its place.
 
-    Raises ValueError if the factory gives something else, or a parameter twice.
+    Raises ValueError if the factory gives something else, a parameter twice, or one of another model.
     """
     if not named:
         return ()
-    given: list[Any] = list(stepped)
-    if training.settings is not None:
-        given = _groups(training, named, stepped=stepped)
+    given: list[Any] = list(stepped) if training.settings is None else _groups(training, named, stepped=stepped)
     with calling("the optimizer's factory"):
         made = training.optimizer(given)
     optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(
-                f"the optimizer's factory returns a {type(optimizer).__name__}; give a torch.optim.Optimizer, or "
-                "several"
+                f"the optimizer's factory returns a {type(optimizer).__name__}; give torch.optim.Optimizers"
             )
+    names = {id(each): name for (name, _), each in zip(named, stepped, strict=True)}
     owners: set[int] = set()
     for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):
+        if id(parameter) not in names:
+            raise ValueError(
+                f"the optimizer has a weight {tuple(parameter.shape)} that its factory was not given, so what it was "
+                "given would not be trained; make it of the list that the factory is called with"
+            )
         if id(parameter) in owners:
-            pairs = zip(named, stepped, strict=True)
-            name = next((name for (name, _), each in pairs if each is parameter), "a parameter")
-            raise ValueError(f"{name} is given to two optimizers; give each parameter to one")
+            raise ValueError(f"{names[id(parameter)]} is given to two optimizers; give each parameter to one")
         owners.add(id(parameter))
     return optimizers
 

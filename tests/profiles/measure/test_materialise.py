@@ -58,6 +58,14 @@ def test_batch_norms_are_known_by_kind():
     assert [is_batch_norm(kind) for kind in kinds] == [True, True, True, False, False]
 
 
+class Compared(nn.Module):
+    """Gives of each sample how like every other it is, as contrastive losses take it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A row as long as there are samples."""
+        return x @ x.T
+
+
 class Centred(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x - x.mean(0)
@@ -91,6 +99,7 @@ def plain() -> nn.Module:
     [
         (Centred, "gives a sample something else beside other samples"),
         (lambda: Balanced(6, 6), "gives a sample something else beside other samples"),
+        (Compared, "gives a sample something else beside other samples"),
         (Largest, "remembers microbatches (its attribute 'largest')"),
         (nn.RReLU, ""),
         (plain, ""),

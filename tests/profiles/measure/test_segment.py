@@ -6,7 +6,7 @@ from tests.profiles.measure.test_measure_layers import LABELS, Store, make_model
 
 torch = pytest.importorskip("torch")
 from profiles.measure.measure_layers import Survey, survey_model  # noqa: E402
-from profiles.measure.segment import MeasuringEffort  # noqa: E402
+from profiles.measure.segment import MeasuringEffort, make_optimizers  # noqa: E402
 
 
 def test_sizes_in_between_are_left_out():
@@ -26,3 +26,17 @@ def test_sizes_in_between_are_left_out():
     assert {1, 2, 16} <= set(found.survey.microbatch_sizes)
     assert {size for _, size, _ in found.records} == set(found.survey.microbatch_sizes)
     assert (found.batch_norm, found.uneven_loss) == ("", False)
+
+
+def test_layers_may_have_several_optimizers():
+    """Tests that each takes a step, and that one which fails for a layer's weights is refused by its reason."""
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    weights[0].grad = torch.ones(2)
+    made = make_optimizers(lambda given: [torch.optim.SGD(given, lr=1.0), torch.optim.Adam(given, lr=1.0)], weights)
+    assert len(made) == 2
+    assert weights[0].tolist() == pytest.approx([-1.0, -1.0])
+    with pytest.raises(ValueError, match=r"the optimizer fails .* 'closure'; let its factory take any list"):
+        make_optimizers(torch.optim.LBFGS, weights)
+    with pytest.raises(ValueError, match=r"the optimizer fails .* empty parameter list; .* an optimizer without any"):
+        make_optimizers(lambda _: torch.optim.SGD([]), weights)
+    assert make_optimizers(torch.optim.SGD, []) == ()

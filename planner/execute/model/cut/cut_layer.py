@@ -23,7 +23,7 @@ from planner.execute.model.cut.trees import (
     tensors_of,
 )
 
-_AS_IT_IS, _LEAF = nullcontext(), object()
+_AS_IT_IS, _LEAF, _DECIDED_LATER = nullcontext(), object(), (ScaledLength, OwnDevice, OwnMode)
 _FEWEST_TOKENS = 2
 """The least of a length that differs: of 1, dimensions are expanded and masks left out."""
 
@@ -57,6 +57,7 @@ class CutLayer(nn.Module):
         self._flat = tuple(_is_flat(step.arguments) for step in steps)
         """Whether a step's arguments can be given without a walk through trees, which takes as long as a layer."""
         self._plain = tuple(map(_plain_call, steps))
+        self._casts = any(step.has_casts for step in steps)
         self._has_sizes = any(isinstance(leaf, ScaledLength) for step in steps for leaf in leaves_of(step.arguments))
         self._attributes, self._tellers = dict(attributes), dict(sizes)
         self.batch: tuple[Any, ...] = ()
@@ -84,12 +85,15 @@ class CutLayer(nn.Module):
         Without data they are what they were when the model was cut, where a module cannot do without (experts that look
         up who is sent to them, kernels with no such form): unless there are batch norms, which have to be found.
         """
-        if not arrived[0].is_meta or any(isinstance(part, _BatchNorm) for part in self.modules()):
+        if not arrived[0].is_meta:
             return self._run(arrived)
         try:
-            return self._run(arrived)
+            found = self._run([each.float() if self._casts and each.is_floating_point() else each for each in arrived])
         except (RuntimeError, TypeError, ValueError):
+            if any(isinstance(part, _BatchNorm) for part in self.modules()):
+                raise
             return self._as_told(arrived)
+        return self._as_told(arrived) if self._casts else found  # there is no autocast without data
 
     @property
     def only(self) -> nn.Module | None:
@@ -211,7 +215,8 @@ class CutLayer(nn.Module):
         if step.writes and self.was_training and not self.training:
             values.update(zip(step.gives, args[:1], strict=True))
             return
-        with _AS_IT_IS if step.has_grad else torch.no_grad():
+        casting = torch.autocast(device.type, step.casts) if step.casts and device.type != "meta" else _AS_IT_IS
+        with _AS_IT_IS if step.has_grad else torch.no_grad(), casting:
             result = function(*args, **named)
         if step.is_guard:
             if result != step.expects:
@@ -270,15 +275,16 @@ class CutLayer(nn.Module):
             given = change_leaves(
                 step.arguments, lambda leaf: names.get(leaf.number) if isinstance(leaf, Ref) else _plain(leaf)
             )
-            yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad}"
+            yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad} {step.casts}"
         yield f"takes {len(self._arrives)}, gives {[names[number] for number in self._leaves]}"
 
 
 def _plain_call(step: RecordedCall) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
     """Path of a module (empty for a function) and arguments, where nothing has to be decided to call it."""
     args, named = step.arguments
-    is_special = step.is_guard or step.writes or step.changes_first or not step.has_grad or not _is_flat(step.arguments)
-    if is_special or any(isinstance(each, ScaledLength | OwnDevice | OwnMode) for each in (*args, *named.values())):
+    is_special = step.is_guard or step.writes or step.changes_first or step.casts or not step.has_grad
+    leaves = (*args, *named.values())
+    if is_special or not _is_flat(step.arguments) or any(isinstance(leaf, _DECIDED_LATER) for leaf in leaves):
         return None
     path = tuple(step.call.split(".")) if isinstance(step.call, str) else ()
     return path, tuple(args), tuple(named.items())

@@ -55,6 +55,10 @@ class RecordedCall:
     """Numbers of the tensors that it gives, in order."""
     has_grad: bool = True
     """Whether the calls around it were recorded by autograd."""
+    casts: torch.dtype | None = None
+    """What autocast around it computes in; None: it is off."""
+    has_casts: bool = False
+    """Whether autocast acts around it or within it, so that its types are others without data."""
     expects: Any = None
     """Of a guard what it has to answer."""
     is_guard: bool = False
@@ -159,6 +163,7 @@ class _Notes:
 
     root: nn.Module
     opened: set[nn.Module]
+    kind: str  # of the device that it runs on
     steps: list[RecordedCall] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     attributes: dict[int, str] = field(default_factory=dict)
@@ -171,6 +176,7 @@ class _Notes:
     given: set[int] | None = None
     """While an autograd function runs, the tensors that it was given."""
     acting: list[str] = field(default_factory=list)
+    has_casts: bool = False  # autocast acts, or began while the last module ran
     unsettled: int | None = None
     """The step of an autograd function whose outputs autograd has not taken over yet."""
 
@@ -226,10 +232,16 @@ class _Notes:
         self._require_own_weights(module, path=path)
         given = change_leaves(arguments, self.ref)
         _require_plain(given, path=path)
+        self.has_casts = torch.is_autocast_enabled(self.kind)
         result = run()
         gives = tuple(self.new(tensor) for tensor in tensors_of(result))
-        self.steps.append(RecordedCall(call=path, arguments=given, gives=gives, has_grad=torch.is_grad_enabled()))
+        self.steps.append(replace(self._call(path, given), gives=gives, has_casts=self.has_casts))
         return result
+
+    def _call(self, call: str | Callable[..., Any], arguments: Any) -> RecordedCall:
+        has_grad, casts = torch.is_grad_enabled(), torch.is_autocast_enabled(self.kind)
+        dtype = torch.get_autocast_dtype(self.kind) if casts else None
+        return RecordedCall(call=call, arguments=arguments, gives=(), has_grad=has_grad, casts=dtype, has_casts=casts)
 
     def _require_own_weights(self, module: nn.Module, *, path: str) -> None:
         for name, parameter in module.named_parameters():
@@ -256,7 +268,7 @@ class _Notes:
             self.is_inside, self.given = False, None
         self.acting.append(f"autograd function {kind.__name__!r}")
         own, found = len(self.steps), tensors_of(result)
-        step = RecordedCall(call=kind.apply, arguments=given, gives=())
+        step = replace(self._call(kind.apply, given), has_grad=True)
         if found and arguments[0] and found[0] is arguments[0][0]:
             self._changed(found[0], step)
         else:
@@ -317,7 +329,7 @@ class _Notes:
             raise ValueError(f"{name} draws from a torch.Generator of its own, which processes cannot share")
         version = _version_of(arguments)
         result = run()
-        step = RecordedCall(call=function, arguments=given, gives=(), has_grad=torch.is_grad_enabled())
+        step = self._call(function, given)
         if name in _READS:
             self.steps.append(replace(step, is_guard=True, expects=result))
         elif name == "register_hook":
@@ -494,6 +506,13 @@ def _own_functions_told(notes: _Notes) -> Any:
             notes.acting.append("hooks on saved tensors, or a checkpoint, whose function runs again in the backward")
         return original(hooks)
 
+    def cast(context: Any) -> Any:
+        notes.has_casts |= context._enabled
+        if context._enabled and context.device != notes.kind and not notes.is_inside:
+            raise ValueError(f"its forward casts on {context.device} only; write torch.autocast(x.device.type, ...)")
+        return casting(context)
+
+    casting: Any = torch.autocast.__enter__
     original: Any = saved_tensors_hooks.__enter__
     applying: Any = CheckpointFunction.apply
     making: Any = type(Function).__init__
@@ -503,6 +522,7 @@ def _own_functions_told(notes: _Notes) -> Any:
         stack.enter_context(mock.patch.object(type(Function), "__init__", make))
         stack.enter_context(mock.patch.object(CheckpointFunction, "apply", check_point))
         stack.enter_context(mock.patch.object(saved_tensors_hooks, "__enter__", enter))
+        stack.enter_context(mock.patch.object(torch.autocast, "__enter__", cast))
         yield
 
 
@@ -515,7 +535,8 @@ def record(
     followed.
     """
     require_no_gradient_hooks(module, opened=opened | {module})
-    notes = _Notes(root=module, opened=opened | {module})
+    kind = next((tensor.device.type for tensor in tensors_of(arguments)), "cpu")
+    notes = _Notes(root=module, opened=opened | {module}, kind=kind)
     buffers = {(part, n): each for part in module.modules() for n, each in part._buffers.items()}
     versions = {path: each._version for path, each in module.named_parameters()}
     inputs = tuple(notes.new(tensor) for tensor in tensors_of(arguments))

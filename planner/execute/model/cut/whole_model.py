@@ -95,9 +95,12 @@ class BatchReader:
             inputs, target = given
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
         else:
-            raise ValueError(f"the batch is a {type(given).__name__}; give (inputs, target), or names and tensors")
+            raise ValueError(f"the batch is a {type(given).__name__}; give (inputs, target), inputs as one tuple")
         if not isinstance(target, torch.Tensor):
-            raise ValueError(f"the batch has no target; give (inputs, target), or a dictionary with {_LABELS!r}")
+            raise ValueError(
+                f"the target is a {type(target).__name__}; give (inputs, target) with one tensor, or {_LABELS!r} by "
+                "name; what else the loss needs are inputs of a model that gives its loss"
+            )
         if self.has_own_loss and (not isinstance(inputs, dict) or _LABELS not in inputs):
             raise ValueError(f"without a loss the model has to compute it, of {_LABELS!r} in the batch; give a loss")
         return inputs if isinstance(inputs, dict | tuple | list) else (inputs,), target
@@ -107,7 +110,7 @@ def _is_listed(given: Any) -> bool:
     """Whether microbatches are given one by one: in a list, or by their numbers."""
     if isinstance(given, Mapping):
         return bool(given) and all(isinstance(key, int) for key in given)
-    return isinstance(given, tuple | list) and not (len(given) == 2 and isinstance(given[1], torch.Tensor))
+    return isinstance(given, tuple | list) and not any(isinstance(each, torch.Tensor) for each in given)
 
 
 def _listed(given: Any) -> dict[int, Any]:
@@ -319,8 +322,9 @@ class _Touched(TorchFunctionMode):
 def _require_followable(module: nn.Module) -> None:
     """Raise ValueError for modules of whose weights nothing is known, or whose calls are compiled."""
     for path, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            raise ValueError(f"module {path or 'itself'!r} is compiled by torch.jit; give it as it was before")
+        if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
+            how = "wrapped by torch.compile" if hasattr(part, "_orig_mod") else "compiled by torch.jit"
+            raise ValueError(f"module {path or 'itself'!r} is {how}; give it as it was before")
         for name, tensor in (*part._parameters.items(), *part._buffers.items()):
             if is_lazy(tensor):
                 raise ValueError(f"{name!r} of module {path or 'itself'!r} has no shape yet; call the model once first")
@@ -359,5 +363,5 @@ def _trained_leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 def _used_by(loss: Loss, output: Any, *, target: torch.Tensor) -> list[torch.Tensor]:
     """The tensors of the output that the loss looks at."""
     with _Touched() as touched:
-        loss(output, target)
+        touched.seen.add(id(loss(output, target)))  # of a model that computes it, one of its own
     return [tensor for tensor in tensors_of(output) if id(tensor) in touched.seen]

@@ -1,10 +1,12 @@
 """From gradients to weights, on one process."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from planner.execute.parallel.update import Update
+from planner.execute.parallel.update import Update, make_optimizers
 from planner.execute.training import Training
 
 
@@ -43,3 +45,21 @@ def test_nothing_is_finite():
     """Tests that a process without gradients has nothing against a step."""
     assert make_update(None).has_finite_gradients()
     assert make_update(torch.zeros(0)).has_finite_gradients()
+
+
+def test_optimizers_of_other_weights_are_refused():
+    """Tests that an optimizer of the model's own weights, which no layer computes with, is refused, whether or not it
+    has some of the right ones, and one that has a weight twice by its name."""
+    own, other = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
+    for held in ([other], [own, other]):
+        with pytest.raises(ValueError, match=r"a weight \(2,\) that its factory was not given.*make it of the list"):
+            make_all(lambda _, held=held: torch.optim.SGD(held, lr=0.1), own)
+    with pytest.raises(ValueError, match="a:0 is given to two optimizers; give each parameter to one"):
+        make_all(lambda given: [torch.optim.SGD(given), torch.optim.Adam(given)], own)
+    assert len(make_all(torch.optim.SGD, own)) == 1
+
+
+def make_all(factory: Any, *parameters: nn.Parameter) -> tuple[torch.optim.Optimizer, ...]:
+    training = Training(layers={"a": nn.Identity}, loss=nn.functional.mse_loss, batch=lambda _: (), optimizer=factory)
+    named = [(f"a:{number}", each) for number, each in enumerate(parameters)]
+    return make_optimizers(training, named, stepped=parameters)

@@ -440,3 +440,133 @@ def test_check_says_what_it_did(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     main_module.main(["--model", "checked_models:good"])
     assert "post-accumulate-grad hook 'AfterAccumulation.shrink'" in ended[0]
     assert "no plan is given" in ended[1]
+
+
+class CastBlock(models.Block):
+    """What it gives is in bfloat16."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.down(functional.gelu(self.up(self.norm(x))))
+
+
+class Casting(models.Stack):
+    """The whole forward under autocast, but for one block."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return super().forward(x)
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, enabled=block is not self.blocks[1]):
+            return block(x if block is not self.blocks[1] else x.float())
+
+
+class CastingBlocks(models.Stack):
+    def __init__(self) -> None:
+        super().__init__(CastBlock)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inp(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.float())
+
+
+class CastForCards(models.Stack):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", torch.float16):
+            return super().forward(x)
+
+
+def single(number: int) -> Any:
+    inputs, target = batch(number)
+    return inputs.float(), target
+
+
+def float_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.float(), target)
+
+
+@pytest.mark.parametrize("kind", [Casting, CastingBlocks])
+def test_layers_compute_under_the_autocast_of_the_model(kind: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch):
+    """Tests that layers give to the bit what the model gives where its forward or a block turns autocast on and off,
+    which is not what it gives in float32, and that without data they have the same types."""
+    model = make(kind, torch.float32)
+    training = cut(model, batch=single, loss=float_loss)
+    layers = {name: make_layer(training, name, device=CPU) for name in training.layers}
+    inputs, _ = single(0)
+    found = run_separately(layers, training.inputs, batch=[inputs]).leaving
+    assert torch.equal(found, model(inputs))
+    empty = {name: make_layer(training, name, device=torch.device("meta")) for name in training.layers}
+    told = {"": inputs.to("meta")}
+    values = {"": inputs}
+    for name, layer in layers.items():
+        sources = training.inputs[name]
+        told[name], values[name] = empty[name](*map(told.get, sources)), layer(*map(values.get, sources))
+        assert (told[name].dtype, told[name].shape) == (values[name].dtype, values[name].shape)
+    assert torch.bfloat16 in {each.dtype for each in values.values()}
+    monkeypatch.setattr(torch.autocast, "__enter__", lambda _: None)
+    monkeypatch.setattr(torch.autocast, "__exit__", lambda *_: None)
+    monkeypatch.setattr(CastBlock, "forward", lambda self, x: self.down(functional.gelu(self.up(self.norm(x)))))
+    assert not torch.equal(found, model(inputs))
+
+
+def test_autocast_for_another_device_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """Tests that a forward which casts on cards is not cut on a host, where nothing shows what it would cast."""
+    monkeypatch.setattr(torch.amp.autocast_mode, "is_autocast_available", lambda _: True)
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    with pytest.raises(ValueError, match=r"casts on cuda only; write torch.autocast\(x.device.type"):
+        cut(make(CastForCards, torch.float32), batch=single)
+
+
+class Scoring(models.Stack):
+    """Gives its own loss, of a second target."""
+
+    def forward(self, x: torch.Tensor, wanted: torch.Tensor) -> Any:
+        found = super().forward(x)
+        return {"logits": found, "loss": functional.mse_loss(found.sum(-1), wanted)}
+
+
+def test_a_loss_may_be_what_the_model_gives():
+    """Tests that a loss which hands on what the model computed is the model's."""
+    training = cut(
+        make(Scoring),
+        batch=lambda number: ((batch(number)[0], batch(number)[0][:, 0]), batch(number)[1]),
+        loss=lambda output, _: output["loss"],
+    )
+    layers = {name: make_layer(training, name, device=CPU) for name in training.layers}
+    inputs, target = training.batch(0)
+    found = training.loss(run_separately(layers, training.inputs, batch=inputs).leaving, target)
+    assert torch.equal(found, make(Scoring)(*inputs)["loss"])
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ((torch.ones(4, 1), {"a": torch.ones(4)}), "the target is a dict; give (inputs, target) with one tensor"),
+        ((torch.ones(4, 1), (torch.ones(4), torch.ones(4))), "the target is a tuple; give (inputs, target) with one"),
+        (
+            (torch.ones(4, 1), torch.ones(4), torch.ones(4)),
+            "the batch is a tuple; give (inputs, target), inputs as one tuple",
+        ),
+        ({"x": torch.ones(4)}, "the target is a NoneType; give (inputs, target) with one tensor, or 'labels' by name"),
+    ],
+)
+def test_batches_of_another_form_are_refused(given: Any, reason: str):
+    """Tests that what is wrong is named: several targets, or inputs that are not together."""
+    with pytest.raises(ValueError, match=r"give \(inputs, target\)") as refusal:
+        cut(make(models.Stack), batch=lambda _: given)
+    assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize("place", ["itself", "blocks.1"])
+def test_wrappers_of_torch_compile_are_refused(place: str):
+    """Tests that the module which `torch.compile` returns is known, whole or as a block."""
+    model = make(models.Stack)
+    if place == "itself":
+        model = torch.compile(model, backend="eager")
+    else:
+        model.blocks[1] = torch.compile(model.blocks[1], backend="eager")
+    with pytest.raises(ValueError, match=f"module '{place}' is wrapped by torch.compile; give it as it was before"):
+        cut(model)
