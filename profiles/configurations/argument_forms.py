@@ -31,6 +31,8 @@ MAX_LINE = 4096
 """Characters of a line in a log; no argument is longer."""
 
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
+_WHOLE = re.compile(r"\[?(\d+)(?:\.0)?\]?")
+"""A whole number as DeepSpeed's fork writes some: `[1]` experts of all blocks, stage `1.0`."""
 _DECORATION = re.compile(r"\x1b\[[\d;]*[mK]| \[repeated \d+x across cluster\]")
 """Colours, and what Ray adds to a line that other processes print as well."""
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
@@ -331,7 +333,8 @@ def _of_one_run(logged: Iterable[tuple[str, str]], *, source: str) -> dict[str, 
     """Every rank may print the block; raises ValueError for the blocks of two runs, and for the part of one."""
     values: dict[str, Value] = {}
     for name, text in logged:
-        value: Value = {"True": True, "False": False, "None": False}.get(text, text)
+        whole = _WHOLE.fullmatch(text)
+        value: Value = whole[1] if whole else {"True": True, "False": False, "None": False}.get(text, text)
         first = values.setdefault(name, value)
         if name in (*_STATED_ONCE, "world_size") and first != value:
             raise ValueError(f"{source}: {name} is {first} in one block and {value} in another; give one run's log")

@@ -298,7 +298,7 @@ def test_a_function_named_after_a_field_sets_it(call: str, batch: int | None) ->
     text = BRIDGE.replace("    tune(cfg)", f"    {call}")
     read = read_arguments(text, source="recipes.py", function="planned")
     if batch is None:
-        with pytest.raises(ValueError, match="global_batch_size: what family_defaults.*; give --global-batch-size"):
+        with pytest.raises(ValueError, match=r"global_batch_size: what family_defaults.*; give --global-batch-size"):
             read_megatron(read, options={}, model="llama3-8b")
     else:
         assert read_megatron(read, options={}, model="llama3-8b").global_batch == batch
@@ -309,3 +309,13 @@ def test_two_lengths_of_sequences_differ() -> None:
     text = BRIDGE.replace("    tune(cfg)", "    cfg.dataset.seq_length = 4096")
     with pytest.raises(ValueError, match="seq_length is 2048 in one section and 4096 in another; make them equal"):
         read_arguments(text, source="recipes.py", function="planned")
+
+
+def test_parts_of_experts_in_another_file() -> None:
+    """Tests that experts are not taken for cut by the tensor degree where another file may say that they are whole."""
+    text = BRIDGE.replace("    tune(cfg)", "    cfg.model.expert_model_parallel_size = 8")
+    with pytest.raises(ValueError, match=r"expert_tensor_parallel_size: what family_defaults\(\) sets.* set it in"):
+        read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="mixtral-8x7b")
+    text = text.replace("size = 8", "size = 8\n    cfg.model.expert_tensor_parallel_size = 1")
+    run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="mixtral-8x7b")
+    assert (run.experts, run.expert_tensor) == (8, 1)
