@@ -157,9 +157,11 @@ class _Reader:
             else:
                 self.assign(call.func.value, _Unread(_shown(call)), names=names)
         elif sections:
-            self.set_there(name, sections[0], [*values, *(self.value(each.value, names) for each in call.keywords)])
+            self.set_there(
+                name, sections[0], handed=[*values, *(self.value(each.value, names) for each in call.keywords)]
+            )
 
-    def set_there(self, name: str, section: dict[str, Any], handed: Sequence[Any]) -> None:
+    def set_there(self, name: str, section: dict[str, Any], *, handed: Sequence[Any]) -> None:
         """A function of another file, as `with_global_batch_size(cfg, 512)`, sets the fields that its name ends with.
 
         To what it is handed beside the section; whatever else it sets is not known.
@@ -246,7 +248,7 @@ class _Reader:
             return {**given, CLASS: name}
         values = [self.value(each, names) for each in call.args]
         if sections := [each for each in values if isinstance(each, dict)]:
-            self.set_there(name, sections[0], [*values, *given.values()])
+            self.set_there(name, sections[0], handed=[*values, *given.values()])
             return sections[0]
         if all(isinstance(each, str | int | float) for each in values) and not given:
             return _Unread(f"{name}({', '.join(map(repr, values))})")
