@@ -31,6 +31,8 @@ MAX_LINE = 4096
 """Characters of a line in a log; no argument is longer."""
 
 _LOGGED = re.compile(r"^.*?(?<![\w.])(\w+) \.{3,} (\S.*?) *$", re.MULTILINE)
+_WHOLE = re.compile(r"\[?(\d+)(?:\.0)?\]?")
+"""A whole number as DeepSpeed's fork writes some: `[1]` experts of all blocks, stage `1.0`."""
 _DECORATION = re.compile(r"\x1b\[[\d;]*[mK]| \[repeated \d+x across cluster\]")
 """Colours, and what Ray adds to a line that other processes print as well."""
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
@@ -49,10 +51,10 @@ _SAMPLES = re.compile(r"data|path|blend")
 _STATED_ONCE = (
     "num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_moe_experts",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-    "expert_model_parallel_size", "micro_batch_size", "global_batch_size", "devices",
+    "expert_model_parallel_size", "micro_batch_size", "global_batch_size", "devices", "seq_length",
 )  # fmt: skip
 """Names that mean another model, or another cluster, where a second section has them."""
-_OF_MEGATRON = re.compile("|".join((*_STATED_ONCE, "seq_length", "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
+_OF_MEGATRON = re.compile("|".join((*_STATED_ONCE, "bf16", "fp16", "parallel", "[tp]p_", "pipeline")))
 _OWN_FLAGS = re.compile(
     r"num.(?:layers|query)|hidden.size|kv.channels|parallel.size|micro.batch|global.batch|recipe|pretrain_"
 )
@@ -331,9 +333,10 @@ def _of_one_run(logged: Iterable[tuple[str, str]], *, source: str) -> dict[str, 
     """Every rank may print the block; raises ValueError for the blocks of two runs, and for the part of one."""
     values: dict[str, Value] = {}
     for name, text in logged:
-        value: Value = {"True": True, "False": False, "None": False}.get(text, text)
+        whole = _WHOLE.fullmatch(text)
+        value: Value = whole[1] if whole else {"True": True, "False": False, "None": False}.get(text, text)
         first = values.setdefault(name, value)
-        if name in (*_STATED_ONCE, "world_size", "seq_length") and first != value:
+        if name in (*_STATED_ONCE, "world_size") and first != value:
             raise ValueError(f"{source}: {name} is {first} in one block and {value} in another; give one run's log")
     degrees = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "global_batch_size"}
     if missing := sorted(degrees - values.keys()):
@@ -364,7 +367,7 @@ def _flat(mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str]) 
         if name in _STATED_ONCE and (other := found.get(name, False)) is not False and value not in (False, other):
             raise ValueError(
                 f"{source}: {name} is {str(other)[:40]} in one section and {str(value)[:40]} in another; "
-                "leave out the sections of other models"
+                "make them equal, or leave out the sections of other models"
             )
         found[name] = value
     return found

@@ -269,6 +269,9 @@ def _note_unread(read: ReadArguments, take: Taking, *, typed: Mapping[str, Value
     for name, option in _STATED.items():
         if elsewhere and name not in take.values:
             raise ValueError(f"{name}: {elsewhere[0]}, which is in another file; give {option}")
+    shared = {str(take.values.get(f"{kind}_model_parallel_size", 1)) for kind in ("tensor", "expert")}
+    if elsewhere and "1" not in shared and "expert_tensor_parallel_size" not in take.values:
+        raise ValueError(f"expert_tensor_parallel_size: {elsewhere[0]}, which is in another file; set it in the recipe")
     for each in read.unread:
         name = each.partition(" = ")[0].rpartition(".")[2]
         set_there = [stated for stated in _STATED if re.search(rf"\b{stated}\b", each) and stated not in typed]

@@ -156,10 +156,27 @@ class _Reader:
                 self.unread.append(f"what {name}() sets")
             else:
                 self.assign(call.func.value, _Unread(_shown(call)), names=names)
-        elif name.endswith(_LAYOUT) and sections:
-            sections[0][_LAYOUT] = values[-1] if isinstance(values[-1], str | list) else _Unread(f"{name}()")
         elif sections:
+            self.set_there(
+                name, sections[0], handed=[*values, *(self.value(each.value, names) for each in call.keywords)]
+            )
+
+    def set_there(self, name: str, section: dict[str, Any], *, handed: Sequence[Any]) -> None:
+        """A function of another file, as `with_global_batch_size(cfg, 512)`, sets the fields that its name ends with.
+
+        To what it is handed beside the section; whatever else it sets is not known.
+        """
+        short = name.rpartition(".")[2].lstrip("_")
+        places = [section, *(each for each in section.values() if isinstance(each, dict))]
+        fields = {key for place in places for key, value in place.items() if not isinstance(value, dict)} | {_LAYOUT}
+        named = max((key for key in fields if f"_{short}".endswith(f"_{key}")), key=len, default=None)
+        if named is None:
             self.unread.append(f"what {name}() sets")
+            return
+        others = [each for each in handed if each is not section]
+        is_told = len(others) == 1 and short.startswith(("set_", "with_")) and isinstance(others[0], str | int | list)
+        for place in [each for each in places if named in each] or [section]:
+            place[named] = others[0] if is_told else _Unread(f"{name}()")
 
     def assign(self, target: ast.expr, value: Any, *, names: dict[str, Any]) -> None:
         """To a name, or to a field of a section, which begins where there was none."""
@@ -231,7 +248,7 @@ class _Reader:
             return {**given, CLASS: name}
         values = [self.value(each, names) for each in call.args]
         if sections := [each for each in values if isinstance(each, dict)]:
-            self.unread.append(f"what {name}() sets")
+            self.set_there(name, sections[0], handed=[*values, *given.values()])
             return sections[0]
         if all(isinstance(each, str | int | float) for each in values) and not given:
             return _Unread(f"{name}({', '.join(map(repr, values))})")

@@ -137,13 +137,14 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
     context = fields.count("parallelism.context_parallel_degree", 1)
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
     degree = fields.count("parallelism.expert_parallel_degree", 1)
-    expert = None if shape.mixture is None else degree
+    if degree > 1 and shape.mixture is None:
+        notes.not_counted.append(f"parallelism.expert_parallel_degree = {degree}: the model has no experts")
     group = tensor * context
-    copies, shard = _data(fields, notes, ranks=pipeline, group=group, experts=expert, devices=devices)
+    copies, shard = _data(fields, notes, ranks=pipeline, group=group, experts=degree, devices=devices)
     data = copies * shard
     if pipeline == 1 and shard > 1:
         raise ValueError(f"parallelism.data_parallel_shard_degree: {_WITHOUT_PIPELINE}; give --pp")
-    notes.require_shared(devices=shard * group, experts=expert)
+    notes.require_shared(devices=shard * group, experts=degree)
     tokens = _sequence(fields, notes, own=own_sequence)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"parallelism.tensor_parallel_degree = {tensor} does not divide the {reason}")
@@ -162,7 +163,7 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
         shape=shape,
         tensor=tensor,
         context=context,
-        experts=None if expert is None else max(tensor, expert),
+        experts=None if shape.mixture is None else max(tensor, degree),
         pipeline=pipeline,
         data=data,
         chunks=max(1, len(stages) // pipeline),
@@ -211,7 +212,7 @@ def _model_name(fields: _Fields) -> str:
 
 
 def _data(
-    fields: _Fields, notes: ReadingNotes, *, ranks: int, group: int, experts: int | None, devices: int | None
+    fields: _Fields, notes: ReadingNotes, *, ranks: int, group: int, experts: int, devices: int | None
 ) -> tuple[int, int]:
     """Copies of the weights and the pipelines of each, which shard it: FSDP2 shards all that there is."""
     replicate, within = fields.count("parallelism.data_parallel_replicate_degree", 1), ranks * group
@@ -334,8 +335,9 @@ def _stages(
                 f"{len(parts)} parts: the schedule needs {wanted} on each of {ranks} ranks; state so many"
             )
         return _stated_stages(parts, shape, notes=notes, ranks=ranks)
-    if is_of_2024 := bool(fields.get(OF_2024)):  # blocks alone were counted, and the second stage took the first rest
-        first = last = 0
+    takes_rest = least = 0
+    if fields.get(OF_2024):  # blocks alone were counted, and the second stage took the first rest
+        first, last, takes_rest, least = 0, 0, 1, 1
     weights = shape.blocks + first + last
     count = ranks * (2 if has_several else 1) if each is None else -(-weights // each)
     if count % ranks or has_several != (count > ranks):
@@ -345,10 +347,12 @@ def _stages(
         )
         return ()
     size, rest = divmod(weights, count)
-    sizes = [size + (is_of_2024 <= number < rest + is_of_2024) for number in range(count)]
+    sizes = [size] * count
+    for number in range(takes_rest, takes_rest + rest):
+        sizes[number] += 1
     sizes[0] -= first
     sizes[-1] -= last
-    if min(sizes) < is_of_2024:
+    if min(sizes) < least:
         notes.refusals.append(f"{count} stages are too many for {shape.blocks} blocks; use fewer")
         return ()
     return with_ends(["t" * size for size in sizes])

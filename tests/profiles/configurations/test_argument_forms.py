@@ -135,3 +135,12 @@ def test_logs_say_virtual_stages_twice() -> None:
     cut = {**plain, "num-layers-per-virtual-pipeline-stage": "4", "virtual-pipeline-model-parallel-size": "2"}
     run = run_of(as_log({**cut, "num-layers": "32"}), source="train.log")
     assert (run.chunks, run.notes.refusals) == (2, [])
+
+
+def test_logs_with_a_list_of_one() -> None:
+    """Tests that whole numbers as DeepSpeed's fork logs them are read, and experts that differ by block refused."""
+    stated = {**FLAGS, "deepspeed": "True", "zero-stage": "1.0"}
+    run = run_of(as_log({**stated, "num-experts": "[1]"}), source="a.log")
+    assert (run.shape.mixture, run.shards) == (None, "optimizer")
+    with pytest.raises(ValueError, match=r"--num-experts: '\[64, 128\]' is not a whole number"):
+        run_of(as_log({**stated, "num-experts": "[64, 128]"}), source="a.log")

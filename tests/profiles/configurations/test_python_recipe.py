@@ -280,3 +280,42 @@ def test_torchtitans_configuration_of_another_file() -> None:
     with pytest.raises(ValueError, match=r"what changed\(\) sets: is not read, and may say degrees"):
         read_torchtitan(changed, model="llama3-8b", devices=None)
     assert read_titan_document(text, source="t.py", function="b")["training"]["seq_len"] == 9
+
+
+@pytest.mark.parametrize(
+    ("call", "batch"),
+    [
+        ("cfg = _with_global_batch_size(cfg, 512)", 512),
+        ("others._with_global_batch_size(cfg, size=512)", 512),
+        ("_with_global_batch_size(cfg.train, 512)", 512),
+        ("_with_global_batch_size(cfg, ask())", None),
+        ("cfg = scale_global_batch_size(cfg, 2)", None),
+        ("set_batch_size(cfg, 2)", 64),
+    ],
+)
+def test_a_function_named_after_a_field_sets_it(call: str, batch: int | None) -> None:
+    """Tests that no value stays that a function of another file sets by its name, and that a plain one is read."""
+    text = BRIDGE.replace("    tune(cfg)", f"    {call}")
+    read = read_arguments(text, source="recipes.py", function="planned")
+    if batch is None:
+        with pytest.raises(ValueError, match=r"global_batch_size: what family_defaults.*; give --global-batch-size"):
+            read_megatron(read, options={}, model="llama3-8b")
+    else:
+        assert read_megatron(read, options={}, model="llama3-8b").global_batch == batch
+
+
+def test_two_lengths_of_sequences_differ() -> None:
+    """Tests that a recipe whose model and data differ in their lengths, which does not start, is refused by both."""
+    text = BRIDGE.replace("    tune(cfg)", "    cfg.dataset.seq_length = 4096")
+    with pytest.raises(ValueError, match="seq_length is 2048 in one section and 4096 in another; make them equal"):
+        read_arguments(text, source="recipes.py", function="planned")
+
+
+def test_parts_of_experts_in_another_file() -> None:
+    """Tests that experts are not taken for cut by the tensor degree where another file may say that they are whole."""
+    text = BRIDGE.replace("    tune(cfg)", "    cfg.model.expert_model_parallel_size = 8")
+    with pytest.raises(ValueError, match=r"expert_tensor_parallel_size: what family_defaults\(\) sets.* set it in"):
+        read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="mixtral-8x7b")
+    text = text.replace("size = 8", "size = 8\n    cfg.model.expert_tensor_parallel_size = 1")
+    run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="mixtral-8x7b")
+    assert (run.experts, run.expert_tensor) == (8, 1)

@@ -278,3 +278,11 @@ def test_a_schedule_needs_a_pipeline() -> None:
     """Tests that one rank has one stage, whatever schedule is stated, as torchtitan runs it."""
     run = titan(pipeline_parallel_degree=1, data_parallel_shard_degree=1)
     assert (run.stages, run.order, run.notes.refusals) == (("E" + "t" * 32 + "L",), "1F1B", [])
+
+
+def test_experts_are_shared_by_no_dense_model() -> None:
+    """Tests that an expert degree is named where the model has no experts, and has to divide the devices as always."""
+    run = titan(expert_parallel_degree=2)
+    assert "parallelism.expert_parallel_degree = 2: the model has no experts" in run.notes.not_counted
+    assert run.experts is None
+    assert any("that share their experts" in each for each in titan(expert_parallel_degree=7).notes.refusals)
