@@ -401,10 +401,10 @@ def propose(
 
 @kernel
 def improve(
-    net: Net, device_orders: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool
+    net: Net, device_orders: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool, stop: Integers
 ) -> tuple[int, int]:
     """Tabu search on the device orders, in place; (objective, sum of last ends) of the best, which `device_orders` then
-    hold.
+    hold. It ends early once `stop[0]` is set.
     """
     np.random.seed(search.seed)
     heads_tails = make_heads_and_tails(net, device_orders, lengths)
@@ -415,7 +415,7 @@ def improve(
     if value < FAR:
         tails(net, heads_tails)
     for step in range(search.steps):
-        if best_value <= search.lower_bound or value >= FAR:
+        if best_value <= search.lower_bound or value >= FAR or stop[0] != 0:
             break
         count = critical(heads_tails, value, blocks)
         if count == 0:
@@ -472,10 +472,12 @@ def polish(
     temperature: float,
     seed: int,
     by_span: bool,
+    stop: Integers,
 ) -> tuple[int, int]:
     """Local search on the device orders of a net, in place: move one action at a time, keep what is not worse.
 
-    Returns the best (objective, sum of last ends); `device_orders` hold the best order found.
+    Returns the best (objective, sum of last ends); `device_orders` hold the best order found. It ends early once
+    `stop[0]` is set.
     """
     np.random.seed(seed)
     no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None)
@@ -484,6 +486,8 @@ def polish(
     best_value, best_total, best_orders = value, total, device_orders.copy()
     users = np.nonzero(lengths > 1)[0]
     for _ in range(iterations):
+        if stop[0] != 0:
+            break
         d: int = users[np.random.randint(users.shape[0])]
         i = np.random.randint(lengths[d])
         reach = 1

@@ -216,11 +216,13 @@ class OrderSearch:
             search = TabuSearch(
                 steps=iterations, samples=samples, patience=patience, lower_bound=self.lower_bound, seed=seed
             )
-            value, total = improve(self.net, device_orders, lengths, search, self.by_span)
+            value, total = improve(self.net, device_orders, lengths, search, self.by_span, np.zeros(1, np.int64))
         else:
             temperature = _TEMPERATURES[round_number % len(_TEMPERATURES)]
             iterations = max(10, work // (self.num_actions + 100))
-            value, total = polish(self.net, device_orders, lengths, iterations, temperature, seed, self.by_span)
+            value, total = polish(
+                self.net, device_orders, lengths, iterations, temperature, seed, self.by_span, np.zeros(1, np.int64)
+            )
         return replace(order, objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths)
 
     def _windowed(self, order: Order, *, seed: int) -> Order | None:
