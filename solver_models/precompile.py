@@ -159,7 +159,12 @@ def _tabu_search(searcher: Searcher, candidate: Candidate) -> None:
 
 
 def _polishes(searcher: Searcher, candidate: Candidate) -> None:
-    polish(*_orders(searcher, candidate), 20, 0.0, 0, searcher.by_span, np.zeros(1, np.int64))
+    polish(
+        *_orders(searcher, candidate),
+        Cooling(steps=20, first=0.0, last=0.0, seed=0),
+        searcher.by_span,
+        np.zeros(1, np.int64),
+    )
 
 
 def _policies(searcher: Searcher, candidate: Candidate) -> None:

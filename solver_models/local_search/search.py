@@ -296,7 +296,8 @@ class Searcher:
             )
             reached, _ = improve(net, device_orders, lengths, search, self.by_span, flag)
         else:
-            reached, _ = polish(net, device_orders, lengths, iterations, temperature, seed, self.by_span, flag)
+            cooling = Cooling(steps=iterations, first=temperature, last=temperature, seed=seed)
+            reached, _ = polish(net, device_orders, lengths, cooling, self.by_span, flag)
         found = decode(net, device_orders, lengths=lengths, first=self.first_member)
         if reached >= FAR:
             return replace(candidate, device_orders=found, objective=0, fit=DEADLOCKS)
