@@ -155,11 +155,16 @@ def _tabu_search(searcher: Searcher, candidate: Candidate) -> None:
     net, device_orders, lengths = _orders(searcher, candidate)
     follows_orders(net)
     search = TabuSearch(steps=2, samples=2, patience=2, lower_bound=0, seed=0)
-    improve(net, device_orders, lengths, search, searcher.by_span)
+    improve(net, device_orders, lengths, search, searcher.by_span, np.zeros(1, np.int64))
 
 
 def _polishes(searcher: Searcher, candidate: Candidate) -> None:
-    polish(*_orders(searcher, candidate), 20, 0.0, 0, searcher.by_span)
+    polish(
+        *_orders(searcher, candidate),
+        Cooling(steps=20, first=0.0, last=0.0, seed=0),
+        searcher.by_span,
+        np.zeros(1, np.int64),
+    )
 
 
 def _policies(searcher: Searcher, candidate: Candidate) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 from solver_models.compiled import int64, kernel
 from solver_models.device_rows import free_from
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
+from solver_models.moves.annealing import Cooling
 from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import (
     FAR,
@@ -401,10 +402,10 @@ def propose(
 
 @kernel
 def improve(
-    net: Net, device_orders: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool
+    net: Net, device_orders: ShortIntegers, lengths: Integers, search: TabuSearch, by_span: bool, stop: Integers
 ) -> tuple[int, int]:
     """Tabu search on the device orders, in place; (objective, sum of last ends) of the best, which `device_orders` then
-    hold.
+    hold. It ends early once `stop[0]` is set.
     """
     np.random.seed(search.seed)
     heads_tails = make_heads_and_tails(net, device_orders, lengths)
@@ -415,7 +416,7 @@ def improve(
     if value < FAR:
         tails(net, heads_tails)
     for step in range(search.steps):
-        if best_value <= search.lower_bound or value >= FAR:
+        if best_value <= search.lower_bound or value >= FAR or stop[0] != 0:
             break
         count = critical(heads_tails, value, blocks)
         if count == 0:
@@ -465,25 +466,22 @@ def _order_is_legal(net: Net, device_orders: ShortIntegers, lengths: Integers, d
 
 @kernel
 def polish(
-    net: Net,
-    device_orders: ShortIntegers,
-    lengths: Integers,
-    iterations: int,
-    temperature: float,
-    seed: int,
-    by_span: bool,
+    net: Net, device_orders: ShortIntegers, lengths: Integers, cooling: Cooling, by_span: bool, stop: Integers
 ) -> tuple[int, int]:
     """Local search on the device orders of a net, in place: move one action at a time, keep what is not worse.
 
-    Returns the best (objective, sum of last ends); `device_orders` hold the best order found.
+    Returns the best (objective, sum of last ends); `device_orders` hold the best order found. The first temperature
+    stays. It ends early once `stop[0]` is set.
     """
-    np.random.seed(seed)
+    np.random.seed(cooling.seed)
     no_policy = Policy(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), None)
     makespan, span, total = play(net, no_policy, device_orders, lengths, True, FAR, None)
     value = span if by_span else makespan
     best_value, best_total, best_orders = value, total, device_orders.copy()
     users = np.nonzero(lengths > 1)[0]
-    for _ in range(iterations):
+    for _ in range(cooling.steps):
+        if stop[0] != 0:
+            break
         d: int = users[np.random.randint(users.shape[0])]
         i = np.random.randint(lengths[d])
         reach = 1
@@ -496,7 +494,7 @@ def polish(
         rotate(device_orders[d], i, j)
         accepted = False
         if _order_is_legal(net, device_orders, lengths, d):
-            slack = int64(-np.log(1 - np.random.random()) * temperature * value)
+            slack = int64(-np.log(1 - np.random.random()) * cooling.first * value)
             threshold = FAR if by_span else value + slack + 1
             makespan, span, new_total = play(net, no_policy, device_orders, lengths, True, threshold, None)
             new_value = span if by_span else makespan

@@ -18,7 +18,7 @@ from solver_models.local_search.list_policies import Tuning, play_filled, tune
 from solver_models.local_search.portable_tasks import PortableTask
 from solver_models.local_search.search import Candidate, Searcher, decode, encode
 from solver_models.local_search.task_window import TaskWindow
-from solver_models.moves.annealing import longest_order
+from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.lower_bounds import net_lower_bound
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, peak_excess, play
 
@@ -216,11 +216,12 @@ class OrderSearch:
             search = TabuSearch(
                 steps=iterations, samples=samples, patience=patience, lower_bound=self.lower_bound, seed=seed
             )
-            value, total = improve(self.net, device_orders, lengths, search, self.by_span)
+            value, total = improve(self.net, device_orders, lengths, search, self.by_span, np.zeros(1, np.int64))
         else:
             temperature = _TEMPERATURES[round_number % len(_TEMPERATURES)]
             iterations = max(10, work // (self.num_actions + 100))
-            value, total = polish(self.net, device_orders, lengths, iterations, temperature, seed, self.by_span)
+            cooling = Cooling(steps=iterations, first=temperature, last=temperature, seed=seed)
+            value, total = polish(self.net, device_orders, lengths, cooling, self.by_span, np.zeros(1, np.int64))
         return replace(order, objective=int(value), total=int(total), device_orders=device_orders, lengths=lengths)
 
     def _windowed(self, order: Order, *, seed: int) -> Order | None:

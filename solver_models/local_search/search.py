@@ -278,10 +278,13 @@ class Searcher:
         *_, fit, value = self._play(candidate)
         return replace(candidate, objective=value, fit=fit)
 
-    def polish(self, candidate: Candidate, *, iterations: int, temperature: float, seed: int) -> Candidate:
+    def polish(
+        self, candidate: Candidate, *, iterations: int, temperature: float, seed: int, stop: Integers | None = None
+    ) -> Candidate:
         """Improve the device orders of a candidate with its partition and mapping fixed: as much work as `iterations`
-        plays.
+        plays, or until `stop[0]` is set.
         """
+        flag = np.zeros(1, np.int64) if stop is None else stop
         net, device_orders, lengths, fit, _ = self._play(candidate)
         if fit == FITS and follows_orders(net):
             search = TabuSearch(
@@ -291,9 +294,10 @@ class Searcher:
                 lower_bound=0 if self.by_span else int(net_lower_bound(net)),
                 seed=seed,
             )
-            reached, _ = improve(net, device_orders, lengths, search, self.by_span)
+            reached, _ = improve(net, device_orders, lengths, search, self.by_span, flag)
         else:
-            reached, _ = polish(net, device_orders, lengths, iterations, temperature, seed, self.by_span)
+            cooling = Cooling(steps=iterations, first=temperature, last=temperature, seed=seed)
+            reached, _ = polish(net, device_orders, lengths, cooling, self.by_span, flag)
         found = decode(net, device_orders, lengths=lengths, first=self.first_member)
         if reached >= FAR:
             return replace(candidate, device_orders=found, objective=0, fit=DEADLOCKS)

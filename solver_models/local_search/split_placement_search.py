@@ -77,7 +77,8 @@ class SplitSearcher:
             return None
         value = span if by_span else makespan
         if iterations:
-            value, _ = polish(net, device_orders, lengths, iterations, temperature, seed, by_span)
+            cooling = Cooling(steps=iterations, first=temperature, last=temperature, seed=seed)
+            value, _ = polish(net, device_orders, lengths, cooling, by_span, np.zeros(1, np.int64))
         return SplitOrders(
             candidate=candidate,
             at=places(*own),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, permutations
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from solver_models.joint.symmetry import signature
 from solver_models.local_search.search import LATEST, Candidate, Searcher
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.result import ScheduleResult
+
+Found = TypeVar("Found")
 
 _NODES_AGAIN = (20_000, 200_000)
 """Nodes that a case gets which only CP-SAT closed, once no refutation was found, one after the other."""
@@ -323,14 +326,20 @@ class ExactSearch:
 
     def _stoppable_sequence(self, case: _Case, *, nodes: int, below: int) -> tuple[bool, Candidate | None] | None:
         """What branch and bound makes of a case; None if it was stopped and did not obey."""
+        sequence = partial(self.searcher.sequence, case.candidate, threshold=below, most_nodes=nodes)
+        return sequence() if nodes <= _FEW_NODES else self._in_time(sequence)
+
+    def _polish(self, candidate: Candidate, *, iterations: int, temperature: float) -> Candidate:
+        """The candidate with better orders, as far as there is time; itself if that was stopped and did not obey."""
+        polish = partial(
+            self.searcher.polish, candidate, iterations=iterations, temperature=temperature, seed=self.seed
+        )
+        return self._in_time(polish) or candidate
+
+    def _in_time(self, call: Callable[..., Found]) -> Found | None:
+        """What a compiled call makes of a `stop` that is set once time is over; None if it does not obey."""
         stop = np.zeros(1, np.int64)
-
-        def call() -> tuple[bool, Candidate | None]:
-            return self.searcher.sequence(case.candidate, threshold=below, most_nodes=nodes, stop=stop)
-
-        if nodes <= _FEW_NODES:
-            return call()
-        return run_stoppable(call, stop=lambda: stop.fill(1), should_stop=self._is_over)
+        return run_stoppable(partial(call, stop=stop), stop=lambda: stop.fill(1), should_stop=self._is_over)
 
     def _is_over(self) -> bool:
         return self.seconds_left() <= 0
@@ -355,7 +364,7 @@ class ExactSearch:
             own = case.candidate
             rated = self.searcher.rate(own.stage_of, own.groups, modes=own.modes)
             if rated.is_feasible:
-                rated = self.searcher.polish(rated, iterations=_PROMISING_STEPS, temperature=0.002, seed=self.seed)
+                rated = self._polish(rated, iterations=_PROMISING_STEPS, temperature=0.002)
             yield self._to_plan(rated) if rated.is_feasible and rated.objective < self.below else None
 
     def _next_batch(self, cases: Sequence[_Case], *, effort: float) -> list[_Case]:
@@ -438,9 +447,7 @@ class ExactSearch:
     def _polished(self, case: _Case, plan: Plan) -> Plan:
         """A plan with polished device orders, where links are queued on as nobody may choose."""
         start = replace(case.candidate, device_orders=make_orders(self.problem, plan))
-        return self._to_plan(
-            self.searcher.polish(start, iterations=_POLISH_ITERATIONS, temperature=0.01, seed=self.seed)
-        )
+        return self._to_plan(self._polish(start, iterations=_POLISH_ITERATIONS, temperature=0.01))
 
     def _stages(self, candidate: Candidate) -> tuple[Stage, ...]:
         return make_stages(self.problem, candidate.stage_of, groups=candidate.groups, modes=candidate.modes)

@@ -70,9 +70,8 @@ def test_improved_words_are_legal_and_no_worse(case: Case, by_span: bool):
     if value >= FAR or not follows_orders(case.net):
         return
     before = play(case.net, NONE, words, lengths, True, FAR, None)
-    value, total = improve(
-        case.net, words, lengths, TabuSearch(steps=100, samples=20, patience=30, lower_bound=0, seed=5), by_span
-    )
+    search = TabuSearch(steps=100, samples=20, patience=30, lower_bound=0, seed=5)
+    value, total = improve(case.net, words, lengths, search, by_span, np.zeros(1, np.int64))
     after = play(case.net, NONE, words, lengths, True, FAR, None)
     assert peak_excess(case.net, words, lengths) == 0
     assert (value, total) == (after[1] if by_span else after[0], after[2])
@@ -88,7 +87,7 @@ def test_words_that_end_too_early_are_worth_nothing(case: Case, by_span: bool):
     half, before = lengths // 2, words.copy()
     assert play(case.net, NONE, words.copy(), half.copy(), True, FAR, None)[0] == FAR
     search = TabuSearch(steps=10, samples=20, patience=30, lower_bound=0, seed=5)
-    assert improve(case.net, words, half, search, by_span)[0] == FAR
+    assert improve(case.net, words, half, search, by_span, np.zeros(1, np.int64))[0] == FAR
     assert (words == before).all()
 
 

@@ -76,6 +76,8 @@ def test_polishing_keeps_words_valid_and_never_worsens_them(rng: Random):
     assert polished.objective <= candidate.objective
     assert polished.device_orders is not None
     assert_sound(case, polished)
+    stopped = case.searcher.polish(candidate, iterations=2**60, temperature=0.0, seed=0, stop=np.ones(1, np.int64))
+    assert stopped.objective == candidate.objective
 
 
 def allowed_candidates(searcher: Searcher) -> list[Candidate]:

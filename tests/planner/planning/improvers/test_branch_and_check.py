@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
+from time import sleep
 
 import pytest
 
@@ -17,7 +18,8 @@ from planner.planning.improvers.branch_and_check import ExactSearch, is_small
 from planner.problem import Problem
 from planner.progress import Limits
 from profiles.model_profile import Layer, ModelProfile
-from solver_models.local_search.search import Searcher
+from solver_models.instance import Integers
+from solver_models.local_search.search import Candidate, Searcher
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
 from tests.planner.exactly import search_exactly, solve_exactly
@@ -232,6 +234,30 @@ def test_nothing_is_begun_once_time_is_over(monkeypatch: pytest.MonkeyPatch):
     assert list(exact.proposals(least=lambda: 0)) == []
     assert late
     assert begun == []
+
+
+def test_polishing_ends_once_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    """Tests that what polishes the orders of a promising case, or of a solver, is told to stop."""
+    problem = chain_of("replicas", 1300)
+    costs, left, told = CostModel(problem), [600.0], list[int]()
+    searcher = Searcher(make_instance(problem, costs))
+    exact = ExactSearch(costs, searcher=searcher, incumbent_ns=lambda: None, seconds_left=lambda: left[0])
+
+    def polish_for_long(candidate: Candidate, *, stop: Integers, **_: object) -> Candidate:
+        left[0] = 0.0
+        for _ in range(1_000):
+            if stop[0]:
+                break
+            sleep(0.01)
+        told.append(int(stop[0]))
+        return candidate
+
+    monkeypatch.setattr(searcher, "polish", polish_for_long)
+    found = next(plan for plan in exact.proposals(least=lambda: 0) if plan is not None)
+    assert told == [1]
+    left[0] = 600.0
+    exact._polished(exact.cases[0], found)
+    assert told == [1, 1]
 
 
 def exact_tiny_problem(seed: int) -> Problem:
