@@ -78,7 +78,7 @@ class BoundImprover(Improver):
         """As soon as the others had their first rounds, as long as it has used no more than its share of the time."""
         if rounds < _AFTER_ROUNDS or (self.is_done and not self.found):
             return False
-        is_quiet = self.run.elapsed_s < self.begin_s + self.quiet_s and not self.exact.keeps_turn
+        is_quiet = self.run.elapsed_s < self.begin_s + self.quiet_s and not self.exact.is_exclusive
         if self.steps is None and self._gap > _NEAR and is_quiet:
             return False
         return self._left_s >= 0 and self.run.has_time_for_round(max(self.search.round_s, _STEP_S))

@@ -43,7 +43,7 @@ class ExactImprover(Improver):
             least=lambda: run.lower_bound.value_ns if run.lower_bound else 0
         )
         self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
-        self.keeps_turn = False
+        self.is_exclusive = False
         """Whether all open cases are listed, so that its turn lasts to its end."""
         self.begin: float | None = None
         """When its first step began."""
@@ -81,14 +81,14 @@ class ExactImprover(Improver):
         if self.is_final:
             yield from self.to_the_end()
             return
-        failed, kept, self.num_steps = 0, self.keeps_turn, self.num_steps + 1
+        failed, kept, self.num_steps = 0, self.is_exclusive, self.num_steps + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
         while not self.is_done and failed < _LISTING_STEPS:
             if self.exact.is_listing and not self._has_time(self.begin):
                 break
             self.run.propose(self._step(), source=self.name)
             yield
-            if self.keeps_turn and not kept and self.run.pending_effort:
+            if self.is_exclusive and not kept and self.run.pending_effort:
                 break
             failed += self.exact.is_listing
 
@@ -100,7 +100,7 @@ class ExactImprover(Improver):
             self.is_done = True
             if self.exact.is_closed and self.run.problem.options.is_enumerated:
                 self.run.stopped_by = COMPLETE
-        self.keeps_turn = not (self.exact.is_listing or self.is_done)
+        self.is_exclusive = not (self.exact.is_listing or self.is_done)
         self.used_nodes += nodes * self.exact.is_listing
         seconds = time.monotonic() - begin
         self.used_s += seconds

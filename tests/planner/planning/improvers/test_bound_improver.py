@@ -135,8 +135,8 @@ def test_the_first_bound_leaves_packing_to_the_search():
     turns = BoundImprover(run, search, leader=Leader(run, search), exact=exact)
     assert turns.quiet_s == 1.5
     assert not turns.is_due(2)
-    exact.keeps_turn = True
+    exact.is_exclusive = True
     assert turns.is_due(2)
-    exact.keeps_turn = False
+    exact.is_exclusive = False
     for _ in turns.take_step():
         assert (run.pending_effort, turns.used_s) == (0, 0.0)

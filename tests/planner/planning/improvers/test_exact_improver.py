@@ -62,11 +62,11 @@ def test_the_packing_bound_has_a_step_before():
     turns = make_turns()
     turns.run.pending_effort = 1
     list(turns.take_step())
-    assert turns.keeps_turn
+    assert turns.is_exclusive
     assert not turns.is_done
     list(turns.take_step())
     assert turns.is_done
-    assert not turns.keeps_turn
+    assert not turns.is_exclusive
 
 
 BY_CP_SAT = CaseParams(rounds=((100_000, 0, 30.0),), promising=0)
