@@ -28,7 +28,7 @@ from planner.simulation.simulate import simulate
 from profiles.load import load_workload
 from solver_models.local_search.critical_path_search import TabuSearch, improve, polish
 from solver_models.local_search.search import Candidate, Searcher, encode
-from solver_models.moves.annealing import longest_order
+from solver_models.moves.annealing import Cooling, longest_order
 
 WORKLOADS = ("chain-24x4-m16-tight-homogeneous-equal", "chain-96x16-m32-loose-random-different",
              "dag-200x8-m16-tight-two-level-classes")  # fmt: skip
@@ -92,10 +92,13 @@ def measure(name: str, *, seconds: float) -> list[str]:
     words = np.zeros((len(problem.cluster.devices), longest_order(net)), np.int32)
     lengths = np.zeros(len(problem.cluster.devices), np.int64)
     encode(net, orders, device_orders=words, lengths=lengths, first=searcher.first_member)
+    stop = np.zeros(1, np.int64)
     runs: tuple[Callable[[int], object], ...] = (
         lambda steps: searcher.anneal(candidate, iterations=steps, temperature=(0.02, 0.001), seed=1),
-        lambda steps: polish(net, words.copy(), lengths, steps, 0.01, 1, False),
-        lambda steps: improve(net, words.copy(), lengths, tabu_search(steps), False),
+        lambda steps: polish(
+            net, words.copy(), lengths, Cooling(steps=steps, first=0.01, last=0.01, seed=1), False, stop
+        ),
+        lambda steps: improve(net, words.copy(), lengths, tabu_search(steps), False, stop),
         lambda steps: [simulate(problem, plan, costs=costs) for _ in range(-(-steps // count))],
     )
     return [name, str(count), *(f"{per_second(run, seconds=seconds):,.0f}" for run in runs)]

@@ -207,5 +207,6 @@ def as_tuple(value: torch.Tensor | Tensors) -> Tensors:
                 f"a {type(tensor).__name__} cannot be sent between stages; give tensors, alone or in a tuple"
             )
         if tensor.layout is not torch.strided:
-            raise ValueError(f"a tensor of layout {tensor.layout} cannot be sent between stages; give `.to_dense()`")
+            dense = "to_padded_tensor(0)" if tensor.is_nested else "to_dense()"
+            raise ValueError(f"a tensor of layout {tensor.layout} cannot be sent between stages; give `.{dense}`")
     return tensors

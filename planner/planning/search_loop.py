@@ -154,7 +154,7 @@ class SearchLoop:
             return
         single = SingleOrders(run, search)
         complete = (self.exact, single) if self._is_complete else (single,) if self._prepares_solver else ()
-        bound = BoundImprover(run, search, leader=self.leader, exact=self.exact)
+        bound = BoundImprover(run, search, leader=self.leader)
         others = (
             self.sequential,
             *self.decisions,
@@ -248,7 +248,7 @@ class SearchLoop:
     def _pack_at_once(self) -> Iterator[None]:
         """What the first bound left to the search, where that does not come back to it."""
         if self.run.pending_effort:
-            yield from self._take_step(BoundImprover(self.run, self.search, leader=self.leader, exact=self.exact))
+            yield from self._take_step(BoundImprover(self.run, self.search, leader=self.leader))
 
     def _finish_without_pool(self) -> Iterator[None]:
         yield from self._pack_at_once()

@@ -31,6 +31,8 @@ _WITHOUT_EFFECT = (
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 _LAYOUT = "pipeline_model_parallel_layout"
+_READING = ("get_", "compute_", "count_", "print_", "log_", "check_", "validate_", "is_", "has_")
+"""How names of functions begin that set nothing of what they are handed."""
 _CHANGING_METHODS = ("append", "extend", "insert", "pop", "remove", "update")
 
 
@@ -162,19 +164,21 @@ class _Reader:
             )
 
     def set_there(self, name: str, section: dict[str, Any], *, handed: Sequence[Any]) -> None:
-        """A function of another file, as `with_global_batch_size(cfg, 512)`, sets the fields that its name ends with.
+        """A function of another file, as `with_global_batch_size(cfg, 512)`, sets the field that its name states.
 
-        To what it is handed beside the section; whatever else it sets is not known.
+        To what it is handed beside the section, where that is all of its name. Whatever else it sets is not known.
         """
         short = name.rpartition(".")[2].lstrip("_")
         places = [section, *(each for each in section.values() if isinstance(each, dict))]
         fields = {key for place in places for key, value in place.items() if not isinstance(value, dict)} | {_LAYOUT}
-        named = max((key for key in fields if f"_{short}".endswith(f"_{key}")), key=len, default=None)
-        if named is None:
+        named = max((key for key in fields if f"_{short}".endswith(f"_{key}")), key=len, default="")
+        is_plain = named == _LAYOUT or short in (f"set_{named}", f"with_{named}")
+        if not is_plain:
             self.unread.append(f"what {name}() sets")
+        if not named or short.startswith(_READING):
             return
         others = [each for each in handed if each is not section]
-        is_told = len(others) == 1 and short.startswith(("set_", "with_")) and isinstance(others[0], str | int | list)
+        is_told = is_plain and len(others) == 1 and isinstance(others[0], str | int | list)
         for place in [each for each in places if named in each] or [section]:
             place[named] = others[0] if is_told else _Unread(f"{name}()")
 

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from profiles.measure.model import Model, Tensors, as_tuple, take_samples
-from profiles.measure.segment import Segment
+from profiles.measure.segment import Segment, make_optimizers
 
 _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
@@ -62,7 +62,8 @@ def require_carried(name: str, module: nn.Module, *, optimizer: Any) -> None:
         if is_table and (reason := _refuses(optimizer)):
             raise ValueError(
                 f"layer {name!r}: the gradient of {path or 'its table'!r} is of layout torch.sparse_coo on one replica "
-                f"and dense on several, but the optimizer refuses ({reason}); set sparse=False"
+                f"and dense on several, but the optimizer refuses ({reason}); "
+                "set sparse=False, or give another optimizer"
             )
 
 
@@ -72,9 +73,9 @@ def _refuses(optimizer: Any) -> str:
     try:
         for grad in (torch.eye(2), torch.eye(2).to_sparse()):
             weight.grad = grad
-            optimizer([weight]).step()
+            make_optimizers(optimizer, [weight])
     except (RuntimeError, ValueError) as error:
-        return str(error) or repr(error)
+        return str(error.__cause__ or error) or repr(error)
     return ""
 
 

@@ -84,7 +84,8 @@ def as_tuple(value: Any) -> Tensors:
                 f"a {type(tensor).__name__} cannot be passed between layers; give tensors, alone or in a tuple"
             )
         if tensor.layout is not torch.strided:
-            raise ValueError(f"a tensor of layout {tensor.layout} cannot be passed between layers; give `.to_dense()`")
+            dense = "to_padded_tensor(0)" if tensor.is_nested else "to_dense()"
+            raise ValueError(f"a tensor of layout {tensor.layout} cannot be passed between layers; give `.{dense}`")
     return tensors
 
 

@@ -26,6 +26,14 @@ def test_rates_are_read_from_the_benchmark_of_a_checkout(monkeypatch: pytest.Mon
     assert asked == [(["-m", "benchmarks.plays", "0.5"], Path("/old"), "/old")]
 
 
+def test_every_kernel_is_measured():
+    """Tests that a workload's plays, steps and moves are counted as the kernels are today."""
+    name, count, *rates = plays.measure(plays.WORKLOADS[0], seconds=0.001)
+    assert name == plays.WORKLOADS[0]
+    assert int(count) > 0
+    assert all(int(rate.replace(",", "")) > 0 for rate in rates)
+
+
 def test_the_best_turns_are_compared(monkeypatch: pytest.MonkeyPatch):
     """Tests that of several turns the best here is divided by the best there, column by column."""
     turns = {"old": [[10.0, 50.0], [20.0, 40.0]], "new": [[30.0, 10.0], [5.0, 100.0]]}

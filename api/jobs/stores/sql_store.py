@@ -234,9 +234,12 @@ class SqlStore:
 
     def _held(self, cursor: Cursor, job: Job) -> Job:
         """The job as it is now, which stays the caller's until the transaction ends; raises LeaseLostError."""
-        present = find_job(cursor, job.id, lock=self.database.row_lock)
-        if present is None or present.attempt != job.attempt or present.state != "running":
+        mine = f"SELECT id FROM jobs WHERE id = ? AND attempt = ? AND state = 'running'{self.database.row_lock}"
+        cursor.execute(mine, (job.id, job.attempt))
+        if cursor.fetchone() is None:
             raise LeaseLostError(job.id)
+        present = find_job(cursor, job.id)
+        assert present is not None
         return present
 
     def report(self, job: Job, update: ProgressUpdate) -> None:

@@ -123,17 +123,17 @@ class _TicketWorker:
         finally:
             self._over.set()
             heart.join()
+            with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
+                await asyncio.to_thread(self._registry.leave, self._name)
 
     def _beat(self) -> None:
-        """Say again and again that this worker lives, and then that it ends; a store that is away is told later."""
+        """Say again and again that this worker lives; a store that is away is told later."""
         while not self._over.is_set():
             try:
                 self._registry.beat(self._name, num_slots=self.num_workers)
             except STORE_FAILURES as error:
                 logger.warning("the store did not hear that this worker lives: %r", error)
             self._over.wait(BEAT_S)
-        with contextlib.suppress(*STORE_FAILURES):  # its silence says the same, later
-            self._registry.leave(self._name)
 
     async def _run_once(self) -> None:
         self.app = self._make_app()

@@ -231,8 +231,8 @@ def make_optimizers(
     for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):
         if id(parameter) not in names:
             raise ValueError(
-                f"the optimizer has a weight {tuple(parameter.shape)} that its factory was not given, so what it was "
-                "given would not be trained; make it of the list that the factory is called with"
+                f"the optimizer steps a weight {tuple(parameter.shape)} that its factory was not given; make it of the "
+                "list that the factory is called with, and keep copies of weights in its state"
             )
         if id(parameter) in owners:
             raise ValueError(f"{names[id(parameter)]} is given to two optimizers; give each parameter to one")

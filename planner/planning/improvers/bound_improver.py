@@ -12,7 +12,6 @@ from planner.bounds.shared_layers import shared_layers
 from planner.evidence.certificate import Bound, raise_bound
 from planner.plan import Stage
 from planner.planning.complete.complete_search import is_complete
-from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.improver import Improver, Leader
 from planner.planning.improvers.order_sessions import begin_order_search
 from planner.planning.search_state import SearchState
@@ -61,8 +60,8 @@ class BoundImprover(Improver):
 
     name = "packing bound"
 
-    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader, exact: ExactImprover) -> None:
-        self.run, self.search, self.leader, self.exact = run, search, leader, exact
+    def __init__(self, run: SearchState, search: JointSearch, *, leader: Leader) -> None:
+        self.run, self.search, self.leader = run, search, leader
         self.seen = set(run.layouts)
         """Stages that the search knows."""
         self.found: list[tuple[Stage, ...]] = []
@@ -78,8 +77,7 @@ class BoundImprover(Improver):
         """As soon as the others had their first rounds, as long as it has used no more than its share of the time."""
         if rounds < _AFTER_ROUNDS or (self.is_done and not self.found):
             return False
-        is_quiet = self.run.elapsed_s < self.begin_s + self.quiet_s and not self.exact.is_exclusive
-        if self.steps is None and self._gap > _NEAR and is_quiet:
+        if self.steps is None and self._gap > _NEAR and self.run.elapsed_s < self.begin_s + self.quiet_s:
             return False
         return self._left_s >= 0 and self.run.has_time_for_round(max(self.search.round_s, _STEP_S))
 

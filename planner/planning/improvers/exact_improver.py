@@ -16,12 +16,16 @@ _LISTING_NODES = 1_200_000
 _LISTING_SHARE = 1 / 3
 """Part of the search's time that further attempts to list all cases get."""
 
+_PAUSE_SHARE = 0.5
+"""Part of the time after which it makes room for a bound that was put off."""
+
 
 class ExactImprover(Improver):
     """An exact search that can be left and taken up again.
 
-    As long as the open cases can be listed it continues to its end, once the packing bound had its first step; where
-    they are too many, a step is over after a few more attempts, or as soon as it has used its share of the time.
+    As long as the open cases can be listed it continues to its end, but for one pause if the packing bound has not had
+    its first step after half of the time. Where they are too many, a step is over after a few more attempts, or as soon
+    as it has used its share of the time.
     """
 
     name = "exact search"
@@ -42,9 +46,7 @@ class ExactImprover(Improver):
         self.steps: Iterator[Plan | None] = self.exact.proposals(
             least=lambda: run.lower_bound.value_ns if run.lower_bound else 0
         )
-        self.used_s, self.expected_s, self.is_done = 0.0, 0.0, False
-        self.is_exclusive = False
-        """Whether all open cases are listed, so that its turn lasts to its end."""
+        self.used_s, self.expected_s, self.is_done, self.has_paused = 0.0, 0.0, False, False
         self.begin: float | None = None
         """When its first step began."""
         self.num_steps = self.used_nodes = 0
@@ -81,16 +83,22 @@ class ExactImprover(Improver):
         if self.is_final:
             yield from self.to_the_end()
             return
-        failed, kept, self.num_steps = 0, self.is_exclusive, self.num_steps + 1
+        failed, self.num_steps = 0, self.num_steps + 1
         self.begin = time.monotonic() if self.begin is None else self.begin
         while not self.is_done and failed < _LISTING_STEPS:
             if self.exact.is_listing and not self._has_time(self.begin):
                 break
             self.run.propose(self._step(), source=self.name)
             yield
-            if self.is_exclusive and not kept and self.run.pending_effort:
+            if self._must_pause:
+                self.has_paused = True
                 break
             failed += self.exact.is_listing
+
+    @property
+    def _must_pause(self) -> bool:
+        late_s = _PAUSE_SHARE * self.run.limits.time_limit_s
+        return self.run.pending_effort > 0 and not self.has_paused and self.run.elapsed_s >= late_s
 
     def _step(self) -> Plan | None:
         begin, plan, nodes = time.monotonic(), None, self.exact.next_nodes
@@ -100,7 +108,6 @@ class ExactImprover(Improver):
             self.is_done = True
             if self.exact.is_closed and self.run.problem.options.is_enumerated:
                 self.run.stopped_by = COMPLETE
-        self.is_exclusive = not (self.exact.is_listing or self.is_done)
         self.used_nodes += nodes * self.exact.is_listing
         seconds = time.monotonic() - begin
         self.used_s += seconds

@@ -290,6 +290,9 @@ def test_torchtitans_configuration_of_another_file() -> None:
         ("_with_global_batch_size(cfg.train, 512)", 512),
         ("_with_global_batch_size(cfg, ask())", None),
         ("cfg = scale_global_batch_size(cfg, 2)", None),
+        ("set_eval_global_batch_size(cfg, 8)", None),
+        ("with_tp8_global_batch_size(cfg, 512)", None),
+        ("print_global_batch_size(cfg)", 64),
         ("set_batch_size(cfg, 2)", 64),
     ],
 )

@@ -172,6 +172,7 @@ def survey_sparse(
     ("make", "optimizer", "form", "message"),
     [
         (Table, torch.optim.Adam, "to_dense", r"'middle': the gradient of 'its table' is of layout .*set sparse=False"),
+        (Table, torch.optim.LBFGS, "to_dense", r"'middle': .*closure.*give another optimizer"),
         (Table, torch.optim.SparseAdam, "to_dense", r"SparseAdam does not support dense .*set sparse=False"),
         (Adjacent, torch.optim.SGD, "to_dense", r"'middle': buffer 'graph' is of layout torch.sparse_coo.*to_dense"),
         (nn.ReLU, torch.optim.SGD, "to_sparse", r"layout torch.sparse_coo cannot be passed.*to_dense"),

@@ -9,7 +9,6 @@ from planner.bounds.bound_params import BoundParams
 from planner.evidence.certificate import check_certificate
 from planner.plan import Stage
 from planner.planning.improvers.bound_improver import BoundImprover, packs_later, raises_bound
-from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.improvers.improver import Leader
 from planner.planning.runs.run import bound
 from planner.planning.search_state import SearchState
@@ -33,8 +32,7 @@ def begin(limits: Limits) -> tuple[SearchState, BoundImprover]:
     bound(run)
     search = JointSearch(run.instance)
     search.add(make_seeds(search.searcher))
-    exact = ExactImprover(run, search.searcher)
-    return run, BoundImprover(run, search, leader=Leader(run, search), exact=exact)
+    return run, BoundImprover(run, search, leader=Leader(run, search))
 
 
 def passed(run: SearchState) -> tuple[Stage, ...]:
@@ -131,12 +129,7 @@ def test_the_first_bound_leaves_packing_to_the_search():
     bound(run)
     assert run.pending_effort > 0
     search = JointSearch(run.instance)
-    exact = ExactImprover(run, search.searcher)
-    turns = BoundImprover(run, search, leader=Leader(run, search), exact=exact)
+    turns = BoundImprover(run, search, leader=Leader(run, search))
     assert turns.quiet_s == 1.5
-    assert not turns.is_due(2)
-    exact.is_exclusive = True
-    assert turns.is_due(2)
-    exact.is_exclusive = False
     for _ in turns.take_step():
         assert (run.pending_effort, turns.used_s) == (0, 0.0)

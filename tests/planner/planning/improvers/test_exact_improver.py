@@ -3,6 +3,9 @@
 from random import Random
 from typing import Any
 
+import pytest
+
+from planner.planning.improvers import exact_improver
 from planner.planning.improvers.branch_and_check import is_small
 from planner.planning.improvers.exact_improver import ExactImprover
 from planner.planning.planning_params import CaseParams, ExactParams, SearchParams
@@ -57,16 +60,16 @@ def test_a_turn_goes_on_to_the_end_where_cases_are_listed():
     assert turns.run.stopped_by == "complete_search"
 
 
-def test_the_packing_bound_has_a_step_before():
-    """Tests that the turn which lasts to the end comes once the packing bound had the step that was put off."""
+@pytest.mark.parametrize(("pending", "share", "is_done"), [(1, 0.0, False), (1, 1.0, True), (0, 0.0, True)])
+def test_the_packing_bound_has_a_step(pending: int, share: float, is_done: bool, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a late turn is left once if the packing bound was put off, and ends in the next."""
+    monkeypatch.setattr(exact_improver, "_PAUSE_SHARE", share)
     turns = make_turns()
-    turns.run.pending_effort = 1
+    turns.run.pending_effort = pending
     list(turns.take_step())
-    assert turns.is_exclusive
-    assert not turns.is_done
+    assert turns.is_done == is_done
     list(turns.take_step())
     assert turns.is_done
-    assert not turns.is_exclusive
 
 
 BY_CP_SAT = CaseParams(rounds=((100_000, 0, 30.0),), promising=0)
