@@ -50,7 +50,7 @@ def test_the_service_as_printed(tmp_path, monkeypatch, capsys):
     """Tests that serve, two curls, the command with --server and the Python client run as the page prints them, but for
     the port and the client's time limit.
     """
-    from tests.api.listening import free_port
+    from tests.free_ports import free_port
 
     port = str(free_port())
     (block,) = (block for block in blocks("console", SERVE) if "$ pipeplan serve\n" in block)

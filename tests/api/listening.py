@@ -1,7 +1,6 @@
 """Somebody who hears what is posted, on a port of the loopback interface."""
 
 import contextlib
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -52,10 +51,3 @@ def listening() -> Iterator[Listener]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -19,8 +19,8 @@ from api.doctor import make_toy_problem
 from api.service.http.request_body import too_large
 from api.settings import ClientLimits
 from tests.api.jobs.workers.test_pool import large_problem
-from tests.api.listening import free_port
 from tests.api.service.servers import Running, serving
+from tests.free_ports import free_port
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "docker" / "nginx" / "pipeplan.conf"
 

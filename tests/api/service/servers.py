@@ -19,7 +19,7 @@ from api.service.core import Service
 from api.service.keys import SCOPES
 from api.service.serving import Server, make_server
 from api.settings import ClientLimits, Settings
-from tests.api.listening import free_port
+from tests.free_ports import free_port
 from tests.long_runs import shortened
 
 core.TOY_LIMITS = replace(core.TOY_LIMITS, max_rounds=shortened(0, whole=1))

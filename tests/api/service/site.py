@@ -15,8 +15,8 @@ from api.jobs.stores.postgres import PostgresDatabase
 from api.jobs.stores.sql_store import SqlStore
 from api.jobs.stores.sqlite import SqliteDatabase
 from tests.api.forked_solvers import fork_command, fork_program, forker
-from tests.api.listening import free_port
 from tests.forking import ForkedProcess
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -17,10 +17,10 @@ from planner.document import parse_plan
 from planner.verify import verify
 from profiles.load import load_workload
 from tests.api.forked_solvers import fork_command
-from tests.api.listening import free_port
 from tests.api.service.servers import Running
 from tests.api.worlds import Shell, make_problem
 from tests.forking import ForkedProcess
+from tests.free_ports import free_port
 from tests.own_time import tell_time
 
 ROOT = Path(__file__).resolve().parents[3]

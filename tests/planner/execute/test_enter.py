@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from planner.progress import Limits
 from planner.simulation.simulate import simulate
 from profiles.importers.rank_steps import read_run_steps
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
+from tests.free_ports import free_port
 from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import EXECUTOR, Rank, run_forked
 from tests.long_runs import IS_LONG, long_only
@@ -70,12 +70,6 @@ def torchrun(num_processes: int, *arguments: object) -> subprocess.CompletedProc
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
     command = [*launcher, "-m", "planner.execute", *map(str, arguments)]
     return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def start_ranks(

@@ -16,6 +16,7 @@ import pytest
 from api.cli import main
 from planner.document import plan_sha256, render_plan
 from planner.plan import Plan
+from tests.free_ports import free_port
 from tests.integration.clean_end import require_clean_end
 from tests.integration.slurm_cluster import INSTALL, missing_programs, slurm_cluster
 from tests.long_runs import long_only
@@ -209,14 +210,6 @@ def test_agents_of_different_sizes_seat_every_rank(tmp_path: Path, monkeypatch):
         require_clean_end(agent.returncode, said)
     assert losses(tmp_path / "losses") == alone
     assert json.loads((tmp_path / "trace" / "rank2.json").read_text())["device"] == THREE.devices[2]
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def test_a_detached_job_is_asked_about_and_read(tmp_path: Path, monkeypatch, capsys):

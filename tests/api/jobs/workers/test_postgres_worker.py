@@ -29,9 +29,9 @@ from planner.progress import Limits
 from tests.api.forked_solvers import fork_command, fork_program, forker
 from tests.api.jobs.stores.looks import ping
 from tests.api.jobs.workers.test_pool import PATIENCE, assert_verified, large_problem, submit, wait
-from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 from tests.forking import ForkedProcess
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[4]
 

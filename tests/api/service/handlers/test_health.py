@@ -12,11 +12,11 @@ from api.client import Client, workload_document
 from api.doctor import make_toy_problem
 from planner.progress import Limits
 from tests.api.forked_solvers import fork_command
-from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
 from tests.api.service.servers import Running, serving, wait_ready
 from tests.api.service.test_http import request
 from tests.forking import ForkedProcess
+from tests.free_ports import free_port
 
 QUICK = Limits(time_limit_s=30.0, max_rounds=1)
 

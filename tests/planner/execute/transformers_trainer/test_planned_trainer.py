@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.free_ports import free_port
 from tests.integration.clean_end import require_clean_end
 from tests.integration.forked_ranks import Rank, run_forked
 from tests.long_runs import long_only
 from tests.planner.execute.orders import make_random_plan
-from tests.planner.execute.test_enter import ROOT, environment, free_port, write
+from tests.planner.execute.test_enter import ROOT, environment, write
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed: pip install '.[models]'"
