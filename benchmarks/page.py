@@ -25,7 +25,7 @@ from api.viewer import render_picture
 from benchmarks.viewer import make_wide, open_browser
 from planner.progress import Limits
 from planner.simulation.simulate import simulate
-from tests.api.listening import free_port
+from tests.free_ports import free_port
 
 DEMOS = ("resnet50-two-hosts", "gpt-1.5b-zero-bubble")
 QUALITY = 65

@@ -30,8 +30,8 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.load import load_workload
-from tests.api.listening import free_port
 from tests.api.postgres import PostgresServer
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 

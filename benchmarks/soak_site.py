@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import IO
 
-from tests.api.listening import free_port
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
