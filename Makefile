@@ -1,7 +1,7 @@
 # Everything a visitor runs. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age ablation pictures gpu-profiles gpu-bundle test-torch clean packages parsers database watched
+.PHONY: help setup demo docs quick branches test test-long test-crash lint bench bench-age ablation pictures gpu-bundle test-torch clean packages parsers database watched
 
 # Another Python beside the first: make quick PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -138,10 +138,8 @@ $(TABLES:%=out/benchmarks/%.md): out/benchmarks/%.md: setup
 ablation: setup ## what each part of the search is worth (hours; continues where it stopped): make ablation FOLDERS=...
 	@$(BIN)/python -m benchmarks.ablation --time-limit $(or $(TIME_LIMIT),10) $(if $(FOLDERS),--folders $(FOLDERS)) -o out/benchmarks/ablation.md
 
-pictures: setup packages ## make the pictures of the page's story and of the tutorial anew, in a real browser
-	@$(BIN)/python -m benchmarks.page_story --pictures docs/images
-	@$(BIN)/python -m benchmarks.page --pictures docs/images
-	@$(BIN)/python -m benchmarks.tutorial_picture
+pictures: setup packages ## make the pictures of docs/how-to/use-the-page.md anew, in a real browser
+	@PIPEPLAN_LONG=1 PIPEPLAN_PICTURES=docs/images $(BIN)/python -m pytest -q tests/api/service/test_pictures.py
 
 bench-age: $(PLANNER) ## list the committed tables that are older than the code they measure
 	@$(BIN)/python -m benchmarks.age
@@ -151,9 +149,6 @@ tables: setup ## predict iterations that others measured from the measured table
 	@$(BIN)/python -m pip install --quiet -c constraints.txt aiconfigurator-core
 	@$(BIN)/python -m benchmarks.achieved_rates -o out/benchmarks/achieved_rates.md
 	@$(BIN)/python -m benchmarks.measured_iterations -o out/benchmarks/measured_iterations.md
-
-gpu-profiles: setup ## measure five well-known models on this machine's GPU (bf16, three microbatch sizes) into out/
-	@$(BIN)/python -m benchmarks.gpu_profiles
 
 gpu-bundle: setup ## one folder, out/gpu-bundle, that profiles and runs plans on a GPU of a machine that reaches nothing
 	@$(BIN)/python -m benchmarks.gpu_bundle

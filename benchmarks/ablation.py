@@ -1,6 +1,9 @@
 """What each part of the search is worth: workloads planned with and without it, with paired seeds.
 
-    python -m benchmarks.ablation --records FILE [--folders FOLDER ...] [-o docs/benchmarks/ablation.md]
+    python -m benchmarks.ablation --records FILE [--folders FOLDER ...] [-o TABLE.md]
+
+*Gain*: by how much plans take longer without it; the interval is of a bootstrap over workloads. A part stays if that is
+above 0, if it brings 1 % on the median of the seeds on three of them, or if without it a bound or a proof is lost.
 
 A part is left out only where it had a turn in the whole search: elsewhere it makes no difference. What is in the file
 of records already is not run again, so an ablation of hours can be stopped at any time. With `--table` nothing is run.
@@ -180,16 +183,7 @@ def main() -> None:
     if not given.table:
         measure(given.records, given.folders, given=given)
     known = by_key(Records(given.records, Record))
-    preface = (
-        "# What each part of the search is worth",
-        "",
-        f"{len({each.workload for each in known.values()})} workloads with and without each part (`make ablation`).",
-        "*Gain*: by how much plans take longer without it where it has a turn; the interval is of a bootstrap over",
-        "workloads. A part stays if that is above 0, if it brings 1 % on the median of the seeds on three of them, or",
-        "if without it a bound or a proof is lost.",
-        "",
-    )
-    table = Table(preface=preface, header=HEADER, output=given.output)
+    table = Table.about("# What each part of the search is worth", __doc__, header=HEADER, output=given.output)
     for row in rows_of(known):
         table.add(row)
     table.close()

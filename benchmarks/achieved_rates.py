@@ -156,8 +156,9 @@ def main() -> None:
         return
     if given.fit:
         write(package)
-    table = Table(
-        preface=["# Achieved rates against measured tables", "", *(__doc__ or "").splitlines()[2:], ""],
+    table = Table.about(
+        "# Achieved rates against measured tables",
+        __doc__,
         header=("device type", "model", "numbers", "layers", "median error", "worst", "bias"),
         output=given.output,
     )

@@ -101,7 +101,7 @@ def _degrees(run: RunConfiguration) -> str:
 
 def read_variants() -> Iterator[Variant]:
     """The published iterations of vTrain and of Megatron-Bridge's dense models."""
-    for row in _rows("vtrain-a100.csv"):
+    for row in read_rows("vtrain-a100.csv"):
         yield Variant(
             group=f"vTrain {row['Parameters (billion)']}B, {row['# GPUs']} A100",
             model=None,
@@ -127,7 +127,7 @@ def read_variants() -> Iterator[Variant]:
             kernels=(row["tensor parallelism"], row["micro batch"]),
             rounds=_rounds(row),
         )
-    yield from (_bridge(row) for row in _rows("megatron-bridge-dense.csv") if row["task"] == "Pre-Training")
+    yield from (_bridge(row) for row in read_rows("megatron-bridge-dense.csv") if row["task"] == "Pre-Training")
 
 
 def _rounds(row: dict[str, str]) -> float:
@@ -137,7 +137,8 @@ def _rounds(row: dict[str, str]) -> float:
     return (microbatches + stages - 1) / stages
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def read_rows(name: str) -> list[dict[str, str]]:
+    """Of a file of `benchmarks/measured`."""
     with (FOLDER / name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -197,7 +198,7 @@ def _common_flags(row: dict[str, str]) -> dict[str, Value]:
 
 def read_mixtures() -> Iterator[Variant]:
     """Megatron-Bridge's iterations of models with experts, and those of Megatron-MoE-ModelZoo."""
-    for row in (*_rows("megatron-bridge-experts.csv"), *_rows("model-zoo-experts.csv")):
+    for row in (*read_rows("megatron-bridge-experts.csv"), *read_rows("model-zoo-experts.csv")):
         flags = _common_flags(row) | {
             "expert_model_parallel_size": row["ep"],
             "expert_tensor_parallel_size": "1",
@@ -271,14 +272,14 @@ def main() -> None:
     given = parser.parse_args()
     if given.clones is not None:
         _outcome_table(given.clones, given.output)
-    _memory_table(_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)
+    _memory_table(read_rows("simumax-b200-dense.csv")[: 2 if given.quick else None], given.output)
     _mixture_table(list(itertools.islice(read_mixtures(), 4 if given.quick else None)), given.output)
     _order_table(list(itertools.islice(read_variants(), 4 if given.quick else None)), given.output)
 
 
 def _outcome_table(clones: Path, output: Path | None) -> None:
     """How many of each repository are played, refused, or could not start; each outcome goes into the list."""
-    rows = [row | {"outcome": audited_file(row, clones)} for row in _rows(AUDITED)]
+    rows = [row | {"outcome": audited_file(row, clones)} for row in read_rows(AUDITED)]
     with (FOLDER / AUDITED).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -1,7 +1,8 @@
 """Uniform chains of which K activations fit: `python -m benchmarks.capped_uniform [--quick] -o FILE`.
 
 F = I = W, one stage per device, transfers free, stages and devices given; a microbatch's activations are held from the
-start of its F to the end of its I. Every K from 1 to p.
+start of its F to the end of its I. A row has every K from 1 to p: the steps of the plan, the largest gap, and processor
+seconds of the whole planner. 'Closed' counts the K whose gap is 0 within 5 of them.
 """
 
 from collections.abc import Iterator
@@ -37,17 +38,8 @@ def make_uniform(devices: int, *, num_microbatches: int, room: int) -> Problem:
 def main() -> None:
     """Print the table, and write it to `-o`."""
     given = make_parser(__doc__).parse_args()
-    preface = (
-        "# Uniform chains with room for K activations",
-        "",
-        "p devices with one stage each, m microbatches, F = I = W = 1 step, transfers free, memory for K activations "
-        "on every device (held from the start of F to the end of I). Per row all K: the steps of the plan (of every "
-        "one that is proved optimal, its number of steps is the optimum), the largest gap, and processor seconds of "
-        "the whole planner, of all its threads. 'Closed' counts the K whose gap is 0 within 5 of them.",
-        "",
-    )
     header = ("p", "m", "K: steps", "closed", "largest gap", "median processor s", "most", "verified", "certified")
-    table = Table(preface=preface, header=header, output=given.output)
+    table = Table.about("# Uniform chains with room for K activations", __doc__, header=header, output=given.output)
     met = []
     for devices in SIZES[:4] if given.quick else SIZES:
         for count in (devices, 2 * devices, 4 * devices):

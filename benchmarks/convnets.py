@@ -1,13 +1,6 @@
 """Layer shapes of well-known convolutional networks: multiply-accumulates, weights and outputs per sample."""
 
 from dataclasses import dataclass
-from itertools import pairwise
-
-from planner.problem import Options, Problem
-from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-
-MICROBATCHES, SAMPLES, MACS_PER_NS, BANDWIDTH = 8, 4, 7_000, 12_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,46 +73,3 @@ NETWORKS: dict[str, list[Shape]] = {
     "ResNet-101": resnet((3, 4, 23, 3)),
 }
 """By name, the layers in order."""
-
-
-def make_problem(shapes: list[Shape], num_devices: int) -> Problem:
-    """A chain of a network's layers (shortcuts left out), fp32, on devices joined pair by pair."""
-    layers = tuple(_layer(shape, is_first=not number) for number, shape in enumerate(shapes))
-    edges = tuple(
-        Edge(producer=a.name, consumer=b.name, bytes=4 * SAMPLES * min(a.outputs, b.inputs))
-        for a, b in pairwise(shapes)
-    )
-    devices = tuple(Device(name=f"d{number}", type="estimate", memory_bytes=2**40) for number in range(num_devices))
-    links = tuple(
-        Link(a=a.name, b=b.name, bandwidth_bytes_per_s=BANDWIDTH, latency_ns=5_000)
-        for number, a in enumerate(devices)
-        for b in devices[number + 1 :]
-    )
-    return Problem(
-        profile=ModelProfile(
-            name="layers of a network", layers=layers, edges=edges, microbatch_size=SAMPLES, provenance="from shapes"
-        ),
-        cluster=Cluster(name="full mesh", devices=devices, links=links),
-        num_microbatches=MICROBATCHES,
-        options=Options(split_placement=True, max_stages_per_device=len(layers), max_replicas=1),
-    )
-
-
-def _layer(shape: Shape, *, is_first: bool) -> Layer:
-    time = -(-SAMPLES * shape.macs // MACS_PER_NS)
-    stash = 4 * SAMPLES * (shape.inputs + shape.outputs)
-    return Layer(
-        name=shape.name,
-        costs=(
-            LayerCost(
-                device_type="estimate",
-                forward_ns=time,
-                input_grad_ns=0 if is_first else time,
-                weight_grad_ns=time,
-            ),
-        ),
-        parameter_bytes=4 * shape.weights,
-        state_bytes=16 * shape.weights,
-        stash_bytes=stash,
-        weight_stash_bytes=stash,
-    )

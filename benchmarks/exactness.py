@@ -25,11 +25,10 @@ import torch
 from torch import distributed, nn
 
 from benchmarks import corpus_models
-from benchmarks.model_corpus import NUM_MICROBATCHES, STEPS, train_alone
+from benchmarks.model_corpus import NUM_MICROBATCHES, STEPS, given_by, train_alone
 from benchmarks.processes import fork
 from benchmarks.records import Records
 from benchmarks.report import Table, describe_commit, make_parser
-from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.run.execution import Execution
 from planner.execute.run.preparation import prepare
 from planner.execute.state.state_dict import share_weights
@@ -144,24 +143,14 @@ class Alone:
 
 def train_one(name: str) -> Alone:
     """As people do it: the uncut model, microbatch by microbatch."""
-    given: dict[str, Any] = {}
-    make = Training.from_module
-
-    def note(module: nn.Module, **more: Any) -> Training:
-        given.update(more, module=module)
-        if name == "mixtral":
-            module.set_experts_implementation("eager")  # torch's grouped product knows no float64
-        return make(module, **more)
-
-    torch.manual_seed(0)
-    whole = mock.patch.object(corpus_models, "padded", _padded)
-    with whole, mock.patch.object(Training, "from_module", side_effect=note):
-        training: Training = getattr(corpus_models, name)()
-    loss, module = given.get("loss"), given["module"]
-    trained = copy.deepcopy(module)
-    batch = BatchReader(given["batch"], has_own_loss=loss is None)
-    losses = train_alone(trained, batch=batch, loss=loss, make=given["optimizer"])
-    return Alone(module=module, training=training, losses=losses, weights=trained.state_dict())
+    with mock.patch.object(corpus_models, "padded", _padded):
+        given = given_by(name)
+    if name == "mixtral":
+        given["module"].set_experts_implementation("eager")  # torch's grouped product knows no float64
+    trained = copy.deepcopy(given["module"])
+    losses = train_alone(**given | {"module": trained})
+    training = Training.from_module(**given)
+    return Alone(module=given["module"], training=training, losses=losses, weights=trained.state_dict())
 
 
 def _padded(step: int, *, padded: Callable[[int], Any] = corpus_models.padded) -> Any:
@@ -265,9 +254,9 @@ def main() -> None:
                 for case in list(run_cases(name, Path(folder))):
                     cases.add(case)
             sys.stderr.write(f"{name}: {len(cases)} cases after {time.monotonic() - begin:.0f} s\n")
-    preface = ("# Foreign models under plans, against one process", "", " ".join((__doc__ or "").split()), "")
     header = ("model", "plan", "losses differ", "weights differ")
-    table = Table(preface=preface, header=header, output=options.output)
+    title = "# Foreign models under plans, against one process"
+    table = Table.about(title, __doc__, header=header, output=options.output)
     for case in cases:
         table.add(cells(case))
     exact, worst = (

@@ -1,8 +1,10 @@
 """Is what is predicted what happens? `python -m benchmarks.fidelity --minutes 20 --records FILE -o TABLE`.
 
 README's commands profile and plan; then all contenders of a model take an iteration each in turns, within one launch of
-fresh processes, launch after launch. What is compared is the ratio of two contenders. Some plans also run alone, for
-their absolute time and memory. What the records file holds is not measured again: a run that was ended goes on.
+fresh processes, launch after launch, each round in another order. What is compared is the ratio of two contenders: the
+median over rounds of what one takes over what the preferred plan takes beside it. Some plans also run alone: the
+median iteration, and the peak on the device where prediction and run differ most. Errors are (predicted - measured) /
+measured. One thread per process. What the records file holds is not measured again: a run that was ended goes on.
 """
 
 import itertools
@@ -20,6 +22,7 @@ from typing import Any
 from api.inputs import make_problem, question_of
 from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
+from benchmarks.records import Records
 from benchmarks.report import Table, make_parser, ms, percent
 from benchmarks.user_flow import (
     FAILED,
@@ -217,35 +220,15 @@ def _torch_entries(model: FlowModel, made: Mapping[str, Entry]) -> Iterator[Entr
             yield Entry(name=label, about=about, predicted_ns=made[name].predicted_ns)
 
 
-class Records:
+class FidelityRecords(Records[dict[str, Any]]):
     """What was measured so far, as lines of a file."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.begin = path, time.monotonic()
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:  # it was ended within a line
-            path.write_text(whole, encoding="utf-8")
-        self.lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Keep a line, at once, with the seconds since the one before."""
-        now = time.monotonic()
-        line["seconds"], self.begin = round(now - self.begin, 1), now
-        self.lines.append(line)
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        super().__init__(path, dict)
 
     def of(self, model: FlowModel, kind: str) -> list[dict[str, Any]]:
         """Lines of a kind: `entries`, `turns` or `alone`."""
-        return [line for line in self.lines if line["model"] == model.factory and line["kind"] == kind]
-
-    def describe_seconds(self, models: Sequence[FlowModel]) -> str:
-        """What each model has taken, as far as records say it."""
-        spent = {each.name: sum(line.get("seconds", 0) for line in self.lines if line["model"] == each.factory)
-                 for each in models}  # fmt: skip
-        parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in spent.items())
-        return f"Seconds of all launches: {parts}; together {sum(spent.values()):.0f}."
+        return [line for line in self if line["model"] == model.factory and line["kind"] == kind]
 
     def entries(self, model: FlowModel) -> list[Entry]:
         """The contenders of a model with all that was measured; empty where it was not planned yet."""
@@ -328,7 +311,7 @@ def _rounds(entries: Sequence[Entry], seconds: float, *, least: int) -> int:
     return max(least, min(MOST, int(seconds * 1e9 / max(1, once_ns))))
 
 
-def run_turns(runner: Runner, model: FlowModel, records: Records) -> None:
+def run_turns(runner: Runner, model: FlowModel, records: FidelityRecords) -> None:
     """One more launch of all contenders of a model.
 
     Where one process fails in a contender, the other waits, and the launch ends: the next is without it, or without all
@@ -348,7 +331,7 @@ def run_turns(runner: Runner, model: FlowModel, records: Records) -> None:
     records.add(line)
 
 
-def run_alone(runner: Runner, model: FlowModel, records: Records, entry: Entry) -> None:
+def run_alone(runner: Runner, model: FlowModel, records: FidelityRecords, entry: Entry) -> None:
     """A launch of one contender."""
     line: dict[str, Any] = {"model": model.factory, "kind": "alone", "name": entry.name, "times": [], "held": {}}
     try:
@@ -362,7 +345,7 @@ def run_alone(runner: Runner, model: FlowModel, records: Records, entry: Entry) 
     records.add(line)
 
 
-def measure_model(runner: Runner, model: FlowModel, records: Records) -> None:
+def measure_model(runner: Runner, model: FlowModel, records: FidelityRecords) -> None:
     """Profile, plan, one launch in turns, and one of every plan alone; what the records have is left out."""
     if not records.of(model, "entries"):
         flow = Flow(model, records.path.with_suffix("") / model.factory.replace(":", "."))
@@ -380,19 +363,9 @@ def measure_model(runner: Runner, model: FlowModel, records: Records) -> None:
 
 
 HEADER = (
-    "model",
-    "contender",
-    "stages x replicas (layers)",
-    "predicted ms",
-    "alone ms",
-    "error",
-    "ratio predicted",
-    "ratio in turns",
-    "error",
-    "memory predicted MiB",
-    "measured MiB",
-    "rank",
-)
+    "model", "contender", "stages x replicas (layers)", "predicted ms", "alone ms", "error", "ratio predicted",
+    "ratio in turns", "error", "memory predicted MiB", "measured MiB", "rank",
+)  # fmt: skip
 
 
 def ranked(entries: Sequence[Entry]) -> list[tuple[float, Entry]]:
@@ -486,7 +459,7 @@ def choose_models(given: Namespace) -> list[FlowModel]:
     return list(MODELS[:1] if given.quick else MODELS)
 
 
-def measure(chosen: Sequence[FlowModel], records: Records, *, deadline: float) -> dict[str, str]:
+def measure(chosen: Sequence[FlowModel], records: FidelityRecords, *, deadline: float) -> dict[str, str]:
     """Every model once in any case, then launches in turns while there is time; why models could not be measured."""
     failures = dict[str, str]()
     also = ("benchmarks.real_torch", "benchmarks.transformers_models")
@@ -516,35 +489,21 @@ def main() -> None:
     parser.add_argument(
         "--records", type=Path, help="lines of what was measured, beside a folder of profiles and plans; is continued"
     )
-    given, begin = parser.parse_args(), time.monotonic()
+    given, begin, load = parser.parse_args(), time.monotonic(), os.getloadavg()[0]
     chosen = choose_models(given)
     with tempfile.TemporaryDirectory(prefix="pipeplan-fidelity-") as temporary:
         path = (given.records or Path(temporary, "records.jsonl")).resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
-        records = Records(path)
+        records = FidelityRecords(path)
         failures = measure(chosen, records, deadline=begin + 60 * given.minutes)
-        table = Table(preface=_preface(), header=HEADER, output=given.output)
+        about = f"{__doc__} Load average at the begin: {load:.2f}."
+        table = Table.about("# Prediction against measurement, by ratios", about, header=HEADER, output=given.output)
         done = [(model, entries) for model in chosen if (entries := records.entries(model))]
         for model, entries in done:
             add_rows(table, model, entries)
         for name, reason in failures.items():
             table.add((name, f"failed: {reason}", *[""] * (len(HEADER) - 2)))
-        took = f"This part of it took {time.monotonic() - begin:.0f} s."
-        table.close(*summarise(done), records.describe_seconds(chosen), "", took)
-
-
-_ABOUT = """\
-`pipeplan profile MODEL --devices 2` and `pipeplan plan --time-limit 5 --no-idle-devices`, the preferred plan; the
-same with other switches; given layouts by the same profile; torch's own, predicted as the plan that does the same.
-Contenders take an iteration each in turns, in one launch of two processes, each round in another order; the ratio is
-the median over rounds of what one takes over what the preferred plan takes beside it. Alone: the median iteration of a
-launch of its own, whose peak is the memory measured, on the device where prediction and run differ most. Errors are
-(predicted - measured) / measured. Rank: among all contenders, by the ratio. One thread per process."""
-
-
-def _preface() -> tuple[str, ...]:
-    load = f"Load average at the begin: {os.getloadavg()[0]:.2f}."
-    return "# Prediction against measurement, by ratios", "", f"{' '.join(_ABOUT.split())} {load}", ""
+        table.close(*summarise(done))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
-"""Small plans proved optimal once more: `python -m benchmarks.independent_proofs [--quick] [-o TABLE.md] [--keep DIR]`.
+"""Small plans proved optimal once more: `python -m benchmarks.independent_proofs [--quick] [-o TABLE.md]`.
 
 Those of the 64 problems of `benchmarks.joint_small` with one stage per device. Pumpkin, a constraint solver that logs
 why, is asked for a plan that is one nanosecond faster than ours (`benchmarks.stage_rules`). Where it finds that there
-is none, every step of its log is checked without it (`benchmarks.proof_log`).
+is none, every step of its log is checked without it (`benchmarks.proof_log`). `rules left out`: something that keeps to
+the statement, which leaves out rules, is faster; `at the makespan`: whether a refuted statement has a solution there.
+
+Not independent: costs are those of the planner's cost model, memory is counted in millionths of the largest device, and
+sums that follow from the order and from the partition are taken as they are stated.
 """
 
-import json
 import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -47,7 +49,6 @@ QUICK = ("chain-6x4-m6-loose-two-level-equal", "chain-6x4-m8-mid-homogeneous-equ
 """Small ones, of which the second has replicas."""
 
 WORDS = {"unsatisfiable": "no plan", "satisfiable": "rules left out", "unknown": "open"}
-"""`rules left out`: what Pumpkin found keeps to the rules of the statement, which are not all."""
 
 
 def import_pumpkin() -> tuple[ModuleType, ModuleType]:
@@ -163,12 +164,6 @@ def ask(statement: Statement, *, path: Path) -> Asked:
     )  # fmt: skip
 
 
-def keep_statement(statement: Statement, path: Path) -> None:
-    """Write a statement for other checkers: domains, and the constraints in the order of the log's numbers."""
-    plain = {"domains": statement.domains, "constraints": [asdict(each) for each in statement.constraints]}
-    path.write_text(json.dumps(plain), encoding="utf-8")
-
-
 def fits(problem: Problem, *, makespan: int, path: Path) -> str:
     """Whether the statement lets a plan through that takes as long as ours; a proof that it does not is an error."""
     answer, _ = solve_apart(make_statement(problem, horizon=makespan), path=path)
@@ -208,47 +203,14 @@ def chosen(*, is_quick: bool) -> Iterator[tuple[str, str, Problem]]:
     return found
 
 
-def preface() -> Iterable[str]:
-    """What the table says of itself."""
-    try:
-        installed = version(PACKAGE)
-    except PackageNotFoundError:
-        installed = VERSION
-    return f"""# Independent proofs
-
-`python -m benchmarks.independent_proofs`: the problems of [joint_small](joint_small.md) with one stage per device
-(options `one stage` and `replicas`). Pumpkin {installed}, a constraint solver of others, is asked for a plan that is
-one nanosecond faster than ours, for at most {SECONDS} processor seconds each (seed {SEED}, one thread).
-
-* `no plan`: Pumpkin refuted the statement. Its log (DRCP) was then checked step by step by `benchmarks/proof_log.py`,
-  which knows two rules, linear rows and clauses, and nothing of Pumpkin or of pipelines.
-* `rules left out`: the statement leaves out rules (below), and something that keeps to the others is faster.
-* `open`: neither within the time. `at the makespan`: whether a statement that was refuted has a solution at our
-  makespan, within as many seconds.
-
-The statement (`benchmarks/stage_rules.py`) has partition, assignments, replicas and starts of all F, I and W open, in
-nanoseconds. It says what every plan keeps to, and leaves out rules that only delay: some of the memory between I and W
-and transfers of different flows on one link; B counts as I and W. So what it has no room for is no plan.
-
-Independent: the rules are written anew, none of the planner's bounds, certificates or searches is used, the solver is
-not ours, and the steps of its log are checked by other code than its own. Not independent: what a stage costs comes
-from the planner's cost model, memory is counted in millionths of the largest device, and the statement holds sums that
-follow from its order (what a device runs between two moments fits between them) and one that follows from the
-partition (all stage replicas together run every layer), which the reader has to accept as we wrote them.
-""".splitlines()
-
-
 def main() -> None:
     """Plan, ask and check, a row each; say how many are proved once more."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--keep", type=Path, help="a folder for statements and logs")
-    given = parser.parse_args()
+    given = make_parser(__doc__).parse_args()
     import_pumpkin()
-    table = Table(preface=[*preface(), ""], header=HEADER, output=given.output)
+    table = Table.about("# Independent proofs", __doc__, header=HEADER, output=given.output)
     num_proved = num_asked = 0
     with TemporaryDirectory() as temporary:
-        folder = given.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(temporary)
         for name, options, problem in chosen(is_quick=given.quick):
             planned = plan_and_check(problem, Limits(time_limit_s=PLAN_S, patience_s=PLAN_S))
             makespan, path = planned.evidence.makespan_ns, folder / f"{name}.drcp"
@@ -258,10 +220,7 @@ def main() -> None:
             fitting = fits(problem, makespan=makespan, path=folder / f"{name}.fits.drcp") if is_refuted else "–"
             table.add(cells(name, options, problem, planned, asked=asked, fitting=fitting))
             num_asked, num_proved = num_asked + 1, num_proved + (asked.checked is not None)
-            if given.keep and asked.checked:
-                keep_statement(statement, folder / f"{name}.json")
-            else:
-                path.unlink()
+            path.unlink()
     verdict = "not judged by a few rows" if given.quick else "met" if num_proved >= TARGET else "missed"
     table.close(
         f"Proved once more, every step checked: {num_proved} of {num_asked}. Target: {TARGET} of 64: {verdict}."

@@ -1,7 +1,9 @@
 """Small joint problems, to be proved optimal: `python -m benchmarks.joint_small [--quick] [-o TABLE.md]`.
 
 64 random problems of at most 12 layers, 4 devices, 8 microbatches; a quarter each with all default options, with
-replicas but one stage per device, with two stages per device but no replicas, and with neither.
+replicas but one stage per device, with two stages per device but no replicas, and with neither. Proved by
+`certificate`: the certified bound equals the makespan; by `complete search`: every partition, mapping and order was
+closed by a tree, by enumeration or by branch and bound, not by CP-SAT's word. `two-level`: two hosts of two devices.
 """
 
 from collections import Counter
@@ -118,21 +120,7 @@ def cells(name: str, options: str, problem: Problem, planned: Planned) -> list[s
 def main() -> None:
     """Plan all problems, a row each, and say how many are proved."""
     given = make_parser(__doc__).parse_args()
-    table = Table(
-        preface=[
-            "# Small joint problems",
-            "",
-            f"`python -m benchmarks.joint_small`: {COUNT} problems, {SECONDS - MARGIN:g} s each. Options `all`:",
-            "replication and two stages per device, as by default; `replicas`: one stage per device;",
-            "`chunks`: no replication; `one stage`: neither. Proved by `certificate`: the certified bound equals the",
-            "makespan; by `complete search`: every partition, mapping and order was closed by a compiled tree, by",
-            "enumeration or by branch and bound, not by CP-SAT's word alone; the claimed bound equals the makespan.",
-            "`two-level`: two hosts of two devices.",
-            "",
-        ],
-        header=HEADER,
-        output=given.output,
-    )
+    table = Table.about("# Small joint problems", __doc__, header=HEADER, output=given.output)
     results: list[tuple[str, Planned]] = []
     rows = list(problems())
     for name, options, problem in rows[3::11][:6] if given.quick else rows:

@@ -1,10 +1,10 @@
-"""Large problems, each planned by a process of its own: `python -m benchmarks.large` (about 12 minutes)."""
+"""Large problems, each planned by a process of its own: `python -m benchmarks.large` (about 12 minutes).
+
+Seconds count from the start of the process, its peak of memory is the system's figure. The plan that it wrote is read,
+verified and its bound derived again here. `benchmarks/generate.py` says what the names mean.
+"""
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.generate import make_workload, parse_family
 from benchmarks.report import Table, make_parser, ms, percent
+from benchmarks.run import Watched, run_planner
 from planner.batch_problem import problem_for, question_of_workload
 from planner.document import parse_plan
 from planner.evidence.certificate import check_certificate
@@ -56,22 +57,10 @@ ROWS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a planning process did."""
-
-    first_plan_s: float
-    """From its start to its first verified plan."""
-    total_s: float
-    """From its start to its end, the plan written."""
-    peak_gib: float
-    """The most memory it held."""
-
-
 def main() -> None:
     """Print the table, and write it where `-o` says."""
     wishes = parse_wishes()
-    table = Table(preface=_preface(), header=HEADER, output=wishes.output)
+    table = Table.about("# Large problems", __doc__, header=HEADER, output=wishes.output)
     rows = [row for row in ROWS if wishes.only in row.family]
     results = []
     for row in rows[:1] if wishes.quick else rows:
@@ -94,28 +83,13 @@ def plan_row(row: Row, *, limit_s: float) -> tuple[list[str], bool]:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "workload.json", Path(folder) / "plan.json"
         source.write_text(dump_workload(workload), encoding="utf-8")
-        outcome = run_planner(source, target, limit_s=limit_s)
+        outcome = run_planner(source, target, "--time-limit", str(limit_s))
+        if not target.exists():
+            raise RuntimeError(f"the planner failed on {row.family}: {outcome.said}")
         return judge(row, workload, outcome=outcome, text=target.read_text(encoding="utf-8"), limit_s=limit_s)
 
 
-def run_planner(source: Path, target: Path, *, limit_s: float) -> Outcome:
-    """Run `pipeplan plan` as a process of its own and watch it."""
-    command = [sys.executable, "-m", "api", "plan", str(source), "--time-limit", str(limit_s)]
-    begin, first = time.monotonic(), None
-    process = subprocess.Popen([*command, "--json", "-o", str(target)], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for event in process.stderr:
-        if first is None and event.startswith("{") and json.loads(event).get("incumbent_ns") is not None:
-            first = time.monotonic() - begin
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    total_s = time.monotonic() - begin
-    if process.returncode:
-        raise RuntimeError(f"the planner failed with exit code {process.returncode} on {source.name}")
-    return Outcome(first_plan_s=first or total_s, total_s=total_s, peak_gib=usage.ru_maxrss / 2**20)
-
-
-def judge(row: Row, workload: Workload, *, outcome: Outcome, text: str, limit_s: float) -> tuple[list[str], bool]:
+def judge(row: Row, workload: Workload, *, outcome: Watched, text: str, limit_s: float) -> tuple[list[str], bool]:
     """Verify the plan that was written and derive its bound again, as a stranger would."""
     plan = parse_plan(text)
     problem = problem_for(question_of_workload(workload, Options()), plan)
@@ -131,7 +105,7 @@ def judge(row: Row, workload: Workload, *, outcome: Outcome, text: str, limit_s:
     return [
         row.family,
         f"{limit_s:g}",
-        f"{outcome.first_plan_s:.1f}",
+        f"{outcome.first_plan_s or outcome.total_s:.1f}",
         f"{row.first_s:g}",
         f"{outcome.total_s:.0f}",
         _best_baseline(evidence),
@@ -149,8 +123,10 @@ def judge(row: Row, workload: Workload, *, outcome: Outcome, text: str, limit_s:
     ], is_met
 
 
-def _is_in_time(row: Row, outcome: Outcome) -> bool:
-    return outcome.first_plan_s <= row.first_s and (row.total_s is None or outcome.total_s <= row.total_s)
+def _is_in_time(row: Row, outcome: Watched) -> bool:
+    return (outcome.first_plan_s or outcome.total_s) <= row.first_s and (
+        row.total_s is None or outcome.total_s <= row.total_s
+    )
 
 
 def _best_baseline(evidence: Evidence) -> str:
@@ -159,18 +135,6 @@ def _best_baseline(evidence: Evidence) -> str:
     if fitting:
         return ms(min(fitting))
     return "none fits" if played else "none played"
-
-
-def _preface() -> list[str]:
-    return [
-        "# Large problems",
-        "",
-        "Every plan is made by a process of its own, `pipeplan plan --time-limit ...`: its seconds count from its",
-        "start, its peak of memory is the system's figure. The plan it wrote is then read, verified and its bound",
-        "derived again here. `benchmarks/generate.py` says what the names mean. Baselines of the largest rows that",
-        "were not played for want of time are listed as such in the plan.",
-        "",
-    ]
 
 
 if __name__ == "__main__":

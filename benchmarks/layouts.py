@@ -1,20 +1,24 @@
-"""Layouts by hand and by `--target megatron`: `python -m benchmarks.layouts [--quick] -o FILE`."""
+"""Layouts by hand and by `--target megatron`: `python -m benchmarks.layouts [--quick] -o FILE`.
+
+Problems of `benchmarks/hand_layouts`, on so many of their devices, planned with `--target megatron --no-replication`:
+stages in a loop, interleaved 1F1B, whole backward passes; the number of chunks and the cuts are decided. Layouts are
+those of public recipes for the model; each is played by the same rules.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
 
+from api.inputs import make_problem
 from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
 from planner.export.looped_pipelines import as_looped
-from planner.export.megatron import make_megatron_job
 from planner.export.model_parts import letter_of
 from planner.export.targets import TARGETS, restrict, with_chunks
 from planner.plan import Plan, Stage
 from planner.planning import Limits
-from planner.problem import Options, Problem
+from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster
 from profiles.configurations.megatron_layout import written_out
@@ -77,15 +81,6 @@ TARGET_GAP, TARGET_RATIO = 0.05, 0.985
 BAR = "\\|"
 """Within a table."""
 
-PREFACE = (
-    "# Layouts written by hand",
-    "",
-    "Problems of `benchmarks/hand_layouts`, on so many of their devices, planned with `--target megatron "
-    "--no-replication`: stages in a loop, interleaved 1F1B, whole backward passes; the number of chunks and the cuts "
-    "are decided. Layouts are those of public recipes for the model; each is played by the same rules.",
-    "",
-)
-
 HEADER = (
     "problem", "ranks", "layout by hand", "of", "chunks", "by hand ms", "our chunks", "ours ms", "ratio", "bound ms",
     "gap", "verified", "certified",
@@ -95,17 +90,10 @@ HEADER = (
 def read_problem(name: str, *, ranks: int, microbatches: int | None = None) -> Problem:
     """The problem as `--target megatron --no-replication` sees it, on so many of its devices."""
     workload = load_workload(FOLDER / f"{name}.json")
-    assert workload.cluster is not None
-    assert workload.num_microbatches is not None
-    target = TARGETS["megatron"]
-    given = Options(**cast("dict[str, Any]", workload.options))
-    options = replace(restrict(with_chunks(given, target), target), max_replicas=1)
-    return Problem(
-        profile=workload.profile,
-        cluster=_with_ranks(workload.cluster, ranks),
-        num_microbatches=microbatches or workload.num_microbatches,
-        options=options,
-    )
+    target, problem = TARGETS["megatron"], make_problem(workload)
+    options = replace(restrict(with_chunks(problem.options, target), target), max_replicas=1)
+    count = microbatches or problem.num_microbatches
+    return replace(problem, cluster=_with_ranks(problem.cluster, ranks), num_microbatches=count, options=options)
 
 
 def _with_ranks(cluster: Cluster, count: int) -> Cluster:
@@ -148,17 +136,13 @@ def hand_plan(problem: Problem, layout: str) -> Plan:
 def main() -> None:
     """Print the table, and write it to `-o`."""
     given = make_parser(__doc__).parse_args()
-    table = Table(preface=PREFACE, header=HEADER, output=given.output)
-    ratios, found, strings = list[float](), dict[tuple[str, int, int | None], Planned](), list[str]()
+    table = Table.about("# Layouts written by hand", __doc__, header=HEADER, output=given.output)
+    ratios, found = list[float](), dict[tuple[str, int, int | None], Planned]()
     for recipe in RECIPES:
         problem = read_problem(recipe.problem, ranks=recipe.ranks, microbatches=recipe.microbatches)
         if recipe.key not in found:
             limits = Limits(time_limit_s=20 if given.quick else 60)
-            ours = found[recipe.key] = plan_and_check(problem, limits, target=TARGETS["megatron"])
-            flags = {words[0]: words[1] for words in make_megatron_job(problem, ours.plan).arguments}
-            layout = flags["--pipeline-model-parallel-layout"]
-            named = f"{recipe.problem} on {recipe.ranks}:"
-            strings += [named, "", "```", f"--pipeline-model-parallel-layout '{layout}'", "```", ""]
+            found[recipe.key] = plan_and_check(problem, limits, target=TARGETS["megatron"])
         ours = found[recipe.key]
         by_hand = hand_plan(problem, recipe.layout)
         hand_ns = simulate(problem, by_hand).makespan_ns
@@ -176,9 +160,7 @@ def main() -> None:
     table.close(
         f"Never above the hand layout: {'met' if max(ratios) <= 1 else 'missed'}. Median ratio {median(ratios):.4f}: "
         f"{'met' if median(ratios) <= TARGET_RATIO else 'missed'}. Gap at most 5 %: "
-        f"{sum(gap <= TARGET_GAP for gap in gaps)} of {len(gaps)} problems.",
-        "",
-        *strings,
+        f"{sum(gap <= TARGET_GAP for gap in gaps)} of {len(gaps)} problems."
     )
 
 

@@ -7,14 +7,14 @@ interleaved 1F1B), a tensor-parallel group as one device and one of the equal pi
 exchange is added. Rows of one group share one factor: the median of measured over predicted.
 """
 
-import csv
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
+from itertools import combinations
 
+from benchmarks.audits import read_rows
 from benchmarks.report import Table, line, make_parser
 from planner.baselines.interleaved import order_interleaved
 from planner.baselines.one_f_one_b import order_one_f_one_b
@@ -32,7 +32,6 @@ from profiles.importers.aiconfigurator.tables import find_package
 from profiles.importers.aiconfigurator.workloads import find_shape
 from profiles.model_profile import ModelProfile
 
-FOLDER = Path(__file__).parent / "measured"
 VOCABULARY = 51_200
 """Megatron's: GPT-2's 50,257 made divisible."""
 NETWORK_BYTES_PER_S = 12_500_000_000
@@ -92,69 +91,67 @@ def rates_of(gpu: str) -> MeasuredRates:
 
 def read_vtrain() -> Iterator[Trial]:
     """Megatron-DeepSpeed on A100: bf16 recomputed, 1F1B, nothing hidden (`config/validation` of its repository)."""
-    with (FOLDER / "vtrain-a100.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            hidden, heads = int(row["hidden size"]), int(row["attention heads"])
-            tensor, data, pipeline = (int(row[f"{kind} parallelism"]) for kind in ("tensor", "data", "pipeline"))
-            micro = int(row["micro batch"])
-            yield Trial(
-                group=f"vTrain {row['Parameters (billion)']}B, {row['# GPUs']} A100",
-                label=f"t {tensor}, d {data}, p {pipeline}, b {micro}",
-                shape=ModelShape(
-                    name=f"GPT {row['Parameters (billion)']}B",
-                    blocks=int(row["# layers"]),
-                    hidden=hidden,
-                    heads=heads,
-                    key_value_heads=heads,
-                    head_width=hidden // heads,
-                    inner=4 * hidden,
-                    vocabulary=VOCABULARY,
-                    is_gated=False,
-                ),
-                gpu="a100_sxm",
-                dtype="bf16",
-                sequence=int(row["sequence length"]),
-                batch=int(row["global batch"]),
-                micro=micro,
-                tensor=tensor,
-                data=data,
-                pipeline=pipeline,
-                recomputes=True,
-                is_plain=True,
-                measured_s=float(row["iteration time (ms)"]) / 1e3,
-            )
+    for row in read_rows("vtrain-a100.csv"):
+        hidden, heads = int(row["hidden size"]), int(row["attention heads"])
+        tensor, data, pipeline = (int(row[f"{kind} parallelism"]) for kind in ("tensor", "data", "pipeline"))
+        micro = int(row["micro batch"])
+        yield Trial(
+            group=f"vTrain {row['Parameters (billion)']}B, {row['# GPUs']} A100",
+            label=f"t {tensor}, d {data}, p {pipeline}, b {micro}",
+            shape=ModelShape(
+                name=f"GPT {row['Parameters (billion)']}B",
+                blocks=int(row["# layers"]),
+                hidden=hidden,
+                heads=heads,
+                key_value_heads=heads,
+                head_width=hidden // heads,
+                inner=4 * hidden,
+                vocabulary=VOCABULARY,
+                is_gated=False,
+            ),
+            gpu="a100_sxm",
+            dtype="bf16",
+            sequence=int(row["sequence length"]),
+            batch=int(row["global batch"]),
+            micro=micro,
+            tensor=tensor,
+            data=data,
+            pipeline=pipeline,
+            recomputes=True,
+            is_plain=True,
+            measured_s=float(row["iteration time (ms)"]) / 1e3,
+        )
 
 
 def read_bridge() -> Iterator[Trial]:
     """Megatron-Bridge's pre-training rows of dense models."""
-    with (FOLDER / "megatron-bridge-dense.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["task"] != "Pre-Training":
-                continue
-            tensor, pipeline, context = (int(row[key]) for key in ("tp", "pp", "cp"))
-            batch, sequence, gpus = int(row["global batch"]), int(row["sequence"]), int(row["gpus"])
-            chunks = 1 if row["vp"] == "n/a" else int(row["vp"])
-            sharded = int(row["fsdp"]) > 0
-            model = "llama3-70b" if "70B" in row["model"] else "llama3-405b"
-            degrees = f"t {tensor}, p {pipeline} x {chunks}, c {context}, b {row['micro batch']}"
-            yield Trial(
-                group=f"Megatron-Bridge, {row['system'].removeprefix('DGX-')}, {row['precision']}",
-                label=f"{model}, {gpus} GPUs, {row['precision']}, {degrees}{', fully sharded' if sharded else ''}",
-                shape=find_shape(find_package(), model),
-                gpu=GPUS[row["system"]],
-                dtype=DTYPES[row["precision"]],
-                sequence=sequence,
-                batch=batch,
-                micro=int(row["micro batch"]),
-                tensor=tensor,
-                data=gpus // (tensor * pipeline * context),
-                pipeline=pipeline,
-                context=context,
-                chunks=chunks,
-                overlaps=True,
-                is_fully_sharded=sharded,
-                measured_s=batch * sequence / (float(row["tokens per s per GPU"]) * gpus),
-            )
+    for row in read_rows("megatron-bridge-dense.csv"):
+        if row["task"] != "Pre-Training":
+            continue
+        tensor, pipeline, context = (int(row[key]) for key in ("tp", "pp", "cp"))
+        batch, sequence, gpus = int(row["global batch"]), int(row["sequence"]), int(row["gpus"])
+        chunks = 1 if row["vp"] == "n/a" else int(row["vp"])
+        sharded = int(row["fsdp"]) > 0
+        model = "llama3-70b" if "70B" in row["model"] else "llama3-405b"
+        degrees = f"t {tensor}, p {pipeline} x {chunks}, c {context}, b {row['micro batch']}"
+        yield Trial(
+            group=f"Megatron-Bridge, {row['system'].removeprefix('DGX-')}, {row['precision']}",
+            label=f"{model}, {gpus} GPUs, {row['precision']}, {degrees}{', fully sharded' if sharded else ''}",
+            shape=find_shape(find_package(), model),
+            gpu=GPUS[row["system"]],
+            dtype=DTYPES[row["precision"]],
+            sequence=sequence,
+            batch=batch,
+            micro=int(row["micro batch"]),
+            tensor=tensor,
+            data=gpus // (tensor * pipeline * context),
+            pipeline=pipeline,
+            context=context,
+            chunks=chunks,
+            overlaps=True,
+            is_fully_sharded=sharded,
+            measured_s=batch * sequence / (float(row["tokens per s per GPU"]) * gpus),
+        )
 
 
 @cache
@@ -197,16 +194,11 @@ def make_devices(trial: Trial) -> Cluster:
     """One tensor-parallel group per device of the pipeline, each joined to the next."""
     node = find_package().sheet(trial.gpu)["node"]
     single = NETWORK_BYTES_PER_S if trial.gpu == "a100_sxm" else int(node["inter_node_bw"])
+    bandwidth = single * min(trial.tensor, node["num_gpus_per_node"])
     devices = [Device(name=f"g{n}", type=trial.gpu, memory_bytes=2**50) for n in range(trial.pipeline)]
     links = [
-        Link(
-            a=a.name,
-            b=b.name,
-            bandwidth_bytes_per_s=single * min(trial.tensor, node["num_gpus_per_node"]),
-            latency_ns=LATENCY_NS,
-        )
-        for number, a in enumerate(devices)
-        for b in devices[number + 1 :]
+        Link(a=a.name, b=b.name, bandwidth_bytes_per_s=bandwidth, latency_ns=LATENCY_NS)
+        for a, b in combinations(devices, 2)
     ]
     return Cluster(name="groups", devices=tuple(devices), links=tuple(links), overlap=trial.overlaps)
 
@@ -283,8 +275,9 @@ def main() -> None:
     given = parser.parse_args()
     trials = [*read_vtrain(), *read_bridge()]
     groups = grouped([predict(trial) for trial in (trials[:3] if given.quick else trials)])
-    table = Table(
-        preface=["# Iterations that others measured, predicted", "", *(__doc__ or "").splitlines()[2:], ""],
+    table = Table.about(
+        "# Iterations that others measured, predicted",
+        __doc__,
         header=("group", "rows", "factor", "median error", "worst", "chosen", "behind the best measured"),
         output=given.output,
     )

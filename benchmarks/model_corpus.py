@@ -9,10 +9,8 @@ without padding, and cut models never do: another kernel of attention rounds oth
 """
 
 import importlib
-import inspect
 import json
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +27,7 @@ from benchmarks.records import Records
 from benchmarks.report import Table, describe_commit, make_parser
 from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.training import Training
+from tests.free_ports import free_port
 
 MODELS = {
     "gpt2": "GPT-2 (transformers)",
@@ -100,7 +99,7 @@ def make_row(name: str, folder: Path) -> CorpusRow:
         row["stages"] = " + ".join(str(len(stage["layers"])) for stage in stages)
         arguments = [plan, "--model", model, "--steps", str(STEPS), "--losses", losses, "--save-weights", weights]
         count = len({device for stage in stages for group in stage["replicas"] for device in group})
-        port = _free_port()
+        port = free_port()
         ranks = [partial(_execute, arguments, rank=rank, count=count, port=port) for rank in range(count)]
         _run("training", ranks, folder)
         answer = folder / f"{name}.answer"
@@ -109,12 +108,6 @@ def make_row(name: str, folder: Path) -> CorpusRow:
     except Stopped as stopped:
         row["failed"] = str(stopped)
     return CorpusRow(**row)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _pipeplan(*arguments: str) -> None:
@@ -167,8 +160,8 @@ def read_state(module: Any, weights: Path) -> dict[str, torch.Tensor]:
         return {key: files.read([key], shape=value.shape, layer="") for key, value in module.state_dict().items()}
 
 
-def train_uncut(name: str) -> tuple[torch.nn.Module, list[list[float]]]:
-    """A model of the corpus as it was trained, and the losses of every iteration."""
+def given_by(name: str) -> dict[str, Any]:
+    """The `module` that a function of the corpus makes, and what else it gives `Training.from_module`."""
     from benchmarks import corpus_models
 
     given: dict[str, Any] = {}
@@ -177,16 +170,20 @@ def train_uncut(name: str) -> tuple[torch.nn.Module, list[list[float]]]:
         Training, "from_module", side_effect=lambda module, **more: given.update(more, module=module)
     ):
         getattr(corpus_models, name)()
-    module, loss = given["module"], given.get("loss")
-    batch = BatchReader(given["batch"], has_own_loss=loss is None)
-    return module, train_alone(module, batch=batch, loss=loss, make=given["optimizer"])
+    return given
 
 
-def train_alone(module: Any, *, batch: BatchReader, loss: Any, make: Any) -> list[list[float]]:
+def train_uncut(name: str) -> tuple[torch.nn.Module, list[list[float]]]:
+    """A model of the corpus as it was trained, and the losses of every iteration."""
+    given = given_by(name)
+    return given["module"], train_alone(**given)
+
+
+def train_alone(*, module: Any, batch: Any, optimizer: Any, loss: Any = None) -> list[list[float]]:
     """Train the uncut model, microbatch by microbatch; the losses of every iteration."""
-    optimizer, told = make(list(module.parameters())), []
+    optimizer, reader, told = optimizer(list(module.parameters())), BatchReader(batch, has_own_loss=loss is None), []
     for step in range(STEPS):
-        inputs, target = batch.read(batch.given(step))
+        inputs, target = reader.read(reader.given(step))
         told.append([])
         for number in range(NUM_MICROBATCHES):
             cut = partial(_part, number=number)
@@ -212,21 +209,13 @@ def _part(tensor: torch.Tensor, *, number: int) -> torch.Tensor:
 
 HEADER = (
     "model", "layers", "first … last", "per stage", "profiled, planned, trained", "losses differ", "weights differ",
-    "lines",
 )  # fmt: skip
-
-
-def count_lines(name: str) -> int:
-    """Of the body of the function that a user writes."""
-    factory = getattr(importlib.import_module("benchmarks.corpus_models"), name)
-    return len(inspect.getsource(factory).strip().splitlines()) - 1
 
 
 def cells(row: CorpusRow) -> Iterator[str]:
     """Of a row, by `HEADER`."""
     yield from (MODELS[row.name], str(row.layers or ""), row.blocks, row.stages, row.failed.replace("|", "/") or "yes")
     yield from ("" if x is None else f"{x:.1e}" if x else "0" for x in (row.loss_difference, row.weight_difference))
-    yield str(count_lines(row.name))
 
 
 def main() -> None:
@@ -250,8 +239,7 @@ def main() -> None:
         for name in options.only[: 1 if options.quick else None]:
             if name not in {row.name for row in rows}:
                 rows.add(make_row(name, Path(folder)))
-    preface = ("# Models as they are", "", " ".join((__doc__ or "").split()), "")
-    table = Table(preface=preface, header=HEADER, output=options.output)
+    table = Table.about("# Models as they are", __doc__, header=HEADER, output=options.output)
     for row in rows:
         table.add(cells(row))
     table.close(f"{sum(not row.failed for row in rows)} of {len(rows)} were profiled, planned and trained.")

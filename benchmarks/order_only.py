@@ -1,11 +1,20 @@
-"""Partition and placement given, the order open: `python -m benchmarks.order_only [--quick] -o FILE`."""
+"""Partition and placement given, the order open: `python -m benchmarks.order_only [--quick] -o FILE`.
+
+One stage per device; memory in units of what 1F1B needs on the first device; *uneven*: `orders.uneven_times` with this
+seed. Seconds are those of the whole planner, baselines and bound included.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.orders import HEADER, Times, add_row, even_times, make_problem, uneven_times
-from benchmarks.report import Table, make_parser, plan_and_check
+from benchmarks.orders import Times, even_times, make_problem, uneven_times
+from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
 from planner.planning import Limits
+
+HEADER = (
+    "setting", "S, M", "memory", "best baseline ms", "makespan ms", "lower bound ms", "gap", "target", "verified",
+    "certified", "best after s", "s",
+)  # fmt: skip
 
 LARGE = ((4, 8), (8, 32), (16, 64), (32, 128), (64, 256))
 """Stages and microbatches with twice the memory of 1F1B."""
@@ -46,25 +55,29 @@ def settings(*, quick: bool) -> Iterator[Setting]:
                 yield Setting(size=size, memory=memory, seed=seed, target=target, limit_s=4 if quick else 58)
 
 
+def cells(row: Setting, solved: Planned, *, is_met: bool) -> list[str]:
+    """A row of the table."""
+    evidence = solved.evidence
+    fitting = [b.makespan_ns for b in evidence.baselines if b.fits_memory and b.makespan_ns is not None]
+    return [
+        "even" if row.seed is None else f"uneven {row.seed}", f"{row.size[0]}, {row.size[1]}", f"{row.memory:g} x",
+        ms(min(fitting)) if fitting else "none fits", ms(evidence.makespan_ns), ms(evidence.lower_bound_ns),
+        percent(evidence.gap), f"{percent(row.target)} {'met' if is_met else 'missed'}",
+        *("yes" if flag else "NO" for flag in (solved.is_verified, solved.is_certified)),
+        f"{solved.best_s:.1f}", f"{solved.total_s:.1f}",
+    ]  # fmt: skip
+
+
 def main() -> None:
     """Print the table, and write it to `-o`."""
     given = make_parser(__doc__).parse_args()
-    preface = (
-        "# Order only",
-        "",
-        "One stage per device, partition and placement given. Memory in units of what 1F1B needs on the first device; "
-        "uneven: `uneven_times` of `benchmarks/orders.py` with this seed. Seconds are those of the whole planner, "
-        "baselines and bound included; limits are 2 s with twice the memory and 58 s with less.",
-        "",
-    )
-    table = Table(preface=preface, header=HEADER, output=given.output)
+    table = Table.about("# Order only", __doc__, header=HEADER, output=given.output)
     met = []
     for row in settings(quick=given.quick):
-        count = row.size[1]
-        problem = make_problem(row.times, num_microbatches=count, memory=row.memory)
+        problem = make_problem(row.times, num_microbatches=row.size[1], memory=row.memory)
         solved = plan_and_check(problem, Limits(time_limit_s=row.limit_s, patience_s=row.limit_s))
-        name = "even" if row.seed is None else f"uneven {row.seed}"
-        met.append(add_row(table, solved, setting=name, size=row.size, memory=f"{row.memory:g} x", target=row.target))
+        met.append(solved.gap <= row.target + 5e-5)
+        table.add(cells(row, solved, is_met=met[-1]))
     table.close(f"{sum(met)} of {len(met)} targets met.")
 
 

@@ -1,10 +1,9 @@
-"""What the tables about orders share: chains with given stages on given devices, planned and printed in one row."""
+"""What the tables about orders share: chains with given stages on given devices."""
 
 import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.report import Planned, Table, ms, percent
 from planner.problem import Objective, Options, Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
@@ -14,11 +13,6 @@ Times = tuple[int, int, int]
 
 STASH_BYTES = 1_000
 """Stash of a device's share of the model for one microbatch, all of it kept until the end of W."""
-
-HEADER = (
-    "setting", "S, M", "memory", "best baseline ms", "makespan ms", "lower bound ms", "gap", "target", "verified",
-    "certified", "best after s", "s",
-)  # fmt: skip
 
 
 def even_times(num_stages: int, *, time_us: int = 1_000) -> list[Times]:
@@ -85,23 +79,3 @@ def _layer(name: str, times: Times, chunks: int) -> Layer:
     return Layer(
         name=name, costs=(cost,), parameter_bytes=1, state_bytes=0, stash_bytes=stash, weight_stash_bytes=stash
     )
-
-
-def add_row(table: Table, solved: Planned, *, setting: str, size: tuple[int, int], memory: str, target: float) -> bool:
-    """Print a solved problem; returns whether its gap is within the target."""
-    evidence = solved.evidence
-    fitting = [b.makespan_ns for b in evidence.baselines if b.fits_memory and b.makespan_ns is not None]
-    met = evidence.gap <= target + 5e-5
-    table.add(
-        [
-            setting, f"{size[0]}, {size[1]}", memory, ms(min(fitting)) if fitting else "none fits",
-            ms(evidence.makespan_ns), ms(evidence.lower_bound_ns), percent(evidence.gap),
-            f"{percent(target)} {'met' if met else 'missed'}", _word(solved.is_verified), _word(solved.is_certified),
-            f"{solved.best_s:.1f}", f"{solved.total_s:.1f}",
-        ]
-    )  # fmt: skip
-    return met
-
-
-def _word(flag: bool) -> str:
-    return "yes" if flag else "NO"

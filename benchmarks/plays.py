@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from api.inputs import make_problem
 from benchmarks.report import Table
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_plan_from_orders, make_stages
@@ -36,14 +37,6 @@ FOLDER = Path(__file__).parent / "workloads"
 SLICES, FIRST_STEPS = 5, 512
 SAMPLES, PATIENCE = 60, 300
 HEADER = ("workload", "actions", "policies/s", "orders/s", "moves/s", "simulated actions/s")
-
-
-def load_problem(name: str) -> Problem:
-    """The workload as a problem."""
-    workload = load_workload(str(FOLDER / f"{name}.json"))
-    assert workload.cluster is not None
-    assert workload.num_microbatches is not None
-    return Problem(profile=workload.profile, cluster=workload.cluster, num_microbatches=workload.num_microbatches)
 
 
 def even_candidate(problem: Problem, searcher: Searcher) -> Candidate:
@@ -78,7 +71,7 @@ def spent(run: Callable[[int], object], steps: int) -> float:
 
 def measure(name: str, *, seconds: float) -> list[str]:
     """One row."""
-    problem = load_problem(name)
+    problem = make_problem(load_workload(str(FOLDER / f"{name}.json")))
     costs = CostModel(problem)
     searcher = Searcher(make_instance(problem, costs))
     candidate = even_candidate(problem, searcher)
@@ -124,14 +117,8 @@ def compare(before: Path, *, seconds: float, turns: int = 3) -> Iterator[list[st
 
 def write_comparison(before: Path, *, seconds: float, output: Path | None) -> None:
     """The section of the page that says how many times as much as before."""
-    preface = (
-        "## Before and after",
-        "",
-        "How many times as many per processor second as in an older checkout, whose own benchmark was run three times",
-        f"in turns with this one; the best of each, slices of about {seconds / SLICES:g} s.",
-        "",
-    )
-    table = Table(preface=preface, header=(HEADER[0], *HEADER[2:]), output=output)
+    text = "How many times as many as in an older checkout, three times in turns; the best of each."
+    table = Table.about("## Before and after", text, header=(HEADER[0], *HEADER[2:]), output=output)
     for row in compare(before, seconds=seconds):
         table.add(row)
     table.close()
@@ -147,15 +134,7 @@ def main() -> None:
     if given.before is not None:
         write_comparison(given.before, seconds=given.seconds, output=given.output)
         return
-    preface = (
-        "# Plays per second",
-        "",
-        f"Per processor second of one core, the best of five slices of {given.seconds / SLICES:g} s, everything",
-        "compiled before. Policies: steps of the joint search; orders: of polishing; moves: of the critical-path",
-        "search.",
-        "",
-    )
-    table = Table(preface=preface, header=HEADER, output=given.output)
+    table = Table.about("# Plays per second", __doc__, header=HEADER, output=given.output)
     for name in WORKLOADS:
         table.add(measure(name, seconds=given.seconds))
     table.close()

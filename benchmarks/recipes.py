@@ -1,6 +1,8 @@
 """`layout()` beside layouts written by hand: `python -m benchmarks.recipes -o FILE`.
 
-Layouts are made from the models' configurations, and played with the times of `benchmarks/hand_layouts` by the same
+Layouts are made from the models' configurations alone, by counting multiplications, and played with the times of
+`benchmarks/hand_layouts`. Seconds are of a processor, without imports. Last column: blocks of the problem, each +-2 %,
+and transfers of 1 % of a block.
 """
 
 import random
@@ -24,14 +26,6 @@ TARGET_GAP, TARGET_S = 0.03, 2.0
 
 HEADER = ("problem", "ranks", "layout by hand", "ms", "`layout()`", "ms", "ratio", "gap", "s", "gap, times +-2 %")
 
-PREFACE = (
-    "# Layouts by a function",
-    "",
-    "`planner.recipes.layout` knows the model's configuration and counts multiplications. Seconds are of a processor, "
-    "without imports. Last column: blocks of the problem, each +-2 %, and transfers of 1 % of a block.",
-    "",
-)
-
 
 def made_layout(recipe: Recipe) -> PipelineLayout:
     """By the configuration alone."""
@@ -54,7 +48,7 @@ def varied_layout(recipe: Recipe, problem: Problem, *, spread: float) -> Pipelin
 def main() -> None:
     """Print the table, and write it to `-o`."""
     given = make_parser(__doc__).parse_args()
-    table = Table(preface=PREFACE, header=HEADER, output=given.output)
+    table = Table.about("# Layouts by a function", __doc__, header=HEADER, output=given.output)
     made: dict[tuple[str, int, int | None], tuple[PipelineLayout, float, PipelineLayout]] = {}
     ratios = []
     for recipe in RECIPES:

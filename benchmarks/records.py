@@ -9,7 +9,7 @@ Row = TypeVar("Row")
 
 
 class Records(list[Row], Generic[Row]):
-    """Rows of one dataclass, in the order in which they were made; a line that was not ended is made again."""
+    """Rows of one dataclass, or dictionaries, in the order they were made; a line that was not ended is made again."""
 
     def __init__(self, path: Path, row: type[Row]) -> None:
         self.path = path
@@ -23,4 +23,4 @@ class Records(list[Row], Generic[Row]):
         self.append(row)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
+            file.write(json.dumps(row if isinstance(row, dict) else asdict(row)) + "\n")

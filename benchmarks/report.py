@@ -125,6 +125,11 @@ class Table:
     One whose preface begins with `## ` is a section of a page: what else stands there is left alone.
     """
 
+    @classmethod
+    def about(cls, title: str, text: str | None, *, header: Sequence[str], output: Path | None = None) -> "Table":
+        """One whose preface is a heading and a module's docstring."""
+        return cls(preface=(title, "", " ".join((text or "").split()), ""), header=header, output=output)
+
     def __init__(self, *, preface: Sequence[str], header: Sequence[str], output: Path | None = None) -> None:
         self.output = output
         self.lines: list[str] = []

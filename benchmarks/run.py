@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,20 @@ HEADER = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What a planning process did."""
+
+    first_plan_s: float | None
+    """From its start to its first verified plan."""
+    total_s: float
+    """From its start to its end."""
+    peak_gib: float
+    """The most memory it held, by the system's figure."""
+    said: str
+    """Its last line."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One workload planned."""
 
@@ -27,10 +42,7 @@ class Row:
     num_layers: int
     num_devices: int
     num_microbatches: int
-    first_plan_s: float | None
-    """From process start to the first verified plan."""
-    total_s: float
-    """From process start to process end."""
+    watched: Watched
     plan: dict[str, object] | None
     """The plan document; None if there is none."""
     is_certified: bool = False
@@ -39,24 +51,30 @@ class Row:
     """Why there is none."""
 
 
-def plan_one(source: str, *, time_limit_s: float, seed: int, threads: int | None = None) -> Row:
-    """Plan `source` with the command line, as a user would; with as many threads as it takes unless they are given."""
+def run_planner(source: str | Path, target: Path, *options: str) -> Watched:
+    """Run `pipeplan plan` as a process of its own and watch it."""
+    command = [sys.executable, "-m", "api", "plan", str(source), "--json", "-o", str(target), *options]
+    begin, first, said = time.monotonic(), None, ""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for said in process.stderr:
+        if first is None and '"incumbent_ns": ' in said and '"incumbent_ns": null' not in said:
+            first = time.monotonic() - begin
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    total_s = time.monotonic() - begin
+    return Watched(first_plan_s=first, total_s=total_s, peak_gib=usage.ru_maxrss / 2**20, said=said)
+
+
+def plan_one(source: str, *, time_limit_s: float, seed: int) -> Row:
+    """Plan `source` with the command line, as a user would."""
     workload = load_workload(source)
     assert workload.cluster is not None
     assert workload.num_microbatches is not None
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "plan.json"
-        command = [sys.executable, "-m", "api", "plan", source, "--json", "-o", str(output)]
-        command += ["--time-limit", str(time_limit_s), "--seed", str(seed)]
-        command += [] if threads is None else ["--threads", str(threads)]
-        begin, first, last = time.monotonic(), None, ""
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            for text in process.stderr:
-                last = text
-                if first is None and '"incumbent_ns": ' in text and '"incumbent_ns": null' not in text:
-                    first = time.monotonic() - begin
-        total = time.monotonic() - begin
+        options = ["--time-limit", str(time_limit_s), "--seed", str(seed)]
+        watched = run_planner(source, output, *options)
         plan = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
         is_certified = plan is not None and passes_alone(output)
     return Row(
@@ -64,11 +82,10 @@ def plan_one(source: str, *, time_limit_s: float, seed: int, threads: int | None
         num_layers=len(workload.profile.layers),
         num_devices=len(workload.cluster.devices),
         num_microbatches=workload.num_microbatches,
-        first_plan_s=first,
-        total_s=total,
+        watched=watched,
         plan=plan,
         is_certified=is_certified,
-        message="" if plan else last.strip()[:200],
+        message="" if plan else watched.said.strip()[:200],
     )
 
 
@@ -82,7 +99,7 @@ def render_row(row: Row) -> list[str]:
     """The cells of a workload."""
     start = [row.name, str(row.num_layers), str(row.num_devices), str(row.num_microbatches)]
     if row.plan is None:
-        return [*start, row.message, *[""] * (len(HEADER) - 6), f"{row.total_s:.1f}"]
+        return [*start, row.message, *[""] * (len(HEADER) - 6), f"{row.watched.total_s:.1f}"]
     evidence = row.plan["evidence"]
     assert isinstance(evidence, dict)
     fitting = [b for b in evidence["baselines"] if b["fits_memory"]]
@@ -100,8 +117,8 @@ def render_row(row: Row) -> list[str]:
         f"{100 * evidence['gap']:.2f} %",
         ms(evidence["solver_bound_ns"]) if evidence["solver_bound_ns"] else "–",
         "yes" if row.is_certified else "no",
-        f"{row.first_plan_s:.2f}" if row.first_plan_s is not None else "–",
-        f"{row.total_s:.1f}",
+        f"{row.watched.first_plan_s:.2f}" if row.watched.first_plan_s is not None else "–",
+        f"{row.watched.total_s:.1f}",
     ]
 
 

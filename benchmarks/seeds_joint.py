@@ -2,6 +2,10 @@
 
 The workloads of the folders; without any, the samples and those of `benchmarks/workloads` with at most 100 layers, then
 random chains on random connectivity (random graphs, two levels, rings, hybrid cube meshes), then hosts of CPU cores.
+All get the same profile, cluster, memory and options and one simulator. In brackets: breaks the memory limit; ratios
+count plans that fit. LayerPipe is allowed split placement and any number of stages per device, and pays for transfers
+under the barrier; so is the joint planner once more, from its own plan on. Concurrency control gives every stage a
+number of cores of its own, *even widths* the same to all: a dash where a profile has one width.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from api.inputs import make_problem
 from benchmarks.cpu_hosts import host_problems
 from benchmarks.generate import Family, make_workload
 from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
@@ -19,10 +24,9 @@ from planner.baselines.spp.plans import make_attempts
 from planner.layout.costs import CostModel
 from planner.plan import BaselineResult
 from planner.planning import Limits
-from planner.problem import Options, Problem
+from planner.problem import Problem
 from planner.verify import verify
 from profiles.load import demo_names, load_workload
-from profiles.workload import Workload
 
 HEADER = (
     "workload", "D", "SPP ms", "its order", "OOO fast-forward ms", "OOO modulo ms", "LayerPipe ms", "even widths ms",
@@ -48,22 +52,6 @@ CONCURRENCY = ("concurrency control", "concurrency control, recomputing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerPipe:
-    """LayerPipe's plan under the barrier, or why there is none."""
-
-    makespan_ns: int | None
-    fits_memory: bool = False
-    note: str = ""
-
-    @property
-    def shown(self) -> str:
-        """In brackets where it breaks the memory."""
-        if self.makespan_ns is None:
-            return self.note
-        return ms(self.makespan_ns) if self.fits_memory else f"({ms(self.makespan_ns)})"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Row:
     """One problem, planned jointly and by the four systems."""
 
@@ -73,11 +61,11 @@ class Row:
     separate: Planned
     """With split placement, from the joint plan on."""
     spp_order: str
-    layer_pipe: LayerPipe
+    layer_pipe: BaselineResult
 
     @property
     def by_name(self) -> dict[str, BaselineResult]:
-        return {row.name: row for row in self.planned.evidence.baselines}
+        return {row.name: row for row in (*self.planned.evidence.baselines, self.layer_pipe)}
 
     def fitting(self, names: Iterable[str]) -> int | None:
         """The least makespan among these baselines, of those that keep to the memory."""
@@ -90,7 +78,7 @@ class Row:
         return {
             "SPP": self.fitting(SPP),
             "out-of-order backprop": self.fitting(OUT_OF_ORDER),
-            "LayerPipe": self.layer_pipe.makespan_ns if self.layer_pipe.fits_memory else None,
+            "LayerPipe": self.fitting(["LayerPipe"]),
             "concurrency control": self.fitting(CONCURRENCY),
         }
 
@@ -122,23 +110,12 @@ def problems(folders: list[Path], *, quick: bool) -> Iterator[tuple[str, Problem
 def _workloads(folders: list[Path]) -> Iterator[tuple[str, Problem]]:
     if not folders:
         for name in demo_names():
-            yield name, _problem_of(load_workload(f"demo:{name}"))
+            yield name, make_problem(load_workload(f"demo:{name}"))
     for folder in folders or [Path(__file__).parent / "workloads"]:
         for path in sorted(folder.glob("*.json")):
             workload = load_workload(path)
             if folders or len(workload.profile.layers) <= MOST_LAYERS:
-                yield path.stem, _problem_of(workload)
-
-
-def _problem_of(workload: Workload) -> Problem:
-    assert workload.cluster is not None
-    assert workload.num_microbatches is not None
-    return Problem(
-        profile=workload.profile,
-        cluster=workload.cluster,
-        num_microbatches=workload.num_microbatches,
-        options=Options(**workload.options),  # type: ignore[arg-type]
-    )
+                yield path.stem, make_problem(workload)
 
 
 def _random(size: tuple[int, int], topology: str, *, seed: int) -> tuple[str, Problem]:
@@ -146,7 +123,7 @@ def _random(size: tuple[int, int], topology: str, *, seed: int) -> tuple[str, Pr
         shape="chain", num_layers=size[0], num_devices=size[1], num_microbatches=2 * size[1], memory="loose",
         links="homogeneous", speeds="equal", seed=seed,
     )  # fmt: skip
-    problem = _problem_of(make_workload(family))
+    problem = make_problem(make_workload(family))
     cluster = connect(problem.cluster.devices, topology, seed=seed)
     return f"{topology}, {size[0]} layers, seed {seed}", replace(problem, cluster=cluster)
 
@@ -174,18 +151,18 @@ def _spp_order(problem: Problem) -> str:
         return "–"
 
 
-def _play_layer_pipe(problem: Problem) -> LayerPipe:
+def _play_layer_pipe(problem: Problem) -> BaselineResult:
     """LayerPipe's plan under the barrier; it is allowed split placement and any number of stages per device."""
     options = replace(problem.options, **LAYER_PIPE)  # type: ignore[arg-type]
     asked = replace(problem, options=options)
     try:
         verdict = verify(asked, make_layer_pipe_plan(CostModel(asked)))
     except DoesNotApplyError as reason:
-        return LayerPipe(makespan_ns=None, note=str(reason))
+        return BaselineResult(name="LayerPipe", makespan_ns=None, fits_memory=False, note=str(reason))
     assert verdict.timeline is not None
     rules = {violation.rule for violation in verdict.violations}
     assert rules <= {"memory-exceeded"}, rules
-    return LayerPipe(makespan_ns=verdict.timeline.makespan_ns, fits_memory=not rules)
+    return BaselineResult(name="LayerPipe", makespan_ns=verdict.timeline.makespan_ns, fits_memory=not rules)
 
 
 def _shown(row: Row, name: str) -> str:
@@ -210,7 +187,7 @@ def cells(row: Row) -> list[str]:
         row.spp_order,
         _shown(row, "OOO fast-forward"),
         _shown(row, "OOO modulo"),
-        row.layer_pipe.shown,
+        _shown(row, "LayerPipe"),
         _shown(row, "even widths"),
         _shown(row, "concurrency control"),
         ms(ours),
@@ -232,30 +209,12 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=SECONDS, help="seconds for each joint plan")
     given = parser.parse_args()
     seconds = 2.0 if given.quick else given.time_limit
-    table = Table(preface=_preface(seconds), header=HEADER, output=given.output)
+    table = Table.about("# The four systems", __doc__, header=HEADER, output=given.output)
     rows = []
     for name, problem in problems(given.folders, quick=given.quick):
         rows.append(plan_row(name, problem, seconds=seconds))
         table.add(cells(rows[-1]))
     table.close(*_verdict(rows))
-
-
-def _preface(seconds: float) -> list[str]:
-    return [
-        "# The joint planner beside SPP, out-of-order backprop, LayerPipe and runtime concurrency control",
-        "",
-        "`python -m benchmarks.seeds_joint`: all are given the same profile, cluster, memory and options, and are",
-        f"played by the same simulator; the joint planner has {seconds:g} s. In brackets: breaks the memory limit",
-        "(then SPP's best plan of those that fit stands beside it); a ratio counts plans that fit, with recomputation",
-        "where that is an option. LayerPipe is allowed more than the others, split placement and any number of stages",
-        "per device, and pays for all transfers under the barrier. *Joint, split placement*: the joint planner again,",
-        f"{APART_SHARE * seconds:g} s from its own plan on, allowed what LayerPipe is. Concurrency",
-        "control gives every stage a number of cores of its own, *even widths* the same to all: both need costs at",
-        "several widths, which one sample has (`bert32-widths`, accelerators) and the hosts of cores in the last rows",
-        "(times modelled, see `operation_graphs`); where a profile has one width alone there is nothing to choose,",
-        "hence the dash.",
-        "",
-    ]
 
 
 def _verdict(rows: list[Row]) -> Iterator[str]:

@@ -50,9 +50,6 @@ RELIEF_S = 20.0
 FLAT = {"memory": (0.10, 12.0), "count": (0.10, 4.0), "size": (0.10, 1.0), "latency": (0.50, 20.0)}
 """By what share and amount (MiB, descriptors, MB, ms) the last third's median may be above the first third's."""
 
-BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 60
-
 
 def size_of(database: Database) -> int:
     """Bytes that the store takes on the disk."""
@@ -196,7 +193,7 @@ def rows(soak: Soak) -> Iterator[tuple[str, ...]]:
 
 
 def remarks(soak: Soak) -> Iterator[str]:
-    """What was lost and refused, and the course of the run as text."""
+    """What was lost and refused."""
     ledger = soak.ledger
     failed = [sent for sent in ledger.sent if sent.status >= 500]
     beside = [sent for sent in failed if not soak.is_away(sent)]
@@ -212,32 +209,6 @@ def remarks(soak: Soak) -> Iterator[str]:
     )
     if beside:
         yield "5xx: " + ", ".join(f"{sent.kind} {sent.status} at {sent.at_s:.0f} s" for sent in beside[:20])
-    yield "```text\n" + "\n".join(pictures(soak)) + "\n```"
-
-
-def pictures(soak: Soak) -> Iterator[str]:
-    """A line for each course, from the begin to the end."""
-    for role in sorted({role for sample in soak.samples for role in sample.roles}):
-        seen = [(each.at_s, each.roles[role].resident_bytes / 2**20) for each in soak.samples if role in each.roles]
-        yield f"{role + ' MiB':12} {bars(seen, soak.seconds)}"
-    yield f"{'database MB':12} {bars([(each.at_s, each.stored_mb) for each in soak.samples], soak.seconds)}"
-    for kind in ("post", "poll", "view"):
-        times = [(each.at_s, 1000 * each.took_s) for each in soak.ledger.sent if each.kind == kind and each.status]
-        yield f"{kind + ' ms':12} {bars(times, soak.seconds)}"
-
-
-def bars(points: Sequence[tuple[float, float]], seconds: float) -> str:
-    """Medians over time as bars from 0 up, and the least and the most of them."""
-    columns: list[list[float]] = [[] for _ in range(WIDTH)]
-    for at_s, value in points:
-        columns[min(WIDTH - 1, int(WIDTH * at_s / seconds))].append(value)
-    middles = [statistics.median(column) if column else None for column in columns]
-    known = [middle for middle in middles if middle is not None]
-    if not known:
-        return ""
-    top = max(*known, 1e-9)
-    drawn = "".join(" " if each is None else BARS[min(7, int(8 * each / top))] for each in middles)
-    return f"{drawn} {min(known):.0f} to {max(known):.0f}"
 
 
 @contextmanager

@@ -4,9 +4,8 @@ Tessel (HPCA 2024, examples/simulator/cases_tessel.py of its repository) is give
 an order that repeats. Its training shapes are stated here as problems: a block is a layer whose forward takes 1 and
 whose backward takes 3 (1 where all devices share it), with the memory that the example has. Blocks that all devices
 share are layers with costs at that width only. We are asked for stages, devices and order at once, and may hold as many
-stages on a device as the shape has. Nothing is sent, and I and W are one action. Its steps at 8 microbatches are those
-that it printed where they were run for this project; V and X have room for 4 stashes, the others for 6, as in its own
-example scripts.
+stages on a device as the shape has. Nothing is sent, and I and W are one action. V and X have
+room for 4 stashes, the others for 6, as in its own example scripts.
 """
 
 from dataclasses import dataclass
@@ -31,8 +30,6 @@ class Shape:
     """Stashes that a device has room for."""
     chunks: int
     """Stages that a device may hold."""
-    tessel: int
-    """Tessel's steps for 8 microbatches."""
     stashes: bool = False
     """Whether shared blocks hold a stash."""
 
@@ -43,10 +40,10 @@ class Shape:
 
 
 SHAPES = (
-    Shape(name="V", chains=("a b c d",), room=4, chunks=1, tessel=53),
-    Shape(name="X", chains=("a b c d", "e f g h"), room=4, chunks=2, tessel=78),
-    Shape(name="M", chains=("W a b c d",), room=6, chunks=2, tessel=63),
-    Shape(name="K", chains=("a b W", "c d W"), room=6, chunks=2, tessel=55, stashes=True),
+    Shape(name="V", chains=("a b c d",), room=4, chunks=1),
+    Shape(name="X", chains=("a b c d", "e f g h"), room=4, chunks=2),
+    Shape(name="M", chains=("W a b c d",), room=6, chunks=2),
+    Shape(name="K", chains=("a b W", "c d W"), room=6, chunks=2, stashes=True),
 )
 
 

@@ -1,6 +1,5 @@
 """What a reader of README does, command by command, each in processes of its own: profile, plan, run."""
 
-import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from api.tuning.short_run import ShortRun, ShortRunError, choose_num_steps, run_plan_shortly
 from planner.baselines.registry import make_baselines
-from planner.document import parse_plan, render_plan
+from planner.document import render_plan
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Options, Problem
@@ -61,7 +59,7 @@ class Flow:
     """One model in a folder of its own."""
 
     def __init__(self, model: FlowModel, folder: Path) -> None:
-        self.model, self.folder, self.number = model, folder, 0
+        self.model, self.folder = model, folder
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "workload.json"
 
@@ -84,23 +82,6 @@ class Flow:
         path = self.folder / f"{name.replace(' ', '-')}.json"
         path.write_text(render_plan(plan), encoding="utf-8")
         return path
-
-    def run(self, path: Path, *, predicted_ns: int, switches: Sequence[str] = ()) -> ShortRun:
-        """With README's third command, and what else is switched; raises FlowError."""
-        self.number += 1
-        plan = parse_plan(path.read_bytes(), source=str(path))
-        try:
-            return run_plan_shortly(
-                path,
-                plan,
-                model=self.model.factory,
-                steps=choose_num_steps(predicted_ns),
-                folder=self.folder / f"run-{self.number}",
-                should_stop=lambda: False,
-                switches=switches,
-            )
-        except ShortRunError as error:
-            raise FlowError(str(error)) from None
 
 
 def make_layout(problem: Problem, sizes: Sequence[int], *, places: Sequence[Sequence[int]], **options: Any) -> Problem:
@@ -141,14 +122,6 @@ def find_baseline(method: str, problem: Problem) -> Plan:
     if not found:
         raise ValueError(f"{method} has no plan: {rows[0].note if rows else 'unknown'}")
     return found[0]
-
-
-def spread_of(durations_ns: Sequence[int]) -> float:
-    """Quartiles apart, over the median."""
-    if len(durations_ns) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(durations_ns, n=4, method="inclusive")
-    return (high - low) / statistics.median(durations_ns)
 
 
 def without_evidence(plan: Plan) -> Plan:

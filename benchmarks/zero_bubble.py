@@ -1,9 +1,10 @@
 """The published zero-bubble settings as problems, and what our baselines make of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
+from benchmarks.report import line
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
 from planner.layout.costs import CostModel
@@ -74,33 +75,24 @@ SPAN_ROWS: tuple[tuple[Setting, tuple[str, str, str]], ...] = (
 """Settings with the published bubbles by span: 1F1B, ZB-1p, ZB-2p."""
 
 MAKESPAN_ROWS: tuple[tuple[Setting, tuple[str, ...]], ...] = (
-    (
-        _setting("1.5B", 2304, 24, 8, 24, 18522, 18086, 9337, 601),
-        (".2431", ".1396", ".1684", ".1585", ".1083", ".0722"),
-    ),
-    (
-        _setting("1.5B", 2304, 24, 8, 64, 18546, 18097, 9321, 762),
-        (".1240", ".0588", ".0885", ".0674", ".0439", ".0302"),
-    ),
-    (
-        _setting("6.2B", 4096, 32, 8, 24, 29718, 29444, 19927, 527),
-        (".2347", ".1336", ".1377", ".1323", ".1003", ".0606"),
-    ),
-    (
-        _setting("14.6B", 5120, 40, 16, 48, 11347, 11248, 8132, 377),
-        (".2552", ".1468", ".1506", ".1397", ".1065", ".0714"),
-    ),
-    (
-        _setting("28.3B", 6144, 48, 32, 96, 10419, 10207, 7715, 408),
-        (".2646", ".1528", ".1554", ".1421", ".1098", ".0763"),
-    ),
+    (SPAN_ROWS[0][0], (".2431", ".1396", ".1684", ".1585", ".1083", ".0722")),
+    (SPAN_ROWS[2][0], (".1240", ".0588", ".0885", ".0674", ".0439", ".0302")),
+    (SPAN_ROWS[3][0], (".2347", ".1336", ".1377", ".1323", ".1003", ".0606")),
+    (SPAN_ROWS[6][0], (".2552", ".1468", ".1506", ".1397", ".1065", ".0714")),
+    (SPAN_ROWS[9][0], (".2646", ".1528", ".1554", ".1421", ".1098", ".0763")),
     (
         _setting("6.2B", 4096, 32, 16, 48, 14407, 14380, 9676, 1610),
         (".2935", ".1738", ".2052", ".1719", ".1151", ".1103"),
     ),
     (_setting("equal", 0, 0, 8, 24, 1000, 1000, 1000, 0), (".2258", ".1273", ".0886", ".0886", ".0886", ".0464")),
 )
-"""Settings with the bubbles by makespan of: 1F1B, interleaved, ZB-H1, ZB-1p, ZB-2p, ZB-V."""
+"""Settings with the bubbles by makespan of `METHOD_COLUMNS`."""
+
+METHOD_COLUMNS: tuple[tuple[str, str, int | None], ...] = (
+    ("1F1B", "1F1B", None), ("interleaved", "interleaved 1F1B", None), ("ZB-H1", "ZB-H1", 1),
+    ("ZB-1p", "ZB automatic", 1), ("ZB-2p", "ZB automatic", 2), ("ZB-V", "ZB-V", 1),
+)  # fmt: skip
+"""As the paper calls it, our method, and the limit of its memory."""
 
 
 def make_problem(setting: Setting, *, limit: int | None = None, objective: Objective = "makespan") -> Problem:
@@ -154,18 +146,6 @@ def play(problem: Problem, method: str) -> Timeline:
     return simulate(problem, make_method_plan(costs, METHOD_OF[method], cut=EVEN), costs=costs)
 
 
-def given_problem(setting: Setting, *, limit: int) -> Problem:
-    """The setting with its even stages given, the span minimised."""
-    problem = make_problem(setting, limit=limit, objective="span")
-    stages = make_method_plan(CostModel(problem), METHOD_OF["1F1B"], cut=EVEN).stages
-    options = replace(
-        problem.options,
-        partition=tuple(stage.layers for stage in stages),
-        placement=tuple(stage.replicas for stage in stages),
-    )
-    return replace(problem, options=options)
-
-
 def span_bubble(setting: Setting, timeline: Timeline) -> float:
     """1 - m (T_F + T_B + T_W) / span."""
     work_us = setting.num_microbatches * (setting.forward_us + setting.input_grad_us + setting.weight_grad_us)
@@ -174,33 +154,21 @@ def span_bubble(setting: Setting, timeline: Timeline) -> float:
 
 def span_line(setting: Setting, published: tuple[str, ...]) -> str:
     """A row of the first table."""
-    free, one, two = (make_problem(setting, limit=limit, objective="span") for limit in (None, 1, 2))
-    timelines = (play(free, "1F1B"), play(one, "ZB automatic"), play(two, "ZB automatic"))
+    games = (METHOD_COLUMNS[number] for number in (0, 3, 4))
+    timelines = (play(make_problem(setting, limit=limit, objective="span"), method) for _, method, limit in games)
     return _line(setting, published, ours=tuple(span_bubble(setting, timeline) for timeline in timelines))
 
 
 def makespan_line(setting: Setting, published: tuple[str, ...]) -> str:
     """A row of the second table."""
-    free, one, two = (make_problem(setting, limit=limit) for limit in (None, 1, 2))
-    timelines = (
-        play(free, "1F1B"),
-        play(free, "interleaved 1F1B"),
-        play(one, "ZB-H1"),
-        play(one, "ZB automatic"),
-        play(two, "ZB automatic"),
-        play(one, "ZB-V"),
-    )
-    return _line(setting, published, ours=tuple(timeline.bubble for timeline in timelines))
+    ours = tuple(play(make_problem(setting, limit=limit), method).bubble for _, method, limit in METHOD_COLUMNS)
+    return _line(setting, published, ours=ours)
 
 
 def _line(setting: Setting, published: tuple[str, ...], *, ours: tuple[float, ...]) -> str:
     cells = [f"{ours_:.4f}"[1:] + f" ({theirs})" for ours_, theirs in zip(ours, published, strict=True)]
     times = f"{setting.forward_us}/{setting.input_grad_us}/{setting.weight_grad_us}/{setting.transfer_us}"
-    return _row(setting.model, f"{setting.num_devices}, {setting.num_microbatches}", times, *cells)
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+    return line((setting.model, f"{setting.num_devices}, {setting.num_microbatches}", times, *cells))
 
 
 def render_tables() -> Iterator[str]:
@@ -208,17 +176,16 @@ def render_tables() -> Iterator[str]:
     head = ("model", "p, m", "T_F/T_B/T_W/T_comm us")
     yield "## By span"
     yield ""
-    yield _row(*head, "1F1B", "ZB-1p", "ZB-2p")
-    yield _row(*["---"] * 6)
+    yield line((*head, "1F1B", "ZB-1p", "ZB-2p"))
+    yield line(["---"] * 6)
     yield from (span_line(setting, published) for setting, published in SPAN_ROWS)
     yield ""
     yield "## By makespan"
     yield ""
-    yield _row(*head, "1F1B", "interleaved", "ZB-H1", "ZB-1p", "ZB-2p", "ZB-V")
-    yield _row(*["---"] * 9)
+    yield line((*head, *(name for name, _, _ in METHOD_COLUMNS)))
+    yield line(["---"] * 9)
     yield from (makespan_line(setting, published) for setting, published in MAKESPAN_ROWS)
 
 
 if __name__ == "__main__":
-    for line in render_tables():
-        print(line, flush=True)
+    print("\n".join(render_tables()))

@@ -1,6 +1,6 @@
-"""Draws the schedule zoo: the planner's own baselines, simulated, as SVG pictures for docs/concepts.
+"""Draws schedules as SVG pictures for the pages: the planner's own baselines, and the tutorial's plan beside two.
 
-All of them answer one question: four devices, eight microbatches, equal stages, F = I = W = 1 step per device and
+The baselines answer one question: four devices, eight microbatches, equal stages, F = I = W = 1 step per device and
 microbatch, and transfers that take no time.
 """
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from api.inputs import read_plan_and_problem
+from api.reporting.what_if_range import make_named_baseline
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
 from planner.layout.costs import CostModel
@@ -37,7 +39,8 @@ OURS_CAPACITY, OURS_ROUNDS = 3, 1
 COLOURS = {"F": "#2a5bb8", "I": "#f4a83a", "W": "#3aae86", "B": "#862a68"}
 """Those of the viewer."""
 NAMES = {"F": "forward", "I": "input gradient", "W": "weight gradient", "B": "backward, I and W in one"}
-STEP_PX, ROW_PX, LEFT_PX, TOP_PX = 24, 22, 64, 48
+STEP_PX, ROW_PX, LEFT_PX, TOP_PX, TUTORIAL_PX = 24, 22, 64, 48, 820
+TUTORIAL = Path(__file__).resolve().parents[1] / "examples" / "tutorial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +59,11 @@ class Picture:
 
 
 def write_gallery(folder: Path) -> None:
-    """Write one picture per schedule, and one of memory over time; what has not changed is left alone."""
+    """Write a picture per schedule, of memory over time, and of the tutorial; what has not changed is left alone."""
     pictures = list(make_pictures())
     files = {f"schedule-{picture.name.lower().replace(' ', '-')}.svg": draw_schedule(picture) for picture in pictures}
     files["memory-over-time.svg"] = draw_memory(pictures)
+    files["tutorial-schedules.svg"] = draw_tutorial(tutorial_timelines())
     for name, text in files.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -116,8 +120,31 @@ def draw_schedule(picture: Picture) -> str:
     width, height = LEFT_PX + int(end / STEP_NS * STEP_PX) + 8, TOP_PX + ROW_PX * len(actions) + 8
     parts = [f'<text x="8" y="18" font-weight="bold" fill="#1b2026">{picture.caption}</text>', *_key(actions)]
     for number, (device, row) in enumerate(actions.items()):
-        parts += _row(device, row, top=TOP_PX + number * ROW_PX)
+        parts += _row(device, row, top=TOP_PX + number * ROW_PX, scale=STEP_PX / STEP_NS)
     return _document(parts, width=max(width, 560), height=height)
+
+
+def tutorial_timelines() -> dict[str, Timeline]:
+    """GPipe, 1F1B and the committed plan of `examples/tutorial`, by name."""
+    plan, problem = read_plan_and_problem(str(TUTORIAL / "plan.json"), str(TUTORIAL / "workload.json"), cluster=None)
+    plans = {name: make_named_baseline(problem, f"{name} (largest stage minimised)") for name in ("GPipe", "1F1B")}
+    return {name: simulate(problem, each) for name, each in (plans | {"the plan": plan}).items()}
+
+
+def draw_tutorial(timelines: Mapping[str, Timeline]) -> str:
+    """Several schedules of one question below each other on one scale, each with its length."""
+    scale = TUTORIAL_PX / max(timeline.makespan_ns for timeline in timelines.values())
+    parts, top = (
+        list(_key({device: row for each in timelines.values() for device, row in each.actions.items()})),
+        TOP_PX,
+    )
+    for name, timeline in timelines.items():
+        parts.append(f'<text x="8" y="{top + 15}" fill="#1b2026">{name}: {timeline.makespan_ns / 1e6:.1f} ms</text>')
+        for device, row in timeline.actions.items():
+            top += ROW_PX
+            parts += _row(device, row, top=top, scale=scale)
+        top += 2 * ROW_PX
+    return _document(parts, width=LEFT_PX + TUTORIAL_PX + 8, height=top)
 
 
 def _key(actions: Mapping[str, Sequence[TimedAction]]) -> Iterator[str]:
@@ -128,11 +155,11 @@ def _key(actions: Mapping[str, Sequence[TimedAction]]) -> Iterator[str]:
         x += 40 + 7 * len(NAMES[kind])
 
 
-def _row(device: str, row: Sequence[TimedAction], *, top: int) -> Iterator[str]:
+def _row(device: str, row: Sequence[TimedAction], *, top: int, scale: float) -> Iterator[str]:
     first = min(timed.action.stage for timed in row)
     yield f'<text x="{LEFT_PX - 8}" y="{top + 15}" text-anchor="end" fill="#1b2026">{device}</text>'
     for timed in row:
-        x, width = (LEFT_PX + timed.start_ns / STEP_NS * STEP_PX, (timed.end_ns - timed.start_ns) / STEP_NS * STEP_PX)
+        x, width = LEFT_PX + timed.start_ns * scale, (timed.end_ns - timed.start_ns) * scale
         opacity = 1 if timed.action.stage == first else 0.6
         ink = "#ffffff" if timed.action.kind in "FB" and opacity == 1 else "#1b2026"
         yield (

@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts: they are drawn from simulated schedules, and every one that a page shows is there."""
+"""The pictures of schedules in the pages: drawn from simulated schedules, and every one that a page shows is there."""
 
 import importlib.util
 import re
@@ -30,7 +30,7 @@ def schedule_gallery() -> Iterator[ModuleType]:
 def test_every_picture_of_a_page_is_drawn(gallery: ModuleType, tmp_path: Path):
     """Tests that pages show what the gallery draws, and that 1F1B has a box for every F and B, and a caption."""
     gallery.write_gallery(tmp_path)
-    pages = (ROOT / "docs" / "concepts").glob("*.md")
+    pages = (*(ROOT / "docs" / "concepts").glob("*.md"), *(ROOT / "docs").glob("*.md"))
     shown = {
         name for page in pages for name in re.findall(r"generated/([\w-]+\.svg)", page.read_text(encoding="utf-8"))
     }
@@ -50,3 +50,12 @@ def test_ours_is_the_shortest_in_its_memory(gallery: ModuleType):
     others = [each for each in pictures.values() if max(each.peak_bytes.values()) <= room]
     assert len(others) == 4
     assert all(ours.makespan_ns <= each.makespan_ns for each in others)
+
+
+def test_the_tutorials_plan_is_the_shortest(gallery: ModuleType):
+    """Tests that the tutorial's picture has every action of three schedules, and that the plan ends first."""
+    timelines = gallery.tutorial_timelines()
+    gpipe, one_f_one_b, plan = (each.makespan_ns for each in timelines.values())
+    assert gpipe > one_f_one_b > plan
+    boxes = list(ElementTree.fromstring(gallery.draw_tutorial(timelines)).iter(f"{SVG}title"))
+    assert len(boxes) == sum(len(row) for each in timelines.values() for row in each.actions.values())

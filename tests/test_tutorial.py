@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from api.cli import main
-from benchmarks.tutorial_picture import draw_schedules, make_groups
 from tests.test_house_rules import ROOT
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -38,15 +37,6 @@ def test_printed_is_current(command: str, tmp_path: Path, monkeypatch, capsys):
     assert main(shlex.split(command)[1:]) == 0
     said = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
     assert said == printed_after(command)
-
-
-def test_the_picture_is_current():
-    """Tests that the picture of the schedules shows the committed plan, and that the plan's timeline ends first."""
-    drawn = draw_schedules()
-    assert drawn == (ROOT / "docs" / "images" / "tutorial-schedules.svg").read_text(encoding="utf-8")
-    ends = [[row[-1].end_ns for _, row in group] for group in make_groups()]
-    gpipe, one_f_one_b, plan = map(max, ends)
-    assert gpipe > one_f_one_b > plan
 
 
 def test_the_committed_plan_answers_the_committed_workload(monkeypatch, capsys):

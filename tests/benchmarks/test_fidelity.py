@@ -10,7 +10,7 @@ import pytest
 
 from api.cli import main
 from benchmarks import fidelity, user_flow
-from benchmarks.fidelity import MODELS, OWN, Entry, Records, add_rows, make_entries, ranked, summarise
+from benchmarks.fidelity import MODELS, OWN, Entry, FidelityRecords, add_rows, make_entries, ranked, summarise
 from benchmarks.report import Table
 from benchmarks.user_flow import FAILED, Flow, balanced_cut, make_layout
 from planner.execute.table.wiring import make_wirings
@@ -65,7 +65,7 @@ def test_targets_are_held_against_what_was_measured():
 
 def test_records_are_continued(tmp_path: Path):
     """Tests that a file that was cut short in a line gives what stands before it, per model and contender."""
-    records, model = Records(tmp_path / "records.jsonl"), MODELS[0]
+    records, model = FidelityRecords(tmp_path / "records.jsonl"), MODELS[0]
     names = (OWN, "1F1B")
     entries = [{"name": name, "about": {"plan": name}, "predicted_ns": 5} for name in names]
     records.add({"model": model.factory, "kind": "entries", "entries": entries})
@@ -75,14 +75,12 @@ def test_records_are_continued(tmp_path: Path):
     records.add({**alone, "name": "1F1B"})
     with open(records.path, "a", encoding="utf-8") as file:
         file.write('{"model": "cut sh')
-    own, other = Records(records.path).entries(model)
+    own, other = FidelityRecords(records.path).entries(model)
     assert (own.turns, own.alone, other.alone, other.held) == ([[1.0, 2.0]], [], [3.0], {"d0": 7})
     assert other.ratio_to(own) == 2
-    Records(records.path).add({"model": model.factory, "kind": "turns", "times": times, "failures": {}})
-    assert len(Records(records.path).of(model, "turns")) == 2
-    assert Records(records.path).entries(MODELS[1]) == []
-    records.lines[0]["seconds"] = 61.2
-    assert records.describe_seconds(MODELS[:2]).endswith(f"{model.name} 61, {MODELS[1].name} 0; together 61.")
+    FidelityRecords(records.path).add({"model": model.factory, "kind": "turns", "times": times, "failures": {}})
+    assert len(FidelityRecords(records.path).of(model, "turns")) == 2
+    assert FidelityRecords(records.path).entries(MODELS[1]) == []
 
 
 class Ended:
@@ -100,7 +98,7 @@ def test_only_the_contender_that_ended_a_launch_is_left_out(tmp_path: Path):
     with pytest.raises(fidelity.ContenderError, match="second time") as caught:
         fidelity._require_no_failed(tmp_path)
     assert caught.value.name == "torch ZBVZeroBubble"
-    records, model = Records(tmp_path / "records.jsonl"), MODELS[0]
+    records, model = FidelityRecords(tmp_path / "records.jsonl"), MODELS[0]
     names = (OWN, "torch 1F1B", caught.value.name)
     entries = [asdict(entry(name, predicted=9, turns=[], is_plan=name == OWN)) for name in names]
     records.add({"model": model.factory, "kind": "entries", "entries": entries})

@@ -18,6 +18,10 @@ _PLAYED_AT_ONCE = 4_096
 _STEPS_PER_WAVE, _CASES_PER_WAVE = 2, 256
 """Actions that take about as long as a wave, and cases that do not make it longer."""
 
+_CASES_PER_STEP, _CASES_AT_ONCE = 1_024, 16_384
+"""Cases that take about as long as what every action of a play takes once, and ways of a case that are looked at
+together."""
+
 NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 """Less, and more, layers than any rank holds."""
 
@@ -25,24 +29,18 @@ NONE_LEFT, ALL_LEFT = -(1 << 40), 1 << 40
 class ActionsLeft:
     """Actions that may be played yet, and what looking at paths may take; a play of many cases counts for several."""
 
-    def __init__(
-        self, left: int, *, for_paths: int | None = None, cases_per_step: int = 1_024, cases_at_once: int = 16_384
-    ) -> None:
-        """`cases_per_step`: as many take about as long as what every action of a play takes once.
-
-        `for_paths`: None: as much again. `cases_at_once`: for as many ways of a case all are looked at together.
-        """
-        self.left, self.cases_at_once, self._cases_per_step = left, cases_at_once, cases_per_step
-        self.for_paths = left if for_paths is None else for_paths
+    def __init__(self, left: int, *, for_paths: int | None = None) -> None:
+        """`for_paths`: None: as much again."""
+        self.left, self.for_paths = left, left if for_paths is None else for_paths
 
     def take(self, actions: int, *, cases: int) -> bool:
         """Whether so much is still paid for."""
-        self.left -= actions * (1 + cases // self._cases_per_step)
+        self.left -= actions * (1 + cases // _CASES_PER_STEP)
         return self.left >= 0
 
     def take_paths(self, numbers: int) -> bool:
         """Whether so many numbers can be looked at for paths; if not, nothing is taken."""
-        price = numbers // self._cases_per_step
+        price = numbers // _CASES_PER_STEP
         is_paid = price <= self.for_paths
         self.for_paths -= is_paid * price
         return is_paid
@@ -52,18 +50,18 @@ class ActionsLeft:
 
         `before`: cases that were played with these, and are paid for.
         """
-        self.left -= _price(question, before + cases, per_step=self._cases_per_step)
-        self.left += _price(question, before, per_step=self._cases_per_step)
+        self.left -= _price(question, before + cases)
+        self.left += _price(question, before)
         return self.left >= 0
 
 
-def _price(question: LoopCuts, cases: int, *, per_step: int) -> int:
+def _price(question: LoopCuts, cases: int) -> int:
     """Actions that plays of so many cases together count as, of none nothing."""
     actions, order = question.num_actions, question.order
     waves = actions - len(order.steps) + _STEPS_PER_WAVE * len(order.waves)
     whole, rest = divmod(cases, _PLAYED_AT_ONCE)
     return sum(
-        times * min(actions * (1 + each // per_step), waves * (1 + each // _CASES_PER_WAVE))
+        times * min(actions * (1 + each // _CASES_PER_STEP), waves * (1 + each // _CASES_PER_WAVE))
         for times, each in ((whole, _PLAYED_AT_ONCE), (1, rest))
         if each
     )
@@ -89,7 +87,7 @@ def is_refuted(question: LoopCuts, deadline: int, *, effort: ActionsLeft, fillin
         return True
     search = _OpenCases(question, fillings, deadline=deadline, effort=effort)
     cases = [numpy.ones(search.num_fillings, dtype=bool)]
-    at_once = max(1, effort.cases_at_once // search.num_fillings)
+    at_once = max(1, _CASES_AT_ONCE // search.num_fillings)
     while cases:
         batch, cases = numpy.array(cases[-at_once:]), cases[:-at_once]
         left = search.cross_out(batch)

@@ -14,11 +14,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from api.doctor import make_toy_problem
-from benchmarks.page import SLIDERS_ARE_DRAWN, findings, look_at
-from benchmarks.viewer import open_browser
 from planner.progress import Limits
 from profiles.load import load_workload
 from profiles.workload import dump_workload
+from tests.api.service.browsers import SLIDERS_ARE_DRAWN, findings, look_at, open_browser
 from tests.api.service.servers import Running
 from tests.api.service.test_http import request
 from tests.api.service.test_page import DROP, DROP_BYTES, IS_DARK, TRACE, press, says, wait_for, wait_until_it_listens

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from benchmarks.page import SIZES, plan_demos, take_pictures
-from benchmarks.page_story import WINDOW, Story, live_through
-from benchmarks.viewer import open_browser
+from tests.api.service.browsers import open_browser
+from tests.api.service.page_story import SIZES, WINDOW, Story, live_through, plan_demos, take_pictures
 from tests.api.service.servers import Running
 from tests.long_runs import long_only
 
@@ -65,7 +64,7 @@ def test_the_first_ten_minutes(browser: Chrome, running: Running, tmp_path: Path
     of the docs, and that each step is answered in words."""
     story = Story(browser, Path(GIVEN or tmp_path))
     live_through(story, running.url)
-    assert all(said for _, _, said in story.rows)
+    assert all(said for _, said in story.rows)
     names = shown_in_docs("story")
     assert len(names) == 6
     for name in names:

@@ -21,7 +21,6 @@ from selenium.webdriver.remote.webelement import WebElement
 import api.viewer
 from api.viewer import embed_json, picture_content, render_picture
 from api.viewer.content import machine_order, plan_content
-from benchmarks.viewer import make_wide, open_browser, paint_times
 from planner.actions import KINDS, Action
 from planner.document import plan_from_plain, plan_to_plain
 from planner.plan import Plan, Stage
@@ -30,6 +29,8 @@ from planner.simulation.simulate import TimedAction, TimedTransfer, Timeline, si
 from profiles.cluster import Cluster, Device, Link
 from profiles.load import parse_workload
 from profiles.workload import dump_workload
+from tests.api.service.browsers import open_browser
+from tests.api.viewer.wide_picture import make_wide, paint_times
 from tests.api.worlds import make_evidence, make_plan, make_problem, make_workload
 from tests.planner.judge.rules.test_gathered import ORDER, one_rank
 from tests.planner.offloads import chain

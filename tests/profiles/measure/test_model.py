@@ -17,7 +17,7 @@ from profiles.estimates.operations import CausalAttention, Product
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
 from profiles.load import load_workload
 from tests.integration.forked_ranks import Rank, one_thread, run_alone, run_forked
-from tests.long_runs import IS_LONG, shortened
+from tests.long_runs import long_only, shortened
 
 WORKER = Path(__file__).parents[2] / "integration/measure_worker.py"
 
@@ -320,28 +320,18 @@ def test_measured_costs_are_planned_with(folder: Path):
     assert cost.forward_ns == sum(layer.costs[0].forward_ns for layer in tiny.layers)
 
 
-def gpu_profiles(*arguments: str, log: Path) -> Rank:
-    """The command, on one thread."""
-    return Rank(program="benchmarks.gpu_profiles", arguments=arguments, environment=one_thread(), log=log)
-
-
-def test_gpu_profiles_without_a_gpu(tmp_path: Path):
-    """Tests that the command for GPUs ends with one message without one, and works on a processor with tiny shapes.
-
-    `make test` tries the message alone.
-    """
-    asked = ["--quick", "-o", str(tmp_path)]
-    if not Path("/dev/nvidiactl").exists():
-        ((code, said),) = run_forked([gpu_profiles(*asked, log=tmp_path / "log")], timeout_s=120)
-        assert code == 2
-        refusal = "torch finds no CUDA device here; use --device cpu, or --estimate A100"
-        assert said == f"gpu-profiles: gpt2-xl: --device cuda: {refusal}\n"
-    if not IS_LONG:
-        return
-    asked += ["--device", "cpu", "--only", "mixture-64-experts"]
-    ((code, said),) = run_forked([gpu_profiles(*asked, log=tmp_path / "log")], timeout_s=300)
+@long_only
+def test_experts_are_measured_in_bf16(tmp_path: Path):
+    """Tests that a mixture of experts is measured in bf16 at three sizes, with recomputation."""
+    model = "mixture:layers=1,width=32,heads=2,inner=16,experts=8,sequence=16,vocabulary=64"
+    asked = ["profile", model, "-b", "4,2,1", "--dtype", "bf16", "--devices", "1", "--repetitions", "3", "--no-links"]
+    target = tmp_path / "mixture.json"
+    asked = [*asked, "-o", str(target)]
+    ((code, said),) = run_forked(
+        [Rank(program="api", arguments=asked, environment=one_thread(), log=tmp_path / "log")], timeout_s=300
+    )
     assert code == 0, said
-    profile = load_workload(tmp_path / "mixture-64-experts-cpu.json").profile
+    profile = load_workload(target).profile
     assert [cost.microbatch_size for cost in profile.layers[1].costs] == [None, 2, 1]
     assert all(cost.recompute_ns > 0 for cost in profile.layers[1].costs)
     assert "bfloat16" in profile.provenance

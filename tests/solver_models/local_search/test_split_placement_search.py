@@ -1,17 +1,19 @@
 """W, and halves of I, on other devices: as decisions of the planner, and as the compiled search sees them."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from benchmarks.convnets import NETWORKS
-from benchmarks.convnets import make_problem as make_network_problem
+from benchmarks.convnets import NETWORKS, Shape
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance, make_split_plan
 from planner.planning import Limits
-from planner.problem import Problem
+from planner.problem import Options, Problem
 from planner.verify import verify
+from profiles.cluster import Cluster, Device, Link
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.local_search.search import Searcher
 from solver_models.local_search.split_placement_search import SplitCandidate, SplitSearcher
 from solver_models.starts.first_candidates import make_seeds
@@ -20,6 +22,51 @@ from tests.planner.builders import make_layer, make_link, make_problem
 from tests.planner.hasty import make_plan
 
 pytestmark = pytest.mark.slow
+
+MICROBATCHES, SAMPLES, MACS_PER_NS, BANDWIDTH = 8, 4, 7_000, 12_000_000_000
+
+
+def make_network_problem(shapes: list[Shape], num_devices: int) -> Problem:
+    """A chain of a network's layers (shortcuts left out), fp32, on devices joined pair by pair."""
+    layers = tuple(_network_layer(shape, is_first=not number) for number, shape in enumerate(shapes))
+    edges = tuple(
+        Edge(producer=a.name, consumer=b.name, bytes=4 * SAMPLES * min(a.outputs, b.inputs))
+        for a, b in pairwise(shapes)
+    )
+    devices = tuple(Device(name=f"d{number}", type="estimate", memory_bytes=2**40) for number in range(num_devices))
+    links = tuple(
+        Link(a=a.name, b=b.name, bandwidth_bytes_per_s=BANDWIDTH, latency_ns=5_000)
+        for number, a in enumerate(devices)
+        for b in devices[number + 1 :]
+    )
+    return Problem(
+        profile=ModelProfile(
+            name="layers of a network", layers=layers, edges=edges, microbatch_size=SAMPLES, provenance="from shapes"
+        ),
+        cluster=Cluster(name="full mesh", devices=devices, links=links),
+        num_microbatches=MICROBATCHES,
+        options=Options(split_placement=True, max_stages_per_device=len(layers), max_replicas=1),
+    )
+
+
+def _network_layer(shape: Shape, *, is_first: bool) -> Layer:
+    time = -(-SAMPLES * shape.macs // MACS_PER_NS)
+    stash = 4 * SAMPLES * (shape.inputs + shape.outputs)
+    return Layer(
+        name=shape.name,
+        costs=(
+            LayerCost(
+                device_type="estimate",
+                forward_ns=time,
+                input_grad_ns=0 if is_first else time,
+                weight_grad_ns=time,
+            ),
+        ),
+        parameter_bytes=4 * shape.weights,
+        state_bytes=16 * shape.weights,
+        stash_bytes=stash,
+        weight_stash_bytes=stash,
+    )
 
 
 def one_layer(times: tuple[int, int, int], **options: object) -> Problem:

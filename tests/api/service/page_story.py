@@ -1,14 +1,7 @@
-"""A stranger's first ten minutes with the page: `pipeplan serve` and a real browser, step by step, with pictures.
+"""What the docs show of the page: the looks of a plan, and a stranger's first ten minutes, step by step."""
 
-What the stranger does is written down here; what the page says, and when, is printed as it happens.
-
-    python -m benchmarks.page_story --pictures docs/images
-"""
-
-import argparse
 import base64
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,24 +12,53 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from benchmarks.page import SLIDERS_ARE_DRAWN, screenshot
-from benchmarks.report import line
-from benchmarks.soak_site import SERVICE, SoakSite
-from benchmarks.viewer import open_browser
+from api.client import Client
+from api.inputs import make_problem, read_workload
+from planner.progress import Limits
+from tests.api.service.browsers import SLIDERS_ARE_DRAWN, look_at, screenshot
 from tests.api.service.test_page import DROP, DROP_BYTES, TRACE
+
+DEMOS = ("resnet50-two-hosts", "gpt-1.5b-zero-bubble")
+SIZES = {"light": (1440, 2300), "dark": (1440, 1300), "phone": (390, 1500), "wide": (2560, 1960)}
+"""Looks of the page: the dark one follows a dark system, the others a light one."""
 
 WINDOW = {"width": 1200, "height": 860, "deviceScaleFactor": 1, "mobile": False}
 DEMO = "vgg16-ethernet"
 
 
+def plan_demos(url: str, *, seconds: float) -> list[str]:
+    """Their ids, once they are planned."""
+    client, found = Client(url), []
+    for name in DEMOS:
+        problem = make_problem(read_workload(f"demo:{name}", cluster=None), num_microbatches=None)
+        found.append(client.plan(problem, limits=Limits(time_limit_s=seconds))["id"])
+    return found
+
+
+def show(browser: Chrome, address: str, *, scheme: str, size: tuple[int, int]) -> None:
+    """The address in a window of that size, once everything is drawn."""
+    look_at(browser, scheme=scheme, size=size)
+    browser.get(address)
+    WebDriverWait(browser, 120).until(lambda page: page.execute_script(SLIDERS_ARE_DRAWN))
+    time.sleep(0.5)
+
+
+def take_pictures(browser: Chrome, url: str, *, ids: list[str], folder: Path) -> None:
+    """Every look of the demos' plans; pictures of the last one."""
+    for look, size in SIZES.items():
+        for job in ids:
+            show(browser, f"{url}/?plan={job}", scheme=look, size=size)
+        (folder / f"page-{look}.webp").write_bytes(screenshot(browser))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 @dataclass
 class Story:
-    """What happened, when, and its picture."""
+    """What happened, and its picture."""
 
     browser: Chrome
     pictures: Path
-    begin: float = field(default_factory=time.monotonic)
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    rows: list[tuple[str, str]] = field(default_factory=list)
 
     def tell(self, done: str, *, read: str, picture: str | None = None, at: str | None = None) -> None:
         """A step: what was done, and where to read what the page says to it."""
@@ -46,9 +68,7 @@ class Story:
         said = self.text(read)
         if picture is not None:
             self.shoot(picture)
-        row = (f"{time.monotonic() - self.begin:.0f} s", done, said[:300])
-        self.rows.append(row)
-        print(line(row), flush=True)
+        self.rows.append((done, said))
 
     def shoot(self, name: str) -> None:
         """A picture of what can be seen."""
@@ -125,23 +145,3 @@ def live_through(story: Story, url: str) -> None:
     looks(story)
     drops(story)
     story.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def main() -> None:
-    """With a service of its own, in processes of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=Path, required=True)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, open_browser() as browser:
-        site = SoakSite(folder=Path(folder), retention_s=86400.0)
-        story = Story(browser, given.pictures)
-        site.start(SERVICE)
-        try:
-            print(f"ready after {site.wait_ready():.0f} s")
-            live_through(story, site.url)
-        finally:
-            site.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,29 +1,18 @@
-"""How fast the picture paints in a real headless browser: `python -m benchmarks.viewer`."""
+"""A picture of many devices and microbatches, and how fast a real browser paints it."""
 
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver import Chrome
 
-from api.viewer import render_picture
 from planner.baselines.layouts import EVEN
 from planner.baselines.registry import METHODS, make_method_plan
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-
-SIZES = ((8, 32), (32, 128), (64, 256), (128, 512))
-"""Devices and microbatches; every microbatch has three actions on every device."""
 
 ZOOM_STEPS = 12
 
@@ -74,25 +63,6 @@ def make_cluster(num_devices: int) -> Cluster:
     return Cluster(name=f"{num_devices} A100", devices=devices, links=links)
 
 
-@contextmanager
-def open_browser(*, width: int = 1440, height: int = 1000) -> Iterator[Chrome]:
-    """Debian's chromium without a screen, with a profile of its own and no network."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        options = ChromeOptions()
-        options.binary_location = str(CHROMIUM)
-        switches = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-        for switch in (*switches.split(), "disable-component-update", "disable-sync", "hide-scrollbars"):
-            options.add_argument(f"--{switch}")
-        options.add_argument(f"--window-size={width},{height}")
-        options.add_argument(f"--user-data-dir={folder}")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        browser = Chrome(options=options, service=ChromeService(str(DRIVER)))
-        try:
-            yield browser
-        finally:
-            browser.quit()
-
-
 def paint_times(browser: Chrome, page: Path, *, tries: int = 3) -> dict[str, float]:
     """The best of a few loads, in milliseconds: from navigation to the first paint, a repaint, a repaint zoomed in."""
     measured: list[dict[str, float]] = []
@@ -108,25 +78,3 @@ def paint_times(browser: Chrome, page: Path, *, tries: int = 3) -> dict[str, flo
         times["zoomed repaint"] = browser.execute_script("return pipeplanPaint()")
         measured.append(times)
     return {name: min(times[name] for times in measured) for name in measured[0]}
-
-
-def main() -> None:
-    print("devices  microbatches  rectangles     MB  render s  first paint ms  repaint ms  zoomed repaint ms")
-    with open_browser() as browser, tempfile.TemporaryDirectory() as folder:
-        for num_devices, num_microbatches in SIZES:
-            problem, plan = make_wide(num_devices, num_microbatches)
-            timeline = simulate(problem, plan)
-            begin = time.perf_counter()
-            page = Path(folder, "picture.html")
-            page.write_text(render_picture(problem, plan, timeline=timeline), encoding="utf-8")
-            seconds = time.perf_counter() - begin
-            times = paint_times(browser, page)
-            print(
-                f"{num_devices:7} {num_microbatches:13} {sum(map(len, timeline.actions.values())):11,}"
-                f" {page.stat().st_size / 1e6:6.2f} {seconds:9.2f} {times['first paint']:15.0f}"
-                f" {times['repaint']:11.0f} {times['zoomed repaint']:18.0f}"
-            )
-
-
-if __name__ == "__main__":
-    main()
