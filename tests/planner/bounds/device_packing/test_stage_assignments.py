@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from random import Random
 
 import pytest
@@ -94,18 +95,25 @@ def scarce(seed: int) -> Problem:
     )
 
 
+@cache
+def best_known(seed: int) -> tuple[int | None, Plan | None]:
+    """What the exact search finds for `scarce`, once for all tests: a makespan and a plan, if any."""
+    plans = list[Plan]()
+    value, _ = search_exactly(scarce(seed), seconds=SECONDS, plans=plans)
+    return value, plans[-1] if plans else None
+
+
 class Trees:
     """A problem, its best known plan, and the whole plans that trees close for earlier deadlines."""
 
-    def __init__(self, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = scarce(seed)
         self.problem, self.closed = problem, dict[tuple[Stage, ...], tuple[int, tuple[int, ...]]]()
         """By stages: the deadline, with the optimizer, and the tree."""
         self.boundaries = Boundaries(Least(problem, CostModel(problem)))
         self.optimizer = self.boundaries.least.optimizer_ns
         self.monkeypatch = monkeypatch
-        plans = list[Plan]()
-        self.value, _ = search_exactly(problem, seconds=SECONDS, plans=plans)
-        self.plan = plans[-1] if plans else None
+        self.value, self.plan = best_known(seed)
 
     def refute(self, value: int) -> Refutation:
         """What a search finds that shows that no plan has a makespan of at most `value`."""
@@ -179,7 +187,7 @@ def test_trees_deny_no_plan_that_exists(monkeypatch):
     """
     count = Counter[str]()
     for seed in SEEDS:
-        known = Trees(scarce(seed), monkeypatch)
+        known = Trees(seed, monkeypatch)
         if known.value is None or not applies_to(known.boundaries.least):
             continue
         assert known.refute(known.value).found is None
@@ -199,7 +207,7 @@ def test_changed_certificates_deny_no_plan_that_exists(monkeypatch):
     """Tests that certificates whose trees or value were changed never prove more than the best plan has."""
     num_refused = num_trees = 0
     for seed in SEEDS:
-        known, rng = Trees(scarce(seed), monkeypatch), Random(seed)
+        known, rng = Trees(seed, monkeypatch), Random(seed)
         if known.value is None or not applies_to(known.boundaries.least):
             continue
         values = (known.value * permille // 1000 for permille in (1000, 995, 990, 980, 970))

@@ -383,7 +383,7 @@ def test_given_stages_and_devices_are_ordered_reproducibly():
     problem = make_problem(
         layers,
         [make_link("d0 d1"), make_link("d1 d2")],
-        num_microbatches=7,
+        num_microbatches=5,
         edge_bytes=1,
         memory_bytes=45,
         receive_buffers=0,
