@@ -25,7 +25,6 @@ from profiles.configurations.known_models import GpuSheet, find_sheet
 from profiles.configurations.run_configuration import Recomputation, RunConfiguration
 from profiles.configurations.torchtitan_run import TABLE_FIELD
 from profiles.estimates.composed_profile import (
-    GRADIENT_BYTES,
     OPTIMIZER_BYTES,
     CompositionQuestion,
     Figure,
@@ -215,7 +214,7 @@ class _StateCosts:
         shards = self.run.shards
         own = sum(-(-held // max(1, count // self.run.copies)) for held, count, _ in parts)
         optimizer = OPTIMIZER_BYTES * (weights if shards == "nothing" else own)
-        gradients = GRADIENT_BYTES * (own if shards in ("gradients", "weights") else weights)
+        gradients = self.run.sum_bytes * (own if shards in ("gradients", "weights") else weights)
         step_ns = layer.costs[0].optimizer_ns * (own if shards != "nothing" else weights) // max(1, weights)
         exchange_ns = sum(self._exchange_ns(held, replicas=count, stride=stride) for held, count, stride in parts)
         return replace(

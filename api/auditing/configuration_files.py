@@ -99,7 +99,8 @@ def _read_megatron(asked: AuditQuestion, text: str) -> RunConfiguration:
     if asked.file is None:
         read = ReadArguments(values={}, kind="options")
     else:
-        read = read_arguments(text, source=asked.path, given=given, function=asked.function)
+        place = Path(asked.path) if asked.text is None else None  # what is beside a text is not the asker's
+        read = read_arguments(text, source=asked.path, given=given, function=asked.function, place=place)
     options: dict[str, Value] = {
         MEGATRON_NAMES[name]: str(value) for name in MEGATRON_NAMES if (value := getattr(asked, name)) is not None
     }

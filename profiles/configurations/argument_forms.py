@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from profiles.configurations.flag_meanings import ALIASES, FOREIGN
@@ -93,6 +94,8 @@ class ReadArguments:
     """The Python file that is started, where a command names it."""
     unread: Sequence[str] = ()
     """What of a recipe, or in other files, was not read."""
+    imported: Sequence[str] = ()
+    """Files from which a recipe's functions come, beside its own."""
     trainer: TrainerArguments | None = None
     """Of a trainer with names of its own, what it was told."""
     strange: list[str] = field(default_factory=list)
@@ -106,14 +109,20 @@ class ReadArguments:
 
 
 def read_arguments(
-    text: str, *, source: str, given: Mapping[str, str] | None = None, function: str | None = None
+    text: str,
+    *,
+    source: str,
+    given: Mapping[str, str] | None = None,
+    function: str | None = None,
+    place: Path | None = None,
 ) -> ReadArguments:
-    """Find out which form it is and read it; `given` are variables of its environment, `function` is a recipe's name.
+    """Find out which form it is and read it; `given` are variables of its environment, `function` is a recipe's name,
+    and `place` where it lies on the disk.
 
     Raises ValueError with the source's name where there are no arguments.
     """
     if source.endswith(".py"):
-        return _read_recipe(read_recipe(text[:MAX_TEXT], function=function, source=source), source=source)
+        return _read_recipe(read_recipe(text[:MAX_TEXT], function=function, source=source, place=place), source=source)
     text = text[:MAX_TEXT]
     short = "\n".join(_DECORATION.sub("", line) for line in text.splitlines() if len(line) < MAX_LINE)
     logged = _LOGGED.findall(short)
@@ -188,8 +197,12 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     values = _fields(_flat(recipe.sections, source=source, given={}))
     plugged = ("mixed_precision = ", "trainer.plugins = ")  # of Bridge and of NeMo
     made = [text.partition(" = ")[2] for text in recipe.unread if text.startswith(plugged)]
-    section = recipe.sections.get("mixed_precision")
-    made += [section[CLASS]] if isinstance(section, dict) and CLASS in section else []
+    outer = recipe.sections.get("trainer")
+    section = recipe.sections.get("mixed_precision") or (outer.get("plugins") if isinstance(outer, dict) else None)
+    if isinstance(section, dict) and not (name := str(section.get(CLASS, "C"))).rpartition(".")[2][:1].isupper():
+        made.append(name)  # a class's fields say it themselves
+    if made or section is not None:  # it overrules what buffers of gradients are told
+        values["grad_reduce_in_fp32"] = not isinstance(section, dict) or section.get("grad_reduce_in_fp32", True)
     if made:
         values["mixed_precision"] = made[-1]
     unread = tuple(each for each in recipe.unread if not any(text in each for text in made))
@@ -198,7 +211,7 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     if re.search(r"^what |^optim = distributed_", "\n".join(unread), re.MULTILINE):  # others' beginnings do so, too
         own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True}
     bridge = TrainerArguments(trainer="Megatron-Bridge", values=values, model=models[0] if models else "", own=own)
-    return ReadArguments(values=values, kind="recipe", unread=unread, trainer=bridge)
+    return ReadArguments(values=values, kind="recipe", unread=unread, imported=recipe.imported, trainer=bridge)
 
 
 def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = None) -> ReadArguments:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
+from profiles.configurations.printed_object import printed_object
 from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
 from profiles.documents.unique_names import read_json
 from profiles.estimates.block_operations import Run
@@ -172,6 +173,7 @@ def _experts(
 
 
 def _document(text: str, *, source: str) -> dict[str, Any]:
+    text = printed_object(text, "json = ", source=source) or text
     try:
         document = read_json(text)
     except (ValueError, RecursionError) as error:

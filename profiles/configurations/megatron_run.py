@@ -188,12 +188,18 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
         fused_attention=_has_fused_attention(take, read.kernels),
         is_one_graph=any("full_iteration" in str(take.values.get(name)) for name in _GRAPHS),
-        gradient_bytes=2 if take.switch("grad_reduce_in_bf16") else 4,
+        gradient_bytes=_gradient_bytes(take),
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
     _sort_out(take, read)
     return run
+
+
+def _gradient_bytes(take: Taking) -> int:
+    """Of a gradient in a bucket, by either name."""
+    is_long = str(take.values.get("grad_reduce_in_fp32", True)).lower() != "false"
+    return 4 if is_long and not take.switch("grad_reduce_in_bf16") else 2
 
 
 def _sequence(take: Taking, read: ReadArguments, *, own: int | None, tensor: int, context: int) -> int:
@@ -216,6 +222,8 @@ def _own(read: ReadArguments, notes: ReadingNotes) -> dict[str, Value]:
     trainer = read.trainer
     if trainer is None:
         return {}
+    if read.imported:
+        notes.assumed.append(f"imports as they lie on the disk ({', '.join(read.imported)[:200]})")
     own = {name: value for name, value in trainer.own.items() if name not in read.values}
     notes.assumed += [f"{name} = {value} ({trainer.trainer}'s own)" for name, value in own.items()]
     notes.not_counted += trainer.aside
@@ -544,6 +552,9 @@ def _require_same_sizes(take: Taking, shape: ModelShape) -> None:
                 f"{shown(name)} = {stated}: --model {shape.name} has {value}; leave out one of the two, or state "
                 "all sizes"
             )
+    rows = take.number("padded_vocab_size") or take.number("vocab_size") or shape.vocabulary
+    if rows != shape.vocabulary:
+        take.notes.assumed.append(f"vocab_size = {shape.vocabulary} (of {shape.name}; {rows} is stated)")
     take.taken.update(_SIZES, ("swiglu", "group_query_attention", "multi_latent_attention"))
 
 

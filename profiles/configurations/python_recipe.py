@@ -1,13 +1,15 @@
 """Recipes that are functions of Python (Megatron-Bridge, torchtitan): the constants that one sets. Nothing is run.
 
-A call that begins with a capital letter makes a section of its keywords; a function of the same file is followed; what
-another function returns or changes is named as not read.
+A call that begins with a capital letter makes a section of its keywords; a function of the same file is followed, and
+one that is imported from a file that lies on the disk. What another one returns or changes is named as not read.
 """
 
 import ast
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 CLASS = "_class"
@@ -33,6 +35,7 @@ _COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is
 _LAYOUT = "pipeline_model_parallel_layout"
 _READING = ("get_", "compute_", "count_", "print_", "log_", "check_", "validate_", "is_", "has_")
 """How names of functions begin that set nothing of what they are handed."""
+_ASKING = ("getattr", "hasattr", "isinstance")
 _CHANGING_METHODS = ("append", "extend", "insert", "pop", "remove", "update")
 
 
@@ -44,6 +47,8 @@ class ReadRecipe:
     """By name; sections within sections."""
     unread: Sequence[str]
     """Statements and values that only running the function would tell."""
+    imported: Sequence[str] = ()
+    """Other files whose functions were followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +56,62 @@ class _Unread:
     text: str
 
 
-def read_recipe(text: str, *, function: str | None, source: str) -> ReadRecipe:
-    """The function's sections; raises ValueError with the source's name where there is none of that name."""
+def read_recipe(text: str, *, function: str | None, source: str, place: Path | None = None) -> ReadRecipe:
+    """The function's sections; raises ValueError with the source's name where there is none of that name.
+
+    `place`: where the file lies, beside those that it imports; None: it does not lie here.
+    """
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{source}: is not a Python file ({str(error)[:60]}); correct it") from None
-    reader = _Reader(module)
+    reader = _Reader(module, place=place)
     names = [name for name in reader.functions if not name.startswith("_")]
     if function is None and len(names) == 1:
         function = names[0]
-    if function not in reader.functions:
+    if function is None or (home := reader.home(function)) is None or home[1] not in home[0].functions:
         raise ValueError(f"{source}: write {source}:FUNCTION; there are {', '.join(names[:40]) or 'no functions'}")
-    found = reader.call(function, {})
+    found = home[0].call(home[1], {})
     if not isinstance(found, dict):
         raise ValueError(f"{source}:{function}: returns no configuration that can be read; give another function")
-    return ReadRecipe(sections=reader.without_unread(found, before=""), unread=tuple(dict.fromkeys(reader.unread)))
+    return ReadRecipe(
+        sections=reader.without_unread(found, before=""),
+        unread=tuple(dict.fromkeys(reader.unread)),
+        imported=tuple(dict.fromkeys(reader.all.called)),
+    )
+
+
+@dataclass(slots=True)
+class _ReadFiles:
+    """What all files of a recipe share: those looked for (None: not there, or being read), and those called."""
+
+    files: dict[Path, "_Reader | None"] = field(default_factory=dict)
+    called: list[str] = field(default_factory=list)
+    depth: int = 0
+    count: int = 0
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Follows one file's functions."""
+    """Follows one file's functions, and those that it imports."""
 
     module: ast.Module
+    place: Path | None
+    all: _ReadFiles = field(default_factory=_ReadFiles)
+    unread: list[str] = field(default_factory=list)
     functions: dict[str, ast.FunctionDef] = field(init=False)
     constants: dict[str, Any] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-    depth: int = 0
-    count: int = 0
+    imports: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By their names here: folders up (0: from any above), and the dotted name."""
 
     def __post_init__(self) -> None:
         self.functions = {node.name: node for node in self.module.body if isinstance(node, ast.FunctionDef)}
+        for node in ast.walk(self.module):
+            if isinstance(node, ast.ImportFrom):
+                within = f"{node.module}." if node.module else ""
+                self.imports |= {each.asname or each.name: (node.level, within + each.name) for each in node.names}
+            elif isinstance(node, ast.Import):
+                self.imports |= {each.asname: (0, each.name) for each in node.names if each.asname}
         for node in self.module.body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -90,26 +120,50 @@ class _Reader:
             elif not isinstance(node, (*_WITHOUT_EFFECT, ast.ClassDef)):
                 self.skip(node, self.constants, said=_shown(node))
 
+    def home(self, name: str, *, left: int = MAX_DEPTH) -> "tuple[_Reader, str] | None":
+        """The file that defines a function or constant, and its name there; None: none that lies on the disk."""
+        if name in self.functions or name in self.constants:
+            return self, name
+        head, dot, rest = name.partition(".")
+        level, whole = self.imports.get(head, (0, ""))
+        *module, inner = f"{whole}{dot}{rest}".split(".")
+        above = list(self.place.absolute().parents) if self.place and whole and left else []
+        for folder in above[level - 1 : level] if level else above:
+            place = folder.joinpath(*module)
+            for path in (place / "__init__.py", Path(f"{place}.py")) if all(map(str.isidentifier, module)) else ():
+                if (other := self.opened(path)) is not None:
+                    return other.home(inner, left=left - 1)
+        return None
+
+    def opened(self, path: Path) -> "_Reader | None":
+        """Another file; what it does beside defining functions and constants is not said of the recipe."""
+        if path not in self.all.files:
+            self.all.files[path] = None
+            with suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                self.all.files[path] = found = _Reader(ast.parse(path.read_bytes()), place=path, all=self.all)
+                found.unread = self.unread
+        return self.all.files[path]
+
     def call(self, name: str, given: Mapping[str, Any]) -> Any:
         """Value that a function returns, evaluated without running it."""
         node = self.functions[name]
-        if self.depth == MAX_DEPTH:
+        if self.all.depth == MAX_DEPTH:
             raise ValueError(f"{name}(): more than {MAX_DEPTH} functions call each other; give a simpler recipe")
         arguments = (*node.args.posonlyargs, *node.args.args)
         defaults = zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True)
         named = [*defaults, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
         names = {each.arg: self.value(value, {}) for each, value in named if value is not None}
-        self.depth += 1
+        self.all.depth += 1
         try:
             return self.run(node.body, {**names, **given})
         finally:
-            self.depth -= 1
+            self.all.depth -= 1
 
     def run(self, body: Sequence[ast.stmt], names: dict[str, Any]) -> Any:
         """What is returned; None where nothing is."""
         for place, statement in enumerate(body):
-            self.count += 1
-            if self.count > MAX_STATEMENTS:
+            self.all.count += 1
+            if self.all.count > MAX_STATEMENTS:
                 raise ValueError(f"more than {MAX_STATEMENTS:,} statements; give a simpler recipe")
             match statement:
                 case ast.Return(value=value):
@@ -151,14 +205,14 @@ class _Reader:
         root, _, method = name.rpartition(".")
         values = [self.value(each, names) for each in call.args]
         sections = [each for each in values if isinstance(each, dict)]
-        if name in self.functions and is_followed:
+        if is_followed and self.home(name) is not None:
             self.value(call, names)
         elif method in _CHANGING_METHODS and isinstance(call.func, ast.Attribute) and root.partition(".")[0] in names:
             if method == "update" and isinstance(names[root.partition(".")[0]], dict):
                 self.unread.append(f"what {name}() sets")
             else:
                 self.assign(call.func.value, _Unread(_shown(call)), names=names)
-        elif sections:
+        elif sections and name not in _ASKING:
             self.set_there(
                 name, sections[0], handed=[*values, *(self.value(each.value, names) for each in call.keywords)]
             )
@@ -188,6 +242,10 @@ class _Reader:
             names[target.id] = value
         elif isinstance(target, ast.Attribute) and (section := self.section(target.value, names)) is not None:
             section[target.attr] = value
+        elif isinstance(target, ast.Tuple):
+            several = isinstance(value, list) and len(value) == len(target.elts)
+            for part, each in zip(target.elts, value if several else [value] * len(target.elts), strict=True):
+                self.assign(part, each, names=names)
         else:
             self.unread.append(_shown(target))
 
@@ -212,7 +270,8 @@ class _Reader:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name):
-                return names.get(name, self.constants.get(name, unread))
+                home = None if name in names else self.home(name)
+                return names.get(name, unread) if home is None else home[0].constants.get(home[1], unread)
             case ast.Attribute(value=inner, attr=name):
                 found = self.value(inner, names)
                 return found.get(name, unread) if isinstance(found, dict) else unread
@@ -244,10 +303,11 @@ class _Reader:
         held = [self.value(each.value, names) for each in call.keywords if each.arg is None]
         self.unread += [f"{name}(**{each.text})" for each in held if isinstance(each, _Unread)]
         given = {key: value for each in held if isinstance(each, dict) for key, value in each.items()} | given
-        if name in self.functions:
-            arguments = self.functions[name].args.args
-            placed = zip(arguments, call.args, strict=False)
-            return self.call(name, {each.arg: self.value(value, names) for each, value in placed} | given)
+        if (home := self.home(name)) is not None and home[1] in home[0].functions:
+            other, own = home
+            self.all.called += [str(other.place)] if other is not self else []
+            placed = zip(other.functions[own].args.args, call.args, strict=False)
+            return other.call(own, {each.arg: self.value(value, names) for each, value in placed} | given)
         if name.rpartition(".")[2].lstrip("_")[:1].isupper():
             return {**given, CLASS: name}
         values = [self.value(each, names) for each in call.args]

@@ -173,6 +173,11 @@ class RunConfiguration:
     """What the reader assumed, ignored or could not read."""
 
     @property
+    def sum_bytes(self) -> int:
+        """Of a gradient that a device adds up over microbatches; Megatron reduces the buckets that hold it."""
+        return self.gradient_bytes if self.program == "megatron" else 4
+
+    @property
     def devices(self) -> int:
         """Of all pipelines."""
         return self.tensor * self.context * self.pipeline * self.data

@@ -9,6 +9,7 @@ from typing import Any
 
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
+from profiles.configurations.printed_object import printed_object
 from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration, with_ends
 from profiles.documents.unique_names import read_json
@@ -92,10 +93,11 @@ def _leaves(document: Mapping[str, Any], *, before: str) -> Iterator[tuple[str, 
 
 
 def read_titan_document(text: str, *, source: str, function: str | None = None) -> dict[str, Any]:
-    """TOML, JSON, or a function of a config_registry.py; raises ValueError with the source's name."""
+    """TOML, JSON, a log, or a function of a config_registry.py; raises ValueError with the source's name."""
     if source.endswith(".py"):
         recipe = read_recipe(text, function=function, source=source)
         return {**recipe.sections, **_registered(recipe.unread, source), UNREAD: list(recipe.unread)}
+    text = printed_object(text, "Running with (?:args|configs): ", source=source) or text
     try:
         found = read_json(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import isinf
 from pathlib import Path
 from typing import Literal
 
@@ -185,7 +186,7 @@ def _row(cells: Sequence[str], *, header: Sequence[str], source: str) -> _Row:
     if (wrong := cell.get("#wrong", "0")) not in ("0", "N/A"):
         raise refusal(source, f"size {row.size}: {wrong} wrong results; repair the machine and measure again")
     rate = row.size / row.time_us / 1e3 if row.time_us > 0 else 0.0
-    if not _is_close(rate, row.rates[0]):
+    if isinf(row.time_us) or not _is_close(rate, row.rates[0]):
         raise refusal(
             source,
             f"size {row.size}: {row.time_us} us are {rate:.2f} GB/s, but algbw says {row.rates[0]}; give the rows as "

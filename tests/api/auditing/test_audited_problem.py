@@ -166,3 +166,13 @@ def test_a_program_that_always_recomputes_keeps_nothing_twice() -> None:
     once = HeldOnce(first=first.name, second=second.name, stash_bytes=second.checkpoint_bytes)
     audited = make_audited_problem(run, gpu="h100", measured=replace(profile, held_once=(once,)))
     assert [each.stash_bytes for each in audited.problem.profile.held_once] == [0]
+
+
+@pytest.mark.parametrize(("more", "held"), [({}, 4), ({"grad_reduce_in_bf16": True}, 2)])
+def test_gradients_are_held_as_they_add_up(more: dict[str, Any], held: int) -> None:
+    """Tests that each weight takes two bytes less where gradients add up in bf16."""
+    flags = {"tensor_model_parallel_size": "1", "pipeline_model_parallel_size": "1", **more}
+    run = read_megatron(ReadArguments(values={}, kind="options"), options=flags, model="llama3-8b")
+    layer = make_audited_problem(run, gpu="h100").problem.profile.layers[1]
+    weights = layer.parameter_bytes // 2
+    assert (layer.gradient_bytes, layer.state_bytes) == (held * weights, (14 + held) * weights)

@@ -414,7 +414,7 @@ def test_sections_of_two_models() -> None:
     [
         "m.tensor_model_parallel_size = int(os.environ['TP'])",
         "m.tensor_model_parallel_size *= 2",
-        "m.tensor_model_parallel_size, m.seed = 4, 1",
+        "m.tensor_model_parallel_size, m.seed = pair()",
         "match 1:\n        case 1: m.tensor_model_parallel_size = 4",
         "with x:\n        m.tensor_model_parallel_size = 4",
     ],

@@ -1,8 +1,13 @@
 """Recipes that are functions of Python: what is read of them, and what is named as not read."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from api.auditing.configuration_files import read_configuration
 from profiles.configurations.argument_forms import Value, read_arguments
+from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.megatron_run import read_megatron
 from profiles.configurations.python_recipe import CLASS, read_recipe
 from profiles.configurations.run_configuration import RunConfiguration
@@ -322,3 +327,141 @@ def test_parts_of_experts_in_another_file() -> None:
     text = text.replace("size = 8", "size = 8\n    cfg.model.expert_tensor_parallel_size = 1")
     run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="mixtral-8x7b")
     assert (run.experts, run.expert_tensor) == (8, 1)
+
+
+PACKAGE = {
+    "bases/__init__.py": "from .plain import base as renamed_base\n",
+    "bases/plain.py": """
+from torch import nowhere
+from bases.sizes import BATCH
+def base(batch=BATCH):
+    cfg = Container(model=None, train=Training(global_batch_size=batch, micro_batch_size=1))
+    cfg.model = Bridge.from_hf_pretrained("meta-llama/Meta-Llama-3-8B").provider()
+    cfg.model.tensor_model_parallel_size = 1
+    cfg.model.pipeline_model_parallel_size = 1
+    cfg.optimizer, cfg.scheduler = made()
+    return cfg
+def made():
+    return Optimizer(use_distributed_optimizer=True), nowhere()
+""",
+    "bases/sizes.py": "BATCH = 96\n",
+    "family/common.py": """
+import bases.plain as plain
+from ..bases import renamed_base
+from .circle import helper
+def enable(cfg):
+    if cfg.model.tensor_model_parallel_size == 4:
+        cfg.train.micro_batch_size = 2
+def small():
+    return plain.base(batch=16)
+""",
+    "family/circle.py": "from .common import helper\n",
+    "family/h100/recipes.py": """
+from family.common import enable, helper, renamed_base, small as little
+from family.common import little_layout
+from bases import renamed_base as again
+def large():
+    cfg = renamed_base()
+    cfg.model.tensor_model_parallel_size = 4
+    enable(cfg)
+    return cfg
+def helped():
+    cfg = again(64)
+    helper(cfg)
+    return cfg
+""",
+    "family/aliases.py": "from family.h100.recipes import large as big\nfrom family.common import small\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package whose recipes import one another's functions."""
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stated"),
+    [
+        ("family/h100/recipes.py:large", (4, 96, 2)),
+        ("family/h100/recipes.py:little", (1, 16, 1)),
+        ("family/h100/recipes.py:helped", (1, 64, 1)),
+        ("family/aliases.py:big", (4, 96, 2)),
+        ("family/aliases.py:small", (1, 16, 1)),
+    ],
+)
+def test_imports_on_the_disk_are_followed(package: Path, recipe: str, stated: tuple[int, int, int]) -> None:
+    """Tests that functions and constants of other files count, by absolute, relative and renamed imports."""
+    name, _, function = recipe.partition(":")
+    place = package / name
+    read = read_arguments(place.read_text(), source=name, function=function, place=place)
+    run = read_megatron(read, options={}, model=None)
+    assert (run.tensor, run.global_batch, run.micro_batch) == stated
+    assert (run.shape.name, run.shards) == ("llama3-8b", "optimizer")
+    assert ("what helper() sets" in read.unread) == (function == "helped")
+    assert any("bases/plain.py" in text and "as they lie on the disk" in text for text in run.notes.assumed)
+
+
+def test_a_text_from_elsewhere_follows_no_imports(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that nothing of this machine is read for a recipe that does not lie on it, whatever it is called."""
+    monkeypatch.chdir(package)
+    text = PACKAGE["family/h100/recipes.py"]
+    read = read_arguments(text, source=str(package / "family/h100/recipes.py"), function="large")
+    assert "what renamed_base() sets" in read.unread
+    assert "global_batch_size" not in read.values
+    asked = AuditQuestion(program="megatron", file=str(package / "family/h100/recipes.py:large"), model="llama3-8b")
+    assert read_configuration(asked).global_batch == 96
+    with pytest.raises(ValueError, match=r"what renamed_base.*in another file"):
+        read_configuration(replace(asked, text=text))
+    with pytest.raises(ValueError, match="there are no functions"):
+        read_arguments(PACKAGE["family/aliases.py"], source="family/aliases.py", function="big")
+
+
+def test_a_file_that_is_no_python_is_not_followed(package: Path) -> None:
+    """Tests that what an import would set is said to be unknown where its file cannot be read."""
+    (package / "bases/plain.py").write_text("def base(:\n")
+    place = package / "family/h100/recipes.py"
+    read = read_arguments(place.read_text(), source="recipes.py", function="large", place=place)
+    assert "what renamed_base() sets" in read.unread
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype"),
+    [
+        ('MixedPrecisionConfig(bf16=True, fp8="hybrid", fp8_recipe="tensorwise")', "fp8"),
+        ("MixedPrecisionConfig(bf16=True)", "bf16"),
+        ('precision_of("fp8_cs")', "fp8"),
+    ],
+)
+def test_a_precision_by_its_class(made: str, dtype: str) -> None:
+    """Tests that the fields of a precision's class count, and the name of a function that makes one."""
+    text = BRIDGE.replace('precision_of("fp8_cs")', made)
+    run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="llama3-8b")
+    assert run.dtype == dtype
+
+
+def test_another_vocabulary_than_the_models() -> None:
+    """Tests that it is said where a size of the vocabulary is stated that a named model does not have."""
+    text = BRIDGE.replace("    tune(cfg)", "    cfg.tokenizer.vocab_size = 32000")
+    run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="llama3-8b")
+    assert "vocab_size = 128256 (of llama3-8b; 32000 is stated)" in run.notes.assumed
+
+
+@pytest.mark.parametrize(
+    ("stated", "held"),
+    [
+        ("cfg.ddp.grad_reduce_in_fp32 = False", 4),
+        ("cfg.mixed_precision.grad_reduce_in_fp32 = False", 2),
+        ("cfg.mixed_precision = Precision(bf16=True, grad_reduce_in_fp32=False)", 2),
+        ("cfg.mixed_precision = Precision(bf16=True)\n    cfg.ddp.grad_reduce_in_fp32 = False", 4),
+        ('cfg.mixed_precision = "bf16_mixed"\n    cfg.ddp.grad_reduce_in_fp32 = False', 4),
+    ],
+)
+def test_gradients_add_up_as_the_precision_says(stated: str, held: int) -> None:
+    """Tests that a recipe's precision says in how many bytes gradients add up and travel, whatever its buffers say."""
+    text = BRIDGE.replace("    tune(cfg)", f"    {stated}")
+    run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="llama3-8b")
+    assert (run.sum_bytes, run.gradient_bytes) == (held, held)

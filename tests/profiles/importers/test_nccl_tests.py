@@ -191,6 +191,7 @@ GOOD = output("all_reduce_perf", factor=1.5, sums=True)
         (GOOD.replace("all_reduce_perf", "wonder_perf"), "wonder_perf is none of all_reduce, "),
         (GOOD + GOOD.replace("all_reduce_perf", "sendrecv_perf"), "lists the ranks 0, 0, 1"),
         (GOOD.replace("       0  ", "       7  "), "size 1048576: 7 wrong results"),
+        (GOOD.replace("39.66   26.44   39.66", "inf    0.00    0.00"), "size 1048576: inf us"),
         (GOOD.replace(" 1048576 ", " 2097152 "), "size 2097152: .* us are .* GB/s, but algbw says"),
         (GOOD[: GOOD.index("#       size")], "has no row of times"),
         (output("?", factor=0.75, root=0, sums=True, title=False), "does not state its test"),
