@@ -143,19 +143,20 @@ def _make_stages(
                 number,
                 len(stages),
                 torch.device("cpu"),
-                input_args=shape.inputs,
-                output_args=shape.outputs,
+                input_args=tuple(tensor.contiguous() for tensor in shape.inputs),
+                output_args=tuple(tensor.contiguous() for tensor in shape.outputs),
             )
         )
     return made
 
 
 class _OwnOutputs(StageModule):
-    """Gives no views: torch's split of a backward fails on stages that end in one."""
+    """Gives rows and no views: gloo sends nothing else, torch's split of a backward fails on stages that end in one."""
 
     def forward(self, *arrived: torch.Tensor) -> torch.Tensor | Tensors:
         """As any stage."""
-        given = [tensor.clone() if tensor._is_view() else tensor for tensor in as_tuple(super().forward(*arrived))]
+        given = [each.contiguous() for each in as_tuple(super().forward(*arrived))]
+        given = [each.clone() if each._is_view() else each for each in given]
         return given[0] if len(given) == 1 else tuple(given)
 
 

@@ -23,13 +23,7 @@ from planner.execute.record.resumption_record import RECORD_VARIABLE
 from planner.execute.run.host_check import expect_world, find_world_differences, look_around
 from planner.execute.run.kept_memory import restart_uncached
 from planner.execute.table.layout import make_layout
-from planner.execute.table.placement import (
-    DevicePosition,
-    find_position,
-    hosts_of,
-    load_cluster_tree,
-    read_host_names,
-)
+from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree, read_host_names
 from planner.plan import Plan
 
 PLAN_VARIABLE = "PIPEPLAN_PLAN"

@@ -100,13 +100,17 @@ class SavedBytes:
             self._note(tensor)
             return tensor
 
-        gc.freeze()  # what was there before is none of what is looked through
+        gc.collect(0)  # what was there before is none of what is looked through
+        was_enabled = gc.isenabled()
+        gc.disable()
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 yield
         finally:
-            self._contexts = [weakref.ref(each) for each in gc.get_objects() if issubclass(type(each), FunctionCtx)]
-            gc.unfreeze()
+            young = gc.get_objects(generation=0)
+            self._contexts = [weakref.ref(each) for each in young if issubclass(type(each), FunctionCtx)]
+            if was_enabled:
+                gc.enable()
 
     def note_contexts(self) -> None:
         """Note what custom functions that are still there keep as attributes of their context: no hook sees it.

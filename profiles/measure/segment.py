@@ -71,7 +71,7 @@ class Segment:
         if self.loss is not None:
             return None
         if self._gradients is None:
-            self._gradients = [torch.randn_like(root.detach().contiguous()) for root in roots]
+            self._gradients = [torch.randn_like(root.detach()) for root in roots]
         return self._gradients
 
     def parameters(self) -> list[nn.Parameter]:
@@ -210,4 +210,8 @@ def make_optimizers(make: Any, parameters: list[nn.Parameter]) -> tuple[torch.op
             f"the optimizer fails for the parameters of one layer: {error}; let its factory take any list of "
             "parameters, and leave out an optimizer without any, or that needs a closure"
         ) from error
+    except RuntimeError as error:
+        if "requires grad" not in str(error):
+            raise
+        raise ValueError(f"the optimizer's step fails: {error}; write @torch.no_grad() above it") from error
     return optimizers

@@ -468,6 +468,35 @@ def images(kinds: str, *, num_microbatches: int) -> Training:
     )
 
 
+class Stem(nn.Conv2d):
+    """Gives pictures whose channels lie last."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).to(memory_format=torch.channels_last)
+
+
+class LastChannels(nn.Module):
+    """A block of a ConvNeXt, which takes for granted how its input lies in memory."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        self.norm, self.inner = nn.LayerNorm(channels), nn.Linear(channels, channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pixels = x.permute(0, 2, 3, 1)
+        last = self.depthwise(x).permute(0, 2, 3, 1).reshape(-1, x.shape[1])
+        return (pixels.view(-1, x.shape[1]) + self.inner(self.norm(last))).view_as(pixels).permute(0, 3, 1, 2)
+
+
+def last_channels(kinds: str, *, num_microbatches: int) -> Training:
+    """As `images`, but all that travels has its channels last."""
+    training, channels = images(kinds, num_microbatches=num_microbatches), 4
+    layers = {f"l{number}": lambda: LastChannels(channels).double() for number in range(1, len(kinds) - 1)}
+    layers = {"l0": lambda: Stem(3, channels, 3, stride=2, padding=1).double()} | layers
+    return Training(**(vars(training) | {"layers": {**layers, **dict(list(training.layers.items())[-1:])}}))
+
+
 def ragged(kinds: str, *, num_microbatches: int) -> Training:
     """The batch is one sample short."""
     training = vectors(kinds, num_microbatches=num_microbatches)

@@ -6,13 +6,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from planner.execute.parallel.gradient_buckets import (
-    FIRST_BYTES,
-    EarlySending,
-    GradientBucket,
-    in_buckets,
-    kind_of,
-)
+from planner.execute.parallel.gradient_buckets import FIRST_BYTES, EarlySending, GradientBucket, in_buckets, kind_of
 from planner.execute.parallel.group_parts import GroupPart
 from planner.plan import Plan
 

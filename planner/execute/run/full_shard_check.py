@@ -19,12 +19,7 @@ _REMEDY = "or run without fully_shard"
 
 
 def find_fully_sharded(
-    plan: Plan,
-    training: Training,
-    *,
-    layout: Layout,
-    layers: Sequence[Mapping[str, nn.Module]],
-    is_asked: bool = True,
+    plan: Plan, training: Training, *, layout: Layout, layers: Sequence[Mapping[str, nn.Module]], is_asked: bool = True
 ) -> frozenset[int]:
     """The stages with `shard` and replicas; unless that `is_asked` for, those whose weights the plan shards.
 

@@ -200,11 +200,7 @@ class LocalModel:
             layers = {name: make_layer(self.training, name, device=self.device) for name in wiring.layers}
             modules.append(StageModule(wiring, layers, counts=shape.counts))
         stage = SplitStage(
-            modules[0],
-            number,
-            copy=modules[-1],
-            parts=self.layout.parts_of(number),
-            **self._options(number),
+            modules[0], number, copy=modules[-1], parts=self.layout.parts_of(number), **self._options(number)
         )
         one, other = (self._trial_inputs(number, place) for place in (0, -1))
         if problem := stage.backward.prepare(one, other):

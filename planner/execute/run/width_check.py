@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from planner.execute.model.deferred import is_conv1d
+from planner.execute.model.memory_order import order_of
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.group_parts import GroupPart, parts_of
 from planner.execute.parallel.parallel_styles import ExpertsParallel
@@ -270,7 +271,9 @@ def stand_ins(likes: Tensors, *, device: torch.device, seed: int = 1) -> Tensors
     """
     noise = torch.Generator().manual_seed(seed)
     return tuple(
-        torch.randn(like.shape, generator=noise).to(device, like.dtype).requires_grad_(like.requires_grad)
+        torch.randn(like.shape, generator=noise)
+        .to(device, like.dtype, memory_format=order_of(like))
+        .requires_grad_(like.requires_grad)
         if like.is_floating_point()
         else torch.ones(like.shape, dtype=like.dtype, device=device)
         for like in likes

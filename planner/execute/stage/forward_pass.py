@@ -8,7 +8,7 @@ import torch
 from torch import distributed, nn
 
 from planner.execute.stage.plan_stage import Mail, PlanStage
-from planner.execute.stage.sending import as_stored
+from planner.execute.stage.sending import as_stored, in_rows
 from planner.execute.table.routes import SampleExchange
 from planner.execute.training import Tensors, as_tuple
 
@@ -17,11 +17,7 @@ class ForwardPass:
     """Runs the stages of this process for one microbatch after the other; a collective call of all ranks."""
 
     def __init__(
-        self,
-        stages: Sequence[PlanStage],
-        *,
-        assignments: Mapping[int, Sequence[int]],
-        routes: Sequence[SampleExchange],
+        self, stages: Sequence[PlanStage], *, assignments: Mapping[int, Sequence[int]], routes: Sequence[SampleExchange]
     ) -> None:
         """`assignments`: the microbatches of each stage; `routes`: of all stages, and every pair of ranks has met."""
         self.stages, self.assignments = {stage.stage_index: stage for stage in stages}, assignments
@@ -52,7 +48,7 @@ class ForwardPass:
             stage = here.get(route.consumer)
             if stage is not None and route in stage.arriving["F"] and route.source != route.target:
                 buffers = stage.make_buffers(route, "F", microbatch=microbatch)
-                works = [distributed.irecv(buffer, src=route.source) for buffer in buffers]
+                works = [distributed.irecv(in_rows(buffer), src=route.source) for buffer in buffers]
                 stage.inbox[route, "F", microbatch] = Mail(buffers, works)
 
     def _pass_on(self, route: SampleExchange, tensors: list[torch.Tensor], *, microbatch: int) -> list[Any]:

@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
 from planner.execute.model.layer_run import Moment
+from planner.execute.model.memory_order import order_of
 from planner.execute.parallel.reduction import StageReduction
 from planner.execute.record.action_log import ActionLog
 from planner.execute.stage.batch_copies import to_device
@@ -121,7 +122,10 @@ class PlanStage:
         tensors = self.shape_of(microbatch).inputs if is_ahead else self.graded_outputs(microbatch)
         part, whole = (route.used, self.shape.whole_inputs) if is_ahead else (route.made, self.shape.whole_outputs)
         likes = [share_of(tensors[k], part, is_whole=k in whole) for k in self.indices(route, letter)]
-        return [torch.empty(like.shape, dtype=like.dtype, device=self.device) for like in likes]
+        return [
+            torch.empty(like.shape, dtype=like.dtype, device=self.device, memory_format=order_of(like))
+            for like in likes
+        ]
 
     def send_out(self, tensors: Sequence[torch.Tensor | None], letter: str, *, microbatch: int) -> None:
         """Put what F made (all outputs), or I or B (the gradients of all inputs), where the messages find it."""
@@ -133,7 +137,8 @@ class PlanStage:
             for k in self.indices(route, letter):
                 is_elsewhere = letter == "B" and k in whole and part.start > 0  # it goes with the first sample
                 tensor = _present(None if is_elsewhere else tensors[k], like=likes[k], device=self.device)
-                mail.append(share_of(tensor, part, is_whole=k in whole).contiguous())
+                mine = share_of(tensor, part, is_whole=k in whole)
+                mail.append(mine.contiguous(memory_format=order_of(likes[k])))
             self.outbox[route, letter, microbatch] = mail
 
     def wait(self, letter: str, microbatch: int) -> None:

@@ -14,7 +14,7 @@ from torch.profiler import record_function
 
 from planner.execute.model.user_code import calling
 from planner.execute.stage.plan_stage import Mail, PlanStage
-from planner.execute.stage.sending import Sending, as_stored
+from planner.execute.stage.sending import Sending, as_stored, in_rows
 from planner.execute.table.message_queues import Queues, find_directions
 from planner.execute.table.routes import Cell, SampleExchange
 from planner.execute.training import Tensors, as_tuple
@@ -26,14 +26,7 @@ class RoutedRuntime:
     targets: Mapping[int, torch.Tensor] | None = None
     """By microbatch; None where the last stage is elsewhere."""
 
-    def __init__(
-        self,
-        stages: Sequence[PlanStage],
-        *,
-        row: Sequence[Cell],
-        loss: Any,
-        queues: Queues,
-    ) -> None:
+    def __init__(self, stages: Sequence[PlanStage], *, row: Sequence[Cell], loss: Any, queues: Queues) -> None:
         self.loss, self.loss_factor = loss, 1.0
         """What the loss is multiplied by for the backward."""
         self._pending: dict[int, torch.Tensor] = {}
@@ -137,7 +130,7 @@ class RoutedRuntime:
     def receive_from(self, rank: int, buffers: list[torch.Tensor]) -> Mail:
         """Begin to receive into them."""
         queue = self.queues.get((rank, self.rank))
-        return Mail(buffers, [distributed.irecv(buffer, src=rank, group=queue) for buffer in buffers])
+        return Mail(buffers, [distributed.irecv(in_rows(buffer), src=rank, group=queue) for buffer in buffers])
 
     def _message(self, cell: Cell) -> tuple[SampleExchange, str]:
         """The route of a message, and what travels."""

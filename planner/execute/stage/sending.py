@@ -80,4 +80,9 @@ def _wait_for(works: deque[Any], errors: list[BaseException]) -> None:
 
 def as_stored(tensor: torch.Tensor) -> torch.Tensor:
     """The same with its values in memory, which is what is sent: conjugates and negatives are only marked as such."""
-    return tensor.resolve_conj().resolve_neg()
+    return in_rows(tensor.resolve_conj().resolve_neg())
+
+
+def in_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, row by row; gloo sends nothing else. `tensor`: lies so, or with its channels last."""
+    return tensor if tensor.is_contiguous() else tensor.movedim(1, -1)

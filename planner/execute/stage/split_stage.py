@@ -30,13 +30,7 @@ class SplitStage(PlanStage):
     """Runs F, a share of I, or W: what its part says. Only the owner's layers are trained; others hold copies."""
 
     def __init__(
-        self,
-        module: StageModule,
-        number: int,
-        *,
-        copy: StageModule,
-        parts: Sequence[StagePart],
-        **more: Any,
+        self, module: StageModule, number: int, *, copy: StageModule, parts: Sequence[StagePart], **more: Any
     ) -> None:
         """`copy`: layers for the backward, which on the owner become one with the module's, but for their buffers;
         elsewhere the module itself. `more`: as for `PlanStage`.

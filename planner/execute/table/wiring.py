@@ -37,10 +37,7 @@ class StageEdge:
 
 
 def make_wirings(
-    stages: Sequence[Sequence[str]],
-    layers: Sequence[str],
-    *,
-    inputs: Mapping[str, tuple[str, ...]],
+    stages: Sequence[Sequence[str]], layers: Sequence[str], *, inputs: Mapping[str, tuple[str, ...]]
 ) -> tuple[StageWiring, ...]:
     """Wire the layers of a model, given in topological order, as cut into `stages`.
 

@@ -12,10 +12,7 @@ Batch = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 
 
 def make_model(
-    layers: Mapping[str, Callable[[], nn.Module]],
-    *,
-    batch: Batch,
-    loss: Callable[..., torch.Tensor],
+    layers: Mapping[str, Callable[[], nn.Module]], *, batch: Batch, loss: Callable[..., torch.Tensor]
 ) -> Model:
     """A model that AdamW trains."""
     return Model(layers=layers, batch=batch, loss=loss, optimizer=adamw)

@@ -1,5 +1,6 @@
 """Bytes of one layer: tests of profiles/measure/memory.py."""
 
+import gc
 from contextlib import nullcontext
 
 import pytest
@@ -154,6 +155,15 @@ def test_a_graph_of_many_nodes_is_let_go():
     assert saved.total() == weight.nbytes
     del chain
     assert "__init__" not in vars(torch.autograd.function.BackwardCFunction)
+
+
+def test_what_others_froze_stays_frozen():
+    """Tests that looking for contexts leaves the garbage collector as it was."""
+    gc.freeze()
+    frozen, saved = gc.get_freeze_count(), SavedBytes(nn.Identity())
+    with saved.watching():
+        assert not gc.isenabled()
+    assert (gc.get_freeze_count(), gc.isenabled()) == (frozen, True)
 
 
 def _compressed(kind: str) -> torch.Tensor:

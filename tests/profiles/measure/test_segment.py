@@ -1,5 +1,7 @@
 """One layer as an autograd segment of its own: tests of profiles/measure/segment.py."""
 
+from typing import Any
+
 import pytest
 
 from tests.profiles.measure.test_measure_layers import LABELS, Store, make_model, tokens
@@ -40,3 +42,18 @@ def test_layers_may_have_several_optimizers():
     with pytest.raises(ValueError, match=r"the optimizer fails .* empty parameter list; .* an optimizer without any"):
         make_optimizers(lambda _: torch.optim.SGD([]), weights)
     assert make_optimizers(torch.optim.SGD, []) == ()
+
+
+class WithoutGuard(torch.optim.SGD):
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter -= 0.1
+
+
+def test_a_step_that_autograd_records_is_refused():
+    """Tests that an optimizer whose step lacks no_grad is told so."""
+    with (
+        torch.enable_grad(),
+        pytest.raises(ValueError, match=r"the optimizer's step fails: .*; write @torch.no_grad"),
+    ):
+        make_optimizers(WithoutGuard, [torch.nn.Parameter(torch.zeros(2))])

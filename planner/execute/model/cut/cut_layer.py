@@ -40,11 +40,11 @@ class CutLayer(nn.Module):
         attributes: Mapping[int, str],
         sizes: Mapping[int, tuple[int, int, ScaledLength]],
         num_constant: int,
-        told: Sequence[tuple[Any, torch.dtype, bool]],
+        told: Sequence[tuple[Any, torch.dtype, bool, torch.memory_format]],
     ) -> None:
         """`attributes`: of tensors that the steps take, the paths; `sizes`: which arriving tensor tells a size, and by
         which length; `num_constant`: steps at the beginning whose results are kept; `told`: of each tensor that leaves
-        its shape, its type, and whether it has a gradient.
+        its shape, its type, whether it has a gradient, and how it lies in memory.
         """
         super().__init__()
         self._told = tuple(told)
@@ -57,7 +57,7 @@ class CutLayer(nn.Module):
         self._flat = tuple(_is_flat(step.arguments) for step in steps)
         """Whether a step's arguments can be given without a walk through trees, which takes as long as a layer."""
         self._plain = tuple(map(_plain_call, steps))
-        self._casts = any(step.has_casts for step in steps)
+        self._casts = any(step.casting for step in steps)
         self._has_sizes = any(isinstance(leaf, ScaledLength) for step in steps for leaf in leaves_of(step.arguments))
         self._attributes, self._tellers = dict(attributes), dict(sizes)
         self.batch: tuple[Any, ...] = ()
@@ -83,7 +83,8 @@ class CutLayer(nn.Module):
         """The tensors that leave, alone if it is only one; those that only pass through as views of themselves.
 
         Without data they are what they were when the model was cut, where a module cannot do without (experts that look
-        up who is sent to them, kernels with no such form): unless there are batch norms, which have to be found.
+        up who is sent to them, kernels with no such form): unless there are batch norms, which have to be found. They
+        lie in memory as they did then: convolutions without data do not know their kernel's order.
         """
         if not arrived[0].is_meta:
             return self._run(arrived)
@@ -93,7 +94,11 @@ class CutLayer(nn.Module):
             if any(isinstance(part, _BatchNorm) for part in self.modules()):
                 raise
             return self._as_told(arrived)
-        return self._as_told(arrived) if self._casts else found  # there is no autocast without data
+        if self._casts:
+            return self._as_told(arrived)  # there is no autocast without data
+        pairs = zip(tensors_of(found), self._told, strict=True)
+        leaving = [tensor.contiguous(memory_format=order) for tensor, (*_, order) in pairs]
+        return leaving[0] if len(leaving) == 1 else tuple(leaving)
 
     @property
     def only(self) -> nn.Module | None:
@@ -136,9 +141,10 @@ class CutLayer(nn.Module):
     def _as_told(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
         sizes = self._sizes(arrived)
         leaving = []
-        for shape, dtype, has_grad in self._told:
+        for shape, dtype, has_grad, order in self._told:
             lengths = [n.at(sizes) if isinstance(n, ScaledLength) else n for n in shape]
-            leaving.append(torch.empty(lengths, dtype=dtype, device="meta").requires_grad_(has_grad))
+            made = torch.empty(lengths, dtype=dtype, device="meta", memory_format=order)
+            leaving.append(made.requires_grad_(has_grad))
         return leaving[0] if len(leaving) == 1 else tuple(leaving)
 
     def _run(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -215,8 +221,10 @@ class CutLayer(nn.Module):
         if step.writes and self.was_training and not self.training:
             values.update(zip(step.gives, args[:1], strict=True))
             return
-        casting = torch.autocast(device.type, step.casts) if step.casts and device.type != "meta" else _AS_IT_IS
-        with _AS_IT_IS if step.has_grad else torch.no_grad(), casting:
+        around: Any = _AS_IT_IS
+        if step.casting and step.casting.is_around and device.type != "meta":
+            around = torch.autocast(device.type, step.casting.dtype)
+        with _AS_IT_IS if step.has_grad else torch.no_grad(), around:
             result = function(*args, **named)
         if step.is_guard:
             if result != step.expects:
@@ -275,14 +283,15 @@ class CutLayer(nn.Module):
             given = change_leaves(
                 step.arguments, lambda leaf: names.get(leaf.number) if isinstance(leaf, Ref) else _plain(leaf)
             )
-            yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad} {step.casts}"
+            yield f"{call}{given} {[names[n] for n in step.gives]} {step.has_grad} {step.casting}"
         yield f"takes {len(self._arrives)}, gives {[names[number] for number in self._leaves]}"
 
 
 def _plain_call(step: RecordedCall) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
     """Path of a module (empty for a function) and arguments, where nothing has to be decided to call it."""
     args, named = step.arguments
-    is_special = step.is_guard or step.writes or step.changes_first or step.casts or not step.has_grad
+    is_cast = step.casting is not None and step.casting.is_around
+    is_special = step.is_guard or step.writes or step.changes_first or is_cast or not step.has_grad
     leaves = (*args, *named.values())
     if is_special or not _is_flat(step.arguments) or any(isinstance(leaf, _DECIDED_LATER) for leaf in leaves):
         return None

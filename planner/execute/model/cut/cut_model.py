@@ -106,9 +106,7 @@ def refusing(module: nn.Module) -> Iterator[None]:
         ) from error
 
 
-def _record_decided(
-    record_all: Callable[[], tuple[ForwardRecording, list[int]]],
-) -> tuple[ForwardRecording, list[int]]:
+def _record_decided(record_all: Callable[[], tuple[ForwardRecording, list[int]]]) -> tuple[ForwardRecording, list[int]]:
     """Where the model decides by values, it is asked once more as if it were traced: masks are then always made."""
     failed = None
     try:

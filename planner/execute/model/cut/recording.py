@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -34,6 +34,7 @@ from planner.execute.model.cut.trees import (
     refs_of,
     tensors_of,
 )
+from planner.execute.model.memory_order import order_of
 
 _READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
 """Functions whose answer to Python hangs on the values of tensors."""
@@ -41,6 +42,15 @@ _READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is
 _RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_", "uniform_", "exponential_")
 
 _ALREADY_THERE = (type(None), bool, int, float, str, torch.dtype, torch.layout, torch.memory_format)
+
+
+class Casting(NamedTuple):
+    """Autocast at a call."""
+
+    is_around: bool
+    """Whether it acts around the call, or begins within it."""
+    dtype: torch.dtype | None = None
+    """What it computes in around it; None: the device's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +65,8 @@ class RecordedCall:
     """Numbers of the tensors that it gives, in order."""
     has_grad: bool = True
     """Whether the calls around it were recorded by autograd."""
-    casts: torch.dtype | None = None
-    """What autocast around it computes in; None: it is off."""
-    has_casts: bool = False
-    """Whether autocast acts around it or within it, so that its types are others without data."""
+    casting: Casting | None = None
+    """Autocast that acts around it or within it, so that its types are others without data."""
     expects: Any = None
     """Of a guard what it has to answer."""
     is_guard: bool = False
@@ -108,8 +116,8 @@ class ForwardRecording:
     """Tensors that come from nowhere else."""
     shapes: Mapping[int, Any]
     """Of every number; lengths are `ScaledLength` where they depend on the sizes."""
-    kinds: Mapping[int, tuple[torch.dtype, bool]]
-    """Of every number its type, and whether it has a gradient."""
+    kinds: Mapping[int, tuple[torch.dtype, bool, torch.memory_format]]
+    """Of every number its type, whether it has a gradient, and how it lies in memory."""
     output: Any
     """What the model gave, with references."""
     acting: tuple[str, ...] = ()
@@ -176,7 +184,8 @@ class _Notes:
     given: set[int] | None = None
     """While an autograd function runs, the tensors that it was given."""
     acting: list[str] = field(default_factory=list)
-    has_casts: bool = False  # autocast acts, or began while the last module ran
+    has_casts: bool = False  # autocast began while the last module ran
+    autocasts: list[Any] = field(default_factory=list)  # that have begun
     unsettled: int | None = None
     """The step of an autograd function whose outputs autograd has not taken over yet."""
 
@@ -232,16 +241,19 @@ class _Notes:
         self._require_own_weights(module, path=path)
         given = change_leaves(arguments, self.ref)
         _require_plain(given, path=path)
-        self.has_casts = torch.is_autocast_enabled(self.kind)
+        self.has_casts = False
         result = run()
-        gives = tuple(self.new(tensor) for tensor in tensors_of(result))
-        self.steps.append(replace(self._call(path, given), gives=gives, has_casts=self.has_casts))
+        gives, step = tuple(self.new(tensor) for tensor in tensors_of(result)), self._call(path, given)
+        within = Casting(is_around=False) if self.has_casts else None
+        self.steps.append(replace(step, gives=gives, casting=step.casting or within))
         return result
 
     def _call(self, call: str | Callable[..., Any], arguments: Any) -> RecordedCall:
-        has_grad, casts = torch.is_grad_enabled(), torch.is_autocast_enabled(self.kind)
-        dtype = torch.get_autocast_dtype(self.kind) if casts else None
-        return RecordedCall(call=call, arguments=arguments, gives=(), has_grad=has_grad, casts=dtype, has_casts=casts)
+        has_grad, casting = torch.is_grad_enabled(), None
+        if torch.is_autocast_enabled(self.kind):
+            has_dtype = not self.autocasts or getattr(self.autocasts[-1], "has_dtype", True)
+            casting = Casting(is_around=True, dtype=torch.get_autocast_dtype(self.kind) if has_dtype else None)
+        return RecordedCall(call=call, arguments=arguments, gives=(), has_grad=has_grad, casting=casting)
 
     def _require_own_weights(self, module: nn.Module, *, path: str) -> None:
         for name, parameter in module.named_parameters():
@@ -425,15 +437,7 @@ class _Listening(TorchFunctionMode):
         return self.notes.call_function(func, arguments=(args, named), run=run)
 
 
-_VIEWING = [
-    torch.Tensor.T,
-    torch.Tensor.mT,
-    torch.Tensor.H,
-    torch.Tensor.mH,
-    torch.Tensor.real,
-    torch.Tensor.imag,
-    torch.Tensor.data,
-]
+_VIEWING = [getattr(torch.Tensor, name) for name in ("T", "mT", "H", "mH", "real", "imag", "data")]
 
 
 @contextmanager
@@ -506,13 +510,6 @@ def _own_functions_told(notes: _Notes) -> Any:
             notes.acting.append("hooks on saved tensors, or a checkpoint, whose function runs again in the backward")
         return original(hooks)
 
-    def cast(context: Any) -> Any:
-        notes.has_casts |= context._enabled
-        if context._enabled and context.device != notes.kind and not notes.is_inside:
-            raise ValueError(f"its forward casts on {context.device} only; write torch.autocast(x.device.type, ...)")
-        return casting(context)
-
-    casting: Any = torch.autocast.__enter__
     original: Any = saved_tensors_hooks.__enter__
     applying: Any = CheckpointFunction.apply
     making: Any = type(Function).__init__
@@ -522,8 +519,33 @@ def _own_functions_told(notes: _Notes) -> Any:
         stack.enter_context(mock.patch.object(type(Function), "__init__", make))
         stack.enter_context(mock.patch.object(CheckpointFunction, "apply", check_point))
         stack.enter_context(mock.patch.object(saved_tensors_hooks, "__enter__", enter))
-        stack.enter_context(mock.patch.object(torch.autocast, "__enter__", cast))
         yield
+
+
+def _autocast_told(notes: _Notes) -> Any:
+    """What autocast computes in, and whether it was told or takes the default of the device that it runs on."""
+
+    def begin(context: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **named: Any) -> None:
+        context.has_dtype = dtype is not None
+        beginning(context, device_type, dtype, *args, **named)
+
+    def cast(context: Any) -> Any:
+        notes.has_casts |= context._enabled
+        if context._enabled and context.device != notes.kind and not notes.is_inside:
+            raise ValueError(f"its forward casts on {context.device} only; write torch.autocast(x.device.type, ...)")
+        if context._enabled and context._cache_enabled:
+            notes.acting.append("autocast, which casts a weight once for all its uses (not with cache_enabled=False)")
+        notes.autocasts.append(context)
+        return casting(context)
+
+    def end_cast(context: Any, *error: Any) -> Any:
+        notes.autocasts.pop()
+        return ending(context, *error)
+
+    beginning: Any = torch.autocast.__init__
+    casting: Any = torch.autocast.__enter__
+    ending: Any = torch.autocast.__exit__
+    return mock.patch.multiple(torch.autocast, __init__=begin, __enter__=cast, __exit__=end_cast)
 
 
 def record(
@@ -544,6 +566,7 @@ def record(
     with ExitStack() as stack:
         stack.enter_context(_calls_told(notes))
         stack.enter_context(_own_functions_told(notes))
+        stack.enter_context(_autocast_told(notes))
         stack.enter_context(_Listening(notes))
         output = module(*arguments[0], **arguments[1])
     notes.settle()
@@ -558,7 +581,7 @@ def record(
         attributes=notes.attributes,
         constants=notes.constants,
         shapes=notes.shapes,
-        kinds=notes.kinds,
+        kinds={number: (*kind, order_of(notes.live[number])) for number, kind in notes.kinds.items()},
         output=change_leaves(output, notes.ref),
         acting=tuple(dict.fromkeys(notes.acting)),
     )

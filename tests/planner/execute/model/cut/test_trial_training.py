@@ -24,6 +24,7 @@ from planner.execute.model.cut.trial_training import run_separately  # noqa: E40
 from planner.execute.model.cut.whole_model import is_compared_here  # noqa: E402
 from planner.execute.model.deferred_init import deferred_init  # noqa: E402
 from planner.execute.model.layer_alone import make_deferring  # noqa: E402
+from planner.execute.model.memory_order import order_of  # noqa: E402
 from planner.execute.run.preparation import prepare  # noqa: E402
 from planner.execute.stage.stage_module import make_layer  # noqa: E402
 from planner.execute.training import Training  # noqa: E402
@@ -510,6 +511,86 @@ def test_layers_compute_under_the_autocast_of_the_model(kind: Callable[[], nn.Mo
     monkeypatch.setattr(torch.autocast, "__exit__", lambda *_: None)
     monkeypatch.setattr(CastBlock, "forward", lambda self, x: self.down(functional.gelu(self.up(self.norm(x)))))
     assert not torch.equal(found, model(inputs))
+
+
+class CastAsTheDevice(models.Stack):
+    """Autocast that is not told what to compute in."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type):
+            return super().forward(x)
+
+
+def test_autocast_takes_the_default_of_where_it_runs():
+    """Tests that layers of a model whose autocast names no type compute in that of the device at the time of a run."""
+    model = make(CastAsTheDevice, torch.float32)
+    training = cut(model, batch=single, loss=float_loss)
+    layers = {name: make_layer(training, name, device=CPU) for name in training.layers}
+    inputs, default = single(0)[0], torch.get_autocast_dtype("cpu")
+    found = {}
+    for dtype in (default, torch.float16):
+        torch.set_autocast_dtype("cpu", dtype)
+        try:
+            found[dtype] = run_separately(layers, training.inputs, batch=[inputs]).leaving
+            assert torch.equal(found[dtype], model(inputs))
+        finally:
+            torch.set_autocast_dtype("cpu", default)
+    assert not torch.equal(found[default], found[torch.float16])
+
+
+class CastTwice(models.Stack):
+    """A weight that one autocast casts once for two blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[2].up.weight = self.blocks[0].up.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=self.is_cached):
+            return super().forward(x)
+
+    is_cached = True
+
+
+class CastEachTime(CastTwice):
+    is_cached = False
+
+
+def test_a_weight_that_autocast_casts_once_is_named():
+    """Tests that gradients which autocast adds up in its own type are told as such, and that the remedy is one."""
+    with pytest.raises(ValueError, match="autocast, which casts a weight once for all its uses"):
+        cut(make(CastTwice, torch.float32), batch=single, loss=float_loss)
+    assert cut(make(CastEachTime, torch.float32), batch=single, loss=float_loss).tied
+
+
+class Pictures(nn.Module):
+    """A convolution that begins with rows, and a block behind which channels lie last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.LayerNorm(4)
+        self.blocks = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.head = nn.Linear(4, models.CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.first(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        for block in self.blocks:
+            x = torch.relu(block(x))
+        return self.head(x.mean((2, 3)))
+
+
+def test_layers_without_data_lie_as_with_it():
+    """Tests that what a cut model's layers give without data has the order of memory that it has in a run."""
+    training = cut(make(Pictures, torch.float32), batch=lambda number: (torch.ones(12, 3, 6, 6), batch(number)[1]))
+    told = torch.ones(4, 3, 6, 6, device="meta")
+    values = torch.ones(4, 3, 6, 6)
+    seen = []
+    for name in training.layers:
+        told = make_layer(training, name, device=torch.device("meta"))(told)
+        values = make_layer(training, name, device=CPU)(values)
+        assert order_of(told) == order_of(values), name
+        seen.append(order_of(values))
+    assert torch.channels_last in seen
 
 
 def test_autocast_for_another_device_is_refused(monkeypatch: pytest.MonkeyPatch):
