@@ -51,6 +51,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Whoever starts the tests may have set a terminal's width: what is printed then breaks elsewhere.
 os.environ.pop("COLUMNS", None)
 
+# Threads that wait for work sleep: by default they spin, which four processes on two cores pay for each other.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make quick` runs the tests that tests/quick_tests.txt names, `make test` those it watches, then all others."""

@@ -75,6 +75,8 @@ def _dense_parts(tensor: torch.Tensor) -> Tensors:
     """What holds a tensor: itself, or indices and values of a sparse one, and the parts of one that wraps others."""
     if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None:
         return tuple(part for name in flatten()[0] for part in _dense_parts(getattr(tensor, name)))
+    if tensor.layout is torch.strided:
+        return (tensor,)
     names: tuple[str, ...] = ("_indices", "_values") if tensor.is_sparse else ()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         names = "crow_indices", "col_indices", "values"

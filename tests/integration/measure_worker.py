@@ -267,6 +267,8 @@ def commands(folder: Path) -> dict[str, list[Any]]:
             "-o",
             "busy.json",
             "--no-split",
+            "--attempts",
+            "1",
             *base[1:],
         ),
         "too large": (
