@@ -24,12 +24,10 @@ _SHARE = 0.2
 """Part of the search's time that it gets at most, where rounds are not counted."""
 MAX_ACTIONS = 300
 """The largest number of actions that CP-SAT is given."""
-MAX_GIVEN_ACTIONS = 400
+MAX_GIVEN_ACTIONS = 1_000
 """The same where stages and devices are given."""
-_LIMIT_S = 5.0
-"""Seconds that CP-SAT gets for one order, where rounds are not counted."""
 _WORK = 5.0
-"""CP-SAT's deterministic limit."""
+"""CP-SAT's deterministic limit, and seconds at most where rounds are not counted."""
 
 Take = Callable[[Plan | None, float], None]
 """Is handed what was found, and the seconds that it took."""
@@ -85,8 +83,7 @@ class SingleOrders(Improver):
         """Have CP-SAT look for an order better than the incumbent."""
         device_orders = self.search.searcher.device_orders(candidate)[0]
         stages = stages_of(self.run.problem, candidate)
-        most_s = min(_LIMIT_S, 0.25 * self.run.seconds_left)
-        start_orders(self.run, stages, hint=device_orders, source=self.name, work=_WORK, most_s=most_s, take=self._take)
+        start_orders(self.run, stages, hint=device_orders, source=self.name, work=_WORK, take=self._take)
 
     def _take(self, plan: Plan | None, seconds: float) -> None:
         """The search continues from what was found."""
@@ -97,6 +94,8 @@ class SingleOrders(Improver):
 
 class GivenOrder(Improver):
     """Gives the order of stages that are given to CP-SAT, again and again for twice as long.
+
+    Every other time it shall halve the gap: far from a known order CP-SAT soon finds what no small step leads to.
 
     Where a transfer takes no time at all, F and I of neighbours mesh without a gap; a short one delays each of them a
     little more than the one before. The best order then runs some W in between, on several devices at once.
@@ -114,14 +113,9 @@ class GivenOrder(Improver):
     def take_step(self) -> Iterator[None]:
         """A better order, if they are few enough actions for CP-SAT and open."""
         if self.run.plan is not None:
-            order_by_cp_sat(
-                self.run,
-                self.run.plan,
-                source=self.name,
-                work=_WORK * 2**self.turns,
-                take=self._take,
-                most=MAX_GIVEN_ACTIONS,
-            )
+            work, halves_gap = _WORK * 2**self.turns, self.turns % 2 == 0
+            source, take = self.name, self._take
+            order_by_cp_sat(self.run, self.run.plan, source=source, work=work, take=take, halves_gap=halves_gap)
         self.turns += 1
         yield
 
@@ -133,26 +127,28 @@ class GivenOrder(Improver):
 
 
 def order_by_cp_sat(
-    run: SearchState, plan: Plan, *, source: str, work: float, take: Take | None = None, most: int = MAX_ACTIONS
+    run: SearchState, plan: Plan, *, source: str, work: float, take: Take | None = None, halves_gap: bool | None = None
 ) -> bool:
-    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are closed or have more
-    than `most` actions.
+    """Have CP-SAT look for an order of a plan's stages better than the incumbent, unless they are large or closed.
 
-    `work`: CP-SAT's deterministic limit, and seconds at most. Returns whether it was asked.
+    `work`: CP-SAT's deterministic limit, and seconds at most. `halves_gap`: of stages that are given, whether only an
+    order as near to the bound as to the incumbent is of use. Returns whether it was asked.
     """
+    most = MAX_ACTIONS if halves_gap is None else MAX_GIVEN_ACTIONS
     if not _is_small(run, [stage.replicas for stage in plan.stages], most=most) or run.incumbent_ns is None:
         return False
-    if schedule_bound(run.problem, plan.stages, costs=run.costs) >= run.incumbent_ns:
+    bound, below = schedule_bound(run.problem, plan.stages, costs=run.costs), run.incumbent_ns - 1
+    if bound > below:
         return False
     run.window.make_room(1)
-    start_orders(run, plan.stages, hint=make_orders(run.problem, plan), source=source, work=work, take=take)
+    hint, most_ns = make_orders(run.problem, plan), (bound + below) // 2 if halves_gap else below
+    start_orders(run, plan.stages, hint=hint, source=source, work=work, most_ns=most_ns, take=take)
     return True
 
 
 def _is_small(run: SearchState, groups: Sequence[Sequence[object]], *, most: int = MAX_ACTIONS) -> bool:
     """Whether CP-SAT is given so many actions."""
-    num_actions = 3 * run.problem.num_microbatches * sum(len(group) for group in groups)
-    return num_actions <= most
+    return 3 * run.problem.num_microbatches * sum(map(len, groups)) <= most
 
 
 def start_orders(
@@ -162,18 +158,20 @@ def start_orders(
     hint: dict[int, DeviceOrder],
     source: str,
     work: float,
-    most_s: float | None = None,
+    most_ns: int | None = None,
     take: Take | None = None,
 ) -> None:
     """Give the orders of stages to CP-SAT; what it finds is proposed, and handed to `take` with the seconds.
 
-    `most_s`: seconds where rounds are not counted; if not given, `work` and at most a quarter of those left.
+    `work`: its deterministic limit; where rounds are not counted seconds too, and at most a quarter of those left.
+    `most_ns`: no order above it is of use; if not given, less than the incumbent's.
     """
-    below = run.incumbent_ns
+    if most_ns is None and run.incumbent_ns is not None:
+        most_ns = run.incumbent_ns - 1
     instance = make_schedule_instance(run.problem, stages, costs=run.costs)
     limit_s = run.seconds_left
     if run.limits.max_rounds is None:
-        limit_s = min(work, 0.25 * run.seconds_left) if most_s is None else most_s
+        limit_s = min(work, 0.25 * run.seconds_left)
 
     def solve() -> ScheduleResult:
         # takes a second to import, and most problems never need it
@@ -186,7 +184,7 @@ def start_orders(
             seed=run.limits.seed,
             should_stop=run.should_stop,
         )
-        return solve_order(instance, hint=hint, upper_bound=None if below is None else below - 1, effort=effort)
+        return solve_order(instance, hint=hint, upper_bound=most_ns, effort=effort)
 
     def propose(result: ScheduleResult, seconds: float) -> None:
         run.solvers["ortools"] = result.solver

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from api.inputs import make_problem
 from benchmarks.capped_uniform import make_uniform
 from benchmarks.neighbours import with_transfers
+from planner.evidence.certificate import schedule_bound
 from planner.plan import Stage
 from planner.planning import make_plan
-from planner.planning.improvers.cp_sat_orders import SingleOrders
+from planner.planning.improvers import cp_sat_orders
+from planner.planning.improvers.cp_sat_orders import SingleOrders, order_by_cp_sat
 from planner.planning.improvers.improver import Leader
 from planner.planning.improvers.order_sessions import key_of
 from planner.planning.runs.run import bound
@@ -106,3 +110,17 @@ def test_short_transfers_in_little_memory():
         assert evidence is not None
         assert evidence.lower_bound_ns == best
         assert evidence.makespan_ns == best
+
+
+def test_half_of_the_gap_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    """Tests that an order has to be less than the incumbent, or half way from there to the bound."""
+    run, _ = begin((5,), num_microbatches=4)
+    assert run.plan is not None
+    assert run.incumbent_ns is not None
+    asked = []
+    monkeypatch.setattr(cp_sat_orders, "start_orders", lambda *_, **given: asked.append(given["most_ns"]))
+    for halves_gap in (None, False, True):
+        assert order_by_cp_sat(run, run.plan, source="", work=1.0, halves_gap=halves_gap)
+    bound_ns, below = schedule_bound(run.problem, run.plan.stages, costs=run.costs), run.incumbent_ns - 1
+    assert bound_ns < below - 1
+    assert asked == [below, below, (bound_ns + below) // 2]
