@@ -286,7 +286,7 @@ def _note_unread(read: ReadArguments, take: Taking, *, typed: Mapping[str, Value
         if set_there and not each.startswith(_ELSEWHERE):
             raise ValueError(f"{each[:80]}: is not read, and sets {set_there[0]}; give {_STATED[set_there[0]]}")
         if name == _LAYOUT and name not in take.values:
-            raise ValueError(f"{each[:80]}: is in another file; give --layout")
+            raise ValueError(f"{each[:80]}: is not read; give --layout")
         if name in REFUSED:
             raise ValueError(f"{each[:80]}: {REFUSED[name]}; give a recipe without it")
         if (meaning := meaning_of(name)) != "irrelevant":

@@ -122,8 +122,8 @@ def _by_todays_names(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _registered(unread: Sequence[str], source: str) -> dict[str, Any]:
-    """The model of `model_registry("70B")` in `llama3/config_registry.py`."""
-    found = re.search(r"model_registry\('([\w.-]+)'", " ".join(unread))
+    """The model of `model_spec = model_registry("70B")` in `llama3/config_registry.py`; a teacher's is another."""
+    found = re.search(r"^model_spec = model_registry\((?:flavor=)?'([\w.-]+)'", "\n".join(unread), re.MULTILINE)
     family = PurePosixPath(source).parent.name
     return {"model": {"name": family, "flavor": found[1]}} if found and family in MODELS_OF else {}
 

@@ -93,8 +93,10 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> _NodeDevi
             others += [resource] if offered else []
             continue
         there = _amount(capacity, resource, field="capacity") if resource in capacity else offered
-        if not there:
+        if not there and not offered:
             continue
+        if offered > there:
+            raise ValueError(f"allocatable {resource} = {offered}, but capacity {there}; correct one of them")
         shares = _shares(resource, there, labels=labels)
         count = offered // shares
         if shares > 1:

@@ -4,8 +4,8 @@ import gzip
 import json
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +34,7 @@ OWN = "executor (--trace)"
 
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]+)')
 _WORLD = re.compile(r'"world_size"\s*:\s*([0-9]+)')
+_NCCL = re.compile(r'"backend"\s*:\s*"nccl"')
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +50,8 @@ class RankTrace:
     """As the document states it; of Chakra's, as the file is named."""
     world_size: int | None = None
     """Ranks of the job, if the document says it."""
+    is_on_gpu: bool = False
+    """Whether the document says that ranks exchange from GPU to GPU."""
     of_run: dict[str, int] = field(default_factory=dict)
     """What documents of our executor's state of their run."""
     rows: Sequence[Sequence[Entry]] = field(default_factory=list)
@@ -63,23 +66,13 @@ class RankTrace:
     """Whether only durations and order are told, and times are rebuilt from them."""
 
 
-def _by_iteration(actions: Iterable[Entry]) -> list[list[Entry]]:
-    """An action's n-th event is of iteration n."""
-    rows, seen = list[list[Entry]](), Counter[tuple[str, int, int]]()
-    for entry in actions:
-        if seen[entry[2:]] == len(rows):
-            rows.append([])
-        rows[seen[entry[2:]]].append(entry)
-        seen[entry[2:]] += 1
-    return rows
-
-
 class MarkedActions:
     """What a trace's events tell of actions that are marked, and of messages; times on the GPU where it has both."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._found: dict[bool, list[Entry]] = {True: [], False: []}
+        self._found: dict[str, dict[tuple[str, int, int], list[Entry]]] = {"": {}}  # by stream; the host has none
+        self._computing_us: dict[str, float] = defaultdict(float)
         self._messages = MessageColumns()
         self._processes: dict[bool, Any] = {}
 
@@ -92,12 +85,15 @@ class MarkedActions:
             )
         if match is None or event.get("ph") != "X":
             self._messages.take(event, thread=thread_number(event.get("tid")))
+            if event.get("cat") == "kernel" and "nccl" not in str(event.get("name")):
+                took = event.get("dur")
+                self._computing_us[str(event.get("tid"))] += took if isinstance(took, int | float) else 0
             return False
         try:
             start, length = float(event["ts"]), float(event["dur"])
         except (KeyError, TypeError, ValueError):
             raise ValueError(f"{self._source}: action {event['name']} has no times; export the trace again") from None
-        if not (length >= 0 and abs(start) < 1e18):
+        if not (0 <= length < 1e18 and abs(start) < 1e18):
             raise ValueError(
                 f"{self._source}: action {event['name']} takes {length} us from {start}; export the trace again"
             )
@@ -106,23 +102,29 @@ class MarkedActions:
             raise ValueError(f"{self._source}: has actions of processes {other} and {process}; give a file per rank")
         begin = round(start * 1000)
         entry = begin, begin + round(length * 1000), match[2], int(match[1]), int(match[3])
-        self._found[on_gpu].append(entry)
+        stream = self._found.setdefault(str(event.get("tid")) if on_gpu else "", {})
+        stream.setdefault(entry[2:], []).append(entry)
         return True
 
-    def finish(self) -> tuple[list[Entry], list[MessageEnd]]:
-        """Actions, sorted, and messages in the order of their begins.
+    def finish(self) -> tuple[list[list[Entry]], list[MessageEnd]]:
+        """Actions by iteration, an action's n-th in the n-th one, and messages in the order of their begins.
 
+        Of an action that several streams of the GPU ran parts of, an event each, the stream that computes most counts.
         A host's actions begin when the last message that they waited for was there: torch's runtime waits within them.
         """
-        messages = self._messages.finish()
-        if self._found[True]:
-            return sorted(self._found[True]), messages
-        arrivals = sorted(each.end_ns for each in messages if not (each.is_send or each.on_gpu))
-        computing = [
-            (begin_with_input(start, end, arrivals=arrivals), end, kind, stage, number)
-            for start, end, kind, stage, number in self._found[False]
-        ]
-        return sorted(computing), messages
+        messages, host = self._messages.finish(), self._found.pop("")
+        found: dict[tuple[str, int, int], list[Entry]] = {}
+        for stream in sorted(self._found, key=self._computing_us.__getitem__):
+            found |= self._found[stream]
+        if not found:
+            if host and self._computing_us:
+                told = "shows a GPU's kernels, but marks actions of the host, which launches them"
+                raise ValueError(f"{self._source}: {told}; give the whole trace, with gpu_user_annotation")
+            arrivals = sorted(each.end_ns for each in messages if not (each.is_send or each.on_gpu))
+            for action, row in host.items():
+                found[action] = [(begin_with_input(*one[:2], arrivals=arrivals), *one[1:]) for one in row]
+        rows = [sorted(row) for row in found.values()]
+        return [sorted(row[n] for row in rows if n < len(row)) for n in range(max(map(len, rows), default=0))], messages
 
 
 def read_profiled_rank(path: Path) -> RankTrace:
@@ -138,9 +140,10 @@ def read_profiled_rank(path: Path) -> RankTrace:
             columns = None
         elif columns is not None:
             columns.take(event)
-    actions, result.messages = marked.finish()
-    result.rows = _by_iteration(actions)
-    if not actions:
+    if result.is_on_gpu and not categories["kernel"]:
+        raise ValueError(f"{path}: is of GPUs (NCCL), but has no kernel; profile with ProfilerActivity.CUDA as well")
+    result.rows, result.messages = marked.finish()
+    if not result.rows:
         if columns is None or not len(columns.rows[0]):
             kinds = ", ".join(f"{count:,} {name}" for name, count in categories.most_common(4)) or "no events"
             raise ValueError(
@@ -166,11 +169,12 @@ def _stream_events(path: Path, *, head: RankTrace) -> Iterator[dict[str, Any]]:
             if '"makespan_ns"' in text[:place]:
                 raise ValueError(f"{path}: is a plan's timeline, which was not measured; give traces of its run")
             rank, world = _RANK.search(text, 0, place), _WORLD.search(text, 0, place)
+            head.is_on_gpu = _NCCL.search(text, 0, place) is not None
             events = _events(file, text=text[place:], path=path)
             head.rank = None if rank is None else int(rank[1])
             head.world_size = None if world is None else int(world[1])
             if _ARRAY.match(text, max(0, text.rfind('"nodes"', 0, place))) is not None:
-                head.form, head.rank = LINKED, rank_of_name(path)
+                head.form, head.rank, head.is_on_gpu = LINKED, rank_of_name(path), False
                 events = read_nodes(events, path=path)
             yield from events
     except UnicodeDecodeError:

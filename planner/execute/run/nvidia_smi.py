@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import dedent
 
 QUESTION = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
 """What `parse_accelerators` reads the answer of."""
@@ -16,6 +17,7 @@ CONNECTION_QUESTION = ("topo", "-m")
 _NOT_TOLD = ("[N/A]", "N/A", "[NOT SUPPORTED]", "NOT SUPPORTED")
 _HEADER = re.compile(r"index, *name, *memory\.total\b")
 _REMEDY = f"give what `nvidia-smi {' '.join(QUESTION)}` prints, or repair its driver"
+_JOINED = re.compile(r"NV\d+|SYS|NODE|P[HX]B|PIX|PSB|SOC|N/A")
 _LOST = re.compile(r"Unable to determine the device handle for (GPU\s*\S+):\s+(.*)")
 
 
@@ -124,18 +126,23 @@ def visible_numbers(wanted: str | None, *, numbers: Sequence[int], uuids: Mappin
 
 
 def parse_connections(text: str) -> dict[tuple[int, int], str]:
-    """What joins each pair of accelerators (lower number first) by `nvidia-smi topo -m`: NV18, PIX, ..."""
-    lines = [re.split(r" *\t *| {2,}", re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines()]
-    rows = [[cell.strip() for cell in line] for line in lines]
+    """What joins each pair of accelerators (lower number first) by `nvidia-smi topo -m`: NV18, PIX, ...
+
+    Raises ValueError for a pair that two cells tell otherwise, as where the matrices of two hosts follow one another.
+    """
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    matrix = dedent("\n".join(line for line in lines if re.search(r"\bGPU\d", line))).splitlines()
+    rows = [[cell.strip() for cell in re.split(r" *\t *| {2,}", line)] for line in matrix]
     head = next((row for row in rows if len(row) > 1 and not row[0] and _gpu(row[1]) is not None), [])
-    columns = [_gpu(cell) for cell in head]
-    return {
-        (first, second): cell
-        for row in rows
-        if row[0] and (first := _gpu(row[0])) is not None
-        for second, cell in zip(columns, row, strict=False)
-        if second is not None and first < second and re.fullmatch(r"NV\d+|SYS|NODE|P[HX]B|PIX|PSB|SOC|N/A", cell)
-    }
+    found: dict[tuple[int, int], str] = {}
+    for first, row in ((_gpu(row[0]), row) for row in rows):
+        for second, cell in zip(map(_gpu, head), row, strict=False):
+            if first is None or second is None or not _JOINED.fullmatch(cell):
+                continue
+            back = found.get((second, first), cell)
+            if found.setdefault((first, second), cell) != cell or back.startswith("NV") != cell.startswith("NV"):
+                raise ValueError(f"`topo -m` joins GPU {first} and {second} by {cell} and otherwise; give one host's")
+    return {pair: cell for pair, cell in found.items() if pair[0] < pair[1]}
 
 
 def _gpu(cell: str) -> int | None:

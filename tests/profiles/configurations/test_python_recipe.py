@@ -83,6 +83,30 @@ def piped():
 """
 
 
+OTHER_MODELS = """
+def taught():
+    return Trainer.Config(teacher=model_registry("70B"), model_spec=model_registry(flavor="8B"))
+
+def borrowed():
+    return Trainer.Config(model_spec=qwen3.model_registry("8B"))
+
+def repeated():
+    config = taught()
+    for flavor in ("8B", "70B"):
+        config.model_spec = model_registry("70B")
+    return config
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "model"), [("taught", {"name": "llama3", "flavor": "8B"}), ("borrowed", None), ("repeated", None)]
+)
+def test_only_the_own_registry_names_the_model(function: str, model: dict[str, str] | None) -> None:
+    """Tests that neither a teacher's model, nor another family's, nor one that a loop sets is taken for the run's."""
+    found = read_titan_document(OTHER_MODELS, source="llama3/config_registry.py", function=function)
+    assert found.get("model") == model
+
+
 def bridge(function: str, **options: Value) -> RunConfiguration:
     read = read_arguments(BRIDGE, source="recipes.py", function=function)
     return read_megatron(read, options=options, model="llama3-8b")
@@ -104,7 +128,7 @@ def test_a_recipe_is_followed() -> None:
     ("function", "told"),
     [
         ("adapted", "adapters beside frozen weights are not read"),
-        ("unknown_layout", "is in another file; give --layout"),
+        ("unknown_layout", "pipeline_model_parallel_layout = .*: is not read; give --layout"),
         ("unstated", "returns no configuration"),
         ("half_stated", r"pipeline_model_parallel_size: what family_defaults\(\) sets, which .*; give --pp"),
         ("uneven", "32 blocks do not divide by 3 stages.*in another file, says otherwise"),

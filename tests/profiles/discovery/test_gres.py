@@ -23,6 +23,7 @@ from tests.profiles.discovery.test_slurm_nodes import node, parse
         ({"Gres": "gpu:a100:2(S:0),gpu:a100:2(S:1),mps:400,nic:mlx5:8"}, {"a100": 4}),
         ({"Gres": "tmpdisk:lustre:no_consume:4G,npu:910b:8"}, {"910b": 8}),
         ({"Gres": "gpu:x:2,npu:x:3"}, {"x": 5}),
+        ({"Gres": "gpu:8,gpu:3090:8"}, {"gpu": 8, "3090": 8}),  # slurmctld adds them, and invalidates a node with less
         ({"Gres": "(null)"}, {}),
         ({"Gres": "craynetwork:4"}, {}),
         ({"Gres": "gpu:8", "CfgTRES": "cpu=64,mem=1T,billing=64,gres/gpu=8,gres/gpu:h100=8"}, {"h100": 8}),

@@ -170,9 +170,12 @@ def test_contradictions_are_refused(offered, labels, message):
 
 
 def test_devices_that_are_broken_are_not_planned_for():
-    """Tests that what a node has but does not offer is left out, and told."""
+    """Tests that what a node has but does not offer is left out, and told; it cannot offer more than it has."""
     found = parse(node(**{GFD: "6"}, capacity={GFD: "8"}, labels={f"{GFD}.count": "8"}), gib=80)
     assert devices(found) == [("nvidia.com/gpu", 6, 80)]
     assert found.notes == ("n1 offers 6 of its 8 nvidia.com/gpu",)
+    for capacity in ("8", "0"):
+        with pytest.raises(ValueError, match=f"node n1: allocatable {GFD} = 9, but capacity {capacity}; correct"):
+            parse(node(**{GFD: "9"}, capacity={GFD: capacity}), gib=80)
     silent = parse(node(labels={f"{GFD}.count": "8"}))
     assert silent.notes == ("n1 has 8 GPUs by its label nvidia.com/gpu.count, which no plugin offers",)

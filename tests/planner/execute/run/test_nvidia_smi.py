@@ -1,5 +1,7 @@
 """The answers of nvidia-smi."""
 
+from textwrap import indent
+
 import pytest
 
 from planner.execute.run.nvidia_smi import (
@@ -118,6 +120,8 @@ LOST = "\x1b[4m\tGPU0\tGPU2\tGPU3\tNIC0\tCPU Affinity\x1b[0m\nGPU0\t X \tNV12\tS
     [
         (LOST, {(0, 2): "NV12", (0, 3): "SYS", (2, 3): "NV4"}),
         (LOST.replace("\t", "      "), {(0, 2): "NV12", (0, 3): "SYS", (2, 3): "NV4"}),
+        (indent(LOST, "    "), {(0, 2): "NV12", (0, 3): "SYS", (2, 3): "NV4"}),
+        (f"GPUs of h:\n{LOST}{LOST}", {(0, 2): "NV12", (0, 3): "SYS", (2, 3): "NV4"}),
         ("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n\nLegend:\n  X    = Self\n", {}),
         ("", {}),
     ],
@@ -127,4 +131,11 @@ def test_the_matrix_is_read_by_its_numbers(text: str, pairs: dict[tuple[int, int
     assert parse_connections(text) == pairs
     assert nvlink_lanes(pairs) == {pair: int(what[2:]) for pair, what in pairs.items() if what != "SYS"}
     without = {pair: what for pair, what in pairs.items() if pair[0]}
-    assert parse_connections("\n".join(line for line in text.splitlines() if line[:4] != "GPU0")) == without
+    assert parse_connections("\n".join(line for line in text.splitlines() if line.strip()[:4] != "GPU0")) == without
+
+
+@pytest.mark.parametrize("other", [LOST.replace("NV12", "SYS"), "GPU2\tSYS\t X \tNV4\n", "GPU0\t X \tNV4\tSYS\n"])
+def test_a_matrix_that_contradicts_itself_is_refused(other: str):
+    """Tests that neither another host's matrix nor one half of the cells wins in silence."""
+    with pytest.raises(ValueError, match=r"`topo -m` joins GPU \d and \d by .* and otherwise; give one host's"):
+        parse_connections(LOST + other)
