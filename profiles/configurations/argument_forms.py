@@ -199,10 +199,15 @@ def _read_recipe(recipe: ReadRecipe, *, source: str) -> ReadArguments:
     made = [text.partition(" = ")[2] for text in recipe.unread if text.startswith(plugged)]
     outer = recipe.sections.get("trainer")
     section = recipe.sections.get("mixed_precision") or (outer.get("plugins") if isinstance(outer, dict) else None)
+    if isinstance(section, list):
+        section = next((each for each in section if isinstance(each, dict) and "grad_reduce_in_fp32" in each), None)
     if isinstance(section, dict) and not (name := str(section.get(CLASS, "C"))).rpartition(".")[2][:1].isupper():
         made.append(name)  # a class's fields say it themselves
     if made or section is not None:  # it overrules what buffers of gradients are told
-        values["grad_reduce_in_fp32"] = not isinstance(section, dict) or section.get("grad_reduce_in_fp32", True)
+        names = [each for each in (*made, section) if isinstance(each, str)]
+        is_long = not any("fp16" in each for each in names)  # no other one by name adds up in its own type
+        told = section if isinstance(section, dict) else {}
+        values["grad_reduce_in_fp32"] = told.get("grad_reduce_in_fp32", is_long)
     if made:
         values["mixed_precision"] = made[-1]
     unread = tuple(each for each in recipe.unread if not any(text in each for text in made))

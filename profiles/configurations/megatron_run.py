@@ -188,7 +188,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
         fused_attention=_has_fused_attention(take, read.kernels),
         is_one_graph=any("full_iteration" in str(take.values.get(name)) for name in _GRAPHS),
-        gradient_bytes=_gradient_bytes(take),
+        gradient_bytes=_gradient_bytes(take, read),
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
@@ -196,9 +196,11 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     return run
 
 
-def _gradient_bytes(take: Taking) -> int:
-    """Of a gradient in a bucket, by either name."""
+def _gradient_bytes(take: Taking, read: ReadArguments) -> int:
+    """Of a gradient in a bucket; Megatron-LM raises those of bf16 by itself, unless told otherwise."""
     is_long = str(take.values.get("grad_reduce_in_fp32", True)).lower() != "false"
+    if read.trainer is None and not take.switch("accumulate_allreduce_grads_in_fp32"):
+        is_long = is_long and not take.switch("fp16") and "bf" not in str(take.text("main_grads_dtype"))
     return 4 if is_long and not take.switch("grad_reduce_in_bf16") else 2
 
 

@@ -3,10 +3,8 @@
 import re
 from json import JSONDecoder
 
-_PROCESS = re.compile(r"(?:\[\w+\]:|[\w.-]+: )?")
+_PROCESS = re.compile(r"^(?:\[\w+\]:|[\w.-]+: )?")
 """Whose line it is, as torchrun (`[rank0]:`) or pdsh (`host: `) write it."""
-MAX_LINES = 10_000
-"""Of an object."""
 
 
 def printed_object(text: str, marker: str, *, source: str) -> str | None:
@@ -14,15 +12,19 @@ def printed_object(text: str, marker: str, *, source: str) -> str | None:
 
     Raises ValueError where the object is cut off, and where two of them differ.
     """
-    lines, found = text.splitlines(), set[str]()
-    for number in (number for number, line in enumerate(lines) if re.search(marker, line)):
-        process = "".join(_PROCESS.findall(lines[number])[:1])
-        own = [each.removeprefix(process) for each in lines[number : number + MAX_LINES] if each.startswith(process)]
-        whole = re.split(marker, "\n".join(own), maxsplit=1)[1]
-        try:
-            found.add(whole[: JSONDecoder().raw_decode(whole)[1]])
-        except (ValueError, RecursionError):
-            raise ValueError(f"{source}: no whole JSON follows {marker!r}; give the log with all of it") from None
+    begins, found = re.compile(rf"(?:{marker})(?=\{{)"), set[str]()
+    processes: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        process = "".join(_PROCESS.findall(line)[:1])
+        processes.setdefault(process, []).append(line.removeprefix(process))
+    for whole in map("\n".join, processes.values()):
+        end = 0
+        while match := begins.search(whole, end):
+            try:
+                end = JSONDecoder().raw_decode(whole, match.end())[1]
+            except (ValueError, RecursionError):
+                raise ValueError(f"{source}: no whole JSON follows {marker!r}; give the log with all of it") from None
+            found.add(whole[match.end() : end])
     if len(found) > 1:
         raise ValueError(f"{source}: {len(found)} configurations follow {marker!r}; give the log of one run")
     return next(iter(found), None)

@@ -6,6 +6,7 @@ one that is imported from a file that lies on the disk. What another one returns
 
 import ast
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,6 +57,12 @@ class _Unread:
     text: str
 
 
+_GOES_ON = object()
+"""In place of a value: nothing is returned yet."""
+_KEEPING = re.compile(r"\b(?:factory|register|cache|lru_cache)(?:\(|$)")
+"""Decorators that leave a function as it is."""
+
+
 def read_recipe(text: str, *, function: str | None, source: str, place: Path | None = None) -> ReadRecipe:
     """The function's sections; raises ValueError with the source's name where there is none of that name.
 
@@ -65,13 +72,19 @@ def read_recipe(text: str, *, function: str | None, source: str, place: Path | N
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{source}: is not a Python file ({str(error)[:60]}); correct it") from None
-    reader = _Reader(module, place=place)
+    try:
+        return _read(_Reader(module, place=place), function=function, source=source)
+    except RecursionError:
+        raise ValueError(f"{source}: an expression is nested too deeply; give a simpler recipe") from None
+
+
+def _read(reader: "_Reader", *, function: str | None, source: str) -> ReadRecipe:
     names = [name for name in reader.functions if not name.startswith("_")]
     if function is None and len(names) == 1:
         function = names[0]
     if function is None or (home := reader.home(function)) is None or home[1] not in home[0].functions:
         raise ValueError(f"{source}: write {source}:FUNCTION; there are {', '.join(names[:40]) or 'no functions'}")
-    found = home[0].call(home[1], {})
+    found = home[0].call(home[1], given={})
     if not isinstance(found, dict):
         raise ValueError(f"{source}:{function}: returns no configuration that can be read; give another function")
     return ReadRecipe(
@@ -105,13 +118,18 @@ class _Reader:
     """By their names here: folders up (0: from any above), and the dotted name."""
 
     def __post_init__(self) -> None:
-        self.functions = {node.name: node for node in self.module.body if isinstance(node, ast.FunctionDef)}
+        last = {name: node for node in self.module.body for name in _bound(node)}
+        self.functions = {name: node for name, node in last.items() if isinstance(node, ast.FunctionDef)}
+        found = dict[str, set[tuple[int, str]]]()
         for node in ast.walk(self.module):
             if isinstance(node, ast.ImportFrom):
                 within = f"{node.module}." if node.module else ""
-                self.imports |= {each.asname or each.name: (node.level, within + each.name) for each in node.names}
+                for each in node.names:
+                    found.setdefault(each.asname or each.name, set()).add((node.level, within + each.name))
             elif isinstance(node, ast.Import):
-                self.imports |= {each.asname: (0, each.name) for each in node.names if each.asname}
+                for each in node.names:
+                    found.setdefault(each.asname or each.name, set()).add((0, each.name if each.asname else ""))
+        self.imports = {name: min(origins) for name, origins in found.items() if len(origins) == 1}
         for node in self.module.body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -119,6 +137,8 @@ class _Reader:
                 self.constants |= {each.id: value for each in targets if isinstance(each, ast.Name)}
             elif not isinstance(node, (*_WITHOUT_EFFECT, ast.ClassDef)):
                 self.skip(node, self.constants, said=_shown(node))
+        for name in [name for name in self.constants if isinstance(last.get(name), ast.Import | ast.ImportFrom)]:
+            del self.constants[name]
 
     def home(self, name: str, *, left: int = MAX_DEPTH) -> "tuple[_Reader, str] | None":
         """The file that defines a function or constant, and its name there; None: none that lies on the disk."""
@@ -135,6 +155,10 @@ class _Reader:
                     return other.home(inner, left=left - 1)
         return None
 
+    def followed(self, name: str, names: Mapping[str, Any]) -> "tuple[_Reader, str] | None":
+        """As `home`, but for what a parameter or variable hides."""
+        return None if name.partition(".")[0] in names else self.home(name)
+
     def opened(self, path: Path) -> "_Reader | None":
         """Another file; what it does beside defining functions and constants is not said of the recipe."""
         if path not in self.all.files:
@@ -144,23 +168,40 @@ class _Reader:
                 found.unread = self.unread
         return self.all.files[path]
 
-    def call(self, name: str, given: Mapping[str, Any]) -> Any:
+    def call(self, name: str, placed: Sequence[Any] = (), *, given: Mapping[str, Any]) -> Any:
         """Value that a function returns, evaluated without running it."""
         node = self.functions[name]
         if self.all.depth == MAX_DEPTH:
             raise ValueError(f"{name}(): more than {MAX_DEPTH} functions call each other; give a simpler recipe")
-        arguments = (*node.args.posonlyargs, *node.args.args)
-        defaults = zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True)
-        named = [*defaults, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
-        names = {each.arg: self.value(value, {}) for each, value in named if value is not None}
+        self.unread += [f"@{_shown(each)}" for each in node.decorator_list if not _KEEPING.search(ast.unparse(each))]
         self.all.depth += 1
         try:
-            return self.run(node.body, {**names, **given})
+            found = self.run(node.body, self.parameters(node.args, placed, given=given))
+            return None if found is _GOES_ON else found
         finally:
             self.all.depth -= 1
 
+    def parameters(self, told: ast.arguments, placed: Sequence[Any], *, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of a function's parameters; of one without a value, that it was not read."""
+        plain = [*told.posonlyargs, *told.args]
+        stars = [place for place, each in enumerate(placed) if isinstance(each, _Unread) and each.text.startswith("*")]
+        for place in stars[:1]:  # how many it stands for is not known
+            placed = [*placed[:place], *[placed[place]] * (len(plain) + 1)]
+        names: dict[str, Any] = {each.arg: _Unread(each.arg) for each in (*plain, *told.kwonlyargs)}
+        defaults = zip(plain[len(plain) - len(told.defaults) :], told.defaults, strict=True)
+        named = [*defaults, *zip(told.kwonlyargs, told.kw_defaults, strict=True)]
+        more = {key: value for key, value in given.items() if key not in names}
+        names |= {each.arg: self.value(value, {}) for each, value in named if value is not None}
+        names |= {each.arg: value for each, value in zip(plain, placed, strict=False)}
+        names |= {key: value for key, value in given.items() if key not in more}
+        if told.vararg:
+            rest = list(placed[len(plain) :])
+            is_read = not any(isinstance(each, _Unread) for each in placed)
+            names[told.vararg.arg] = rest if is_read else _Unread(told.vararg.arg)
+        return {**names, told.kwarg.arg: more} if told.kwarg else names
+
     def run(self, body: Sequence[ast.stmt], names: dict[str, Any]) -> Any:
-        """What is returned; None where nothing is."""
+        """What is returned, or that nothing is."""
         for place, statement in enumerate(body):
             self.all.count += 1
             if self.all.count > MAX_STATEMENTS:
@@ -178,17 +219,31 @@ class _Reader:
                 case ast.If(test=test):
                     chosen = self.value(test, names)
                     if isinstance(chosen, _Unread):
-                        said = f"if {chosen.text}: ..."
-                        self.skip(statement, names, said=said)
-                        if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
-                            for each in body[place + 1 :]:
-                                self.skip(each, names, said=said)
-                            return _Unread(said)
-                    elif (found := self.run(statement.body if chosen else statement.orelse, names)) is not None:
+                        found = self.pass_by(body[place:], names, said=f"if {chosen.text}: ...")
+                    else:
+                        found = self.run(statement.body if chosen else statement.orelse, names)
+                    if found is not _GOES_ON:
                         return found
+                case ast.FunctionDef(name=name):
+                    names[name] = _Unread(f"{name}()")
+                    if any(isinstance(node, ast.Attribute) and _is_set(node) for node in ast.walk(statement)):
+                        self.skip(statement, names, said=_shown(statement))
+                case ast.Import() | ast.ImportFrom():
+                    own = [each for each in _bound(statement) if each in self.functions or each in self.constants]
+                    names |= {each: _Unread(each) for each in own}
                 case _ if not isinstance(statement, _WITHOUT_EFFECT):
-                    self.skip(statement, names, said=_shown(statement))
-        return None
+                    if (found := self.pass_by(body[place:], names, said=_shown(statement))) is not _GOES_ON:
+                        return found
+        return _GOES_ON
+
+    def pass_by(self, body: Sequence[ast.stmt], names: dict[str, Any], *, said: str) -> Any:
+        """Name the first statement as not followed, and all behind it if it may return."""
+        self.skip(body[0], names, said=said)
+        if not any(isinstance(node, ast.Return) for node in ast.walk(body[0])):
+            return _GOES_ON
+        for each in body[1:]:
+            self.skip(each, names, said=said)
+        return _Unread(said)
 
     def skip(self, statement: ast.stmt, names: dict[str, Any], *, said: str) -> None:
         """Name a statement that is not followed: what it assigns, or hands to a call, is not known from there on."""
@@ -205,7 +260,7 @@ class _Reader:
         root, _, method = name.rpartition(".")
         values = [self.value(each, names) for each in call.args]
         sections = [each for each in values if isinstance(each, dict)]
-        if is_followed and self.home(name) is not None:
+        if is_followed and self.followed(name, names) is not None:
             self.value(call, names)
         elif method in _CHANGING_METHODS and isinstance(call.func, ast.Attribute) and root.partition(".")[0] in names:
             if method == "update" and isinstance(names[root.partition(".")[0]], dict):
@@ -216,6 +271,8 @@ class _Reader:
             self.set_there(
                 name, sections[0], handed=[*values, *(self.value(each.value, names) for each in call.keywords)]
             )
+        elif isinstance(call.func, ast.Attribute) and isinstance(self.value(call.func.value, names), dict):
+            self.unread += [] if method.startswith(_READING) else [f"what {name}() sets"]
 
     def set_there(self, name: str, section: dict[str, Any], *, handed: Sequence[Any]) -> None:
         """A function of another file, as `with_global_batch_size(cfg, 512)`, sets the field that its name states.
@@ -242,10 +299,12 @@ class _Reader:
             names[target.id] = value
         elif isinstance(target, ast.Attribute) and (section := self.section(target.value, names)) is not None:
             section[target.attr] = value
-        elif isinstance(target, ast.Tuple):
-            several = isinstance(value, list) and len(value) == len(target.elts)
-            for part, each in zip(target.elts, value if several else [value] * len(target.elts), strict=True):
-                self.assign(part, each, names=names)
+        elif isinstance(target, ast.Tuple | ast.List):
+            has_star = any(isinstance(part, ast.Starred) for part in target.elts)
+            is_told = isinstance(value, list) and len(value) == len(target.elts) and not has_star
+            unread = value if isinstance(value, _Unread) else _Unread(_shown(target))
+            for part, each in zip(target.elts, value if is_told else [unread] * len(target.elts), strict=True):
+                self.assign(part.value if isinstance(part, ast.Starred) else part, each, names=names)
         else:
             self.unread.append(_shown(target))
 
@@ -253,6 +312,8 @@ class _Reader:
         """The one that an expression names; what was not read becomes an open one."""
         if isinstance(node, ast.Name):
             held, key = names, node.id
+            if key not in names and not isinstance(found := self.value(node, names), _Unread):
+                names[key] = found
         elif isinstance(node, ast.Attribute) and (found := self.section(node.value, names)) is not None:
             held, key = found, node.attr
         else:
@@ -303,14 +364,16 @@ class _Reader:
         held = [self.value(each.value, names) for each in call.keywords if each.arg is None]
         self.unread += [f"{name}(**{each.text})" for each in held if isinstance(each, _Unread)]
         given = {key: value for each in held if isinstance(each, dict) for key, value in each.items()} | given
-        if (home := self.home(name)) is not None and home[1] in home[0].functions:
+        values = list[Any]()
+        for each in call.args:
+            told = self.value(each.value, names) if isinstance(each, ast.Starred) else None
+            values += told if isinstance(told, list) else [self.value(each, names)]
+        if (home := self.followed(name, names)) is not None and home[1] in home[0].functions:
             other, own = home
             self.all.called += [str(other.place)] if other is not self else []
-            placed = zip(other.functions[own].args.args, call.args, strict=False)
-            return other.call(own, {each.arg: self.value(value, names) for each, value in placed} | given)
+            return other.call(own, values, given=given)
         if name.rpartition(".")[2].lstrip("_")[:1].isupper():
             return {**given, CLASS: name}
-        values = [self.value(each, names) for each in call.args]
         if sections := [each for each in values if isinstance(each, dict)]:
             self.set_there(name, sections[0], handed=[*values, *given.values()])
             return sections[0]
@@ -329,6 +392,20 @@ class _Reader:
             else:
                 kept[name] = value
         return kept
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """Names that a statement gives a meaning, in any of its branches."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    parts = list(ast.walk(node))
+    names = [each.id for each in parts if isinstance(each, ast.Name) and _is_set(each)]
+    names += [each.name for each in parts if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    return names + [each.asname or each.name for each in parts if isinstance(each, ast.alias)]
+
+
+def _is_set(node: ast.AST) -> bool:
+    return not isinstance(getattr(node, "ctx", None), ast.Load)
 
 
 def _shown(node: ast.AST) -> str:

@@ -105,12 +105,14 @@ class SavedBytes:
         gc.collect(0)  # what was there before is none of what is looked through
         was_enabled = gc.isenabled()
         gc.disable()
+        collections = sum(each["collections"] for each in gc.get_stats())
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 yield
         finally:
-            young = gc.get_objects(generation=0)
-            self._contexts = [weakref.ref(each) for each in young if issubclass(type(each), FunctionCtx)]
+            is_aged = sum(each["collections"] for each in gc.get_stats()) != collections  # by what ran inside
+            there = gc.get_objects(generation=None if is_aged else 0)
+            self._contexts = [weakref.ref(each) for each in there if issubclass(type(each), FunctionCtx)]
             if was_enabled:
                 gc.enable()
 

@@ -1,5 +1,6 @@
 """Models for the executor's tests; imported by processes that have torch, never by pytest itself."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -1059,3 +1060,15 @@ def uneven(kinds: str, *, num_microbatches: int) -> Training:
     """Six hidden units."""
     training = wide(kinds, num_microbatches=num_microbatches)
     return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: EvenBlock().double())}))
+
+
+def last_weights(kinds: str, *, num_microbatches: int) -> Training:
+    """As `images`, after `model.to(memory_format=torch.channels_last)`."""
+    training = images(kinds, num_microbatches=num_microbatches)
+
+    def last(make: Callable[[], nn.Module]) -> nn.Module:
+        return make().to(memory_format=torch.channels_last)
+
+    return Training(
+        **(vars(training) | {"layers": {name: partial(last, make) for name, make in training.layers.items()}})
+    )

@@ -170,7 +170,8 @@ class SplitStage(PlanStage):
             return [parameter.detach() for parameter in self.backward.parameters]
         if key.letter == "G":
             made = self.backward.trained_by(next(part for part in self.parts if part.rank == key.rank))
-            return [torch.empty_like(each, dtype=each.grad_dtype or each.dtype, requires_grad=False) for each in made]
+            kinds = [each.grad_dtype or each.dtype for each in made]
+            return [torch.empty(each.shape, dtype=kinds[k], device=each.device) for k, each in enumerate(made)]
         likes: Sequence[torch.Tensor] = self.backward.shares[key.rank].weights.likes if key.letter == "X" else ()
         if key.letter == "S":
             likes = [*self.share.graph.likes, *(self.graded_outputs(0) if self.is_last else ())]

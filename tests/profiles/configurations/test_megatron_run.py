@@ -697,3 +697,20 @@ def test_an_array_that_nobody_sets_behind_the_program() -> None:
     """Tests that flags which only the machine knows are named wherever they stand."""
     run = run_of('mapfile -t A < args.txt\ntorchrun pretrain_gpt.py "${A[@]}" --micro-batch-size 1', model="llama3-8b")
     assert [each.partition(" ")[0] for each in run.notes.unknown] == ["$A"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "held"),
+    [
+        ("--bf16", 4),
+        ("--bf16 --grad-reduce-in-bf16", 2),
+        ("--bf16 --main-grads-dtype bf16", 2),
+        ("--bf16 --main-grads-dtype fp32", 4),
+        ("--fp16", 2),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", 4),
+    ],
+)
+def test_gradients_add_up_in_the_type_that_megatron_takes(flags: str, held: int) -> None:
+    """Tests that gradients of bf16 are raised by themselves, and those of fp16 only where it is asked for."""
+    run = run_of(f"torchrun --nproc_per_node 8 pretrain_gpt.py {flags}", model="llama3-8b")
+    assert (run.gradient_bytes, run.sum_bytes) == (held, held)

@@ -43,6 +43,7 @@ def test_lines_of_other_processes_are_passed_over() -> None:
     [
         ('with args: {"a": 1,\n"b": ', "no whole JSON follows 'with args: '; give the log with all of it"),
         ("with args: {'a': 1}", "no whole JSON"),
+        ('with args: {"a": 1} with args: {"a": 2}', "2 configurations"),
         ('with args: {"a": 1}\nwith args: {"a": 2}', "2 configurations follow 'with args: '; give the log of one run"),
     ],
 )
@@ -51,3 +52,10 @@ def test_what_is_cut_off_or_stated_twice_is_refused(text: str, told: str) -> Non
     with pytest.raises(ValueError, match=told):
         printed_object(text, "with args: ", source="run.log")
     assert printed_object(text, "with configs: ", source="run.log") is None
+
+
+def test_a_long_log_is_read_once() -> None:
+    """Tests that a log in which every line begins an object is read in one pass, and that no other value is one."""
+    text = 'with args: {"a": 1}\n' * 100_000
+    assert printed_object(text, "with args: ", source="run.log") == '{"a": 1}'
+    assert printed_object('{"note": "with args: 3"}', "with args: ", source="run.log") is None

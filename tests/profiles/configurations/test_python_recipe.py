@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -482,6 +483,11 @@ def test_another_vocabulary_than_the_models() -> None:
         ("cfg.mixed_precision = Precision(bf16=True, grad_reduce_in_fp32=False)", 2),
         ("cfg.mixed_precision = Precision(bf16=True)\n    cfg.ddp.grad_reduce_in_fp32 = False", 4),
         ('cfg.mixed_precision = "bf16_mixed"\n    cfg.ddp.grad_reduce_in_fp32 = False', 4),
+        ("cfg.mixed_precision = fp16_mixed()", 2),
+        ("cfg.mixed_precision = Precision(fp16=True)", 4),
+        ('cfg.mixed_precision = "fp16_mixed"', 2),
+        ("cfg.mixed_precision = fp16_mixed()\n    cfg.mixed_precision.grad_reduce_in_fp32 = True", 4),
+        ("cfg.trainer.plugins = [Callback(), Precision(bf16=True, grad_reduce_in_fp32=False)]", 2),
     ],
 )
 def test_gradients_add_up_as_the_precision_says(stated: str, held: int) -> None:
@@ -489,3 +495,83 @@ def test_gradients_add_up_as_the_precision_says(stated: str, held: int) -> None:
     text = BRIDGE.replace("    tune(cfg)", f"    {stated}")
     run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="llama3-8b")
     assert (run.sum_bytes, run.gradient_bytes) == (held, held)
+
+
+HIDDEN = {
+    "a parameter hides an import": (
+        "from other import size\ndef g(size): return C(a=size())\ndef f(): return g(lambda: 2)",
+        "a = size()",
+    ),
+    "a variable hides an import": (
+        "from other import size\ndef f():\n  size = x()\n  return C(a=size(1))",
+        "a = size(1)",
+    ),
+    "a function within hides it": (
+        "from other import size\ndef f():\n  def size(): return 5\n  return C(a=size())",
+        "a = size()",
+    ),
+    "two files": (
+        "try:\n  from other import size\nexcept ImportError:\n  from another import size\ndef f(): return C(a=size())",
+        "a = size()",
+    ),
+    "another name for a function": (
+        "def size(): return 1\nsize = twice(size)\ndef f(): return C(a=size())",
+        "a = size()",
+    ),
+    "a parameter that is not told": ("a = 4\ndef f(a): return C(a=a)", "a = a"),
+    "a section that is not told": ("def f(cfg):\n  cfg.b = 1\n  return cfg", "what cfg sets"),
+    "a list whose length is not known": ("def g(a=1): return C(a=a)\ndef f(): return g(*XS)", "a = *XS"),
+    "a decorator": ("@twice\ndef size(): return 1\ndef f(): return C(b=size())", "@twice"),
+    "a function that changes what is around it": (
+        "def f():\n  cfg = C(a=1)\n  def g(): cfg.a = 8\n  g()\n  return cfg",
+        "def g(): cfg.a = 8",
+    ),
+    "a method": ("def f():\n  cfg = C(b=1)\n  cfg.plan_for(8)\n  return cfg", "what cfg.plan_for() sets"),
+    "a return within": (
+        "def g():\n  with x():\n    return 8\n  return 3\ndef f(): return C(a=g())",
+        "with x(): return 8",
+    ),
+    "a section taken apart": ("def f():\n  a, b = Pair(x=1)\n  return C(a=a)", "a = (a, b)"),
+}
+
+
+@pytest.mark.parametrize(("text", "unread"), HIDDEN.values(), ids=HIDDEN)
+def test_what_only_running_it_would_tell_is_said(tmp_path: Path, text: str, unread: str) -> None:
+    """Tests that no value of another thing of the same name is taken, and that it is said what was not read."""
+    for name in ("other", "another"):
+        (tmp_path / f"{name}.py").write_text("def size(x=1): return 7\n")
+    read = read_recipe(text, function="f", source="r.py", place=tmp_path / "r.py")
+    assert "a" not in read.sections
+    assert unread in read.unread
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def g(a, /, b=2): return C(a=a, b=b)\ndef f(): return g(7, 3)", {"a": 7, "b": 3}),
+        ("def g(a, *more): return C(a=a, b=more)\ndef f(): return g(7, 3)", {"a": 7, "b": [3]}),
+        ("def g(a, **more): return C(a=a, **more)\ndef f(): return g(7, b=3)", {"a": 7, "b": 3}),
+        ("b = 3\ndef g(a, **more): return C(a=a, b=b)\ndef f(): return g(7, b=5)", {"a": 7, "b": 3}),
+        ("from other import X\ndef f():\n  X.a = 7\n  return X", {"a": 7, "b": 3}),
+        ("def size(): return 0\nfrom other import size\ndef f(): return C(a=size(), b=3)", {"a": 7, "b": 3}),
+        (
+            "def g(a):\n  if a: return None\n  return 3\ndef f(): return C(a=7, b=g(0), c=g(1))",
+            {"a": 7, "b": 3, "c": None},
+        ),
+        ("def g(a, b=3): return C(a=a, b=b)\ndef f(*more): return g(*[7], *more)", {"a": 7, "b": 3}),
+        ("def f():\n  [a, b] = 7, 3\n  return C(a=a, b=b)", {"a": 7, "b": 3}),
+    ],
+)
+def test_arguments_arrive_as_python_places_them(tmp_path: Path, text: str, told: dict[str, Any]) -> None:
+    """Tests that parameters of every kind get their values, and that names mean what they mean to Python."""
+    (tmp_path / "other.py").write_text("X = C(b=3)\ndef size(): return 7\n")
+    read = read_recipe(text, function="f", source="r.py", place=tmp_path / "r.py")
+    assert (dict(read.sections), read.unread) == ({**told, "_class": "C"}, ())
+
+
+def test_a_sum_of_many_terms_is_refused() -> None:
+    """Tests that an expression that is nested too deeply is refused with the file's name."""
+    terms = "+".join(["1"] * 900)
+    for text in (f"X = {terms}\ndef f(): return C(a=X)", f"def f(): return C(a={terms})"):
+        with pytest.raises(ValueError, match=r"r\.py: an expression is nested too deeply; give a simpler recipe"):
+            read_recipe(text, function="f", source="r.py")

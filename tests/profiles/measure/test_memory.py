@@ -157,6 +157,22 @@ def test_a_graph_of_many_nodes_is_let_go():
     assert "__init__" not in vars(torch.autograd.function.BackwardCFunction)
 
 
+@pytest.mark.parametrize("is_enabled", [False, True])
+def test_contexts_are_found_behind_a_collection(is_enabled: bool):
+    """Tests that what a context keeps counts where a layer collects garbage, and that a collector stays turned off."""
+    saved, taken = SavedBytes(nn.Identity()), torch.ones(64, requires_grad=True)
+    if not is_enabled:
+        gc.disable()
+    try:
+        with saved.watching():
+            later, _ = _Tanh.apply(taken, "list")
+            gc.collect()
+        saved.note_contexts()
+        assert (saved.total(), gc.isenabled()) == (later.nbytes, is_enabled)
+    finally:
+        gc.enable()
+
+
 def test_what_others_froze_stays_frozen():
     """Tests that looking for contexts leaves the garbage collector as it was."""
     gc.freeze()

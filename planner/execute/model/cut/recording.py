@@ -526,7 +526,8 @@ def _autocast_told(notes: _Notes) -> Any:
     """What autocast computes in, and whether it was told or takes the default of the device that it runs on."""
 
     def begin(context: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **named: Any) -> None:
-        context.has_dtype = dtype is not None
+        outer = notes.autocasts[-1:]  # whose type is the default within it
+        context.has_dtype = dtype is not None or any(getattr(each, "has_dtype", True) for each in outer)
         beginning(context, device_type, dtype, *args, **named)
 
     def cast(context: Any) -> Any:

@@ -37,6 +37,7 @@ TWO = {
     "GPT, tied": split("0;;1 1;1,0;0", cut=(2, 2), num_microbatches=2, model="tied_gpt"),
     "convolutions and batch norms": split("0;;1 1;0;1", cut=(2, 2), num_microbatches=2, model="images"),
     "channels last": split("0;0,1;1 1;0;1", cut=(2, 2), num_microbatches=2, model="last_channels"),
+    "weights whose channels lie last": split("0;;1 1;0;1", cut=(2, 2), num_microbatches=2, model="last_weights"),
     "a norm over the microbatch in front, in halves": split("0;0,1 1", num_microbatches=2, model="normed"),
     "frozen in front": split("0;0,1 1;1,0;0", kinds="fw", num_microbatches=2),
     "accumulated": split("0;0,1;1 1", num_microbatches=2, model="accumulating", steps=4),

@@ -538,6 +538,22 @@ def test_autocast_takes_the_default_of_where_it_runs():
     assert not torch.equal(found[default], found[torch.float16])
 
 
+class CastAsAround(models.Stack):
+    """Autocast that is not told what to compute in, within one that is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.float16), torch.autocast(x.device.type):
+            return super().forward(x)
+
+
+def test_autocast_takes_the_type_of_the_one_around_it():
+    """Tests that layers compute in the type that an outer autocast was told, where the inner one names none."""
+    model = make(CastAsAround, torch.float32)
+    training = cut(model, batch=single, loss=float_loss)
+    layers = {name: make_layer(training, name, device=CPU) for name in training.layers}
+    assert torch.equal(run_separately(layers, training.inputs, batch=[single(0)[0]]).leaving, model(single(0)[0]))
+
+
 class CastTwice(models.Stack):
     """A weight that one autocast casts once for two blocks."""
 
