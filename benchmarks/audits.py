@@ -204,6 +204,7 @@ def read_mixtures() -> Iterator[Variant]:
             "expert_tensor_parallel_size": "1",
             "moe_token_dispatcher_type": row["dispatcher"],
             "overlap_moe_expert_parallel_comm": row["all-to-all hidden"] == "1",
+            "use_transformer_engine_op_fuser": row["all-to-all hidden"] == "1",  # matters to GPT-OSS alone
         }
         is_counted = row["model"] == "qwen3-235b-a22b"
         flags |= {f"account_for_{end}_in_pipeline_split": is_counted for end in ("embedding", "loss")}

@@ -145,10 +145,9 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     _require_known(read, take)
     _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model or _stated_model(read), beside=_sourced(read))
-    shape = _with_pattern(take, shape, read=read)
     tensor, context = take.count("tensor_model_parallel_size", 1), take.count("context_parallel_size", 1)
     pipeline = take.count("pipeline_model_parallel_size", 1)
-    shape, experts, parts = _experts(take, shape, tensor=tensor)
+    shape, experts, parts = _experts(take, _with_pattern(take, shape, read=read), tensor=tensor)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
     data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
@@ -186,6 +185,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         hides_tokens=take.switch("overlap_moe_expert_parallel_comm"),
         sends_once=_sends_once(take),
         sequence_parallel=_is_sequence_parallel(take, read, tensor=tensor),
+        fused_experts=take.switch("use_transformer_engine_op_fuser"),
         fused_attention=_has_fused_attention(take, read.kernels),
         is_one_graph=any("full_iteration" in str(take.values.get(name)) for name in _GRAPHS),
         gradient_bytes=_gradient_bytes(take, read),
@@ -724,7 +724,7 @@ def _dtype(take: Taking, *, is_typed: bool) -> Dtype:
     if mixed := take.text("mixed_precision"):
         return next((dtype for part, dtype in _MIXED.items() if part in mixed.lower()), "bf16")
     if fp4 or fp8:
-        take.notes.assumed.append("activations are kept in bf16; programs in fewer bits keep less")
+        take.notes.assumed.append("what products read is kept in one byte a value, as Transformer Engine does")
     if fp4:
         return "nvfp4"
     if fp8:

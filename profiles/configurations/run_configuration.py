@@ -161,6 +161,8 @@ class RunConfiguration:
     """Whether a token goes to a node once, however many of its experts are there."""
     sequence_parallel: bool = True
     """Whether devices of a group each do a part of the tokens between products."""
+    fused_experts: bool = False
+    """Whether experts' biases and clamps are parts of their products' kernels."""
     fused_attention: bool = True
     """Whether attention is one kernel that keeps no scores."""
     is_one_graph: bool = False

@@ -77,6 +77,11 @@ SCORE_BYTES_FORWARD, SCORE_BYTES_BACKWARD, SCORE_BYTES_KEPT = 9, 11, 5
 """Bytes of every score where attention is not fused: softmax reads and writes it; dropout reads it, and writes it and
 its mask. Backward both read a gradient and what they kept, and write a gradient. Softmax, mask and product are kept."""
 
+CLAMP_BYTES, BIAS_BYTES = {False: 16, True: 20}, {False: 28, True: 40}
+"""Of every value inside an expert, and of every one that leaves it, where both have kernels of their own; True:
+backward. Two halves are clamped and joined. A bias times its token's weight is fp32, so are its sum with the output
+and what joins the experts; backward, one more product and sum give the gradient of either factor."""
+
 _CAST_BYTES: Mapping[Dtype, int] = {"fp8": 5, "fp8_block": 4, "nvfp4": 5}
 """Of every value that is cast from bf16. One scale for a whole tensor is found by a reading of its own (fp8, and beside
 scales of blocks nvfp4). Scales of blocks lie along rows and along columns, so values are written twice; those of fp8
@@ -309,6 +314,12 @@ def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) ->
     if activated:
         values = (5 if is_backward else 3) if shape.is_gated else (3 if is_backward else 2)
         yield OperationStep(what="activation", operation=Movement(num_bytes=values * BF16 * activated))
+    if mixture is not None:
+        own = run.tokens * mixture.chosen // run.degree
+        yield OperationStep(what="permutations", operation=Movement(num_bytes=4 * BF16 * own * shape.hidden))
+        if mixture.has_biases and not run.fused_experts:
+            moved = CLAMP_BYTES[is_backward] * mixture.inner + BIAS_BYTES[is_backward] * shape.hidden
+            yield OperationStep(what="clamps, biases", operation=Movement(num_bytes=own * moved))
     if run.dtype != "bf16":
         cast = _cast_values(shape, mixture, run=run, sublayer=sublayer, is_backward=is_backward)
         yield OperationStep(what="casts", operation=Movement(num_bytes=_CAST_BYTES[run.dtype] * cast))

@@ -41,9 +41,10 @@ weight in bf16 written."""
 _ASSUMPTIONS = (
     "Products towards inputs and weights are looked up as products of their own shapes, laid out as forward ones are; "
     "attention goes back in 2.9 times its forward, experts in their forward twice; norms, additions, rotations, "
-    "activations, casts and the loss move their bytes at the sheet's bandwidth; recomputing is F once more; operations "
-    "follow one another{hidden}; experts get equally many tokens; state is weights bf16, main gradients fp32, master "
-    "weights and two moments fp32; the step of Adam moves 30 bytes a weight, and is stated at the least width."
+    "permutations, activations, casts and the loss move their bytes at the sheet's bandwidth; recomputing is F once "
+    "more; operations follow one another{hidden}; experts get equally many tokens; state is weights bf16, main "
+    "gradients fp32, master weights and two moments fp32; the step of Adam moves 30 bytes a weight, and is stated at "
+    "the least width."
 )
 
 
@@ -272,6 +273,8 @@ class _Held:
 
     stash: int
     waiting: int
+    narrow: int = 0
+    """Bytes less, where products keep what they read as numbers of one byte."""
 
 
 class _Bytes:
@@ -338,7 +341,10 @@ class _Bytes:
         if mixture is not None:
             inputs += mixture.chosen * (shape.hidden + mixture.inner) // self.degree
             gradients += mixture.chosen * (shape.hidden + 2 * mixture.inner) // self.degree
-        return _Held(stash=stash, waiting=min(stash, inputs + gradients))
+        # attention keeps its own output as well, and two products read what latent attention compresses
+        narrow = inputs - 2 * output - (stream if shape.latent else 0)
+        narrow = 0 if self.run.dtype == "bf16" else narrow
+        return _Held(stash=stash, waiting=min(stash, inputs + gradients), narrow=narrow)
 
     def _part(self) -> _Held:
         """Of a hybrid model's block: the stream and its norm, and what its one part makes."""
@@ -365,7 +371,8 @@ class _Bytes:
             return self.tokens * (8 + BF16 * self._stream())
         if self.kind == "head":
             return self.tokens * (2 * BF16 * self._stream() + 6 * shape.vocabulary // self.degree)
-        return BF16 * self.tokens * self._block().stash + self._score_bytes()
+        held = self._block()
+        return self.tokens * (BF16 * held.stash - held.narrow) + self._score_bytes()
 
     def weight_stash(self) -> int:
         """Of it until the end of W."""
@@ -374,7 +381,7 @@ class _Bytes:
             return self.stash()
         if self.kind == "head":
             return BF16 * self.tokens * (self._stream() + shape.vocabulary // self.degree)
-        return BF16 * self.tokens * self._block().waiting
+        return (BF16 if self.run.dtype == "bf16" else 1) * self.tokens * self._block().waiting
 
     def checkpoint(self) -> int:
         """What stays of it when the stage recomputes: a device's part of the layer's input."""

@@ -39,6 +39,8 @@ class ExpertShape:
     """Width inside one expert."""
     shared_inner: int = 0
     """Width inside what every token passes besides; 0: nothing."""
+    has_biases: bool = False
+    """Whether experts add biases, and clamp what they activate, as GPT-OSS' do."""
     dense_layers: int = 0
     """So many first layers have one feed-forward part instead."""
 
@@ -334,5 +336,6 @@ def read_mixture(take: ConfigReader) -> ExpertShape:
         chosen=take("num_experts_per_tok"),
         inner=inner,
         shared_inner=take.first(*_SHARED, otherwise=inner * take("n_shared_experts", 0)),
+        has_biases=take.config.get("model_type") == "gpt_oss",
         dense_layers=take("first_k_dense_replace", 0),
     )

@@ -26,6 +26,8 @@ class RunSettings:
     """Whether a token goes to a node once, however many of its experts are there."""
     hides_tokens: bool = False
     """Whether tokens travel to experts and back while another microbatch computes."""
+    fused_experts: bool = False
+    """Whether experts' biases and clamps are parts of their products' kernels."""
     fused_attention: bool = True
     """Whether attention is one kernel; otherwise all scores are written, and weighted in products of their own."""
 

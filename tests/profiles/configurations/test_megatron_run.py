@@ -63,6 +63,12 @@ def test_the_three_forms_tell_the_same_run() -> None:
         assert not run.notes.unknown
 
 
+def test_experts_are_fused_by_a_flag() -> None:
+    """Tests that Transformer Engine's fuser of operations is read, and that without it nothing is fused."""
+    runs = [typed(model="gpt-oss-20b", **given) for given in ({}, {"use_transformer_engine_op_fuser": True})]
+    assert [run.fused_experts for run in runs] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("flags", "is_fused"),
     [

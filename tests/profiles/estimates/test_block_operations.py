@@ -6,8 +6,8 @@ import pytest
 
 from profiles.estimates.block_operations import ATTENTION_BACKWARD, Run, block_steps, embedding_steps, head_steps
 from profiles.estimates.composed_profile import compose
-from profiles.estimates.model_shapes import LatentAttention, ModelShape
-from profiles.estimates.operations import Exchange, ExpertProducts, Product
+from profiles.estimates.model_shapes import ExpertShape, LatentAttention, ModelShape
+from profiles.estimates.operations import Exchange, ExpertProducts, Movement, Product
 from tests.profiles.estimates.test_composed_profile import DENSE, LINE, MIXED, MOVING, NOTHING, SECOND, ask, make_rates
 
 LATENT = ModelShape(
@@ -101,6 +101,30 @@ def test_experts_take_the_place_of_the_dense_part():
     (sent,) = (step.operation for step in mixed.forward if step.what == "tokens to experts")
     assert isinstance(sent, Exchange)
     assert sent.num_bytes == 2 * 128 * 2 * 512
+
+
+def test_tokens_go_into_their_experts_order_and_back():
+    """Tests that copies of tokens are read and written twice each way, and that clamps and biases move their bytes.
+
+    Two experts see each of 256 tokens. Fused into products, clamps and biases move nothing.
+    """
+    mixture = replace(MIXED.mixture or ExpertShape(experts=8, chosen=2, inner=256), has_biases=True)
+    steps = {
+        name: block_steps(replace(MIXED, mixture=mixture), Run(samples=1, sequence=256, fused_experts=fused), block=1)
+        for name, fused in (("apart", False), ("fused", True))
+    }
+    found = {
+        (name, phase): {step.what: step.operation for step in getattr(each, phase)}
+        for name, each in steps.items()
+        for phase in ("forward", "input_grad", "weight_grad")
+    }
+    for (name, phase), moved in found.items():
+        permuted = None if phase == "weight_grad" else Movement(num_bytes=8 * 512 * 512)
+        assert moved.get("permutations") == permuted, (name, phase)
+    assert found["apart", "forward"]["clamps, biases"] == Movement(num_bytes=512 * (16 * 256 + 28 * 512))
+    assert found["apart", "input_grad"]["clamps, biases"] == Movement(num_bytes=512 * (20 * 256 + 40 * 512))
+    plain = {step.what for step in block_steps(MIXED, Run(samples=1, sequence=256), block=1).forward}
+    assert "clamps, biases" not in {*found["fused", "forward"], *found["fused", "input_grad"], *plain}
 
 
 def test_keys_go_round_while_attention_runs():

@@ -89,6 +89,19 @@ def test_bytes():
     assert profile.scaling == "measured"
 
 
+def test_products_keep_narrow_numbers():
+    """Tests that with fp8 one byte less is kept of what products alone read, and half of what W waits for.
+
+    Of a token these are two streams of 512 and an inner width of 1,024, or two experts' streams and widths, and what
+    every token passes. Attention's output of 512 is kept as it is, and once more.
+    """
+    rates = make_rates(**{"experts nvfp4": NOTHING})
+    wide, narrow = (compose(ask(MIXED, rates, dtype=dtype))[0].layers[1:3] for dtype in ("bf16", "nvfp4"))
+    for a, b, kept in zip(wide, narrow, (1024, 128 + 2 * (512 + 256)), strict=True):
+        assert a.stash_bytes - b.stash_bytes == 256 * (2 * 512 - 512 + kept)
+        assert a.weight_stash_bytes == 2 * b.weight_stash_bytes
+
+
 def test_workspace():
     """Tests that a block has bf16 gradients of its weights, streams and inner widths beside what it keeps."""
     block = compose(ask(DENSE, make_rates(), degrees=(1, 2)))[0].layers[1]

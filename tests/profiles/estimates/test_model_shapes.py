@@ -69,6 +69,12 @@ def test_windows():
     assert [read(**own, layer_types=kinds).window(block) for block in (0, 1)] == [128, 0]
 
 
+def test_experts_with_biases():
+    """Tests that experts of GPT-OSS add biases, and Mixtral's do not."""
+    shapes = [read(model_type=kind, num_local_experts=8, num_experts_per_tok=2) for kind in ("gpt_oss", "mixtral")]
+    assert [shape.mixture and shape.mixture.has_biases for shape in shapes] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
