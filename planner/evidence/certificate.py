@@ -814,7 +814,8 @@ def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
     stated = _positive(certificate)
     effort, trees = refutation.read(certificate)
     try:
-        is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees)
+        rules = certificate.get("rules")
+        is_out = refutation.check(least.problem, least.costs, value=stated, effort=effort, trees=trees, rules=rules)
         _require_ruled_out(stated, is_out=is_out)
     except ValueError as reason:
         _require_these_rules(certificate, reason=reason)

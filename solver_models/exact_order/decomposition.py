@@ -8,6 +8,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from solver_models.exact_order.link_queues import arrival_lags
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.simulation.evaluator import SPLIT, Net
 
@@ -102,7 +103,8 @@ def _part(net: Net, replicas: Integers) -> Net:
 
 
 def without_savings(net: Net) -> Net | None:
-    """The net with W so short that B gains nothing, on links that nobody shares; None if B never does.
+    """The net with W so short that B gains nothing, on links that only what one action sends shares; None if
+    B never does.
 
     No order takes longer there, whether a backward pass is one action is no question, and W come in order.
     """
@@ -116,4 +118,5 @@ def without_savings(net: Net) -> Net | None:
     duration[:, WEIGHT_GRAD] = np.where(fusible, whole - duration[:, INPUT_GRAD], duration[:, WEIGHT_GRAD])
     empty = (net.replica_device * (len(net.devices) + 1))[_senders(net)]  # from a device to itself
     route = np.where(net.transfer_route >= 0, empty, net.transfer_route)
-    return net._replace(duration=duration, transfer_route=route, transfer_shared=np.zeros_like(route))
+    free, lags = np.zeros_like(route), arrival_lags(net)
+    return net._replace(duration=duration, transfer_duration=lags, transfer_route=route, transfer_shared=free)

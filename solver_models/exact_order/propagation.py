@@ -23,6 +23,16 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.exact_order.link_queues import (
+    DEVICE,
+    IS_GRADIENT,
+    QUEUE,
+    RECEIVER,
+    SENDER,
+    TICKS,
+    arrival_lags,
+    list_sends,
+)
 from solver_models.exact_order.lower_bounds import (
     FORWARD_END,
     FORWARD_TAIL,
@@ -76,6 +86,8 @@ class NetActions(NamedTuple):
     """[N, 3] bits: the actions of a stage replica of a kind, on its device."""
     fusible: Integers
     """[N] 1 where B is shorter than I and W: then each of the stage replica's backward passes has the choice."""
+    sends: Integers
+    """[S, 6] `list_sends`."""
 
 
 class _Precedence(NamedTuple):
@@ -130,7 +142,7 @@ def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integer
     num_replicas, total = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
     arcs = np.zeros((total * (5 * num_replicas + net.transfer_target.shape[0]), 4), np.int64)
     span = np.zeros((3 * num_replicas * total, 2), np.int64)
-    size = 0
+    size, lags = 0, arrival_lags(net)
     for k in range(total):
         for x in range(3 * num_replicas):
             kind = x // num_replicas
@@ -147,11 +159,7 @@ def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integer
                 size += 1
             if kind < 2:
                 for f in range(net.transfer_start[2 * n + kind], net.transfer_start[2 * n + kind + 1]):
-                    arcs[size, BEFORE], arcs[size, TICKS_BETWEEN], arcs[size, AFTER_FUSED] = (
-                        job,
-                        net.transfer_duration[f],
-                        kind == 1,
-                    )
+                    arcs[size, BEFORE], arcs[size, TICKS_BETWEEN], arcs[size, AFTER_FUSED] = job, lags[f], kind == 1
                     arcs[size, AFTER] = job_of(net.transfer_target[f], kind, k, total)
                     size += 1
             span[job, END] = size
@@ -178,7 +186,7 @@ def make_jobs(net: Net) -> NetActions:
                 kinds[n, kind] |= int64(1) << count[d]
                 count[d] += 1
     arcs, span = _make_arcs(net, has_rest, fusible)
-    return NetActions(arcs, span, count, own, place, kinds, fusible)
+    return NetActions(arcs, span, count, own, place, kinds, fusible, list_sends(net))
 
 
 @kernel
@@ -604,6 +612,65 @@ def _narrow_devices(net: Net, jobs: NetActions, windows: TimeWindows, scratch: I
 
 
 @kernel
+def _decide_sends(jobs: NetActions, windows: TimeWindows, own: Integers, ready: Integers, due: Integers) -> bool:
+    """Of two actions of one device, one comes second if what it sends would make the other's late; False if both do."""
+    d, place = own[0, DEVICE], jobs.place
+    prior, after = windows.prior[d], windows.after[d]
+    for x in range(own.shape[0]):
+        a = place[own[x, SENDER]]
+        for y in range(own.shape[0]):
+            b = place[own[y, SENDER]]
+            is_late = a != b and ready[x] + own[x, TICKS] + own[y, TICKS] > due[y]
+            if is_late and not prior[a] >> b & 1 and not put_before(prior, after, jobs.length[d], b, a):
+                return False
+    return True
+
+
+@kernel
+def _wait_on_link(
+    jobs: NetActions, windows: TimeWindows, own: Integers, ready: Integers, due: Integers, order: Integers
+) -> None:
+    """What a device sends leaves after all that it is known to send before, and before all that is known to follow."""
+    d, place, count = own[0, DEVICE], jobs.place, own.shape[0]
+    _sort_by(order, count, ready)
+    for b in range(count):
+        before, moment = windows.prior[d, place[own[b, SENDER]]], int64(-1) << 60
+        for x in range(count if before else 0):
+            if before >> place[own[order[x], SENDER]] & 1:
+                moment = max(moment, ready[order[x]]) + own[order[x], TICKS]
+        target = own[b, RECEIVER]
+        windows.start[target] = max(windows.start[target], max(ready[b], moment) + own[b, TICKS])
+    _sort_by(order, count, due)
+    for b in range(count):
+        job = own[b, SENDER]
+        follows, moment = windows.after[d, place[job]], int64(1) << 60
+        for x in range(count - 1 if follows else -1, -1, -1):
+            if follows >> place[own[order[x], SENDER]] & 1:
+                moment = min(moment, due[order[x]]) - own[order[x], TICKS]
+        late = own[b, IS_GRADIENT] * windows.late[job]
+        windows.end[job] = min(windows.end[job], min(due[b], moment) - own[b, TICKS] - late)
+
+
+@kernel
+def _narrow_queues(jobs: NetActions, windows: TimeWindows, scratch: Integers) -> bool:
+    """Apply the rules of the queues on links; False if no order is left."""
+    first, ready, due, order = 0, scratch[0], scratch[1], scratch[2]
+    while first < jobs.sends.shape[0]:
+        end = first
+        while end < jobs.sends.shape[0] and jobs.sends[end, QUEUE] == jobs.sends[first, QUEUE]:
+            job, target, x = jobs.sends[end, SENDER], jobs.sends[end, RECEIVER], end - first
+            ready[x] = windows.start[job] + windows.time[job] + jobs.sends[end, IS_GRADIENT] * windows.late[job]
+            due[x], order[x] = windows.end[target] - windows.time[target], x
+            end += 1
+        own = jobs.sends[first:end]
+        if not _decide_sends(jobs, windows, own, ready, due):
+            return False
+        _wait_on_link(jobs, windows, own, ready, due, order)
+        first = end
+    return True
+
+
+@kernel
 def narrow(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """Apply all rules until nothing changes, edges where the others tell nothing new; False if no order is left."""
     scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.fusible.sum() > 0, False
@@ -611,6 +678,8 @@ def narrow(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
         passes_before = windows.pass_kind.sum()
         _follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)
         if has_choice and not _decide_passes(net, jobs, windows):
+            return False
+        if not _narrow_queues(jobs, windows, scratch):
             return False
         count = _narrow_devices(net, jobs, windows, scratch, has_edges)
         if count < 0:

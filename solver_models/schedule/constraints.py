@@ -1,6 +1,6 @@
 """The rules of the order model: each is one sentence, one method and one family of constraints."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from solver_models.instance import StageReplica
 from solver_models.schedule.memory import MemoryRule
@@ -19,6 +19,7 @@ class Rules:
         "transfer_follows_its_sender",
         "receiver_waits_for_arrival",
         "link_carries_one_transfer_at_a_time",
+        "sends_of_an_action_keep_their_order",
         "memory_stays_within_budget",
         "objective_covers_every_replica",
         "device_starts_as_early_as_it_can",
@@ -85,6 +86,16 @@ class Rules:
         for link in sorted(shared_links(self.instance)):
             queues = [sends for number, sends in self.variables.sends.items() if link in transfers[number].links]
             self.model.add_no_overlap([send.interval for sends in queues for send in sends])
+
+    def sends_of_an_action_keep_their_order(self) -> None:
+        """Of two transfers that get ready together, as one action's do, the one that is listed first takes a link."""
+        transfers = self.instance.transfers
+        for one, other in combinations(sorted(self.variables.sends), 2):
+            first, second = transfers[one], transfers[other]
+            is_same = (first.sender, first.is_backward) == (second.sender, second.is_backward)
+            if is_same and not set(first.links).isdisjoint(second.links):
+                for earlier, later in zip(self.variables.sends[one], self.variables.sends[other], strict=True):
+                    self.model.add(earlier.end <= later.start)
 
     def memory_stays_within_budget(self) -> None:
         """What a device holds never exceeds its budget."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from random import Random
 
 from planner.actions import Action
@@ -12,6 +13,7 @@ from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge
+from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage
 from tests.strategies import AMPLE, BANDWIDTHS, random_kinds, random_links, random_problem, random_topological_order
 
 Task = tuple[int, int, str, int]
@@ -91,6 +93,41 @@ def eager_plan(rng: Random, problem: Problem) -> Plan:
     costs = CostModel(problem)
     stages = varied_stages(rng, problem, costs=costs)
     return Plan(problem=problem.reference(), stages=stages, schedule=_Eager(rng, costs, stages).schedule())
+
+
+def queued_problem(rng: Random, *, num_microbatches: int) -> Problem:
+    """Three or four layers that feed any later ones, on two devices: transfers last as long as actions, or longer.
+
+    Now and then actions or transfers take no time, and the way leads through a switch.
+    """
+    names, least = "pqrs"[: rng.choice([3, 4, 4])], rng.choice([0, 1, 1])
+    layers = [make_layer(name, (rng.randint(least, 6), rng.randint(least, 6), rng.randint(0, 3))) for name in names]
+    pairs = [(a, b) for a, b in combinations(names, 2) if b == names[-1] or rng.random() < 0.6]
+    edges = [
+        make_edge(f"{a} {b}", num_bytes=rng.randint(least, 6), gradient_bytes=rng.choice([None, None, 0, 7]))
+        for a, b in rng.sample(pairs, len(pairs))
+    ]
+    ways, switches = rng.choice([(["a b"], ()), (["a switch", "b switch"], ("switch",))])
+    links = [make_link(ends, duplex=rng.random() < 0.8) for ends in ways]
+    sizes = {"num_microbatches": num_microbatches, "max_replicas": 1, "max_stages_per_device": 2}
+    return make_problem(layers, links, edges=edges, switches=switches, **sizes)
+
+
+def diamond_stages() -> tuple[Stage, ...]:
+    """A stage per layer: the ends of the diamond on one device, what is between them on the other."""
+    return tuple(make_stage(text) for text in ("p @ a", "q @ b", "r @ b", "s @ a"))
+
+
+def queued_stages(rng: Random, problem: Problem) -> tuple[Stage, ...]:
+    """A stage per layer, two at most on a device."""
+    names = [layer.name for layer in problem.profile.layers]
+    return tuple(make_stage(f"{name} @ {at}") for name, at in zip(names, rng.sample("aabb", len(names)), strict=True))
+
+
+def queued_plan(rng: Random, problem: Problem) -> Plan:
+    """Such stages, in an order of actions that could start first."""
+    stages = queued_stages(rng, problem)
+    return Plan(problem=problem.reference(), stages=stages, schedule=_Eager(rng, CostModel(problem), stages).schedule())
 
 
 def with_memory_of(rng: Random, problem: Problem, plan: Plan) -> Problem:

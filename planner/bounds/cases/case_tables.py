@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import combinations, permutations
 
 import numpy
+from numpy.typing import NDArray
 
 from planner import decisions
 from planner.bounds.minimum_costs import Integers, Least
@@ -178,6 +179,13 @@ class CaseTables:
     def linked(self) -> set[tuple[str, str]]:
         """Pairs of ends with a link of their own, which every transfer between them takes."""
         return {end for link in self.problem.cluster.links for end in ((link.a, link.b), (link.b, link.a))}
+
+    @cached_property
+    def has_fixed_route(self) -> NDArray[numpy.bool_]:
+        """[devices, devices] whether transfers of all sizes take the same links from the one to the other."""
+        is_tree = self.problem.cluster.is_tree
+        rows = [[a != b and (is_tree or (a, b) in self.linked) for b in self.devices] for a in self.devices]
+        return numpy.array(rows, dtype=numpy.bool_)
 
     @cached_property
     def least(self) -> Least:

@@ -31,8 +31,9 @@ from planner.plan import Stage
 class CaseMaker:
     """Cases of so many stages each, made from segments and assignments."""
 
-    def __init__(self, tables: CaseTables, *, effort: WorkCount) -> None:
-        """`effort`: a unit is spent for every order of replicas."""
+    def __init__(self, tables: CaseTables, *, effort: WorkCount, are_links_free: bool = False) -> None:
+        """`effort`: a unit is spent for every order of replicas. `are_links_free`: nothing waits there at all."""
+        self.are_links_free = are_links_free
         self.tables, self.effort = tables, effort
         self.problem = tables.problem
         self.places = min(self.problem.options.max_stages_per_device, len(tables.names))
@@ -76,7 +77,7 @@ class CaseMaker:
         stage_replica, figures = self._assign_all(segments, assignments, orders=orders)
         stage_of = self._stage_of(segments)
         forward = numpy.full((num, stage_replicas, stage_replicas), NEVER, dtype=numpy.int64)
-        backward = forward.copy()
+        backward, rank = forward.copy(), numpy.zeros(forward.shape, dtype=numpy.int64)
         static = figures[..., STATE].reshape(num, devices, self.places).sum(axis=2)
         replicas = self.tables.replicas[assignments]
         for a, b in combinations(range(stages), 2):
@@ -84,7 +85,11 @@ class CaseMaker:
             both, counts = (orders[:, a], orders[:, b]), (replicas[:, a], replicas[:, b])
             replicas_of = stage_replica[:, a], stage_replica[:, b]
             self._connect((forward, backward), sizes, orders=both, stage_replicas=replicas_of, replicas=counts)
+            self._rank(rank, stage_of, stages=(a, b), stage_replicas=replicas_of)
             self._add_buffers(static, sizes, orders=both, replicas=counts)
+        sent = numpy.zeros((num, devices, stage_replicas, 2), dtype=numpy.int64)
+        for kind, transfers in () if self.are_links_free else enumerate((forward, backward)):
+            sent[..., kind] = self._serialise_sends(transfers, rank)
         tail, bucket = self._synchronise(segments, orders, stage_replica=stage_replica)
         static += bucket
         tail += self._late_steps(figures[..., STEP].reshape(num, devices, self.places))[:, None]
@@ -96,7 +101,8 @@ class CaseMaker:
         cases = Cases(
             time=numpy.repeat(times[..., None], count, axis=3).reshape(num, devices, -1),
             returning=figures[..., INPUT], rest=figures[..., WEIGHT], fused=figures[..., FUSED],
-            forward=forward, backward=backward, tail=tail, held=held, kept=kept, room=room, count=count,
+            forward=forward, backward=backward, sent=sent * (times[..., :2] > 0)[:, None],
+            tail=tail, held=held, kept=kept, room=room, count=count,
         )  # fmt: skip
         return cases, numpy.flatnonzero((room >= held).all(axis=(1, 2)))
 
@@ -166,6 +172,33 @@ class CaseMaker:
                 part = -(-sizes[1][rows] * share // whole)
                 time = self.tables.duration(b, a, size=part)
                 transfers[1][rows, target, source] = numpy.where(sizes[2][rows] > 0, time, NEVER)
+
+    def _rank(
+        self, rank: Integers, stage_of: Integers, *, stages: tuple[int, int], stage_replicas: tuple[Integers, Integers]
+    ) -> None:
+        """Enter which of the profile's edges is the first between two stages, for all of their replicas."""
+        first = numpy.full(len(stage_of), len(self.tables.edges), dtype=numpy.int64)
+        for number, (producer, consumer, _) in reversed(list(enumerate(self.tables.edges))):
+            first[(stage_of[:, producer] == stages[0]) & (stage_of[:, consumer] == stages[1])] = number
+        for i, j in product(*(range(own.shape[1]) for own in stage_replicas)):
+            source, target = stage_replicas[0][:, i], stage_replicas[1][:, j]
+            rows = numpy.flatnonzero((source >= 0) & (target >= 0))
+            rank[rows, source[rows], target[rows]] = rank[rows, target[rows], source[rows]] = first[rows]
+
+    def _serialise_sends(self, transfers: Integers, rank: Integers) -> Integers:
+        """What a stage replica sends to several of one device comes over one by one, by the first edge between them.
+
+        Returns [N, devices, stage replicas] how long what each sends to a device occupies the link there.
+        """
+        num, devices = len(transfers), len(self.tables.devices)
+        times = transfers.reshape(num, devices, self.places, devices, self.places)
+        ranks, alone = rank.reshape(times.shape), times.copy()
+        is_fixed = self.tables.has_fixed_route[None, :, None, :]
+        for own, other in permutations(range(self.places), 2):
+            is_later = (alone[..., own] > 0) & (alone[..., other] > 0) & (ranks[..., other] < ranks[..., own])
+            times[..., own] += numpy.where(is_later & is_fixed, alone[..., other], 0)
+        sent = numpy.where(is_fixed, numpy.maximum(alone, 0).sum(axis=4), 0)
+        return numpy.asarray(sent.reshape(num, -1, devices).swapaxes(1, 2))
 
     def _add_buffers(
         self,

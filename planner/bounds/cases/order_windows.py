@@ -3,7 +3,7 @@
 A case has its stages on its devices. Every device has `C` places for stage replicas, and every place an F, an I (what
 precedes the gradient) and a W (the rest of the backward pass) of `M` microbatches: `Y = 3 C M` actions per device,
 numbered (place, kind, microbatch). A place without a stage has actions without duration, which change nothing.
-docs/proofs/refutations.md says why each rule is sound; links are free, so that every order of the case obeys them.
+docs/proofs/refutations.md says why each rule is sound. Links are free but for what one device sends over one of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,6 +49,8 @@ class Cases:
     flows."""
     backward: Integers
     """[K, L, L] the same for gradients."""
+    sent: Integers
+    """[K, D, L, 2] ticks that an F or I of a stage replica occupies the link to a device; 0 where it has none alone."""
     tail: Integers
     """[K, L] synchronisation after the last action of a stage replica."""
     held: Integers
@@ -151,13 +153,13 @@ def _count_together(cases: Cases, feeds: Sequence[Bits]) -> Integers:
     """[N, D, 6] what fits into the devices of these cases at a time."""
     num, devices, places = cases.held.shape
     outer = numpy.full((num, devices), -1, dtype=numpy.int64)
+    times = cases.time.reshape(num, devices, places, 3, cases.count)[..., 0]
     if places > 1:
         for device in range(devices):
             first = device * places
             for own, other in ((0, 1), (1, 0)):  # what it feeds with activations feeds it with gradients
                 holds = feeds[0][:, first + own, first + other] & feeds[1][:, first + other, first + own]
-                outer[holds, device] = own
-    times = cases.time.reshape(num, devices, places, 3, cases.count)[..., 0]
+                outer[holds & times[:, device, own].any(axis=1), device] = own  # what takes no time is not counted
     return most_in_cases(times, (cases.held, cases.kept), room=cases.room, outer=outer, count=cases.count)
 
 
@@ -216,6 +218,7 @@ def _pass(orders: OrderNodes, cases: Cases) -> Bits:
     """Every rule once; [N] whether a node has no order left."""
     _follow(orders.start, orders.time, cases=cases)
     _follow_back(orders.end, orders.time, cases=cases)
+    _queue(orders, cases)
     dead = _is_crossed(orders)
     dead |= _is_left_idle(orders, cases)
     dead |= _order_pairs(orders)
@@ -263,6 +266,47 @@ def _follow_back(end: Integers, duration: Integers, *, cases: Cases) -> None:
             numpy.minimum(due[:, :, kind], latest, out=due[:, :, kind])
         if (old == due).all():
             return
+
+
+def _queue(orders: OrderNodes, cases: Cases) -> None:
+    """Queues: a link takes what a device sends in the order of its actions that take time, one by one."""
+    num, devices, places = cases.held.shape
+    time = cases.by_replica(cases.time)[:, :, :LAST, 0]
+    for device in range(devices):
+        sent = cases.sent[:, device]
+        count = (sent > 0).reshape(num, devices, 2 * places).sum(axis=2).max(axis=1)
+        rows = numpy.flatnonzero((count > 1) | (sent > time).any(axis=(1, 2)))
+        if len(rows):
+            part = orders.take(rows)
+            _serve(part, cases.take(rows), target=device)
+            for name in ("start", "end", "before"):
+                getattr(orders, name)[rows] = getattr(part, name)
+
+
+def _serve(orders: OrderNodes, cases: Cases, *, target: int) -> None:
+    """The links to one device."""
+    begin, due, time = (cases.by_replica(values) for values in (orders.start, orders.end, orders.time))
+    sent = numpy.zeros_like(time)
+    sent[:, :, :LAST] = cases.sent[:, target, :, :, None]
+    places = cases.held.shape[2]
+    own = slice(target * places, (target + 1) * places)
+    latest = numpy.full_like(time, FAR)
+    lags = [numpy.where(each > 0, each, NEVER)[:, :, own, None] for each in (cases.forward, cases.backward)]
+    for kind, lag in enumerate(lags):
+        latest[:, :, kind] = ((due - time)[:, own, kind][:, None] - lag).min(axis=2)
+    ready, shape = orders.start + orders.time, orders.start.shape
+    busy, last = sent.reshape(shape), numpy.where(sent > 0, latest, FAR).reshape(shape)
+    are_both = (busy > 0)[..., :, None] & (busy > 0)[..., None, :] & ~numpy.eye(shape[2], dtype=bool)
+    is_late = are_both & ((ready + busy)[..., :, None] > last[..., None, :])
+    orders.before[...] |= is_late.swapaxes(2, 3)
+    leaves, gone = ready.copy(), last + busy
+    _wait(leaves, orders.before, time=busy)
+    _precede(gone, orders.before, time=busy)
+    numpy.minimum(orders.end, numpy.where(busy > 0, gone - busy, FAR), out=orders.end)
+    soonest = cases.by_replica(numpy.where(busy > 0, leaves, ready))
+    for kind, lag in enumerate(lags):
+        arrival = (soonest[:, :, kind][:, :, None] + lag).max(axis=1)
+        numpy.maximum(begin[:, own, kind], arrival, out=begin[:, own, kind])
 
 
 def due_gradients(orders: OrderNodes, cases: Cases) -> Integers:

@@ -37,10 +37,10 @@ _BATCH_CELLS = 1_500_000
 _ORDER_BATCH = 4_000
 """Partitions and mappings, with an order of replicas each, that are made together."""
 
-RULES = 2
+RULES = 3
 """Number of the rules that close cases: the one that changes which cases stay open, or what work is counted, adds one.
 
-The trees of a certificate fit no other rules; it states the number beside them."""
+The trees of a certificate fit no other rules; it states the number beside them. By earlier rules, links are free."""
 
 FIELDS = ("effort", "trees")
 """What a certificate has besides its kind and its value."""
@@ -95,13 +95,22 @@ def refute(
     return _CaseRefutation(effort=spent.spent, trees=tuple(search.trees))
 
 
-def check(problem: Problem, costs: CostModel, *, value: int, effort: int, trees: Sequence[Sequence[int]]) -> bool:
+def check(
+    problem: Problem,
+    costs: CostModel,
+    *,
+    value: int,
+    effort: int,
+    trees: Sequence[Sequence[int]],
+    rules: object,
+) -> bool:
     """Whether the trees show, with what is derived here, that no plan has a makespan below `value`.
 
-    Raises ValueError if they do not fit the cases, or take more work than stated.
+    `rules`: as the certificate states them. Raises ValueError if the trees do not fit the cases, or take more work than
+    stated.
     """
     spent = WorkCount(effort)
-    proof = _Proof(problem, costs, value=value, effort=spent)
+    proof = _Proof(problem, costs, value=value, effort=spent, are_links_free=rules != RULES)
     replay = _TreeCheck(trees, effort=spent)
     for cases, orders, _ in proof.open_cases():
         if not replay.close(cases, orders):
@@ -147,14 +156,16 @@ def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
 class _Proof:
     """The cases of a problem that are open below a value."""
 
-    def __init__(self, problem: Problem, costs: CostModel, *, value: int, effort: WorkCount) -> None:
+    def __init__(
+        self, problem: Problem, costs: CostModel, *, value: int, effort: WorkCount, are_links_free: bool = False
+    ) -> None:
         self.effort = effort
         tables = CaseTables(problem, costs)
         self.deadline = value - 1 - tables.least.optimizer_ns
         if not 0 <= self.deadline < MAX_DEADLINE_NS:
             raise TooManyCasesError("certificate: its value is too large for a refutation")
         self.enumeration = CaseEnumeration(tables, self.deadline, effort=effort)
-        self.maker = CaseMaker(tables, effort=effort)
+        self.maker = CaseMaker(tables, effort=effort, are_links_free=are_links_free)
 
     def open_cases(self) -> Iterator[tuple[Cases, OrderNodes, Callable[[int], tuple[Stage, ...]]]]:
         """Cases that windows leave open, the windows, and the stages of a case; as many as are looked at together."""

@@ -130,7 +130,8 @@ class DeviceAssignments:
         held, kept, room = (size.reshape(1, len(self.kinds), b.chunks) for size in sizes)
         return Cases(
             time=time.reshape(1, len(self.kinds), -1), returning=figures[1][None], rest=figures[2][None], fused=fused,
-            forward=lags[:1], backward=lags[1:], tail=tail, held=held, kept=kept, room=room, count=b.count,
+            forward=lags[:1], backward=lags[1:], sent=numpy.zeros((1, len(self.kinds), len(fused[0]), 2), numpy.int64),
+            tail=tail, held=held, kept=kept, room=room, count=b.count,
         )  # fmt: skip
 
     def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:

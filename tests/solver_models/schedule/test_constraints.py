@@ -3,13 +3,17 @@
 import pytest
 from ortools.sat.python import cp_model
 
+from planner.lowering import make_schedule_instance
 from solver_models.instance import (
     ScheduleInstance,
 )
 from solver_models.schedule.constraints import Rules
 from solver_models.schedule.solve import make_model, solve_order
+from tests.solver_models.exact_order.test_link_queues import served_second
 from tests.solver_models.schedule.test_solve import QUEUED, chain
 from tests.solver_models.schedule.test_tails import TINY
+
+DIAMOND = served_second()
 
 WITHOUT: dict[str, ScheduleInstance] = {
     "microbatches_come_in_order": QUEUED["slow link"],
@@ -19,6 +23,7 @@ WITHOUT: dict[str, ScheduleInstance] = {
     "transfer_follows_its_sender": QUEUED["slow link"],
     "receiver_waits_for_arrival": TINY["uneven"],
     "link_carries_one_transfer_at_a_time": QUEUED["one link for all"],
+    "sends_of_an_action_keep_their_order": make_schedule_instance(DIAMOND.problem, DIAMOND.stages, costs=DIAMOND.costs),
     "memory_stays_within_budget": TINY["tight"],
     "objective_covers_every_replica": TINY["synchronisation"],
     "device_starts_as_early_as_it_can": QUEUED["late inputs, span"],

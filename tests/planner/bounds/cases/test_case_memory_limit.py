@@ -19,6 +19,7 @@ from planner.problem import Options, Problem
 from tests.long_runs import examples, shortened
 from tests.planner.bounds.order.test_joint_memory_limit import random_v
 from tests.planner.brute_force import brute_force
+from tests.planner.builders import make_layer, make_link, make_problem
 from tests.planner.evidence.test_certificate import make_chain
 from tests.strategies import random_chain
 
@@ -75,6 +76,17 @@ def test_nothing_is_said_of_three_stages():
     late, early = numpy.full((1, 1, 6), 1_000), numpy.zeros((1, 1, 6), dtype=int)
     span = numpy.zeros((1, 1), dtype=int), numpy.full((1, 1), 100)
     assert not are_too_idle(late, early, span=span, most=most).any()
+
+
+def test_a_stage_that_takes_no_time_holds_nothing_back():
+    """Tests that what waits for such a stage on its own device may begin, as the best plan has it."""
+    sizes = {"p": 4, "q": 6, "r": 5}
+    layers = [make_layer(name, (0, 0, 0) if name == "p" else (1, 1, 0), state_bytes=sizes[name]) for name in sizes]
+    problem = make_problem(layers, [make_link("a b")], edge_bytes=1, memory_bytes=9, max_replicas=1, receive_buffers=0)
+    costs, best = CostModel(problem), brute_force(problem)
+    assert best == 8
+    assert refute(problem, costs, value=best, effort=EFFORT) is not None
+    assert refute(problem, costs, value=best + 1, effort=EFFORT) is None
 
 
 def scarce_problem(rng: Random) -> Problem:
