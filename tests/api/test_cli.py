@@ -32,7 +32,8 @@ def test_import(shell: Shell):
     """Tests that a foreign form becomes a document in ours that means the same, on another device type if asked."""
     said = ("import", "-", "--cluster", "workload.json", "-m", "4", "--device-type", "toy")
     outcome = shell.run(*said, stdin=foreign_form({"microbatch_size": 2}))
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.err.count("\n")) == (0, 1), outcome.err
+    assert "all layers hold 64 bytes together" in outcome.err
     shell.write("ours.json", outcome.out)
     assert load_workload("ours.json").cluster == make_workload().cluster
     assert load_workload("ours.json").profile.microbatch_size == 2

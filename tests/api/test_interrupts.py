@@ -16,7 +16,7 @@ def test_closed_pipe(repository_root: Path):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        (*COMMAND, "import", HARD), cwd=repository_root, stdout=write, stderr=subprocess.PIPE, text=True
+        (*COMMAND, "import", ENDLESS), cwd=repository_root, stdout=write, stderr=subprocess.PIPE, text=True
     )
     os.close(write)
     assert done.returncode == 1
