@@ -149,6 +149,6 @@ def _fill(left: Integers, items: Sequence[tuple[int, int]], *, count: int) -> In
 
 def _part_of(part: Integers, size: int, *, profit: int) -> Integers:
     """`part / size` of the worth, rounded up, without products beyond 64 bits."""
-    shift = max(0, size.bit_length() - _PART_BITS)
+    shift = max(0, size.bit_length() - min(_PART_BITS, 62 - profit.bit_length()))
     share: Integers = numpy.minimum((-(-part >> shift)) * profit // max(size >> shift, 1) + (part > 0), profit)
     return share

@@ -18,7 +18,7 @@ from planner.plan import Stage
 from planner.problem import Options, Problem
 from tests.long_runs import examples, shortened
 from tests.planner.brute_force import brute_force
-from tests.planner.evidence.test_certificate import make_chain
+from tests.planner.evidence.test_certificate import make_chain, one_each
 
 
 def lane(forward: int, returning: int, rest: int, *, held: int, kept: int) -> StageReplica:
@@ -72,6 +72,14 @@ def test_many_microbatches_are_counted_in_parts(count):
     lanes = [lane(3, 2, 2, held=10, kept=10)] * 2
     found = make_held_together(lanes, budget=39, count=count, outer=0)
     assert (found.num_begun, found.begun_ns, found.left_ns) == (3, 9, 12)
+
+
+def test_parts_of_long_actions_stay_within_64_bits():
+    """Tests that one device that never waits reaches the bound, where I and W take as long as a field can state."""
+    long, count = 10**13, MAX_COUNTED + 1
+    sizes = {"memory": 2**50 - 2**45, "stash": (2**49 + 1, 2**49)}
+    problem = make_chain([(0, long, long)], num_devices=1, num_microbatches=count, **sizes)
+    assert schedule_bound(problem, one_each(problem), costs=CostModel(problem)) == 2 * count * long
 
 
 def random_v(rng: Random) -> tuple[Problem, tuple[Stage, ...]]:
