@@ -1062,6 +1062,54 @@ def uneven(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: EvenBlock().double())}))
 
 
+class Columns(nn.Module):
+    """Weights that lie column by column, and with gaps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH).t() / WIDTH)
+        self.bias = nn.Parameter(torch.randn(2 * WIDTH)[::2])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tanh(x @ self.weight + self.bias)
+
+
+def columns(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Columns().double())}))
+
+
+class Table(Block):
+    """Adds rows of a table, whose gradient is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(4, WIDTH, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + self.table((x[:, 0] > 0).long()))
+
+
+def table(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Table().double())}))
+
+
+class Sloped(Block):
+    """Takes a gradient within its forward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            place = x.detach().requires_grad_()
+            (slope,) = torch.autograd.grad((place**3).sum(), place)
+        return super().forward(x + slope)
+
+
+def sloped(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"layers": dict.fromkeys(training.layers, lambda: Sloped().double())}))
+
+
 def last_weights(kinds: str, *, num_microbatches: int) -> Training:
     """As `images`, after `model.to(memory_format=torch.channels_last)`."""
     training = images(kinds, num_microbatches=num_microbatches)

@@ -68,6 +68,8 @@ class Traits:
     """It does so in a way that cannot be answered for several replicas."""
     differentiates: bool = False
     """It calls torch.autograd itself, so its weight gradients must not wait."""
+    has_hooks: bool = False
+    """It hooks something to the gradients of tensors that it makes or is given."""
 
     @property
     def has_batch_norm(self) -> bool:
@@ -93,6 +95,8 @@ class TraitFinder(TorchFunctionMode):
             self.seen["unanswered"] += 1
         if any(func is other for other in _AUTOGRAD):
             self.seen["autograd"] += 1
+        if func is torch.Tensor.register_hook:
+            self.seen["hooks"] += 1
         return func(*args, **kwargs)
 
     @contextmanager
@@ -106,6 +110,7 @@ class TraitFinder(TorchFunctionMode):
             backward_exchanges=self.seen["differentiated norms"],
             has_unanswered_batch_norm=self.seen["unanswered"] > 0,
             differentiates=self.seen["autograd"] > 0,
+            has_hooks=self.seen["hooks"] > 0,
         )
 
 

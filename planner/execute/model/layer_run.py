@@ -67,7 +67,7 @@ class LayerRun:
         """Run the layer with the random numbers of its moment."""
         if not self.is_first:
             with self._as_before(self.before):
-                return self.layer(*arguments)
+                return self.layer(*(each.view_as(each) for each in arguments))  # hooks on them stay single
         with self._exchanging(None):
             self.is_first = False
             self.before = self.changing.copies(self.layer)

@@ -59,7 +59,7 @@ class SavedTensors:
 
 
 def _no_backward(place: _Place) -> torch.Tensor:
-    raise RuntimeError(f"saved tensor {place.number} is on another process, which runs its backward")
+    raise RuntimeError(f"a backward in a forward asks for tensor {place.number}, which goes elsewhere; leave that out")
 
 
 class BackwardGraph:
@@ -84,6 +84,8 @@ class BackwardGraph:
 
     def _unpack(self, place: _Place) -> torch.Tensor:
         if place.view is None:
+            if not self._given:
+                _no_backward(place)
             return self._given[place.number]
         size, stride, offset = place.view
         return self.parameters[place.number].detach().as_strided(size, stride, offset)

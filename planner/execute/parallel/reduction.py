@@ -199,7 +199,9 @@ def clip_gradients(
     if grads and are_plain(grads):
         norms = list(torch._foreach_norm(grads, 2, torch.float64))
     else:
-        norms = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in grads]
+        norms = [
+            torch.linalg.vector_norm(grad.abs() if grad.is_complex() else grad, dtype=torch.float64) for grad in grads
+        ]
     total = torch.stack(norms or [torch.zeros((), dtype=torch.float64, device=device)]).square().sum()
     distributed.all_reduce(total)
     norm = float(total.sqrt())

@@ -360,6 +360,7 @@ class Execution:
         parameters = self.parameters()
         is_exact = not count & (count - 1) and all(each.dtype in _ROOMY for each in parameters)
         is_seen = any(describe_gradient_hook(layer) for layer in self._layers())
+        is_seen |= any(each.has_hooks for shape in self.preparation.shapes for each in shape.traits.values())
         return 1 / count if isinstance(self.runtime, DirectRuntime) and is_exact and not is_seen else 1.0
 
     def _layers(self) -> Iterator[nn.Module]:

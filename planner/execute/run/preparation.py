@@ -90,7 +90,8 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     if fully_shard or plan.shards_weights:
         fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, is_asked=fully_shard)
     _require_no_compiled(layout, shapes, synchronised=synchronised, fully=fully)
-    _require_no_gradient_hooks(layout, tracer.layers, fully=fully)
+    _require_no_gradient_hooks(layout, tracer.layers, shapes=shapes, fully=fully)
+    _require_no_tied_hooks(training, tracer.layers)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
     return Preparation(
         plan=plan,
@@ -151,7 +152,11 @@ def _require_no_compiled(
 
 
 def _require_no_gradient_hooks(
-    layout: Layout, layers: Sequence[Mapping[str, nn.Module]], *, fully: frozenset[int]
+    layout: Layout,
+    layers: Sequence[Mapping[str, nn.Module]],
+    *,
+    shapes: Sequence[StageShape],
+    fully: frozenset[int],
 ) -> None:
     """A hook wants the gradient that a whole microbatch gives to a whole tensor, once."""
     for number, own in enumerate(layers):
@@ -164,11 +169,26 @@ def _require_no_gradient_hooks(
         }
         for reason in (text for text, is_so in reasons.items() if is_so):
             for name, layer in own.items():
-                if found := describe_gradient_hook(layer):
+                found = "its forward hooks something to a gradient" if shapes[number].traits[name].has_hooks else ""
+                if found := describe_gradient_hook(layer) or found:
                     raise ValueError(
                         f"layer {name!r} of stage {number}: {found}, but {reason}; plan with --no-replication and "
                         "without groups, or take the hook off"
                     )
+
+
+def _require_no_tied_hooks(training: Training, layers: Sequence[Mapping[str, nn.Module]]) -> None:
+    """A hook on a weight wants the sum of what all that use it give."""
+    stages = {name: number for number, own in enumerate(layers) for name in own}
+    for names in training.tied:
+        holders = {each: stages.get(each.partition(":")[0], 0) for each in names}
+        for each, number in holders.items() if len({*holders.values()}) > 1 else ():
+            name, _, path = each.partition(":")
+            if name in layers[number] and (found := describe_gradient_hook(layers[number][name], only=path)):
+                raise ValueError(
+                    f"layer {name!r} of stage {number}: {found}, which would see a part of the gradient, as the "
+                    "weight is tied to one of another stage; take the hook off, or plan one stage for both"
+                )
 
 
 def _find_normalising(layout: Layout, shapes: Sequence[StageShape], *, is_synchronised: bool) -> frozenset[int]:

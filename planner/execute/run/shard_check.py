@@ -11,6 +11,7 @@ from torch import nn
 
 from planner.errors import ExecutionError
 from planner.execute.model.user_code import calling
+from planner.execute.parallel.partial_steps import BY_PARAMETER
 from planner.execute.parallel.sharding import ShardPiece, is_cut
 from planner.execute.parallel.update import make_optimizers
 from planner.execute.stage.stage_module import make_layer
@@ -27,22 +28,59 @@ _WHOLE = "shard = 'none'"
 
 def require_sharding(plan: Plan, training: Training, *, device: torch.device) -> None:
     """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned, or if
-    the devices of a group cannot each step the part of its layers that it holds.
+    the devices of a group cannot each step the part of its layers that it holds, or processes their stages.
     """
+    _require_separate_steps(plan, training, device=device)
     for number, stage in enumerate(plan.stages):
         width = len(stage.replicas[0])
         if stage.shard != "none" or width > 1:
-            named = {
-                f"{layer}:{path}": parameter
-                for layer in stage.layers
-                for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
-                if parameter.requires_grad
-            }
+            named = _trained_in(training, stage.layers)
             problem = _find_gaps(named) if stage.shard != "none" else ""
             instead = _WHOLE if width == 1 else "max_width = 1"
             if problem := problem or _find_joint_step(training, named, device=device, instead=instead):
                 what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
                 raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
+
+
+def _trained_in(training: Training, layers: Sequence[str]) -> dict[str, nn.Parameter]:
+    return {
+        f"{layer}:{path}": parameter
+        for layer in layers
+        for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def _require_separate_steps(plan: Plan, training: Training, *, device: torch.device) -> None:
+    """Of processes with other stages each; tried with a layer of each stage, where the optimizer is not torch's."""
+    if len({stage.replicas for stage in plan.stages}) < 2:
+        return
+    found = [next(filter(None, (_trained_in(training, [each]) for each in stage.layers)), {}) for stage in plan.stages]
+    named = {name: parameter for own in found for name, parameter in own.items()}
+    values, *grads = _make_numbers(named, device=device)
+    whole = [nn.Parameter(value.clone()) for value in values]
+    if all(type(each) in BY_PARAMETER for each in make_optimizers(training, list(named.items()), stepped=whole)):
+        return
+    optimizers = _train(training, named, stepped=whole, grads=grads)
+    for own in filter(None, found):
+        places = [place for place, name in enumerate(named) if name in own]
+        mine = [nn.Parameter(values[place].clone()) for place in places]
+        _train(training, own, stepped=mine, grads=[[row[place] for place in places] for row in grads])
+        for name, place, one in zip(own, places, mine, strict=True):
+            after = whole[place].detach()
+            if _differs(one.detach(), after, most=_largest(after - values[place])):
+                kinds = ", ".join(type(each).__name__ for each in optimizers)
+                raise ExecutionError(
+                    f"the plan's stages are stepped by several processes, but its optimizer ({kinds}) moves {name} "
+                    "otherwise without the others' weights; use one that moves each by itself, or plan for one device"
+                )
+
+
+def _make_numbers(named: Mapping[str, nn.Parameter], *, device: torch.device) -> list[list[torch.Tensor]]:
+    """Of stand-ins their values, and the gradients of each step."""
+    noise = torch.Generator().manual_seed(0)
+    shapes = [tuple(min(length, MOST_ALONG) for length in each.shape) for each in named.values()]
+    return [[torch.randn(shape, generator=noise).to(device) for shape in shapes] for _ in range(1 + NUM_STEPS)]
 
 
 def _find_gaps(named: Mapping[str, nn.Parameter]) -> str:
@@ -60,11 +98,7 @@ def _find_joint_step(
     `named`: the parameters, on any device; only their shapes count. `instead`: what to plan with, if so.
     """
     remedy = _REMEDY + instead
-    noise = torch.Generator().manual_seed(0)
-    shapes = [tuple(min(length, MOST_ALONG) for length in each.shape) for each in named.values()]
-    values, *grads = [
-        [torch.randn(shape, generator=noise).to(device) for shape in shapes] for _ in range(1 + NUM_STEPS)
-    ]
+    values, *grads = _make_numbers(named, device=device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         whole = [nn.Parameter(value.clone()) for value in values]
         _train(training, named, stepped=whole, grads=grads)

@@ -99,6 +99,7 @@ class _Stash:
     def pack(self, tensor: torch.Tensor) -> torch.Tensor | _Piece:
         """What autograd keeps in place of a tensor."""
         is_plain = type(tensor) is torch.Tensor and tensor.layout == torch.strided
+        is_plain &= not (tensor.is_conj() or tensor.is_neg())  # marks, which a view of the storage would be without
         if not is_plain or tensor.device != self.copies.device or not tensor.numel():
             return tensor
         address = tensor.untyped_storage().data_ptr()

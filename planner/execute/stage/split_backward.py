@@ -84,8 +84,8 @@ class SplitBackward:
                 if part.has_share:
                     self.shares[part.rank] = self._make_share(one, part)
             return self._try(other)
-        except _MismatchError as error:
-            return f"{error}; {_REMEDY}"
+        except (_MismatchError, RuntimeError) as error:
+            return f"{(str(error) or type(error).__name__).splitlines()[0]}; {_REMEDY}"
         finally:
             self._forget_grads()
 
@@ -127,6 +127,9 @@ class SplitBackward:
             return str(error)
         for share in self.shares.values():
             expected = self._plain(inputs, [_masked(grad, share) for grad in grads])
+            if sparse := [k for k, grad in enumerate(expected[len(inputs) :]) if grad is not None and grad.is_sparse]:
+                first, last = self.module.wiring.layers[0], self.module.wiring.layers[-1]
+                return f"the gradient of weight {sparse[0]} of layers {first!r} to {last!r} is sparse; {_REMEDY}"
             found = self._shared(share, saved.tensors, grads=[share.cut_rows(grad) for grad in grads])
             shown = [None if grad is None else share.cut_rows(grad) for grad in expected[: len(inputs)]]
             for place, (mine, theirs) in enumerate(zip(found, shown + expected[len(inputs) :], strict=True)):

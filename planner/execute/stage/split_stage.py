@@ -124,7 +124,9 @@ class SplitStage(PlanStage):
         grads: Sequence[torch.Tensor | None] = saved[len(self.share.graph.likes) :]
         if not self.is_last:
             grads = self.gather_grads(microbatch)
-        self._collect("P", 0)
+        for parameter, arrived in zip(self.backward.parameters, self._collect("P", 0), strict=False):
+            if not parameter.is_contiguous():
+                parameter.detach().copy_(arrived)
         with self.log.computing():
             found = self.backward.input_grads(self.share, saved[: len(self.share.graph.likes)], grads=grads)
         tensors = self.backward.pack(self.share)
@@ -154,7 +156,7 @@ class SplitStage(PlanStage):
     def leaving_inner(self, key: _Inner) -> list[torch.Tensor]:
         """Tensors of an outgoing message."""
         if key.letter == "P":
-            return [parameter.detach() for parameter in self.backward.parameters]
+            return [parameter.detach().contiguous() for parameter in self.backward.parameters]
         if key.letter != "G":
             return self.leaving_mail.pop(key)
         grads = []
@@ -165,9 +167,9 @@ class SplitStage(PlanStage):
         return [grad.contiguous() for grad in grads]
 
     def make_inner_buffers(self, key: _Inner) -> list[torch.Tensor]:
-        """Where a message is received; weights straight into the layers."""
+        """Where a message is received; weights that lie row by row straight into the layers."""
         if key.letter == "P":
-            return [parameter.detach() for parameter in self.backward.parameters]
+            return [parameter.detach().contiguous() for parameter in self.backward.parameters]
         if key.letter == "G":
             made = self.backward.trained_by(next(part for part in self.parts if part.rank == key.rank))
             kinds = [each.grad_dtype or each.dtype for each in made]

@@ -23,6 +23,7 @@ from planner.execute.model.memory_order import as_sent, dense, order_of
 from planner.execute.model.random_layers import may_draw
 from planner.execute.model.recomputed_forward import run_recomputed
 from planner.execute.model.user_code import calling
+from planner.execute.stage.shared_values import SharedValues
 from planner.execute.table.wiring import BATCH, StageWiring
 from planner.execute.training import Tensors, Training, as_tuple
 
@@ -77,6 +78,8 @@ class StageModule(nn.Module):
         self._rows = tuple((name, layers[name]) for name in wiring.layers)
         self._drawing: frozenset[str] | None = None
         """Layers that are given random numbers of their own: those that may take some, and the last, for the loss."""
+        self.sharing: SharedValues | None = None
+        """What is noted of its layers while they run without data."""
         self.trial: MemoryTrial | None = None
         """What layers are to be seen not to remember of microbatches, in the next one; None: they may."""
         self.is_loss_known = False
@@ -110,7 +113,13 @@ class StageModule(nn.Module):
         values = unflatten(arrived, self.counts)
         for name, layer in self._rows:
             arguments = [tensor for source in self.wiring.takes[name] for tensor in values[source]]
-            values[name] = tuple(map(dense, as_tuple(self._call(name, layer, arguments=arguments))))
+            versions = [] if self.sharing is None else [tensor._version for tensor in arguments]
+            given = as_tuple(self._call(name, layer, arguments=arguments))
+            values[name] = tuple(map(dense, given))
+            if self.sharing is not None:
+                places = [(source, k) for source in self.wiring.takes[name] for k in range(len(values[source]))]
+                self.sharing.note(name, places, tensors=arguments, versions=versions)
+                self.sharing.note_copies(given, values[name])
         if is_trying:
             self.trial = None
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
@@ -297,7 +306,7 @@ class StageTracer:
     def __init__(self, training: Training, wirings: Sequence[StageWiring]) -> None:
         """Make all layers on the meta device; raises ValueError that names one which cannot be made."""
         _require_own_parameters(training)
-        self.wirings = wirings
+        self.wirings, self.order = wirings, list(training.layers)
         meta = torch.device("meta")
         self.layers = [{name: make_layer(training, name, device=meta) for name in wiring.layers} for wiring in wirings]
         """Per stage; nothing in them is compiled."""
@@ -310,10 +319,11 @@ class StageTracer:
         values).
         """
         values: dict[str, Tensors] = {BATCH: tuple(torch.empty_like(tensor, device="meta") for tensor in batch)}
-        shapes = []
+        shapes, sharing = [], SharedValues(self.wirings, self.order)
         for number, (wiring, layers) in enumerate(zip(self.wirings, self.layers, strict=True)):
             arriving = tuple(tensor for name in wiring.arrives for tensor in values[name])
             module = StageModule(wiring, layers, counts={name: len(values[name]) for name in wiring.arrives})
+            module.sharing = sharing
             leaving = _run(module, arriving, number=number)
             shapes.append(
                 StageShape(
@@ -329,6 +339,7 @@ class StageTracer:
             values |= unflatten(
                 tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving), module.leaving_counts
             )
+        sharing.require_unseen()
         return tuple(shapes)
 
 
@@ -344,10 +355,10 @@ def _run(module: StageModule, arriving: Tensors, *, number: int) -> Tensors:
             return as_tuple(module(*arriving))
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         first, last = module.wiring.layers[0], module.wiring.layers[-1]
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise ValueError(
             f"stage {number} (layers {first!r} to {last!r}) cannot take what it is given: {reason}; "
-            "give the model and the batch that the plan was made for"
+            "give the model and the batch that the plan was made for, and change copies of tensors (`clone()`)"
         ) from error
 
 

@@ -290,6 +290,21 @@ class Between(Stack):
         return y
 
 
+class LimitedBlock(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        if y.requires_grad:
+            y.register_hook(lambda grad: grad.clamp(-0.01, 0.01))
+        return y
+
+
+class Limited(Stack):
+    """Blocks limit the gradients of what they give."""
+
+    def __init__(self) -> None:
+        super().__init__(LimitedBlock)
+
+
 class BetweenNormed(Stack):
     """A hook that is not linear, on what two take."""
 

@@ -98,12 +98,14 @@ def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:
                 parameters[path].register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def describe_gradient_hook(layer: nn.Module) -> str:
-    """The first hook of a layer on the gradient of a weight, or of a tensor between blocks; or nothing."""
-    for hook in getattr(layer, "tensor_hooks", ()):
+def describe_gradient_hook(layer: nn.Module, *, only: str = "") -> str:
+    """The first hook of a layer on the gradient of a weight (`only`: of this path), or of a tensor between blocks; or
+    nothing.
+    """
+    for hook in () if only else getattr(layer, "tensor_hooks", ()):
         return f"a tensor between blocks has a {describe_hook(hook)}"
     for path, parameter in layer.named_parameters():
-        for hook in _hooks_of(parameter, "_backward_hooks"):
+        for hook in _hooks_of(parameter, "_backward_hooks") if only in ("", path) else ():
             return f"weight {path!r} has a {describe_hook(hook)}"
     return ""
 

@@ -256,3 +256,17 @@ def test_autocast_is_as_it_was():
     assert y.dtype == torch.bfloat16
     y.float().sum().backward()
     assert x.grad is not None
+
+
+def test_a_hook_on_what_a_layer_is_given_acts_once():
+    """Tests that a forward that hooks something to its input's gradient does so for its own graph alone."""
+
+    class Doubling(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.register_hook(lambda grad: 2 * grad)
+            return x.sin() * x
+
+    x = torch.ones(3, requires_grad=True)
+    run = LayerRun(Doubling(), changing=ChangingBuffers(), exchange=None, store=None, seed=None)
+    wanted, found = (torch.autograd.grad(y.sum(), x)[0] for y in (Doubling()(x * 1), run_recomputed(run, x * 1)))
+    assert torch.equal(wanted, found)

@@ -103,3 +103,14 @@ def test_losses_travel_in_types_that_hold_them(kind: torch.dtype, travels: bool)
     held.num_carried = 1
     held.prepare()
     assert (held.carry(torch.ones(1)) is not None) == travels
+
+
+def test_complex_gradients_are_clipped_by_their_magnitudes(monkeypatch):
+    """Tests that the norm is torch's own where some gradients are complex."""
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda _: None)
+    held, alike = (_filled([torch.complex128, torch.float64]) for _ in range(2))
+    norm = float(torch.nn.utils.clip_grad_norm_(alike, 0.5))
+    given = clip_gradients(held, counted=held, max_norm=0.5, device=torch.device("cpu"))
+    assert given == pytest.approx(norm)
+    for each, other in zip(held, alike, strict=True):
+        torch.testing.assert_close(each.grad, other.grad)

@@ -1,5 +1,7 @@
 """What forwards save goes to the host and back, bit by bit, when the plan says so."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -82,3 +84,18 @@ def test_what_changes_in_place_is_refused():
 
     with pytest.raises(RuntimeError, match="changed in place before the forward ended"):
         run()
+
+
+def test_marks_of_conjugates_and_negatives_are_kept():
+    """Tests that what is saved as the conjugate of what lies in memory, or as its negative, comes back as such."""
+    wanted, found = [], []
+    for moved, grads in ((None, wanted), (stashes("0 0F1 0B0"), found)):
+        x = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        with nullcontext() if moved is None else moved.forward(0, 0, module=nn.Linear(1, 1)):
+            y = (2 * x).conj()
+            loss = (y * y * y.conj()).real.sum() + (y.imag**3).sum()
+        for cell in ("0F0", "0F1", "0F2", "0B0") if moved is not None else ():
+            moved.take(cell)
+        loss.backward()
+        grads.append(x.grad)
+    assert all(map(torch.equal, wanted, found))

@@ -38,6 +38,7 @@ TWO = {
     "convolutions and batch norms": split("0;;1 1;0;1", cut=(2, 2), num_microbatches=2, model="images"),
     "channels last": split("0;0,1;1 1;0;1", cut=(2, 2), num_microbatches=2, model="last_channels"),
     "weights whose channels lie last": split("0;;1 1;0;1", cut=(2, 2), num_microbatches=2, model="last_weights"),
+    "weights in columns and with gaps": split("0;0,1;1 1;0;1", cut=(2, 2), num_microbatches=2, model="columns"),
     "a norm over the microbatch in front, in halves": split("0;0,1 1", num_microbatches=2, model="normed"),
     "frozen in front": split("0;0,1 1;1,0;0", kinds="fw", num_microbatches=2),
     "accumulated": split("0;0,1;1 1", num_microbatches=2, model="accumulating", steps=4),
@@ -65,6 +66,14 @@ REFUSED = {
     "a norm over the microbatch, in halves": (
         split("0 1;0,1", num_microbatches=2, model="normed"),
         "stage 1: the backward of layers 'l1' to 'l1' does not come to the same on another process",
+    ),
+    "a gradient within the forward": (
+        split("0;0,1;1 1", num_microbatches=2, model="sloped"),
+        "stage 0: a backward in a forward asks for tensor 0, which goes elsewhere; leave that out; plan with split",
+    ),
+    "sparse gradients": (
+        split("0;0,1;1 1", num_microbatches=2, model="table"),
+        "stage 0: the gradient of weight 4 of layers 'l0' to 'l0' is sparse; plan with split_placement = false",
     ),
 }
 DROPPING = {

@@ -406,7 +406,9 @@ def test_what_nobody_compares_is_named(monkeypatch: pytest.MonkeyPatch):
         (models.RowsHeld, {"num_replicas": 2}, "weight 'blocks.1.up.weight' has a hook"),
         (models.Between, {"num_replicas": 2}, "a tensor between blocks has a hook 'Between.step.<locals>.<lambda>'"),
         (models.RowsHeld, {"num_replicas": 2}, "each of 2 replicas has a part of a microbatch"),
+        (models.Limited, {"num_replicas": 2}, "its forward hooks something to a gradient"),
         (models.Rounded, {"num_replicas": 2}, ""),
+        (models.Limited, {}, ""),
         (models.RowsHeld, {}, ""),
     ],
 )
@@ -421,6 +423,28 @@ def test_hooks_see_whole_gradients_or_are_refused(kind: Any, more: dict[str, Any
     with pytest.raises(ValueError, match=r"layer 'blocks\.\d'|layer 'inp'") as refusal:
         prepare(plan, training, **given)
     assert reason in str(refusal.value)
+
+
+def test_a_hook_on_a_weight_of_two_stages_is_refused():
+    """Tests that a hook that would see a part of a tied weight's gradient is named, and is none within a stage."""
+
+    def hooked() -> nn.Module:
+        layer = nn.Linear(3, 3)
+        layer.weight.register_hook(torch.sign)
+        return layer
+
+    training = Training(
+        layers={"l0": hooked, "l1": lambda: nn.Linear(3, 3), "l2": nn.Tanh},
+        loss=functional.mse_loss,
+        batch=lambda number: (torch.ones(8, 3), torch.ones(8, 3)),
+        optimizer=torch.optim.SGD,
+        tied=(("l0:weight", "l1:weight"),),
+    )
+    prepare(make_random_plan("0 1", num_microbatches=2, cut=(2, 1)), training)
+    with pytest.raises(
+        ValueError, match=r"layer 'l0' of stage 0: weight 'weight' has a hook '.*sign', which would see a part"
+    ):
+        prepare(make_random_plan("0 1", num_microbatches=2, cut=(1, 2)), training)
 
 
 def test_check_says_what_it_did(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

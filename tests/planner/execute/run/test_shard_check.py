@@ -1,0 +1,48 @@
+"""Optimizers that look at the weights of several stages."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from planner.errors import ExecutionError
+from planner.execute.run.shard_check import require_sharding
+from planner.execute.training import Training
+from tests.planner.execute.orders import make_random_plan
+
+
+class Limiting(torch.optim.Optimizer):
+    """Divides gradients by a norm: that of all together, or each by its own."""
+
+    def __init__(self, parameters: Any, *, is_joint: bool) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.is_joint = is_joint
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        grads = [each.grad for group in self.param_groups for each in group["params"]]
+        together = torch.nn.utils.get_total_norm(grads)
+        for parameter in (each for group in self.param_groups for each in group["params"]):
+            parameter.sub_(0.1 * parameter.grad / (together if self.is_joint else parameter.grad.norm()))
+
+
+@pytest.mark.parametrize("placement", ["0 1", "0 0", "0/1 0/1"])
+@pytest.mark.parametrize("is_joint", [True, False])
+def test_joint_steps_want_all_weights_on_one_process(placement: str, is_joint: bool):
+    """Tests that an optimizer whose step takes all weights together is refused where no process has them all."""
+    training = Training(
+        layers={"l0": lambda: nn.Linear(3, 3), "l1": nn.Tanh, "l2": lambda: nn.Linear(3, 3)},
+        loss=nn.functional.mse_loss,
+        batch=lambda number: (torch.ones(8, 3), torch.ones(8, 3)),
+        optimizer=partial(Limiting, is_joint=is_joint),
+    )
+    plan = make_random_plan(placement, num_microbatches=2, cut=(1, 2))
+    if not is_joint or placement != "0 1":
+        require_sharding(plan, training, device=torch.device("cpu"))
+        return
+    with pytest.raises(
+        ExecutionError, match=r"its optimizer \(Limiting\) moves l0:weight otherwise without the others"
+    ):
+        require_sharding(plan, training, device=torch.device("cpu"))
