@@ -1,6 +1,4 @@
-"""`pipeplan` and `python -m api`: the command line; the one that stops it while it still loads gets a line, no
-traceback.
-"""
+"""`pipeplan` and `python -m api`: the command line; who stops it while it still loads gets a line, no traceback."""
 
 import sys
 

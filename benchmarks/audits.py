@@ -326,11 +326,16 @@ def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
         output=output,
     )
     for what, ratios in zip(("time", "peak memory"), zip(*map(on_b200, rows), strict=True), strict=True):
-        factor = statistics.median(ratios)
-        errors = [abs(factor / ratio - 1) for ratio in ratios]
-        sizes = (f"{100 * size:.1f} %" for size in (statistics.median(errors), max(errors)))
-        table.add((str(len(rows)), what, f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", *sizes))
+        table.add((str(len(rows)), what, *_with_factor(ratios)[1]))
     table.close()
+
+
+def _with_factor(ratios: Sequence[float]) -> tuple[list[float], tuple[str, str, str]]:
+    """Errors that are left with the median ratio as a factor; and cells: the factor, their median and the worst."""
+    factor = statistics.median(ratios)
+    errors = [abs(factor / ratio - 1) for ratio in ratios]
+    middle, worst = (f"{100 * size:.1f} %" for size in (statistics.median(errors), max(errors)))
+    return errors, (f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", middle, worst)
 
 
 def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
@@ -343,11 +348,9 @@ def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
     for group in dict.fromkeys(variant.group for variant in variants):
         own = [variant for variant in variants if variant.group == group]
         ratios = [variant.measured_s / (predicted_s(variant) or math.nan) for variant in own]
-        factor = statistics.median(ratios)
-        found = [abs(factor / ratio - 1) for ratio in ratios]
+        found, cells = _with_factor(ratios)
         errors += found
-        sizes = (f"{100 * size:.1f} %" for size in (statistics.median(found), max(found)))
-        table.add((group, str(len(own)), f"{factor:.3f} ({min(ratios):.2f} to {max(ratios):.2f})", *sizes))
+        table.add((group, str(len(own)), *cells))
     table.close(f"All: {100 * statistics.median(errors):.1f} % on the median of {len(errors)} rows.")
 
 

@@ -37,6 +37,12 @@ SAMPLES, LENGTH, VOCABULARY, CLASSES = 8, 16, 128, 10
 
 adamw = partial(torch.optim.AdamW, lr=1e-3)
 
+
+def trained(model: torch.nn.Module, **how: Any) -> Training:
+    """A model as a user gives it, with AdamW; `how`: its batches, and the loss if it has none of its own."""
+    return Training.from_module(model, optimizer=adamw, **how)
+
+
 DECODER = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -84,48 +90,42 @@ def gpt2() -> Training:
     config = transformers.GPT2Config(
         vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_head=4, n_layer=4, **no_dropout
     )
-    return Training.from_module(transformers.GPT2LMHeadModel(config), batch=padded, optimizer=adamw)
+    return trained(transformers.GPT2LMHeadModel(config), batch=padded)
 
 
 def llama() -> Training:
-    return Training.from_module(
-        transformers.LlamaForCausalLM(transformers.LlamaConfig(**DECODER)), batch=words, optimizer=adamw
-    )
+    return trained(transformers.LlamaForCausalLM(transformers.LlamaConfig(**DECODER)), batch=words)
 
 
 def mistral() -> Training:
-    return Training.from_module(
-        transformers.MistralForCausalLM(transformers.MistralConfig(**DECODER)), batch=padded, optimizer=adamw
-    )
+    return trained(transformers.MistralForCausalLM(transformers.MistralConfig(**DECODER)), batch=padded)
 
 
 def qwen() -> Training:
-    return Training.from_module(
-        transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**DECODER)), batch=words, optimizer=adamw
-    )
+    return trained(transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**DECODER)), batch=words)
 
 
 def mixtral() -> Training:
     model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**DECODER, num_local_experts=4))
-    return Training.from_module(model, batch=words, optimizer=adamw)
+    return trained(model, batch=words)
 
 
 def bert() -> Training:
     sizes = {name: value for name, value in DECODER.items() if name != "num_key_value_heads"}
     config = transformers.BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return Training.from_module(transformers.BertForMaskedLM(config), batch=padded, optimizer=adamw)
+    return trained(transformers.BertForMaskedLM(config), batch=padded)
 
 
 def t5() -> Training:
     sizes = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 3, "num_heads": 4, "dropout_rate": 0.0}
     config = transformers.T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **sizes)
-    return Training.from_module(transformers.T5ForConditionalGeneration(config), batch=padded, optimizer=adamw)
+    return trained(transformers.T5ForConditionalGeneration(config), batch=padded)
 
 
 def whisper() -> Training:
     sizes = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in WHISPER_SIDES.items()}
     config = transformers.WhisperConfig(vocab_size=VOCABULARY, d_model=64, num_mel_bins=16, **sizes, **WHISPER_REST)
-    return Training.from_module(transformers.WhisperForConditionalGeneration(config), batch=sounds, optimizer=adamw)
+    return trained(transformers.WhisperForConditionalGeneration(config), batch=sounds)
 
 
 WHISPER_SIDES = {"layers": 3, "attention_heads": 4, "ffn_dim": 128}
@@ -145,7 +145,7 @@ def vit() -> Training:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 4}
     config = transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=CLASSES)
     model = transformers.ViTForImageClassification(config)
-    return Training.from_module(model, batch=pictures, loss=logits_loss, optimizer=adamw)
+    return trained(model, batch=pictures, loss=logits_loss)
 
 
 def logits_loss(output: Any, target: torch.Tensor) -> torch.Tensor:
@@ -154,68 +154,60 @@ def logits_loss(output: Any, target: torch.Tensor) -> torch.Tensor:
 
 
 def resnet18() -> Training:
-    return Training.from_module(
-        torchvision_model("resnet18"), batch=large_pictures, loss=cross_entropy, optimizer=adamw
-    )
+    return trained(torchvision_model("resnet18"), batch=large_pictures, loss=cross_entropy)
 
 
 def resnet50() -> Training:
-    return Training.from_module(
-        torchvision_model("resnet50"), batch=large_pictures, loss=cross_entropy, optimizer=adamw
-    )
+    return trained(torchvision_model("resnet50"), batch=large_pictures, loss=cross_entropy)
 
 
 def torchvision_vit() -> Training:
     sizes = {"patch_size": 8, "num_layers": 4, "num_heads": 4, "hidden_dim": 64, "mlp_dim": 128}
     model = torchvision_model("VisionTransformer", image_size=32, **sizes)
-    return Training.from_module(model, batch=pictures, loss=cross_entropy, optimizer=adamw)
+    return trained(model, batch=pictures, loss=cross_entropy)
 
 
 def convnext() -> Training:
     model = torchvision_model("convnext_tiny", stochastic_depth_prob=0.0)
-    return Training.from_module(model, batch=large_pictures, loss=cross_entropy, optimizer=adamw)
+    return trained(model, batch=large_pictures, loss=cross_entropy)
 
 
 def mobilenetv3() -> Training:
-    return Training.from_module(
-        torchvision_model("mobilenet_v3_small", dropout=0.0), batch=large_pictures, loss=cross_entropy, optimizer=adamw
-    )
+    return trained(torchvision_model("mobilenet_v3_small", dropout=0.0), batch=large_pictures, loss=cross_entropy)
 
 
 def timm_vit() -> Training:
     model = timm_model("vit_tiny_patch16_224", img_size=32, depth=4, patch_size=8)
-    return Training.from_module(model, batch=pictures, loss=cross_entropy, optimizer=adamw)
+    return trained(model, batch=pictures, loss=cross_entropy)
 
 
 def efficientnet() -> Training:
     model = timm_model("efficientnet_b0")
-    return Training.from_module(model, batch=large_pictures, loss=cross_entropy, optimizer=adamw)
+    return trained(model, batch=large_pictures, loss=cross_entropy)
 
 
 def albert() -> Training:
     config = transformers.AlbertConfig(vocab_size=VOCABULARY, embedding_size=32, hidden_size=64, **ALBERT_REST)
-    return Training.from_module(transformers.AlbertForMaskedLM(config), batch=padded, optimizer=adamw)
+    return trained(transformers.AlbertForMaskedLM(config), batch=padded)
 
 
 ALBERT_REST = {"num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
 
 
 def densenet() -> Training:
-    return Training.from_module(
-        torchvision_model("densenet121"), batch=large_pictures, loss=cross_entropy, optimizer=adamw
-    )
+    return trained(torchvision_model("densenet121"), batch=large_pictures, loss=cross_entropy)
 
 
 def titan_llama() -> Training:
-    return Training.from_module(titan_model("llama3"), batch=following_words, loss=words_loss, optimizer=adamw)
+    return trained(titan_model("llama3"), batch=following_words, loss=words_loss)
 
 
 def titan_qwen() -> Training:
-    return Training.from_module(titan_model("qwen3"), batch=following_words, loss=words_loss, optimizer=adamw)
+    return trained(titan_model("qwen3"), batch=following_words, loss=words_loss)
 
 
 def titan_deepseek() -> Training:
-    return Training.from_module(titan_model("deepseek_v3"), batch=following_words, loss=words_loss, optimizer=adamw)
+    return trained(titan_model("deepseek_v3"), batch=following_words, loss=words_loss)
 
 
 def following_words(step: int) -> Any:

@@ -8,6 +8,7 @@ closed by a tree, by enumeration or by branch and bound, not by CP-SAT's word. `
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Literal
@@ -16,7 +17,7 @@ from benchmarks.generate import Family, make_workload
 from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
 from planner.planning import Limits
 from planner.problem import Options, Problem
-from profiles.cluster import Cluster, Device, Link
+from profiles.cluster import Cluster
 
 HEADER = (
     "problem", "layers", "micro-batches", "options", "makespan ms", "certified bound ms", "gap", "claimed bound ms",
@@ -56,34 +57,25 @@ def problems() -> Iterator[tuple[str, str, Problem]]:
         assert workload.cluster is not None
         cluster = in_pairs(workload.cluster) if links == "two-level" else workload.cluster
         options = tuple(OPTIONS)[number % len(OPTIONS)]
-        yield (
-            family.name,
-            options,
-            Problem(
-                profile=workload.profile,
-                cluster=cluster,
-                num_microbatches=family.num_microbatches,
-                options=OPTIONS[options],
-            ),
+        problem = Problem(
+            profile=workload.profile,
+            cluster=cluster,
+            num_microbatches=family.num_microbatches,
+            options=OPTIONS[options],
         )
+        yield family.name, options, problem
 
 
 def in_pairs(cluster: Cluster) -> Cluster:
     """Two hosts of two devices each: 12 GB/s inside a host, 3 GB/s and five times the latency between them."""
     host_of = {device.name: f"host{number // 2}" for number, device in enumerate(cluster.devices)}
-    devices = tuple(
-        Device(name=d.name, type=d.type, memory_bytes=d.memory_bytes, host=host_of[d.name]) for d in cluster.devices
-    )
-    links = tuple(
-        Link(
-            a=link.a,
-            b=link.b,
-            bandwidth_bytes_per_s=12_000_000_000 if host_of[link.a] == host_of[link.b] else 3_000_000_000,
-            latency_ns=10_000 if host_of[link.a] == host_of[link.b] else 50_000,
-        )
-        for link in cluster.links
-    )
-    return Cluster(name=cluster.name, devices=devices, links=links)
+    speeds = {True: (12_000_000_000, 10_000), False: (3_000_000_000, 50_000)}
+    devices = tuple(replace(device, host=host_of[device.name]) for device in cluster.devices)
+    links = []
+    for link in cluster.links:
+        bandwidth, latency = speeds[host_of[link.a] == host_of[link.b]]
+        links.append(replace(link, bandwidth_bytes_per_s=bandwidth, latency_ns=latency))
+    return replace(cluster, devices=devices, links=tuple(links))
 
 
 Proof = Literal["certificate", "complete search", "open"]

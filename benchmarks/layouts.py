@@ -13,6 +13,7 @@ from statistics import median
 
 from api.inputs import make_problem
 from benchmarks.report import Planned, Table, make_parser, ms, percent, plan_and_check
+from planner.baselines.partitions import cut_at
 from planner.export.looped_pipelines import as_looped
 from planner.export.model_parts import letter_of
 from planner.export.targets import TARGETS, restrict, with_chunks
@@ -107,8 +108,7 @@ def cut_of(sizes: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, ...],
     """Layer names per stage; raises ValueError if the sizes are not those of all layers."""
     if sum(sizes) != len(names):
         raise ValueError(f"the plan divides {sum(sizes)} layers, but the model has {len(names)}; give its model")
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    return tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))
+    return cut_at(names, [sum(sizes[:number]) for number in range(len(sizes) + 1)])
 
 
 def import_partition(layout: str, layers: Sequence[str]) -> tuple[tuple[str, ...], ...]:

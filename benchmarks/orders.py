@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from planner.problem import Objective, Options, Problem
 from profiles.cluster import Cluster, Device, Link
@@ -40,34 +41,52 @@ def make_problem(
     transfer_us: int = 20,
     objective: Objective = "makespan",
 ) -> Problem:
-    """One layer per stage; with two chunks, stages d and 2 D - 1 - d on device d.
+    """One layer per stage; links take a microsecond per byte.
 
     `memory` is in units of what 1F1B needs on the first device: as many stashes as there are devices.
     """
-    num_stages = len(times)
-    num_devices = num_stages // chunks
-    names = [f"stage-{number}" for number in range(num_stages)]
-    devices = [f"gpu{number:02}" for number in range(num_devices)]
-    layers = tuple(_layer(name, each, chunks) for name, each in zip(names, times, strict=True))
-    budget = int(memory * num_devices * STASH_BYTES)
-    seats = [*devices, *reversed(devices)][:num_stages]
+    return make_chain(
+        [_layer(f"stage-{number}", each, chunks) for number, each in enumerate(times)],
+        num_microbatches=num_microbatches,
+        memory_bytes=int(memory * (len(times) // chunks) * STASH_BYTES),
+        chunks=chunks,
+        edge_bytes=transfer_us,
+        bytes_per_s=10**6,
+        objective=objective,
+    )
+
+
+def make_chain(
+    layers: Sequence[Layer],
+    *,
+    num_microbatches: int,
+    memory_bytes: int,
+    chunks: int = 1,
+    edge_bytes: int = 0,
+    bytes_per_s: int = 10**9,
+    **options: Any,
+) -> Problem:
+    """Every layer a stage, on a chain of devices; with two chunks, stages d and 2 D - 1 - d on device d."""
+    names = [layer.name for layer in layers]
+    devices = [f"gpu{number:02}" for number in range(len(layers) // chunks)]
+    seats = [*devices, *reversed(devices)][: len(layers)]
     return Problem(
         profile=ModelProfile(
-            name=f"{num_stages} stages",
-            layers=layers,
-            edges=tuple(Edge(producer=a, consumer=b, bytes=transfer_us) for a, b in pairwise(names)),
+            name=f"{len(layers)} stages",
+            layers=tuple(layers),
+            edges=tuple(Edge(producer=a, consumer=b, bytes=edge_bytes) for a, b in pairwise(names)),
         ),
         cluster=Cluster(
-            name=f"{num_devices} devices",
-            devices=tuple(Device(name=name, type="gpu", memory_bytes=budget) for name in devices),
-            links=tuple(Link(a=a, b=b, bandwidth_bytes_per_s=10**6) for a, b in pairwise(devices)),
+            name=f"{len(devices)} devices",
+            devices=tuple(Device(name=name, type="gpu", memory_bytes=memory_bytes) for name in devices),
+            links=tuple(Link(a=a, b=b, bandwidth_bytes_per_s=bytes_per_s) for a, b in pairwise(devices)),
         ),
         num_microbatches=num_microbatches,
         options=Options(
             receive_buffers=0,
-            objective=objective,
             partition=tuple((name,) for name in names),
             placement=tuple(((seat,),) for seat in seats),
+            **options,
         ),
     )
 

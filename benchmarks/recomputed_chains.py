@@ -7,16 +7,15 @@ import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks import orders
 from benchmarks.report import Table, make_parser, plan_and_check
 from planner.planning import Limits
-from planner.problem import Options, Problem
-from profiles.cluster import Cluster, Device, Link
-from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from planner.problem import Problem
+from profiles.model_profile import Layer, LayerCost
 
 STASH = 10
 """Units of a microbatch that is kept; half of them wait for W."""
@@ -27,28 +26,9 @@ SIZES = ((4, 8), (4, 16), (8, 16), (8, 32), (16, 32))
 
 def make_chain(times: Sequence[Sequence[int]], *, num_microbatches: int, kept: int) -> Problem:
     """One stage per device with these F, I and W, and room for `kept` microbatches; one that recomputes leaves none."""
-    names = [f"stage-{number}" for number in range(len(times))]
-    devices = [f"gpu{number:02}" for number in range(len(times))]
-    return Problem(
-        profile=ModelProfile(
-            name=f"{len(times)} stages",
-            layers=tuple(_layer(name, *own) for name, own in zip(names, times, strict=True)),
-            edges=tuple(Edge(producer=a, consumer=b, bytes=0) for a, b in pairwise(names)),
-        ),
-        cluster=Cluster(
-            name=f"{len(times)} devices",
-            devices=tuple(Device(name=name, type="gpu", memory_bytes=kept * STASH) for name in devices),
-            links=tuple(Link(a=a, b=b, bandwidth_bytes_per_s=10**9) for a, b in pairwise(devices)),
-        ),
-        num_microbatches=num_microbatches,
-        options=Options(
-            receive_buffers=0,
-            recompute=True,
-            recompute_microbatches=True,
-            partition=tuple((name,) for name in names),
-            placement=tuple(((device,),) for device in devices),
-        ),
-    )
+    layers = [_layer(f"stage-{number}", *own) for number, own in enumerate(times)]
+    choices = {"recompute": True, "recompute_microbatches": True}
+    return orders.make_chain(layers, num_microbatches=num_microbatches, memory_bytes=kept * STASH, **choices)
 
 
 def _layer(name: str, forward: int, returning: int, rest: int) -> Layer:

@@ -26,6 +26,11 @@ MELS = 80
 adamw = partial(torch.optim.AdamW, lr=1e-4)
 
 
+def trained(model: torch.nn.Module, **how: Any) -> Training:
+    """A model with its batches and loss, and AdamW."""
+    return Training.from_module(model, optimizer=adamw, **how)
+
+
 def text(step: int, *, shift: int = 1) -> Any:
     """Random words, and those that follow them; with `shift` 0 the words themselves."""
     noise = torch.Generator().manual_seed(step)
@@ -72,7 +77,7 @@ def gpt2() -> Training:
         bos_token_id=None, eos_token_id=None,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False,
     )  # fmt: skip
-    return Training.from_module(transformers.GPT2LMHeadModel(config), batch=text, loss=word_loss, optimizer=adamw)
+    return trained(transformers.GPT2LMHeadModel(config), batch=text, loss=word_loss)
 
 
 def llama() -> Training:
@@ -81,7 +86,7 @@ def llama() -> Training:
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=704, num_attention_heads=4, num_key_value_heads=2,
         num_hidden_layers=6, max_position_embeddings=LENGTH, use_cache=False,
     )  # fmt: skip
-    return Training.from_module(transformers.LlamaForCausalLM(config), batch=text, loss=word_loss, optimizer=adamw)
+    return trained(transformers.LlamaForCausalLM(config), batch=text, loss=word_loss)
 
 
 def bert() -> Training:
@@ -92,7 +97,7 @@ def bert() -> Training:
         tie_word_embeddings=False,
     )  # fmt: skip
     batch = partial(text, shift=0)
-    return Training.from_module(transformers.BertForMaskedLM(config), batch=batch, loss=word_loss, optimizer=adamw)
+    return trained(transformers.BertForMaskedLM(config), batch=batch, loss=word_loss)
 
 
 def t5() -> Training:
@@ -102,7 +107,7 @@ def t5() -> Training:
         dropout_rate=0.0, use_cache=False, tie_word_embeddings=False,
     )  # fmt: skip
     model = transformers.T5ForConditionalGeneration(config)
-    return Training.from_module(model, batch=pairs, loss=word_loss, optimizer=adamw)
+    return trained(model, batch=pairs, loss=word_loss)
 
 
 def vit() -> Training:
@@ -112,7 +117,7 @@ def vit() -> Training:
         patch_size=8, num_labels=CLASSES, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     model = transformers.ViTForImageClassification(config)
-    return Training.from_module(model, batch=pictures, loss=class_loss, optimizer=adamw)
+    return trained(model, batch=pictures, loss=class_loss)
 
 
 def resnet18() -> Training:
@@ -121,11 +126,10 @@ def resnet18() -> Training:
         embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=CLASSES
     )
     model = transformers.ResNetForImageClassification(config)
-    return Training.from_module(
+    return trained(
         model,
         batch=pictures,
         loss=class_loss,
-        optimizer=adamw,
         sync_batch_norm=False,  # as DDP and FSDP2 do
     )
 
@@ -136,7 +140,7 @@ def qwen3() -> Training:
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=768, num_attention_heads=4, num_key_value_heads=2,
         head_dim=64, num_hidden_layers=6, max_position_embeddings=LENGTH, use_cache=False,
     )  # fmt: skip
-    return Training.from_module(transformers.Qwen3ForCausalLM(config), batch=text, loss=word_loss, optimizer=adamw)
+    return trained(transformers.Qwen3ForCausalLM(config), batch=text, loss=word_loss)
 
 
 def whisper() -> Training:
@@ -147,7 +151,7 @@ def whisper() -> Training:
         dropout=0.0, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **sides,
     )  # fmt: skip
     model = transformers.WhisperForConditionalGeneration(config)
-    return Training.from_module(model, batch=sounds, loss=word_loss, optimizer=adamw)
+    return trained(model, batch=sounds, loss=word_loss)
 
 
 WHISPER_SIDE = {"layers": 3, "attention_heads": 4, "ffn_dim": 1024}
@@ -159,4 +163,4 @@ def convnext() -> Training:
         hidden_sizes=[48, 96, 192, 384], depths=[2, 2, 2, 2], image_size=PIXELS, num_labels=CLASSES
     )
     model = transformers.ConvNextForImageClassification(config)
-    return Training.from_module(model, batch=pictures, loss=class_loss, optimizer=adamw)
+    return trained(model, batch=pictures, loss=class_loss)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from planner.baselines.partitions import cut_at
 from planner.baselines.registry import make_baselines
 from planner.document import render_plan
 from planner.layout.costs import CostModel
@@ -86,11 +87,10 @@ class Flow:
 
 def make_layout(problem: Problem, sizes: Sequence[int], *, places: Sequence[Sequence[int]], **options: Any) -> Problem:
     """The question whose stages have so many layers each, on the devices with these numbers."""
-    names = list(problem.profile.topological_order)
     devices = [device.name for device in problem.cluster.devices]
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    ends = [sum(sizes[:number]) for number in range(len(sizes) + 1)]
     layout = Options(
-        partition=tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True)),
+        partition=cut_at(problem.profile.topological_order, ends),
         placement=tuple(tuple((devices[number],) for number in place) for place in places),
         uneven_replication=False,
         **options,

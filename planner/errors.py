@@ -38,3 +38,8 @@ class ExecutionError(PipeplanError):
 
 class ContradictionError(InfeasibleProblemError, ValueError):
     """Two statements of a question exclude each other, so that no plan can satisfy both; the message names them."""
+
+
+def refused_certificate(reason: str) -> ValueError:
+    """The error of a certificate that proves nothing."""
+    return ValueError(f"certificate: {reason}; make the bound again")

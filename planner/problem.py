@@ -452,6 +452,14 @@ class Problem:
                     f"microbatch_size = {self.profile.microbatch_size} samples; use a number that divides it"
                 )
 
+    @property
+    def given_stages(self) -> tuple[Stage, ...] | None:
+        """The stages that the options state, with their devices; None where either is open."""
+        if self.options.partition is None or self.options.placement is None:
+            return None
+        pairs = zip(self.options.partition, self.options.placement, strict=True)
+        return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+
     def is_as_given(self, stages: Sequence[Stage]) -> bool:
         """Whether stages are those of the partition, on the devices of the placement, as far as these are given."""
         partition, placement = self.options.partition, self.options.placement

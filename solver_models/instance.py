@@ -276,8 +276,7 @@ class Instance:
     @property
     def work(self) -> Integers:
         """[tables, 5, T, L] ticks on single devices."""
-        found: Integers = self.layers.work[:, :, : self.num_types]
-        return found
+        return self.layers.work[:, :, : self.num_types]
 
     @property
     def measured(self) -> Integers:

@@ -1,8 +1,9 @@
 """Every message that the product refuses something with: `python -m tests.messages` prints those that break a rule.
 
 A message is one sentence of cause and one of remedy: `-m 0 is out of range; give 1 or more`. Found are the texts of
-raised errors, and of what makes one (`MAKERS`), with constants of their module filled in. Each other value that a
-message shows counts as one word. Left out are errors that no user sees, and parts of other messages (`INNER`).
+raised errors, and of what makes one (`MAKERS`), with constants of their module, and what a function puts around a text
+(`wrappers`), filled in. Each other value that a message shows counts as one word. Left out are errors that no user
+sees, and parts of other messages (`INNER`).
 """
 
 import ast
@@ -10,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from tests.test_house_rules import PACKAGES, ROOT, nodes_of, parse, python_files
 
@@ -171,8 +173,23 @@ def _of_call(call: ast.Call, path: str, constants: dict[str, str], *, is_raised:
     arguments = detail or (call.args if is_maker else call.args[:1])
     for argument in arguments[1:] if kind.endswith("refusal") and not detail else arguments:
         text = _text(argument, constants)
+        text = None if text is None else wrappers().get(kind, "{}").replace("{}", text)
         if text is not None and " " in re.sub(r"\{[^{}]*\}", "X", text) and not text.startswith(PARTS):
             yield Message(place=f"{path}:{call.lineno}", kind=kind, text=text)
+
+
+@cache
+def wrappers() -> dict[str, str]:
+    """What functions of one text return as a ValueError, with {} where the text stands, by their names."""
+    found = dict[str, str]()
+    for node in (each for path in python_files(*PACKAGES) for each in nodes_of(path)):
+        match node:
+            case ast.FunctionDef(
+                args=ast.arguments(args=[ast.arg(arg=name)]),
+                body=[*_, ast.Return(value=ast.Call(func=ast.Name(id="ValueError"), args=[ast.JoinedStr() as said]))],
+            ):
+                found[node.name] = "".join(_part(part, {}) for part in said.values).replace(f"{{{name}}}", "{}")
+    return found
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str | None:

@@ -15,7 +15,7 @@ from planner.judge.remedies import REMEDIES
 from planner.launch.manifest_fields import require_known_fields
 from planner.verify import RULES
 from profiles.load import load_workload
-from tests.messages import MAX_WORDS, VERBS, Message, messages, sentences_of_verdicts
+from tests.messages import MAX_WORDS, VERBS, Message, messages, sentences_of_verdicts, wrappers
 from tests.test_house_rules import (
     FILLERS,
     PACKAGES,
@@ -259,6 +259,14 @@ def test_messages_say_what_to_do():
 def test_faults_of_messages_are_found(text: str, faults: list[str]):
     """Tests that a missing remedy, a long sentence and a roundabout word are found, and nothing else is."""
     assert list(Message(place="here", kind="ValueError", text=text).faults()) == faults
+
+
+def test_what_a_function_puts_around_a_text_is_read():
+    """Tests that messages made by a function with the remedy are found whole, so that one without it would be."""
+    assert wrappers()["refused_certificate"] == "certificate: {}; make the bound again"
+    texts = [each.text for each in found_messages() if each.kind == "refused_certificate"]
+    assert len(texts) > 40
+    assert all(text.startswith("certificate: ") and text.endswith("; make the bound again") for text in texts)
 
 
 def test_verdicts_say_a_cause():

@@ -1,6 +1,4 @@
-"""Fair queuing of tenants: the one that has least under way, and was served longest ago, is next; each has its
-limit.
-"""
+"""Fair queuing of tenants: who has least under way, and was served longest ago, is next; each has its limit."""
 
 import asyncio
 import contextlib

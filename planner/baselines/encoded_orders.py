@@ -100,9 +100,7 @@ def encode_orders(device_orders: DeviceOrders, *, num_microbatches: int) -> tupl
 
 
 def name_actions(device_orders: Integers | ShortIntegers, lengths: Integers) -> DeviceOrders:
-    """Device orders of stage * 4 + kind, whose microbatches come in order; the first of `lengths` of every row
-    count.
-    """
+    """Device orders of stage * 4 + kind, whose microbatches come in order; the first of `lengths` of a row count."""
     return [
         _number(device_order[:length].tolist())
         for device_order, length in zip(device_orders, lengths.tolist(), strict=True)

@@ -292,7 +292,7 @@ class _Maker:
     def __init__(self, costs: CostModel, *, has_time: HasTime = always) -> None:
         self.costs, self.has_time = costs, has_time
         self.stages = cache(self._make_stages)
-        self.pipeline = cache(self._make_pipeline)
+        self.pipeline = cache(partial(make_pipeline, costs, has_time=has_time))
         self.played: tuple[Plan, Timeline] | None = None
         """The last plan that was the best of twins."""
         self._ordered: dict[tuple[str, tuple[Stage, ...]], tuple[Plan, tuple[Plan, Timeline] | None]] = {}
@@ -357,9 +357,6 @@ class _Maker:
         stages = make_stages(self.costs, placement, cut=cut)
         require_choices(self.costs, stages)
         return stages
-
-    def _make_pipeline(self, stages: tuple[Stage, ...]) -> Pipeline:
-        return make_pipeline(self.costs, stages, has_time=self.has_time)
 
 
 def play_baseline(problem: Problem, baseline: Baseline, *, costs: CostModel) -> tuple[BaselineResult, Timeline | None]:

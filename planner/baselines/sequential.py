@@ -104,14 +104,12 @@ class _Hall:
         workspace = max(layer.workspace_bytes for layer in self.layers)
         needed = state + depth * stash + workspace + buffers[None, :] + buffers[:, None]
         size = numpy.arange(len(self.layers) + 1)
-        result: Cells = (needed <= memory_bytes) & (size[None, :] > size[:, None])
-        return result
+        return (needed <= memory_bytes) & (size[None, :] > size[:, None])
 
     def _transfer(self, a: str, b: str) -> NDArray[numpy.float64]:
         typical = int(numpy.median(self.crossing))
         route = self.problem.cluster.route(a, b, num_bytes=typical)
-        delay: NDArray[numpy.float64] = route.latency_ns + self.crossing * (10**9 / route.bandwidth_bytes_per_s)
-        return delay
+        return route.latency_ns + self.crossing * (10**9 / route.bandwidth_bytes_per_s)
 
     def _rows(self, row_of_devices: Sequence[Device], *, limit: int, in_flight: int) -> list[NDArray[numpy.bool_]]:
         """Row k: how many layers the first k devices can hold together with nothing above `limit`."""
@@ -129,10 +127,7 @@ class _Hall:
 
     def _stage_cells(self, row_of_devices: Sequence[Device], place: int, *, limit: int, in_flight: int) -> Cells:
         depth = min(len(row_of_devices) - place, in_flight, self.problem.num_microbatches)
-        cells: Cells = (self.times(row_of_devices[place].type) <= limit) & self.fits(
-            row_of_devices[place].usable_bytes, depth
-        )
-        return cells
+        return (self.times(row_of_devices[place].type) <= limit) & self.fits(row_of_devices[place].usable_bytes, depth)
 
     def improve(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy
 
 from planner.bounds.minimum_costs import Integers, Least, LeastWork
+from planner.errors import refused_certificate
 
 MAX_SPECIAL, MAX_ASSIGNMENTS = 3, 300_000
 """Most layers that are counted one by one, and most ways to put them on devices."""
@@ -47,8 +48,7 @@ class Counting:
 
     def _units_in(self, left: Integers) -> Integers:
         """[subsets, devices] units for [subsets, (time,), devices] of room."""
-        units: Integers = numpy.maximum(left[:, 0], 0) // self.unit
-        return units
+        return numpy.maximum(left[:, 0], 0) // self.unit
 
 
 def every_assignment(room: Integers, count: int) -> Integers:
@@ -149,9 +149,7 @@ def read(least: Least, certificate: Mapping[str, Any]) -> Counting:
     """The counting that a certificate names; raises ValueError if it is none."""
     unit, special = read_counted(least, certificate)
     if least.num_devices ** len(special) > MAX_ASSIGNMENTS:
-        raise ValueError(
-            f"certificate: {len(special)} special layers are too many for the devices; make the bound again"
-        )
+        raise refused_certificate(f"{len(special)} special layers are too many for the devices")
     return Counting(least, unit=unit, special=special)
 
 
@@ -159,12 +157,10 @@ def read_counted(least: Least, certificate: Mapping[str, Any]) -> tuple[int, tup
     """The unit and the special layers that a certificate names; raises ValueError if it does not."""
     unit, names = certificate["unit"], certificate["special"]
     if type(unit) is not int or not 0 < unit < 1 << 60:
-        raise ValueError("certificate: unit is not an integer from 1; make the bound again")
+        raise refused_certificate("unit is not an integer from 1")
     known = isinstance(names, list) and all(isinstance(name, str) and name in least.index for name in names)
     if not known or len(set(names)) < len(names) or len(names) > MAX_SPECIAL:
-        raise ValueError(
-            f"certificate: special = {str(names)[:60]!r} is not a short list of layers; make the bound again"
-        )
+        raise refused_certificate(f"special = {str(names)[:60]!r} is not a short list of layers")
     return unit, tuple(least.index[name] for name in names)
 
 

@@ -162,8 +162,7 @@ class StageLayouts:
         least, sharing = self.least, replicas if self.least.problem.may_shard else 1
         steps = _intervals([least.layers[layer].optimizer_ns(device_type) for layer in self.trunk.path])
         counted = least.optimizer_ns - least.problem.profile.optimizer_ns
-        beyond: Integers = numpy.maximum(steps // (width * sharing) - counted, 0)
-        return beyond
+        return numpy.maximum(steps // (width * sharing) - counted, 0)
 
     def _synchronisation(self, replicas: int, *, width: int, bandwidth: int) -> Integers:
         """[begin, end] after the last action; nothing is counted where buckets leave before it."""

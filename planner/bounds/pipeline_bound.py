@@ -201,8 +201,7 @@ class DivisionProgramme:
         """How many microbatches that recompute nothing may be in flight at once, and how many of all."""
 
         def fitting(room: Integers, size: Integers, *, most: int) -> Integers:
-            found: Integers = _between(numpy.where(size > 0, room // numpy.maximum(size, 1), most), least=0, most=most)
-            return found
+            return _between(numpy.where(size > 0, room // numpy.maximum(size, 1), most), least=0, most=most)
 
         most = self.count if form.fitting[1] is None else min(self.count, form.fitting[1])
         kept = every = fitting(spare, held, most=most)
@@ -223,8 +222,7 @@ class DivisionProgramme:
         few = least * returning + _between(excess // numpy.maximum(kept, 1), least=0, most=self.count) * rest
         enough = (self.count * held - spare) // numpy.maximum(held - kept, 1)
         many = numpy.where(held > kept, _between(enough, least=least, most=2 * self.count) * returning, few)
-        forced: Integers = numpy.where(kept > 0, numpy.minimum(few, many), least * returning)
-        return forced
+        return numpy.where(kept > 0, numpy.minimum(few, many), least * returning)
 
     def _buffers(self, start: int, ends: slice) -> Integers:
         """Receive buffers of the replicas together, where neighbours are never on the same device."""
@@ -335,9 +333,7 @@ class DivisionProgramme:
         return allowed
 
     def _is_in_memory(self, stages: _Stages, *, run: int, head: Integers, tail: Integers) -> Mask:
-        """Rules 5 to 7: only so many microbatches are between F and I, fewer of those that recompute nothing; and W
-        must make room for F.
-        """
+        """Rules 5 to 7: few microbatches are between F and I, fewer of those that keep all; W make room for F."""
         left = self.slots - stages.used - numpy.arange(head.shape[1])
         turnaround = self.turnarounds[stages.ends, run][:, left] + (stages.forward + stages.returning)[:, None]
         rounds, rest = numpy.divmod(self.count - 1, stages.in_flight)
@@ -387,10 +383,7 @@ class DivisionProgramme:
         if self._loads is None or self.is_span:
             return head
         fitting = numpy.searchsorted(self._loads, self.deadline - head, side="right") - 1
-        idle: Integers = numpy.where(
-            fitting >= 0, self.deadline - self._loads[numpy.maximum(fitting, 0)], self.deadline
-        )
-        return idle
+        return numpy.where(fitting >= 0, self.deadline - self._loads[numpy.maximum(fitting, 0)], self.deadline)
 
     @cached_property
     def _slot_weights(self) -> Integers:
@@ -460,8 +453,7 @@ class DivisionProgramme:
 
 def _between(values: Integers, *, least: Integers | int, most: int) -> Integers:
     """What `numpy.clip` gives, which takes four times as long for as few values as these."""
-    found: Integers = numpy.minimum(numpy.maximum(values, least), most)
-    return found
+    return numpy.minimum(numpy.maximum(values, least), most)
 
 
 def make_price(least: Least, deadline: int, *, weights: dict[str, int] | None) -> Price:

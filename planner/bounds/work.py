@@ -65,8 +65,7 @@ def find_weights(least: Least) -> dict[str, int]:
 
 
 def _normal(weights: Floats, counts: Floats) -> Floats:
-    normal: Floats = weights / (weights @ counts)
-    return normal
+    return weights / (weights @ counts)
 
 
 def _ascend(table: Floats, counts: Floats, *, start: Floats) -> Floats:

@@ -37,6 +37,7 @@ from planner.bounds.order import time_indexed_bound as time_indexed
 from planner.bounds.order import windows_bound as windows
 from planner.bounds.roomier import roomier
 from planner.clock import HasTime, always
+from planner.errors import refused_certificate
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -217,22 +218,17 @@ def _derive_listed(least: listed_bound.ListedLeast, certificate: Mapping[str, An
     """What a certificate proves where microbatches differ."""
     kind = _kind(certificate)
     if kind not in _LISTED:
-        raise ValueError(
-            f"certificate: a bound of kind {kind!r} does not hold where microbatches differ; make the bound again"
-        )
+        raise refused_certificate(f"a bound of kind {kind!r} does not hold where microbatches differ")
     if kind == "listed work":
         return listed_bound.work_bound(least, _weights(certificate))
     if least.problem.options.objective != "makespan":
-        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
+        raise refused_certificate(f"a bound of kind {kind!r} holds for the makespan only")
     if kind == "listed layer":
         return listed_bound.layer_bound(least, _layer_number(least.any, certificate))
     if kind == "listed path":
         return listed_bound.path_bound(least)
     if not listed_bound.applies_to(least):
-        raise ValueError(
-            "certificate: a bound of kind 'dealt' needs a chain with one stage per device of one type; "
-            "make the bound again"
-        )
+        raise refused_certificate("a bound of kind 'dealt' needs a chain with one stage per device of one type")
     return listed_bound.cut_bound(least)
 
 
@@ -473,7 +469,7 @@ def check_certificate(problem: Question, certificate: Mapping[str, Any]) -> int:
         costs = roomier(CostModel(problem))
         derived = _derive(Least(costs.problem, costs), certificate)
     if derived != stated:
-        raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
+        raise refused_certificate(f"it states {stated} ns but proves {derived} ns")
     return derived
 
 
@@ -539,16 +535,14 @@ def _check_sizes(question: BatchProblem, certificate: Mapping[str, Any]) -> int:
     """The least of what the entries prove, if there is one for every size."""
     stated, rows = _stated(certificate), certificate.get("sizes")
     if certificate.get("kind") != _SIZES or set(certificate) - {_ENCLOSED} != {"kind", "value_ns", "sizes"}:
-        raise ValueError(f"certificate: a global batch needs one of kind {_SIZES!r}; make the bound again")
+        raise refused_certificate(f"a global batch needs one of kind {_SIZES!r}")
     sizes = [row.get("microbatch_size") if isinstance(row, Mapping) else None for row in rows or ()]
     if sizes != list(question.sizes):
-        raise ValueError(
-            f"certificate: it has entries for {str(sizes)[:60]}, not for {list(question.sizes)}; make the bound again"
-        )
+        raise refused_certificate(f"it has entries for {str(sizes)[:60]}, not for {list(question.sizes)}")
     proved = [_check_size(problem, row) for problem, row in zip(question.candidates, rows or (), strict=True)]
     derived = min((value for value in proved if value is not None), default=None)
     if derived != stated:
-        raise ValueError(f"certificate: it states {stated} ns but proves {derived} ns; make the bound again")
+        raise refused_certificate(f"it states {stated} ns but proves {derived} ns")
     return stated
 
 
@@ -557,9 +551,8 @@ def _check_size(problem: Problem, row: Mapping[str, Any]) -> int | None:
     if set(row) == {"microbatch_size", "certificate"}:
         return check_certificate(problem.at_its_size(), row["certificate"])
     if set(row) != {"microbatch_size", "infeasible"} or prove_infeasible(problem, CostModel(problem)) is None:
-        raise ValueError(
-            f"certificate: its entry for microbatches of {row['microbatch_size']} has neither a bound nor a proof that "
-            "no plan fits; make the bound again"
+        raise refused_certificate(
+            f"its entry for microbatches of {row['microbatch_size']} has neither a bound nor a proof that no plan fits"
         )
     return None
 
@@ -599,8 +592,7 @@ def prove_infeasible(problem: Problem, costs: CostModel) -> str | None:
 
 def _is_placed(problem: Problem) -> bool:
     """Whether stages and devices are decided, so that only the order is open, and which microbatches recompute."""
-    options = problem.options
-    is_given = options.partition is not None and options.placement is not None
+    options, is_given = problem.options, problem.given_stages is not None
     return is_given and (options.recompute_microbatches or not options.recompute) and not problem.may_shard
 
 
@@ -608,30 +600,27 @@ def _derive(least: Least, certificate: Mapping[str, Any]) -> int:
     """The value that a certificate proves."""
     kind = _kind(certificate)
     if kind in _LISTED:
-        raise ValueError(f"certificate: a bound of kind {kind!r} is for listed microbatches; make the bound again")
+        raise refused_certificate(f"a bound of kind {kind!r} is for listed microbatches")
     for each in decisions.asked(least.problem.options):
         if each.decision.bounds is not None and kind not in each.decision.bounds:
-            raise ValueError(
-                f"certificate: a bound of kind {kind!r} does not hold where {each.option} is allowed; make the bound "
-                "again"
-            )
+            raise refused_certificate(f"a bound of kind {kind!r} does not hold where {each.option} is allowed")
     needs_makespan = kind in ("layer", "path", "host")
     if needs_makespan and least.problem.options.objective != "makespan":
-        raise ValueError(f"certificate: a bound of kind {kind!r} holds for the makespan only; make the bound again")
+        raise refused_certificate(f"a bound of kind {kind!r} holds for the makespan only")
     derive, _, applies_to = _KINDS[kind]
     if not applies_to(least):
-        raise ValueError(f"certificate: a bound of kind {kind!r} does not hold for this problem; make the bound again")
+        raise refused_certificate(f"a bound of kind {kind!r} does not hold for this problem")
     return derive(least, certificate)
 
 
 def _stated(certificate: object) -> int:
     """The value that a certificate states."""
     if not isinstance(certificate, Mapping):
-        raise ValueError(f"certificate: {str(certificate)[:60]!r} is not a table; make the bound again")
+        raise refused_certificate(f"{str(certificate)[:60]!r} is not a table")
     stated = certificate.get("value_ns")
     if type(stated) is not int or not 0 <= stated < _MAX_VALUE_NS:
         shown = repr(stated)[:60] if not isinstance(stated, int) else "out of range"
-        raise ValueError(f"certificate: value_ns is {shown}, not an integer from 0; make the bound again")
+        raise refused_certificate(f"value_ns is {shown}, not an integer from 0")
     return stated
 
 
@@ -663,18 +652,14 @@ def _weights(certificate: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(weights, Mapping) or not all(
         type(weight) is int and 0 <= weight < _MAX_VALUE_NS for weight in weights.values()
     ):
-        raise ValueError(
-            f"certificate: weights = {str(weights)[:60]!r} is not a table of integers from 0; make the bound again"
-        )
+        raise refused_certificate(f"weights = {str(weights)[:60]!r} is not a table of integers from 0")
     return dict(weights)
 
 
 def _recomputation(least: Least, certificate: Mapping[str, Any]) -> int:
     weights, price = _weights(certificate), certificate["memory_price"]
     if type(price) is not int or not 0 <= price < _MAX_VALUE_NS:
-        raise ValueError(
-            f"certificate: memory_price = {str(price)[:60]!r} is not an integer from 0; make the bound again"
-        )
+        raise refused_certificate(f"memory_price = {str(price)[:60]!r} is not an integer from 0")
     return recompute_bound.recompute_bound(least, weights, price=price) + least.problem.profile.optimizer_ns
 
 
@@ -682,7 +667,7 @@ def _layer_number(least: Least, certificate: Mapping[str, Any]) -> int:
     """Position of the layer in the profile; raises ValueError if there is none."""
     name = certificate["layer"]
     if not isinstance(name, str) or name not in least.index:
-        raise ValueError(f"certificate: layer = {str(name)[:60]!r} is not in the profile; make the bound again")
+        raise refused_certificate(f"layer = {str(name)[:60]!r} is not in the profile")
     return least.index[name]
 
 
@@ -696,7 +681,7 @@ def _pipeline(least: Least, certificate: Mapping[str, Any]) -> int:
     ]
     exact = [each for each in programmes if each.is_exact and (each.effort <= _MOST_ENTRIES or not each.has_forms)]
     if not exact:
-        raise ValueError("certificate: its price exceeds 64 bits; make the bound again")
+        raise refused_certificate("its price exceeds 64 bits")
     _require_ruled_out(stated, is_out=any(each.is_out_of_reach() for each in exact))
     return stated
 
@@ -716,10 +701,10 @@ def _classes(least: Least, certificate: Mapping[str, Any]) -> int:
     trunk, deadline = Trunk(least), stated - 1 - least.optimizer_ns
     members = _read_members(least, certificate["classes"])
     if not fits(trunk, members):
-        raise ValueError("certificate: it has too many classes; make the bound again")
+        raise refused_certificate("it has too many classes")
     classes = Classes(trunk, members)
     if deadline >= 0 and not classes_bound.is_exact(classes, deadline):
-        raise ValueError("certificate: its value exceeds 64 bits or takes too long; make the bound again")
+        raise refused_certificate("its value exceeds 64 bits or takes too long")
     _require_ruled_out(stated, is_out=deadline < 0 or classes_bound.Sequence(classes, deadline).is_out_of_reach())
     return stated
 
@@ -730,10 +715,7 @@ def _read_members(least: Least, plain: object) -> list[list[str]]:
     lists = plain if isinstance(plain, list) and all(isinstance(names, list) and names for names in plain) else []
     names = [name for members in lists for name in members]
     if not all(isinstance(name, str) for name in names) or sorted(names) != known:
-        raise ValueError(
-            f"certificate: classes = {str(plain)[:60]!r} are not lists of the devices, each in one; make the bound "
-            "again"
-        )
+        raise refused_certificate(f"classes = {str(plain)[:60]!r} are not lists of the devices, each in one")
     return [list(members) for members in lists]
 
 
@@ -742,11 +724,11 @@ def _windows(least: Least, certificate: Mapping[str, Any]) -> int:
     stated = _positive(certificate)
     times = windows.make_times(least.problem, _given_stages(least.problem), costs=least.costs)
     if times is None:
-        raise ValueError("certificate: a bound of kind 'windows' does not hold for this problem; make the bound again")
+        raise refused_certificate("a bound of kind 'windows' does not hold for this problem")
     probes = certificate["probes"]
     most = windows.most_probes(times)
     if type(probes) is not int or not 0 <= probes <= most:
-        raise ValueError(f"certificate: probes is not an integer from 0 to {most} here; make the bound again")
+        raise refused_certificate(f"probes is not an integer from 0 to {most} here")
     _require_ruled_out(stated, is_out=windows.is_out_of_reach(times, stated - 1, probes=probes))
     return stated
 
@@ -755,10 +737,10 @@ def _time_indexed(least: Least, certificate: Mapping[str, Any]) -> int:
     """The stated value, if multipliers show that no plan of the given stages has a makespan below it."""
     stated, cell_ns, multipliers = _positive(certificate), certificate["cell_ns"], certificate["multipliers"]
     if type(cell_ns) is not int or not 0 < cell_ns < _MAX_VALUE_NS:
-        raise ValueError(f"certificate: cell_ns = {str(cell_ns)[:60]!r} is not an integer from 1; make the bound again")
+        raise refused_certificate(f"cell_ns = {str(cell_ns)[:60]!r} is not an integer from 1")
     pairs = multipliers if isinstance(multipliers, list) else [multipliers]
     if not all(_is_multiplier(pair) for pair in pairs):
-        raise ValueError("certificate: multipliers are not pairs of a row and an integer from 1; make the bound again")
+        raise refused_certificate("multipliers are not pairs of a row and an integer from 1")
     is_out = time_indexed.is_out_of_reach(
         least.problem, least.costs, value_ns=stated, cell_ns=cell_ns, multipliers=[(row, by) for row, by in pairs]
     )
@@ -784,9 +766,7 @@ def _packing(least: Least, certificate: Mapping[str, Any]) -> int:
         _require_ruled_out(stated, is_out=is_out)
     except MuchToCheckError:
         most = packing_effort.most_effort(boundaries)
-        raise ValueError(
-            f"certificate: cases has {len(cases)}, whose check takes more than {most:,} steps; make the bound again"
-        ) from None
+        raise refused_certificate(f"cases has {len(cases)}, whose check takes more than {most:,} steps") from None
     except ValueError as reason:
         _require_these_rules(certificate, reason=reason, is_needed=bool(trees))
     return stated
@@ -834,29 +814,24 @@ def _require_these_rules(certificate: Mapping[str, Any], *, reason: ValueError, 
 def _positive(certificate: Mapping[str, Any]) -> int:
     stated = _stated(certificate)
     if not stated:
-        raise ValueError("certificate: value_ns = 0 excludes no plan; make the bound again")
+        raise refused_certificate("value_ns = 0 excludes no plan")
     return stated
 
 
 def _require_ruled_out(stated: int, *, is_out: bool) -> None:
     if not is_out:
-        raise ValueError(
-            f"certificate: it states {stated} ns but does not exclude {stated - 1} ns; make the bound again"
-        )
+        raise refused_certificate(f"it states {stated} ns but does not exclude {stated - 1} ns")
 
 
 def _read_price(least: Least, plain: object) -> pipeline_bound.Price:
     if not isinstance(plain, Mapping) or set(plain) != {"weights", "memory", "shift"}:
-        raise ValueError(f"certificate: price = {str(plain)[:60]!r} is not a price; make the bound again")
+        raise refused_certificate(f"price = {str(plain)[:60]!r} is not a price")
     weights = plain["weights"]
     numbers = [plain["memory"], plain["shift"], *(weights.values() if isinstance(weights, Mapping) else [None])]
     if not all(type(number) is int and 0 <= number < _MAX_VALUE_NS for number in numbers) or (
         set(weights) != set(least.types) or plain["shift"] > 62
     ):
-        raise ValueError(
-            f"certificate: price = {str(plain)[:60]!r} needs integers from 0, and a weight for every type; "
-            "make the bound again"
-        )
+        raise refused_certificate(f"price = {str(plain)[:60]!r} needs integers from 0, and a weight for every type")
     return pipeline_bound.Price(weights=dict(weights), memory=plain["memory"], shift=plain["shift"])
 
 
@@ -874,13 +849,9 @@ def _schedule(least: Least, certificate: Mapping[str, Any]) -> int:
 
 def _given_stages(problem: Problem) -> tuple[Stage, ...]:
     """The stages of a problem whose partition and placement are given."""
-    if not _is_placed(problem):
-        raise ValueError(
-            "certificate: a bound of kind 'schedule' or 'windows' needs a given partition and placement; "
-            "make the bound again"
-        )
-    pairs = zip(problem.options.partition or (), problem.options.placement or (), strict=True)
-    return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+    if problem.given_stages is None or not _is_placed(problem):
+        raise refused_certificate("a bound of kind 'schedule' or 'windows' needs a given partition and placement")
+    return problem.given_stages
 
 
 class _CertificateKind(NamedTuple):

@@ -89,12 +89,10 @@ def looped_orders(
 
 def require_some_loop(problem: Problem) -> None:
     """Raise ValueError where no plan stands in a loop, for the stages, or their devices, that are decided."""
-    options, count = problem.options, problem.num_microbatches
+    options, count, stages = problem.options, problem.num_microbatches, problem.given_stages
     if options.partition is None:
         return
-    if options.placement is not None and all(options.placement):
-        pairs = zip(options.partition, options.placement, strict=True)
-        stages = tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
+    if stages is not None and all(stage.replicas for stage in stages):
         as_looped(problem, Plan(problem=problem.reference(), stages=stages, schedule={}), has_widths=True)
         return
     size = len(options.partition)

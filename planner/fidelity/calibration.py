@@ -326,9 +326,7 @@ def _moved(link: Link, extra: Iterable[int]) -> Link:
 
 
 def with_held(layer: Layer, permille: int) -> Layer:
-    """The layer with that much of its stash, and of workspace that grows with it, rounded up; what recomputation leaves
-    is no more.
-    """
+    """The layer with that part of stash and growing workspace, rounded up; what recomputation leaves is no more."""
     always = layer.fixed_workspace_bytes
     stash = math.ceil(layer.stash_bytes * permille / 1000)
     kinds = tuple(

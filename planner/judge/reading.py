@@ -169,8 +169,7 @@ class Reading:
         if self.keeping is None:
             return found
         kept = kept_microbatches(self.plan.stages, count=self.problem.num_microbatches)
-        columns: Integers = found + (int(self.size_number.max()) + 1) * kept[self.orders.stage, self.orders.microbatch]
-        return columns
+        return found + (int(self.size_number.max()) + 1) * kept[self.orders.stage, self.orders.microbatch]
 
     @cached_property
     def durations(self) -> list[list[tuple[int, ...]]]:

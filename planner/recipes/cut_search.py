@@ -157,8 +157,7 @@ def _neighbours(cuts: Integers) -> Integers:
     number, *pair = numpy.nonzero(can_give & ~numpy.eye(stages, dtype=bool))
     giving, taking = (each[:, None] for each in pair)
     down, up = (giving < places) & (places <= taking), (taking < places) & (places <= giving)
-    found: Integers = cuts[number] + up - down
-    return found
+    return cuts[number] + up - down
 
 
 def _starts(question: CutQuestion, *, chunks: int) -> Iterator[tuple[int, ...]]:

@@ -50,9 +50,7 @@ class EncodedOrders:
 
 
 def encode(schedule: Schedule) -> EncodedOrders | None:
-    """The arrays of a schedule; None if an action in it is none. Device orders that several devices share are read
-    once.
-    """
+    """The arrays of a schedule; None if an action in it is none. Orders that several devices share are read once."""
     distinct = {id(device_order): device_order for device_order in schedule.values()}
     columns = _encode_actions([*chain.from_iterable(distinct.values())])
     if columns is None:

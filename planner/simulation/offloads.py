@@ -78,8 +78,7 @@ class OffloadedPlay:
     def moved_bytes(self) -> Integers:
         """[A] what a device has received again right before an action, less what has left by then."""
         lengths = dict(zip(self._number, numpy.diff(self.first).tolist(), strict=True))
-        found: Integers = numpy.concatenate(list(moved_bytes(self.journeys, lengths=lengths).values()))
-        return found
+        return numpy.concatenate(list(moved_bytes(self.journeys, lengths=lengths).values()))
 
     def inserted(self, schedule: Any, *, make_transfer: Callable[..., Any]) -> dict[str, Any]:
         """Fields of a schedule that the evaluator plays, with the stashes in between (`own_times` leaves them out)."""

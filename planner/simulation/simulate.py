@@ -131,8 +131,7 @@ class _Playback:
             return None
         nothing = ((0, 0),) * len(KINDS)
         table = numpy.array([[cost.clocks or nothing for cost in costs] for costs in costs_of], dtype=numpy.int64)
-        found: Integers = table[self.holder, self.variant, self.device_orders.kind]
-        return found
+        return table[self.holder, self.variant, self.device_orders.kind]
 
     def _keeps(self) -> Integers:
         """[A] 1 if the microbatch keeps everything where others of its stage recompute."""
@@ -372,8 +371,7 @@ class _Playback:
         """[S] when the last action of each stage ends; -1 where nothing of it runs."""
         latest = numpy.full(len(self.plan.stages), -1, dtype=numpy.int64)
         numpy.maximum.at(latest, self.device_orders.stage, end)
-        found: list[int] = latest.tolist()
-        return found
+        return latest.tolist()
 
     def _timeline(
         self, start: Integers, *, end: Integers, times: PlayedTimes, rings: dict[int, tuple[int, ...]]
@@ -425,8 +423,7 @@ class _Playback:
         for number, replica in self.laid_out.closing.items():
             table[3 * replica + 1, -1] = max(ends[number], 0)
         rows = [3 * sent.transfer.sender + sent.transfer.is_backward for sent in self.transfers]
-        found: Integers = table[column(rows)]
-        return found
+        return table[column(rows)]
 
     def _memory(self, actions: PlayedActions) -> PlayedMemory:
         """What is held depends on the device orders alone, only the times come from the simulation."""

@@ -145,9 +145,7 @@ class Timetable:
     def _make_transfer(
         self, a: tuple[int, int], b: tuple[int, int], *, found: dict[int, int], is_backward: bool
     ) -> None:
-        """The transfer between two devices: for every traffic and both their places among replicas that share
-        samples.
-        """
+        """The transfer between two devices: for every traffic and their places among replicas that share samples."""
         add, links = self.programme, list[frozenset[int]]()
         sender, receiver = (b, a) if is_backward else (a, b)
         name = "_".join(map(str, (*sender, *receiver)))

@@ -197,9 +197,7 @@ def push(draft: _Draft, job: int, target: int, moment: int) -> None:
 
 @kernel
 def _open_pass(net: Net, jobs: NetActions, windows: TimeWindows, draft: _Draft, best: int, pair: Integers) -> bool:
-    """Fill `pair` (-1, stage replica, microbatch) with a pass that may be all that makes the draft late; False if
-    none.
-    """
+    """Fill `pair` (-1, stage replica, microbatch) with a pass that alone may make the draft late; False if none."""
     total, last = net.scalars[MICROBATCHES], best - net.scalars[TAIL]
     if jobs.fusible.sum() == 0:
         return False

@@ -19,9 +19,7 @@ _OF_TRANSFERS = ("transfer_start", "transfer_target", "transfer_duration")
 
 
 def split_net(net: Net) -> list[Net]:
-    """The parts of a net that share no devices, transfers or links, on the same devices and with the same stage
-    numbers.
-    """
+    """The parts of a net that share no devices, transfers or links, with the same numbers of devices and stages."""
     label = _labels(net)
     if not np.any(label):
         return [net]
@@ -76,8 +74,7 @@ def _links(net: Net) -> tuple[Integers, Integers]:
 
 def _senders(net: Net) -> Integers:
     """[P] the stage replica that each transfer comes from."""
-    senders: Integers = np.repeat(np.arange(len(net.replica_stage)), np.diff(net.transfer_start[::2]))
-    return senders
+    return np.repeat(np.arange(len(net.replica_stage)), np.diff(net.transfer_start[::2]))
 
 
 def _part(net: Net, replicas: Integers) -> Net:

@@ -151,9 +151,7 @@ def _sum_colocated(net: Net, parts: Integers, colocated: Integers) -> Integers:
 
 @kernel
 def _make_rounds(net: Net, parts: Integers, colocated: Integers, in_flight: Integers) -> tuple[Integers, Integers]:
-    """[N, 5, M]: how memory makes F, I and W of a stage replica take turns; [N, M]: the same with the I of those
-    colocated with it.
-    """
+    """[N, 5, M]: how memory makes F, I, W of a stage replica take turns; [N, M]: with the I of those colocated."""
     num_replicas, count = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
     rounds = np.zeros((num_replicas, 5, count), np.int64)
     shared = np.zeros((num_replicas, count), np.int64)
@@ -332,9 +330,7 @@ def device_lower_bound(net: Net, parts: Integers, times: Integers, d: int, jobs:
 
 @kernel
 def most_pending(net: Net, parts: Integers, a: int, b: int, space: int) -> int:
-    """The most work of W whose microbatches are kept for in so many bytes, of stage replicas a and b (-1: of a
-    alone).
-    """
+    """The most work of W whose microbatches so many bytes keep, of stage replicas a and b (-1: of a alone)."""
     count, most = net.scalars[MICROBATCHES], int64(0)
     for x in range(count + 1):
         left = space - x * net.weight_stash[a]

@@ -310,9 +310,7 @@ def is_late_as_one(jobs: NetActions, windows: TimeWindows, job: int, rest: int, 
 
 @kernel
 def is_branched_on(net: Net, jobs: NetActions, windows: TimeWindows, i: int, j: int) -> bool:
-    """Whether the order of two actions is worth deciding: not for W of one stage replica, nor for what is part of a
-    B.
-    """
+    """Whether an order of two actions is worth deciding: not of W of one stage replica, nor of what is part of a B."""
     total = net.scalars[MICROBATCHES]
     n, m = i // total // 3, j // total // 3
     one, two = i // total % 3 == 2, j // total % 3 == 2

@@ -138,9 +138,7 @@ def follows_orders(net: Net) -> bool:
 
 @kernel
 def heads(net: Net, heads_tails: HeadsAndTails, by_span: bool) -> tuple[int, int]:
-    """Play the device orders: (objective, sum of last ends), FAR if they deadlock; fills everything in `heads_tails`
-    but the tails.
-    """
+    """Play the orders: (objective, sum of last ends), FAR if they deadlock; fills `heads_tails` but the tails."""
     device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
     place, order = heads_tails.place, heads_tails.order
     num_devices, missing = net.devices.shape[0], make_missing(net)
@@ -250,9 +248,7 @@ def _may_pass(first: int, second: int, first_number: int, second_number: int) ->
 
 @kernel
 def reach(net: Net, heads_tails: HeadsAndTails, d: int, i: int, step: int, most: int) -> int:
-    """How far the action at i of device d can move in direction `step` without breaking its stage replica's order or
-    memory.
-    """
+    """How far action i of device d can move towards `step` within its stage replica's order and memory."""
     device_orders, lengths = heads_tails.device_orders, heads_tails.lengths
     code, budget, number = device_orders[d, i], net.devices[d, MEMORY], heads_tails.number[d, i]
     _, change = memory_steps(net, code >> 2, code & 3)

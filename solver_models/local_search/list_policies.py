@@ -57,9 +57,7 @@ def _fill_up(net: Net, cap: Integers, extra: int) -> None:
 def play_filled(
     net: Net, device_orders: ShortIntegers, lengths: Integers, extra: int, by_span: bool
 ) -> tuple[int, int]:
-    """The order of the policy `_fill_up` with W wherever nothing else can run, into `device_orders`: (objective, last
-    ends).
-    """
+    """The order of `_fill_up` with W wherever nothing else can run, into `device_orders`: (objective, last ends)."""
     num_devices, cap = net.devices.shape[0], np.ones(net.replica_stage.shape[0], np.int64)
     _fill_up(net, cap, extra)
     policy = Policy(cap, np.full(num_devices, _PUT_OFF), np.zeros(num_devices, np.int64), None)

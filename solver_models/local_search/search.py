@@ -265,8 +265,7 @@ class Searcher:
 
     def _net(self, stage_of: Integers, groups: tuple[tuple[int, ...], ...], *, modes: Integers) -> Net:
         start, devices = flatten(groups)
-        net: Net = assemble(self.layers, stage_of, start, devices, modes | self.required_modes)
-        return net
+        return assemble(self.layers, stage_of, start, devices, modes | self.required_modes)
 
     def device_orders(self, candidate: Candidate) -> tuple[dict[int, DeviceOrder], int | None]:
         """The orders of a candidate and the objective they reach; None if they deadlock or exceed the memory."""
@@ -308,9 +307,7 @@ class Searcher:
         return self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
 
     def _play(self, candidate: Candidate) -> tuple[Net, ShortIntegers, Integers, int, int]:
-        """The net of a candidate, its device orders and their lengths, whether they fit, and their objective if they
-        do.
-        """
+        """The net of a candidate, its device orders with lengths, whether they fit, and if so their objective."""
         net = self._net(candidate.stage_of, candidate.groups, modes=candidate.modes)
         device_orders = np.zeros((len(self.layers.devices), longest_order(net)), np.int32)
         lengths = np.zeros(len(self.layers.devices), np.int64)
@@ -411,9 +408,7 @@ def _microbatches(stages: Integers, kinds: Integers) -> Integers:
 def encode(
     net: Net, orders: dict[int, DeviceOrder], *, device_orders: ShortIntegers, lengths: Integers, first: list[int]
 ) -> None:
-    """(kind, stage, microbatch) triples by the first device of a group to codes; other members' device orders are the
-    same.
-    """
+    """(kind, stage, microbatch) by the first device of a group to codes; other members' device orders are the same."""
     holders, replicas = holders_and_replicas(net, first)
     for member, device_order in orders.items():
         if member in holders:

@@ -1,6 +1,4 @@
-"""The joint search with split placement: candidates with preferences in, better ones out (`split_placement` is
-compiled).
-"""
+"""The joint search with split placement: candidates with preferences in, better ones out."""
 
 from dataclasses import dataclass, replace
 

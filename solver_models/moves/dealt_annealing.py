@@ -101,9 +101,7 @@ def price(times: BalancedTimes, part: float) -> float:
 
 @kernel
 def anneal_assignments(times: BalancedTimes, assignments: Assignments, cooling: Cooling) -> int:
-    """Leave in `assignments` the best that was found; returns when its slowest pipeline ends. No assignment is empty at
-    first.
-    """
+    """Leave the best in `assignments`; returns when its slowest pipeline ends. No assignment is empty at first."""
     np.random.seed(cooling.seed)
     pipelines, size = assignments.held.shape
     tried, lengths = np.zeros((2, size), np.int64), np.zeros(2, np.int64)

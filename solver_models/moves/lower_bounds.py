@@ -60,9 +60,7 @@ def _replica_lower_bound(
 
 @kernel
 def _make_holders_above(net: Net) -> Integers:
-    """[N] bits: the stage replicas that F of a microbatch passes before, and its I after; they hold it at least as
-    long.
-    """
+    """[N] bits: stage replicas that F of a microbatch passes before, and its I after: they hold it as long."""
     num_replicas = net.replica_stage.shape[0]
     above, after = np.zeros(num_replicas, np.int64), np.zeros(num_replicas, np.int64)
     if num_replicas > MAX_BITS:

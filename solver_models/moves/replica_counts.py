@@ -104,9 +104,7 @@ def settle_counts(layers: Layers, start: Integers, devices: Integers, most_stage
 
 @kernel
 def settle(layers: Layers, stages: Stages, most_stages: int, is_merged: bool) -> Stages:
-    """Where merging or cutting has left a stage with a number of replicas that it may not have: continue, or change
-    it.
-    """
+    """Where merging or cutting leaves a stage a number of replicas that it may not have: continue, or change it."""
     stage_of, start, devices, modes = stages
     if _find_odd(layers, start) < 0:
         return stages

@@ -162,9 +162,7 @@ def _write_transfer(
 def _stage_transfers(
     layers: Layers, transfers: Integers, pairs: Integers, start: Integers, device: Integers, half_replica: Integers
 ) -> int:
-    """Activations between replicas, gradients between the one that runs I for the same samples; returns their
-    number.
-    """
+    """Activations between replicas, gradients between those that run I for the same samples; how many."""
     count = 0
     for p in range(pairs.shape[0]):
         for direction in range(1 + pairs[p, HAS_GRADIENT]):

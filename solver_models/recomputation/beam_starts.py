@@ -47,8 +47,7 @@ class BeamStarts:
         self.scale = float(search.num_microbatches * table[:, 0, :, 0].sum(axis=1).max() + 2 * len(order))
 
     def _cells(self, ticks: Integers) -> Integers:
-        rounded: Integers = np.maximum(np.rint(ticks / self.unit), 1).astype(np.int64)
-        return rounded
+        return np.maximum(np.rint(ticks / self.unit), 1).astype(np.int64)
 
     def search_all(self, *, width: int, seed: int, has_time: Callable[[], bool]) -> Iterator[RecomputedOrders]:
         """What beams of so many nodes end with, by every guide while there is time; those that fit."""
@@ -88,8 +87,7 @@ def _choose_unit(ticks: Integers) -> float:
 
 def _take(values: Integers, order: list[int], *, columns: Integers) -> Integers:
     """[P, 2, 3, ...] of [N, 2, 4, ...]: the stage replicas in order, each with its kinds."""
-    taken: Integers = np.stack([values[n][:, own] for n, own in zip(order, columns, strict=True)])
-    return taken
+    return np.stack([values[n][:, own] for n, own in zip(order, columns, strict=True)])
 
 
 def make_beams(search: MicrobatchRecomputation) -> list[BeamStarts]:

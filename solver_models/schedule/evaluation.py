@@ -1,6 +1,4 @@
-"""The times at which given device orders play, every action and transfer as early as the rules allow (contract,
-"Time").
-"""
+"""Times at which given device orders play, all as early as the rules allow (contract, "Time")."""
 
 from dataclasses import dataclass
 
@@ -118,9 +116,7 @@ def play(instance: ScheduleInstance, device_orders: dict[int, DeviceOrder]) -> T
 
 
 def in_order(device_orders: dict[int, DeviceOrder]) -> dict[int, DeviceOrder]:
-    """The same device orders with the microbatches of every stage replica renumbered in order (contract,
-    "Schedule").
-    """
+    """The same device orders, microbatches of every stage replica renumbered in order (contract, "Schedule")."""
     return {device: _renumber(device_order) for device, device_order in device_orders.items()}
 
 
@@ -157,9 +153,7 @@ _Actions = dict[int, list[tuple[int, int, int]]]
 
 
 def _actions(device_orders: dict[int, DeviceOrder], *, replica_of: dict[tuple[int, int], int]) -> _Actions | None:
-    """The device orders with stage replicas for stages; None if a device lacks one, or an action stands before what it
-    needs there.
-    """
+    """The device orders with stage replicas for stages; None if a device lacks one, or an action comes too soon."""
     found: _Actions = {}
     for device, device_order in device_orders.items():
         seen = set[tuple[int, int, int]]()

@@ -55,9 +55,7 @@ class MemoryRule:
             self.model.add(giver.end <= taker.start)
 
     def _stashes(self, number: int) -> Iterator[Hold]:
-        """What each microbatch of a stage replica holds from the start of F to the end of I, and from there to the end
-        of W.
-        """
+        """What each microbatch of a stage replica holds from the start of F to the end of I, and then to that of W."""
         replica, own = self.instance.replicas[number], self.variables.replicas[number]
         if own.weight_grad and not own.fused and replica.weight_stash == replica.held:
             yield from ((self._until_weight_grad(number, m), replica.held) for m in range(len(own.forward)))

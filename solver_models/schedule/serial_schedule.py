@@ -12,9 +12,7 @@ from solver_models.instance import (
 
 
 def one_by_one(instance: ScheduleInstance) -> dict[int, DeviceOrder]:
-    """Per device, each microbatch through all its stage replicas and back before the next; stage replicas are ordered
-    by stage.
-    """
+    """Per device, each microbatch through all its stage replicas, by stage, and back before the next."""
     device_orders: dict[int, DeviceOrder] = {replica.device: [] for replica in instance.replicas}
 
     def add(replica: StageReplica, kind: int, microbatch: int) -> None:

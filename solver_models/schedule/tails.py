@@ -27,9 +27,7 @@ class Tails:
             self.before[key] = self.first[replica.device] = own
 
     def after(self, key: Key) -> int:
-        """Ticks from the end of an action to the end of the iteration, as far as kept actions and its own stage replica
-        say.
-        """
+        """Ticks from the end of an action to that of the iteration, as kept actions and its own stage replica say."""
         replica = self.instance.replicas[key[1]]
         ends = [self.instance.synchronisation[replica.stage] + self.instance.tail, self.first.get(replica.device, 0)]
         ends += [delay + self.before.get(waiting, 0) for waiting, delay in self.waiting(key)]

@@ -160,9 +160,7 @@ class Net(NamedTuple):
 
 
 class NetReplicas(NamedTuple):
-    """The N stage replicas of a plan and what it leaves of every device, before the transfers between them are
-    known.
-    """
+    """The N stage replicas of a plan and what it leaves of every device; transfers between them are not known yet."""
 
     stage: Integers
     """[N] stage."""
@@ -631,9 +629,7 @@ def assemble(layers: Layers, stage_of: Integers, start: Integers, devices: Integ
 
 @kernel
 def connect(layers: Layers, replicas: NetReplicas, transfers: Integers) -> Net:
-    """Sort the stage replicas by device, the transfers by sender and direction, and mark those that share a link with
-    another.
-    """
+    """Sort stage replicas by device, transfers by sender and direction, and mark those that share a link."""
     transfer_start = np.zeros(2 * replicas.stage.shape[0] + 1, np.int64)
     users = np.zeros(layers.options[LINKS], np.int64)
     for f in range(transfers.shape[0]):
@@ -861,9 +857,7 @@ def make_shares(net: Net) -> Integers:
 
 @kernel
 def make_drains(net: Net, shares: Integers) -> Integers:
-    """[N] what follows every I of the stage replica: the chain of I upstream, with its own W and all-reduce at every
-    step.
-    """
+    """[N] what follows every I of a stage replica: the chain of I upstream, with W and all-reduce at every step."""
     drain = np.zeros(net.replica_stage.shape[0], np.int64)
     for n in range(drain.shape[0]):
         drain[n] = shares[n, REST_PART] + net.synchronisation[net.replica_stage[n]]

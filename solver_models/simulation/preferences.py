@@ -125,9 +125,7 @@ def _best_backward(
 def _best_forward(
     preference: Preference, replicas: Integers, room: int, count: Integers, missing: ShortIntegers
 ) -> tuple[int, int]:
-    """The F that comes next, if one is ready, below its cap and leaves room for one F of the later, and since when it
-    is ready; or -1.
-    """
+    """The next F that is ready, below its cap and leaves room for a later F, and since when it is; or -1."""
     best, best_ready, best_rank, reserved = _NONE, 0, (0, 0, 0), 0
     for k in range(replicas.shape[0] - 1, -1, -1):
         n, held = replicas[k, REPLICA_NUMBER], replicas[k, REPLICA_HELD]

@@ -42,9 +42,7 @@ from solver_models.simulation.host_clock import make_hosts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayableSchedule:
-    """N stage replicas of S stages on D devices, P transfers between them, and A actions, one device after the
-    other.
-    """
+    """N stage replicas of S stages on D devices, P transfers between them, and A actions, device by device."""
 
     num_microbatches: int
     """M; actions name one of 0 ... M - 1."""

@@ -137,8 +137,7 @@ class _Fitter:
         need = self.state + held * self.stash
         fitting = np.searchsorted(need, need[first][:, None] + self.room, side="right") - 1
         self.was_full = self.was_full or bool((fitting < end).any())
-        within: Integers = np.minimum(fitting, end)
-        return within
+        return np.minimum(fitting, end)
 
     def _ticks(self, first: Integers, senders: Integers) -> Integers:
         """[tries, devices] ticks of the slower of the transfers, to and fro, over the cut at `first`."""
@@ -158,8 +157,7 @@ class _Fitter:
         slack = (
             (limit - load) / max(1, limit) / (np.maximum(self.slowness, 1) / max(1, self.slowness.min())) ** self.weight
         )
-        scored: Floats = np.where(end > first[:, None], np.where(end == len(self.state) - 1, -1.0, slack), 2.0)
-        return scored
+        return np.where(end > first[:, None], np.where(end == len(self.state) - 1, -1.0, slack), 2.0)
 
     def _fit(self, bounds: Integers, chosen: Integers) -> Fit:
         """What one try found, without devices for which nothing was left."""

@@ -45,8 +45,7 @@ def _rates(instance: Instance) -> Integers:
     rate = size / np.maximum(instance.layers.latency + size * 1e9 / np.maximum(instance.layers.bandwidth, 1), 1e-9)
     both = rate + rate.T
     np.fill_diagonal(both, 0)
-    scaled: Integers = np.rint(both / max(float(both.max()), 1e-9) * RATE_SCALE).astype(np.int64)
-    return scaled
+    return np.rint(both / max(float(both.max()), 1e-9) * RATE_SCALE).astype(np.int64)
 
 
 def _ordered(rates: Integers, devices: list[int]) -> list[int]:

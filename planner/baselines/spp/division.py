@@ -101,8 +101,7 @@ class CumulativeLoads:
 
     @staticmethod
     def _between(sums: Floats) -> Floats:
-        difference: Floats = sums[None, :] - sums[:, None]
-        return difference
+        return sums[None, :] - sums[:, None]
 
     def _all_reduce(self, group: Sequence[str]) -> Floats:
         """[L + 1, L + 1] the ring all-reduce of the layers between two cuts (as `CostModel.synchronisation_ns`)."""

@@ -50,9 +50,7 @@ def _may_be_split(orders: OrderNodes, cases: Cases) -> Bits:
 
 
 def settle(orders: OrderNodes, cases: Cases, *, rows: tuple[Integers, ...], what: int) -> None:
-    """These passes (node, stage replica, microbatch) are one piece, or are split: their actions take what they take
-    then.
-    """
+    """These passes (node, stage replica, microbatch) are one piece, or split: actions take what they take then."""
     node, replica, microbatch = rows
     if not len(node):
         return

@@ -198,9 +198,7 @@ class CaseEnumeration:
 
     @cached_property
     def _lags(self) -> list[Integers]:
-        """Per edge [2, assignments, assignments]: the least time of its activation from an assignment to another, and
-        of its gradient.
-        """
+        """Per edge [2, assignments, assignments]: least times of its activation and gradient between assignments."""
         return [self._lag(edge.bytes, edge.backward_bytes) for _, _, edge in self.tables.edges]
 
     def _lag(self, num_bytes: int, backward_bytes: int) -> Integers:

@@ -55,9 +55,7 @@ class WorkCount:
 
 
 class CaseTables:
-    """Segments (sets of layers) and assignments (sets of devices, with or without recomputation) of a problem's
-    stages.
-    """
+    """Segments (sets of layers) and assignments (sets of devices, recomputing or not) of a problem's stages."""
 
     def __init__(self, problem: Problem, costs: CostModel) -> None:
         """Raises TooManyCasesError where a problem has too many of either, or a rule that is not known here."""
@@ -127,9 +125,7 @@ class CaseTables:
 
     @cached_property
     def figures(self) -> Integers:
-        """[segments, assignments, devices, 11] what a replica of the segment costs on a device of the assignment; 0
-        elsewhere.
-        """
+        """[segments, assignments, devices, 11] what a replica of a segment costs on a device of an assignment, or 0."""
         table = numpy.zeros((len(self.segments), len(self.assignments), len(self.devices), STEP + 1), dtype=numpy.int64)
         known: dict[tuple[int, bool, str], list[int]] = {}
         for row in range(len(self.segments)):

@@ -107,9 +107,7 @@ class CaseMaker:
         return cases, numpy.flatnonzero((room >= held).all(axis=(1, 2)))
 
     def _assign_all(self, segments: Integers, assignments: Integers, *, orders: Integers) -> tuple[Integers, Integers]:
-        """[N, stages, devices] the stage replica of every replica (-1: none), and [N, stage replicas, 11] what it
-        costs.
-        """
+        """[N, stages, devices] the stage replica of every replica (-1: none); [N, stage replicas, 11] what it costs."""
         num, stages = segments.shape
         devices = len(self.tables.devices)
         stage_replica = numpy.full((num, stages, devices), -1, dtype=numpy.int64)

@@ -21,6 +21,7 @@ from planner.bounds.cases.order_windows import Cases, OrderNodes, begin, narrow,
 from planner.bounds.cases.tree_codes import TreeCodes, are_sound, choose, decide
 from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, always
+from planner.errors import refused_certificate
 from planner.layout.costs import CostModel
 from planner.plan import Stage
 from planner.problem import Problem
@@ -143,13 +144,13 @@ def read(certificate: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
     """Work and trees as stated; raises ValueError before anything is done that takes time."""
     effort, trees = certificate["effort"], certificate["trees"]
     if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
-        raise ValueError(f"certificate: effort is not an integer from 0 to {MAX_EFFORT:,}; make the bound again")
+        raise refused_certificate(f"effort is not an integer from 0 to {MAX_EFFORT:,}")
     if not isinstance(trees, list) or len(trees) > MAX_NODES or not all(isinstance(tree, list) for tree in trees):
-        raise ValueError("certificate: trees are not lists, or too many; make the bound again")
+        raise refused_certificate("trees are not lists, or too many")
     if sum(map(len, trees)) > MAX_NODES:
-        raise ValueError(f"certificate: trees have more than {MAX_NODES:,} nodes; make the bound again")
+        raise refused_certificate(f"trees have more than {MAX_NODES:,} nodes")
     if not all(type(code) is int and 0 <= code < 1 << 30 for tree in trees for code in tree):
-        raise ValueError("certificate: trees have nodes that are not integers from 0; make the bound again")
+        raise refused_certificate("trees have nodes that are not integers from 0")
     return effort, trees
 
 
@@ -344,12 +345,12 @@ def _sizes(tree: Sequence[int]) -> list[int]:
         if not tree[place]:
             sizes[place] = 1
         elif len(done) < 2:
-            raise ValueError("certificate: one of its trees ends too soon; make the bound again")
+            raise refused_certificate("one of its trees ends too soon")
         else:
             sizes[place] = 1 + done.pop() + done.pop()
         done.append(sizes[place])
     if len(done) != 1:
-        raise ValueError("certificate: one of its trees has nodes that lead nowhere; make the bound again")
+        raise refused_certificate("one of its trees has nodes that lead nowhere")
     return sizes
 
 

@@ -61,8 +61,7 @@ class ActivationLifetime:
     def fits(self) -> Mask:
         """Whether one microbatch fits at a time."""
         above = numpy.where(self.nested, self.first.held, 0)
-        fits: Mask = self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
-        return fits
+        return self.free >= numpy.maximum(self.first.stash, above + self.second.stash)
 
     def first_in_rounds(self) -> Integers:
         """From the first F of the first stage to its last I.
@@ -75,8 +74,7 @@ class ActivationLifetime:
         until_second = forward + self.between + self.second.stay
         shorter = rounds(self.count, beside, stay=until_second, forward=forward) - until_second + stay
         found = rounds(self.count, flight, stay=stay, forward=forward)
-        longest: Integers = numpy.where(self.nested, numpy.maximum(found, shorter), found)
-        return longest
+        return numpy.where(self.nested, numpy.maximum(found, shorter), found)
 
     def second_in_rounds(self) -> Integers:
         """`first_in_rounds` of the second stage."""
@@ -97,15 +95,13 @@ class ActivationLifetime:
         after = self.count * ((first.kept >> shift) * first.rest + (second.kept >> shift) * second.rest)
         until_tail = -(-staying // numpy.maximum(filled, 1)) + tail
         until_end = -(-(staying + after) // numpy.maximum(free, 1)) + last
-        found: Integers = numpy.where(self.fits, numpy.maximum(until_tail, until_end), 0)
-        return found
+        return numpy.where(self.fits, numpy.maximum(until_tail, until_end), 0)
 
     def filled(self) -> Integers:
         """The most bytes that microbatches between F and I can hold."""
         first, second = self.first.held, self.second.held
         most = self._most((first, second), profit=(first, second), nested=self.nested)
-        fitting: Integers = numpy.minimum(most, numpy.maximum(self.free, 0))
-        return fitting
+        return numpy.minimum(most, numpy.maximum(self.free, 0))
 
     def begun(self) -> Integers:
         """The most time of F before the first I: their microbatches are all held, nested ones in both stages."""
@@ -159,8 +155,7 @@ class ActivationLifetime:
         size = numpy.where(nested, first + second, first)
         left = numpy.where(nested, self.free, self.free - self.count * second)
         number = numpy.where(size > 0, left // numpy.maximum(size, 1), self.count)
-        found: Integers = numpy.clip(numpy.where(first > 0, number, most), 0, numpy.maximum(most, 0))
-        return found
+        return numpy.clip(numpy.where(first > 0, number, most), 0, numpy.maximum(most, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,26 +187,22 @@ class _Filling:
         beside: Integers = numpy.where(second == 0, most, (self.free - number * first) // numpy.maximum(second, 1))
         most_beside: Integers = numpy.where(self.nested, numpy.minimum(number, most), most)
         beside = numpy.minimum(beside + self.ones, most_beside)
-        found: Integers = number * of_first + beside * of_second
-        return found
+        return number * of_first + beside * of_second
 
     def rounded_up(self, number: Integers) -> Integers:
         """The same, with what is left of the memory filled by a part of another one."""
         (first, second), (of_first, of_second) = self.sizes, self.profit
         beside = -(-(self.free - number * first) // numpy.maximum(second, 1)) + self.ones
-        found: Integers = number * of_first + beside * of_second
-        return found
+        return number * of_first + beside * of_second
 
 
 def in_flight(free: Integers, held: Integers, *, count: int) -> Integers:
     """How many microbatches of so many bytes fit at a time: one at least, all at most."""
     fitting = numpy.clip(free // numpy.maximum(held, 1), 1, count)
-    found: Integers = numpy.where(held > 0, fitting, count)
-    return found
+    return numpy.where(held > 0, fitting, count)
 
 
 def rounds(count: int, flight: Integers, *, stay: Integers, forward: Integers) -> Integers:
     """From the first F of a stage replica to its last I, with so many microbatches between F and I at a time."""
     rounds: Integers = (count - 1) // flight
-    found: Integers = (rounds + 1) * stay + (count - 1 - rounds * flight) * forward
-    return found
+    return (rounds + 1) * stay + (count - 1 - rounds * flight) * forward

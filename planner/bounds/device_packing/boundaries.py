@@ -13,6 +13,7 @@ from planner.bounds.device_packing.packed_forms import MAX_LEVELS, PackedForms, 
 from planner.bounds.heaviest_path import Trunk
 from planner.bounds.minimum_costs import Integers, Least, LeastWork, prefix_sums
 from planner.bounds.stage_forms import form_times
+from planner.errors import refused_certificate
 from planner.layout.costs import overlap
 
 _MAX_KINDS = 4
@@ -181,8 +182,7 @@ class Boundaries:
 def read_boundaries(least: Least, levels: object) -> Boundaries:
     """The boundaries with so many levels; ValueError if a certificate cannot have so many."""
     if type(levels) is not int or not (levels == 1 or (1 < levels <= MAX_LEVELS and useful_levels(least) > 1)):
-        raise ValueError(
-            f"certificate: levels = {str(levels)[:60]!r} is none from 1 to {MAX_LEVELS} that this problem can have; "
-            "make the bound again"
+        raise refused_certificate(
+            f"levels = {str(levels)[:60]!r} is none from 1 to {MAX_LEVELS} that this problem can have"
         )
     return Boundaries(least, levels=levels)

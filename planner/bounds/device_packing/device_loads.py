@@ -92,15 +92,13 @@ def parts_up(numbers: Integers, whole: int) -> Integers:
     """Numbers from 0 to `whole` in parts of `FULL` of it, rounded up."""
     shift = max(0, whole.bit_length() - _MOST_BITS)
     below = (-numbers) >> shift
-    found: Integers = -(below * FULL // max(whole >> shift, 1))
-    return found
+    return -(below * FULL // max(whole >> shift, 1))
 
 
 def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
     """The same rounded down, in `parts` of it, at most `FULL`."""
     shift = max(0, whole.bit_length() - _MOST_BITS)
-    found: Integers = (numbers >> shift) * parts // max((whole >> shift) + (shift > 0), 1)
-    return found
+    return (numbers >> shift) * parts // max((whole >> shift) + (shift > 0), 1)
 
 
 def join_loads(parts: Sequence[DeviceLoads]) -> DeviceLoads:
@@ -161,8 +159,7 @@ class OpenStages:
 
     def _sum(self, table: Integers) -> Integers:
         """Of the keys of every stage, in its form."""
-        found: Integers = table[self.form, self.end] - table[self.form, self.start]
-        return found
+        return table[self.form, self.end] - table[self.form, self.start]
 
     def _take(self, times: LeastWork) -> None:
         """The times of a replica, from those of the keys."""

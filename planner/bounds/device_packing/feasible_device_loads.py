@@ -115,8 +115,7 @@ class _TimelyLoads:
     def _second_head(self, k: Integers, j: Integers, *, follows: Mask) -> Integers:
         """The head of the second stage of a device."""
         head = self.own.head
-        second: Integers = numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
-        return second
+        return numpy.where(follows, numpy.minimum(head[k] + self.own.forward[k], head[j]), head[j])
 
     def _in_memory(self, loads: DeviceLoads, *, k: Integers, j: Integers) -> DeviceLoads:
         """Those of the loads, with the stages k and j, that are in time with the microbatches that fit at a time."""
@@ -155,8 +154,7 @@ class _TimelyLoads:
         most, deadline = max(self.anywhere.boundaries.memory, 1), max(self.deadline, 1)
         part = parts_up(numpy.clip(filled, 0, most), most)
         time = parts_up(numpy.clip(self.deadline - since - until, 0, deadline), deadline)
-        room: Numbers = (-(-part * time // FULL)).astype(numpy.int32)
-        return room
+        return (-(-part * time // FULL)).astype(numpy.int32)
 
     def _elsewhere(self, j: Integers) -> Integers:
         """When an I of j may have ended on any device: from then on I of the first stage may run."""
@@ -164,8 +162,7 @@ class _TimelyLoads:
         cycle = (
             stages.forward[j] + numpy.minimum(stages.turnaround[j], stages.turnaround_anywhere[j]) + stages.returning[j]
         )
-        found: Integers = stages.soonest[j] + cycle
-        return found
+        return stages.soonest[j] + cycle
 
     def _lifetime(self, k: Integers, j: Integers, *, follows: Mask) -> ActivationLifetime:
         """How long microbatches stay with both stages, and the memory left for them."""
@@ -201,8 +198,7 @@ class _TimelyLoads:
 
     def _last(self, k: Integers, j: Integers) -> Integers:
         """After its last action a device synchronises one of its stages."""
-        last: Integers = numpy.minimum(self.own.synchronisation[k], self.own.synchronisation[j])
-        return last
+        return numpy.minimum(self.own.synchronisation[k], self.own.synchronisation[j])
 
     def _first_latest(self, k: Integers, j: Integers, *, head: Integers) -> Integers:
         """All work; all before k synchronises; all before j does. A device may begin with j if k has other replicas."""

@@ -31,6 +31,7 @@ from planner.bounds.device_packing.stage_assignments import MAX_STEPS, DeviceAss
 from planner.bounds.device_packing.transfers_on_paths import PathTurnarounds
 from planner.bounds.minimum_costs import Integers, Least, prefix_sums
 from planner.clock import HasTime, always, require_time
+from planner.errors import refused_certificate
 from planner.plan import Stage
 
 PRICE = 1 << 14
@@ -158,8 +159,7 @@ class Packing:
             time = b.count * (own.forward + own.returning) // own.used
             parts = parts_down(numpy.minimum(time, self.deadline), self.deadline)
             found.append(parts * waiting // FULL * self.unit // FULL + self._beyond(own))
-        charged: Integers = numpy.array(found)
-        return charged
+        return numpy.array(found)
 
     def _beyond(self, own: OpenStages) -> Integers:
         """Memory x time of a replica's own keys beyond the least that F leaves of them."""
@@ -168,8 +168,7 @@ class Packing:
         beyond = parts_down(numpy.clip(own.left - least, 0, b.memory), max(b.memory, 1))
         turnaround = numpy.minimum(own.turnaround, own.turnaround_anywhere)
         stay = numpy.minimum(own.forward + turnaround + own.returning, self.deadline)
-        found: Integers = beyond * parts_down(stay, self.deadline) // FULL * self.unit // FULL * b.count
-        return found
+        return beyond * parts_down(stay, self.deadline) // FULL * self.unit // FULL * b.count
 
     def _rates(self, prices: Prices) -> tuple[int, int]:
         """The prices of idle time, and of memory x time."""
@@ -186,8 +185,7 @@ class Packing:
         profit -= memory * self.charged
         second = numpy.where(loads.second >= 0, profit[loads.kind, loads.second], 0)
         room = -(-loads.room.astype(numpy.int64) * self.unit // FULL)
-        found: Integers = profit[loads.kind, loads.first] + second + idle * self.unit + memory * room
-        return found
+        return profit[loads.kind, loads.first] + second + idle * self.unit + memory * room
 
     def is_refuted(self, prices: Prices) -> bool:
         """Whether these prices show that the devices are worth too little; if not, what exceeds the slack is closed."""
@@ -312,24 +310,21 @@ def write_cases(cases: Sequence[PackingCertificate]) -> list[list[Any]]:
 def read_cases(plain: object, boundaries: Boundaries) -> list[PackingCertificate]:
     """The cases that a certificate holds; ValueError if they are none, or do not fit the problem."""
     if not isinstance(plain, list) or not 0 < len(plain) <= MAX_CASES:
-        raise ValueError(
-            f"certificate: cases = {str(plain)[:60]!r} is not a list of 1 to {MAX_CASES}; make the bound again"
-        )
+        raise refused_certificate(f"cases = {str(plain)[:60]!r} is not a list of 1 to {MAX_CASES}")
     return [_read_case(entry, boundaries) for entry in plain]
 
 
 def _read_case(plain: object, boundaries: Boundaries) -> PackingCertificate:
     if not isinstance(plain, list) or len(plain) != 2 or not all(isinstance(part, list) for part in plain):
-        raise ValueError(f"certificate: the case {str(plain)[:60]!r} is not a pair of lists; make the bound again")
+        raise refused_certificate(f"the case {str(plain)[:60]!r} is not a pair of lists")
     rounds, split = plain
     lengths = (boundaries.size + 1, boundaries.size + 2)
     if len(rounds) > MAX_ROUNDS or not all(any(_is_numbers(r, [PRICE] * n) for n in lengths) for r in rounds):
-        raise ValueError(
-            f"certificate: the prices {str(rounds)[:60]!r} are not lists of {lengths[0]} or {lengths[1]} integers from "
-            f"0 to {PRICE}; make the bound again"
+        raise refused_certificate(
+            f"the prices {str(rounds)[:60]!r} are not lists of {lengths[0]} or {lengths[1]} integers from 0 to {PRICE}"
         )
     if split and not _is_numbers(split, [boundaries.size - 1, boundaries.most]):
-        raise ValueError(f"certificate: the split {str(split)[:60]!r} is none of this problem; make the bound again")
+        raise refused_certificate(f"the split {str(split)[:60]!r} is none of this problem")
     return PackingCertificate(tuple(rounds), Split(*split) if split else None)
 
 

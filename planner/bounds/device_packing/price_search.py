@@ -200,8 +200,7 @@ def _largest(values: Floats, chosen: Integers, *, most: int) -> Integers:
     """At most so many of the chosen with the largest values, the largest first."""
     if len(chosen) > most:
         chosen = chosen[numpy.argpartition(-values[chosen], most)[:most]]
-    largest: Integers = chosen[numpy.argsort(-values[chosen], kind="stable")]
-    return largest
+    return chosen[numpy.argsort(-values[chosen], kind="stable")]
 
 
 def _scale(duals: Floats) -> float:

@@ -51,8 +51,7 @@ class RoundedClock:
 
     def numbers(self, times: Integers) -> Integers:
         """In which step they are."""
-        found: Integers = times * self.parts // self.coarse
-        return found
+        return times * self.parts // self.coarse
 
     def last(self, times: Integers) -> Integers:
         """The same, the last one for all later times."""
@@ -60,8 +59,7 @@ class RoundedClock:
 
     def times(self, numbers: Integers) -> Integers:
         """When steps begin, rounded down."""
-        found: Integers = numbers * self.coarse // self.parts
-        return found
+        return numbers * self.coarse // self.parts
 
 
 class ReducedCostPaths:
@@ -78,9 +76,7 @@ class ReducedCostPaths:
         self._rate()
 
     def _rate(self) -> None:
-        """Per stage the least reduced cost by bucket of its head, that after a stage on its device, and where that may
-        be.
-        """
+        """Per stage the least reduced cost by bucket of its head, that after one on its device, and where it may be."""
         stages, loads = self.stages, self.priced.loads
         of_first, of_second = self.shares
         self.costs = numpy.full((len(stages.start), self.clock.size), NO_COST)
@@ -227,9 +223,7 @@ def _box(chosen: Mask) -> tuple[Integers, Integers]:
 
 
 def merge(place: Integers, reduced_cost: Integers, *, shift: int) -> None:
-    """[slots, buckets]: the least of what is there and of reduced cost moved by so many buckets, nothing beyond the
-    last.
-    """
+    """[slots, buckets]: the least of what is there and of reduced cost moved by buckets, none beyond the last."""
     width = reduced_cost.shape[1]
     inside = max(min(width, place.shape[1] - 1 - shift), 0)
     target = place[:, shift : shift + inside]
@@ -268,5 +262,4 @@ def slack_mask(stages: OpenStages, priced: Priced) -> Mask:
     numpy.minimum.at(least, loads.first, reduced_cost)
     pairs = loads.second >= 0
     numpy.minimum.at(least, loads.second[pairs], reduced_cost[pairs])
-    within: Mask = (least < NO_COST) & (least * stages.used <= priced.slack)
-    return within
+    return (least < NO_COST) & (least * stages.used <= priced.slack)

@@ -47,8 +47,7 @@ class PathTurnarounds:
             own = numpy.minimum(paths.least[group] * used, NO_COST)
             beyond = found[start, : self.slots + 1 - used][None, :] + own[:, None]
             found[ends, used:] = numpy.minimum(found[ends, used:], beyond)
-        least: Integers = numpy.minimum.accumulate(numpy.minimum(found, NO_COST), axis=1)
-        return least
+        return numpy.minimum.accumulate(numpy.minimum(found, NO_COST), axis=1)
 
     def _go_on(self, group: Integers) -> tuple[Integers, Integers]:
         """The least turnarounds of stages, if the next is on other devices, or anywhere; and the paths that begin with

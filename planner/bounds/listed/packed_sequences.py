@@ -99,8 +99,7 @@ def _bound_by_longest(loads: Table, forward: Table, *, own: Table, num_packs: in
 def _hidden_part(forward: Table, backward: Table, *, work: Table) -> Fraction:
     """Which part of a sequence's work on the first stage either direction takes, at most."""
     rows = zip(numpy.maximum(forward, backward).tolist(), work.tolist(), strict=True)
-    part: Fraction = max((Fraction(longer, whole) for longer, whole in rows if whole), default=Fraction(1))
-    return part
+    return max((Fraction(longer, whole) for longer, whole in rows if whole), default=Fraction(1))
 
 
 def _idle_per_forward(forward: Table, backward: Table, *, own: Table) -> Fraction:

@@ -15,6 +15,7 @@ from planner.bounds.loop.loop_paths import cross_out
 from planner.bounds.loop.loop_shapes import LoopShape, hops_ns, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Least
 from planner.clock import HasTime, always
+from planner.errors import refused_certificate
 
 MAX_EFFORT = 10**8
 """Actions that may be played to refute cases, of one width and number of replicas."""
@@ -140,6 +141,5 @@ def read(least: Least, certificate: Mapping[str, Any]) -> _AllCuts:
     """The cuts with the effort that a certificate names; raises ValueError if it is none."""
     effort = certificate["effort"]
     if type(effort) is not int or not 0 <= effort <= MAX_EFFORT:
-        shown = f"certificate: effort = {str(effort)[:60]!r}"
-        raise ValueError(f"{shown} is not an integer from 0 to {MAX_EFFORT}; make the bound again")
+        raise refused_certificate(f"effort = {str(effort)[:60]!r} is not an integer from 0 to {MAX_EFFORT}")
     return _AllCuts(open_kinds(least), effort=effort)

@@ -12,6 +12,7 @@ from planner.bounds.counting import best_of, holds_all, lost_at_ends, proposals,
 from planner.bounds.loop.loop_layers import SHARES, LoopKind, LoopLayers, UnitsHeld
 from planner.bounds.loop.loop_shapes import MAX_RANKS, LoopShape, hops_ns, num_ranks, open_kinds, shapes_of
 from planner.bounds.minimum_costs import Integers, Least
+from planner.errors import refused_certificate
 
 MAX_CELLS = 400_000
 """Ways to put special layers on ranks, times the ranks, over all loops that there are."""
@@ -197,9 +198,8 @@ def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
     is_table = isinstance(rows, list) and all(isinstance(row, Mapping) and set(row) == _FIELDS for row in rows)
     wanted = [(layers.kind.width, layers.kind.replicas) for layers in kinds]
     if not is_table or not wanted or [(row["width"], row["replicas"]) for row in rows] != wanted:
-        raise ValueError(
-            f"certificate: ways = {str(rows)[:60]!r} is not a list of a way for every width and number of replicas; "
-            "make the bound again"
+        raise refused_certificate(
+            f"ways = {str(rows)[:60]!r} is not a list of a way for every width and number of replicas"
         )
     most = MAX_CELLS // len(kinds)
     return _AllKinds([_read_count(layers, row, most_cells=most) for layers, row in zip(kinds, rows, strict=True)])
@@ -208,5 +208,5 @@ def read(least: Least, certificate: Mapping[str, Any]) -> _AllKinds:
 def _read_count(layers: LoopLayers, row: Mapping[str, Any], *, most_cells: int) -> _LoopCounting:
     unit, special = read_counted(layers.least, row)
     if _cells(layers.least, layers.kind, special=special) > most_cells:
-        raise ValueError(f"certificate: {len(special)} special layers are too many for the ranks; make the bound again")
+        raise refused_certificate(f"{len(special)} special layers are too many for the ranks")
     return _LoopCounting(layers, unit=unit, special=special)

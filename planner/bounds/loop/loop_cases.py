@@ -193,8 +193,7 @@ class _OpenCases:
 
     def _num_left(self, cases: Integers) -> Integers:
         """[cases, ranks] ways that are left."""
-        found: Integers = numpy.add.reduceat(cases, self.first, axis=1, dtype=numpy.int64)
-        return found
+        return numpy.add.reduceat(cases, self.first, axis=1, dtype=numpy.int64)
 
     def split(self, case: Integers) -> list[Integers]:
         """The case once for every way to fill the rank that has fewest of them; nothing where all have one."""

@@ -205,8 +205,7 @@ class LoopCuts:
         latest = numpy.maximum(numpy.minimum(latest, last[:, 1:] - number), begin)
         begin = numpy.minimum(numpy.maximum(begin, end - number), latest)
         found = numpy.minimum(self.tables.least(number, first=begin, last=latest), self.tables.sums[:, -1:, None])
-        times: Integers = found.transpose(0, 2, 1) + self.overhead[:, None, None]
-        return times
+        return found.transpose(0, 2, 1) + self.overhead[:, None, None]
 
     def _windows(self, lower: Integers, upper: Integers) -> tuple[Integers, Integers]:
         """[cases, boundaries] the first and the last place of each."""
@@ -222,8 +221,7 @@ class LoopCuts:
         fits = (number > 0) & (first <= last)
         found = numpy.full((2, *fits.shape), NEVER, dtype=numpy.int64)
         found[:, fits] = self.tables.least(number[fits], first=first[fits], last=last[fits])
-        times: Integers = found + self.overhead[:, None, None]
-        return times
+        return found + self.overhead[:, None, None]
 
 
 def _boundaries(near: Integers, far: Integers, *, size: int) -> tuple[Integers, Integers]:

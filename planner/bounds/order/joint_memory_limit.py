@@ -61,9 +61,7 @@ class HeldTogether:
 
 
 def make_held_together(replicas: Sequence[StageReplica], *, budget: int, count: int, outer: int | None) -> HeldTogether:
-    """What fits into `budget` bytes. `outer`: the one of two stage replicas that holds all that the other does, if one
-    does.
-    """
+    """What fits into `budget` bytes. `outer`: the one of two stage replicas that holds all of the other, if any."""
     forward, backward = (
         [replica.forward for replica in replicas],
         [replica.returning + replica.rest for replica in replicas],

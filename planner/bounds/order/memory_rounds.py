@@ -73,8 +73,7 @@ class MemoryRounds:
     def return_to_forward(self) -> Integers:
         """Per n: from when the j-th I may start to the end of the k-th F, if that F has to wait for that I at all."""
         new = (self.rank + 1 - self.costs.in_flight) * self.costs.forward
-        work: Integers = numpy.where(self.rank >= self.costs.in_flight, new + self.forced, NEVER)
-        return work
+        return numpy.where(self.rank >= self.costs.in_flight, new + self.forced, NEVER)
 
     @cached_property
     def to_return(self) -> Integers:
@@ -120,5 +119,4 @@ class MemoryRounds:
 
     @cached_property
     def _later(self) -> Integers:
-        later: Integers = numpy.where(self.rank[None, :] >= self.rank[:, None], 0, NEVER)
-        return later
+        return numpy.where(self.rank[None, :] >= self.rank[:, None], 0, NEVER)

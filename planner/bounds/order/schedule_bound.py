@@ -265,9 +265,7 @@ class HeadsAndTails:
         )
 
     def _raise_forward(self, number: int) -> None:
-        """The k-th F ends no sooner than its inputs, its place in the stage replica, its memory and its device
-        allow.
-        """
+        """The k-th F ends no sooner than its inputs, its place in the stage replica, memory and device allow."""
         replica, most = self.replicas.replicas[number], self.in_flight[number]
         ready = numpy.full(self.count, 0 if self._is_anchored(number) else NEVER, dtype=numpy.int64)
         for transfer in self.replicas.inputs[number]:
@@ -412,8 +410,7 @@ def overfull(replicas: StageReplicas) -> tuple[int, str, int] | None:
 def _in_line(ready: Integers, time: int) -> Integers:
     """End of the k-th of equal jobs that one device runs one after the other."""
     rank = numpy.arange(len(ready), dtype=numpy.int64)
-    line: Integers = numpy.maximum.accumulate(ready - rank * time) + (rank + 1) * time
-    return line
+    return numpy.maximum.accumulate(ready - rank * time) + (rank + 1) * time
 
 
 class _Partners:

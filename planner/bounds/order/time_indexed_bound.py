@@ -31,9 +31,9 @@ from planner.bounds.order.device_paths import (
     ReplicaMemory,
     make_graph,
 )
+from planner.errors import refused_certificate
 from planner.layout.costs import CostModel, StageCost
 from planner.layout.stage_replicas import LaidOut, lay_out_stages
-from planner.plan import Stage
 from planner.problem import Problem
 
 KIND = "time-indexed"
@@ -117,8 +117,7 @@ def _work_of_devices(problem: Problem, costs: CostModel) -> Iterator[list[int]]:
 
 def _both(problem: Problem, costs: CostModel) -> tuple[LaidOut, LaidOut]:
     """The given stages where every microbatch is kept, and where all recompute."""
-    pairs = zip(problem.options.partition or (), problem.options.placement or (), strict=True)
-    stages = [Stage(layers=layers, replicas=groups) for layers, groups in pairs]
+    stages = problem.given_stages or ()
     kept, recomputed = (
         lay_out_stages([replace(stage, recompute=flag) for stage in stages], costs=costs) for flag in (False, True)
     )
@@ -388,8 +387,8 @@ def is_out_of_reach(
     if cells < 0:
         return True
     if model.size(cells) > MOST_TERMS:
-        raise ValueError("certificate: cell_ns makes too many rows to be checked; make the bound again")
+        raise refused_certificate("cell_ns makes too many rows to be checked")
     rows = model.rows(cells)
     if any(number >= len(rows) for number, _ in multipliers):
-        raise ValueError("certificate: multipliers name rows that are not there; make the bound again")
+        raise refused_certificate("multipliers name rows that are not there")
     return is_contradiction(rows, multipliers, most=model.count, paths=model.paths(cells))

@@ -51,7 +51,7 @@ class GatherImprover(DecisionImprover):
 
     def _layouts(self) -> Iterator[tuple[Stage, ...]]:
         """Stages to be ordered anew: those given, even ones, and those that the search begins with."""
-        if (given := self.given_stages()) is not None:
+        if (given := self.run.problem.given_stages) is not None:
             yield given
             return
         yield from filter(self.problem.is_as_given, even_layouts(self.problem))

@@ -81,7 +81,7 @@ class OffloadImprover(DecisionImprover):
 
     def _new_stages(self) -> list[tuple[Stage, ...]]:
         """Those given, or those that the search begins with, and its best ones; each once, keeping everything."""
-        found, given = list[tuple[Stage, ...]](), self.given_stages()
+        found, given = list[tuple[Stage, ...]](), self.run.problem.given_stages
         if given is not None:
             found.append(given)
         elif not self.seen:

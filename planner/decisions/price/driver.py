@@ -36,11 +36,6 @@ _BRANCH_SHARE = 0.1
 """Part of the time limit for telling them apart, each of two times."""
 
 
-def make_driver(question: Question, stack: ExitStack, *, top: int, **how: Unpack[PlanningOptions]) -> Driver:
-    """What plans for the least cost."""
-    return CheapestDriver(question, stack, top=top, **how)
-
-
 class CheapestDriver(Driver):
     """The runs of several subsets, and what is known of all the others; plans are ranked by what they cost."""
 
@@ -262,3 +257,6 @@ class CheapestDriver(Driver):
         begin = time.monotonic()
         yield lambda: time.monotonic() - begin
         self.branched_s += time.monotonic() - begin
+
+
+make_driver = CheapestDriver

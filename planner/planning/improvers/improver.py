@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from planner.errors import PlanError
-from planner.plan import Plan, Stage
+from planner.plan import Plan
 from planner.planning.search_state import SearchState
 from planner.planning.starts.conversions import plan_of
 from planner.simulation.simulate import simulate
@@ -66,14 +66,6 @@ class DecisionImprover(Improver):
         best = min(found, key=lambda each: each[0], default=None)
         if best is not None and (self.run.incumbent_ns is None or best[0] < self.run.incumbent_ns):
             self.run.propose(best[1], source=self.name)
-
-    def given_stages(self) -> tuple[Stage, ...] | None:
-        """The stages that the options state, with their devices; None where either is open."""
-        options = self.run.problem.options
-        if options.partition is None or options.placement is None:
-            return None
-        pairs = zip(options.partition, options.placement, strict=True)
-        return tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs)
 
 
 def played(run: SearchState, plan: Plan) -> Timeline | None:

@@ -48,9 +48,7 @@ class Sessions(Improver):
         return rounds % _EVERY_ROUNDS == 0 and self.run.has_time_for_round(self.search.round_s)
 
     def note_vees(self, seeds: list[Candidate]) -> None:
-        """Remember the two-chunk V with the least lower bounds: policies play them badly in little memory, device
-        orders do not.
-        """
+        """Remember the two-chunk V with the least lower bounds: in little memory policies play them badly."""
         searcher, rated = self.search.searcher, list[tuple[int, int, Candidate]]()
         for seed in seeds:
             half = len(seed.groups) // 2

@@ -179,9 +179,7 @@ class TransitionSearch:
     def _admit(
         self, searcher: Searcher, layout: Layout, *, queue: list[tuple[int, int, Layout]], seen: set[object]
     ) -> None:
-        """Queue a layout that is allowed, fits, and could be cheaper than the best: the least bound first, of equals
-        the earliest.
-        """
+        """Queue a layout that is allowed, fits, and may be cheaper than the best: least bound first, then earliest."""
         key, (stage_of, groups, modes) = key_of(layout), layout
         if key in seen:
             return

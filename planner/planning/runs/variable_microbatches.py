@@ -205,11 +205,10 @@ def _first_layouts(run: SearchState) -> list[_BalancedLayout]:
 
 def _stages_for(run: SearchState, pipelines: int) -> Iterator[tuple[Stage, ...]]:
     """Stages on so many rows of devices; as placed, where that is decided."""
-    options = run.problem.options
-    if options.placement is not None and options.partition is not None:
-        if {len(groups) for groups in options.placement} == {pipelines}:
-            pairs = zip(options.partition, options.placement, strict=True)
-            yield from _variants(run, tuple(Stage(layers=layers, replicas=groups) for layers, groups in pairs))
+    given = run.problem.given_stages
+    if given is not None:
+        if {len(stage.replicas) for stage in given} == {pipelines}:
+            yield from _variants(run, given)
         return
     blocks = device_blocks(run.problem, pipelines)
     if blocks:

@@ -41,9 +41,7 @@ def candidate_of(problem: Problem, searcher: Searcher, *, plan: Plan) -> Candida
 
 
 def played_candidates(problem: Problem, searcher: Searcher, *, plans: Iterable[Plan]) -> Iterator[Candidate]:
-    """Those plans that use single devices, and groups that are listed, with their device orders, as the search sees
-    them.
-    """
+    """Plans on single devices, and groups that are listed, with their device orders, as the search sees them."""
     for plan in plans:
         if has_listed_groups(problem, plan.stages):
             yield candidate_of(problem, searcher, plan=plan)

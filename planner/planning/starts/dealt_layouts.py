@@ -1,6 +1,4 @@
-"""Where the pipelines of a dealing stand, what an assignment takes on one of them, and the plan that assignments
-make.
-"""
+"""Where the pipelines of a dealing stand, what an assignment takes on each, and the plan that assignments make."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
