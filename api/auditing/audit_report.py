@@ -13,8 +13,8 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 _DENSE_ERRORS = {
-    ("a100_sxm", "bf16"): (109, 1.11, 6.2, 47), ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
-    ("h100_sxm", "fp8"): (7, 1.19, 2.7, 15), ("gb200", "fp8"): (9, 1.18, 7.9, 15), ("gb300", "fp8"): (9, 1.13, 6.1, 12),
+    ("a100_sxm", "bf16"): (109, 1.11, 6.1, 48), ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
+    ("h100_sxm", "fp8"): (7, 1.18, 2.7, 15), ("gb200", "fp8"): (9, 1.18, 7.9, 15), ("gb300", "fp8"): (9, 1.13, 6.1, 12),
     ("gb200", "fp8_block"): (9, 1.18, 1.4, 3), ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
     ("gb200", "nvfp4"): (9, 1.05, 5.6, 10), ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
 }  # fmt: skip
@@ -22,7 +22,7 @@ _DENSE_ERRORS = {
 the median, and the error in percent once that factor is counted, on the median and at worst."""
 
 _EXPERT_ERRORS = {
-    ("h100_sxm", "bf16"): (8, 1.51, 5.0, 24), ("h100_sxm", "fp8"): (9, 1.21, 2.1, 41),
+    ("h100_sxm", "bf16"): (8, 1.51, 5.0, 24), ("h100_sxm", "fp8"): (9, 1.21, 1.3, 41),
     ("b200_sxm", "bf16"): (4, 1.05, 2.6, 22), ("b200_sxm", "fp8_block"): (10, 1.11, 1.8, 16),
     ("b300_sxm", "bf16"): (4, 1.3, 0.7, 38), ("b300_sxm", "fp8_block"): (15, 1.24, 8.8, 46),
     ("gb200", "bf16"): (4, 1.63, 0.6, 5), ("gb200", "fp8_block"): (23, 1.21, 2.4, 26),

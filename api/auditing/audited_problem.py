@@ -34,7 +34,7 @@ from profiles.estimates.networks import RING_SHARE
 from profiles.estimates.operations import Rates
 from profiles.estimates.run_settings import settings_of
 from profiles.importers.aiconfigurator.default_rates import default_rates_of
-from profiles.model_profile import Edge, Layer, ModelProfile
+from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 
 WEIGHT_BYTES = 2
 MOST_RANKS, MOST_BLOCKS, MOST_PLAYED = 256, 2_000, 10**6
@@ -148,10 +148,12 @@ def _at_hosts_pace(layer: Layer) -> Layer:
     """The layer with no shorter passes than its host takes to launch them."""
     cost = layer.costs[0]
     factor = HOST_NS / (cost.forward_ns + cost.input_grad_ns + cost.weight_grad_ns)
-    if factor <= 1:
-        return layer
+    return layer if factor <= 1 else replace(layer, costs=(_longer(cost, factor),))
+
+
+def _longer(cost: LayerCost, factor: float) -> LayerCost:
     names = ("forward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns")
-    return replace(layer, costs=(replace(cost, **{name: round(factor * getattr(cost, name)) for name in names}),))
+    return replace(cost, **{name: round(factor * getattr(cost, name)) for name in names})
 
 
 def _measured(
@@ -211,12 +213,15 @@ class _StateCosts:
         experts = self._expert_weights(block)
         sharers = self.run.experts or self.run.tensor
         parts = ((weights - experts, self.replicas, self.run.tensor), (experts, self.expert_replicas, sharers))
-        shards = self.run.shards
+        run, shards = self.run, self.run.shards
         own = sum(-(-held // max(1, count // self.run.copies)) for held, count, _ in parts)
         optimizer = OPTIMIZER_BYTES * (weights if shards == "nothing" else own)
         gradients = self.run.sum_bytes * (own if shards in ("gradients", "weights") else weights)
         step_ns = layer.costs[0].optimizer_ns * (own if shards != "nothing" else weights) // max(1, weights)
         exchange_ns = sum(self._exchange_ns(held, replicas=count, stride=stride) for held, count, stride in parts)
+        if run.shape.is_tied and run.pipeline > 1 and not run.in_v and not 0 <= block < run.shape.blocks:
+            # the first stage and the last sum gradients of what both hold, after all else
+            exchange_ns += round(1e9 * run.gradient_bytes * weights / self._speed(2, stride=run.devices // 2))
         return replace(
             layer,
             costs=(replace(layer.costs[0], optimizer_ns=step_ns + exchange_ns),),
@@ -252,30 +257,26 @@ class _StateCosts:
         a node, which are `stride` apart; of several stages on a rank one stage's stays where the rest runs beside
         backward passes.
         """
-        run, sheet = self.run, self.sheet
+        run = self.run
         back = run.gradient_bytes if run.shards == "nothing" else WEIGHT_BYTES
         moved = (replicas - 1) / replicas * (run.gradient_bytes + back) * weights
-        is_inside = stride * replicas <= sheet.node
-        cards = RING_SHARE * sheet.outside * max(1, sheet.node // stride)
-        speed = sheet.inside if is_inside else min(sheet.inside, cards)
+        speed = self._speed(replicas, stride=stride)
         return round(moved / speed * 1e9 / (run.chunks if run.overlaps_data else 1))
+
+    def _speed(self, replicas: int, *, stride: int) -> float:
+        """Bytes per second of such a ring."""
+        cards = RING_SHARE * self.sheet.outside * max(1, self.sheet.node // stride)
+        return self.sheet.inside if stride * replicas <= self.sheet.node else min(self.sheet.inside, cards)
 
 
 def _with_layers(profile: ModelProfile, layers: Sequence[Layer], *, predicting: int) -> ModelProfile:
     """Multi-token prediction is so many blocks more before the head, whose work is done once more for each."""
     *before, head = layers
     more = [replace(before[-1], name=f"mtp.{number}") for number in range(predicting)]
-    cost, times = head.costs[0], predicting + 1
+    times = predicting + 1
     heavier = replace(
         head,
-        costs=(
-            replace(
-                cost,
-                forward_ns=times * cost.forward_ns,
-                input_grad_ns=times * cost.input_grad_ns,
-                weight_grad_ns=times * cost.weight_grad_ns,
-            ),
-        ),
+        costs=(_longer(head.costs[0], times),),
         stash_bytes=times * head.stash_bytes,
         weight_stash_bytes=times * head.weight_stash_bytes,
         checkpoint_bytes=times * head.stash_bytes,

@@ -26,6 +26,8 @@ class Run(RunSettings):
     """Sequences of a microbatch."""
     degree: int = 1
     """Devices that share every layer."""
+    takes_any_layout: bool = False
+    """Whether products in fp8 take inputs of any layout; otherwise values are written along rows and columns."""
 
     @property
     def expert_devices(self) -> int:
@@ -82,10 +84,10 @@ CLAMP_BYTES, BIAS_BYTES = {False: 16, True: 20}, {False: 28, True: 40}
 backward. Two halves are clamped and joined. A bias times its token's weight is fp32, so are its sum with the output
 and what joins the experts; backward, one more product and sum give the gradient of either factor."""
 
-_CAST_BYTES: Mapping[Dtype, int] = {"fp8": 5, "fp8_block": 4, "nvfp4": 5}
+_CAST_BYTES: Mapping[Dtype, int] = {"fp8": 6, "fp8_block": 4, "nvfp4": 5}
 """Of every value that is cast from bf16. One scale for a whole tensor is found by a reading of its own (fp8, and beside
-scales of blocks nvfp4). Scales of blocks lie along rows and along columns, so values are written twice; those of fp8
-once, where products read them either way."""
+scales of blocks nvfp4). Values are written along rows and along columns; those of fp8 once, where products read them
+either way."""
 
 SCAN, SCAN_CHUNK = "scan", 128
 """What the recurrence of a mixer is called, and tokens that it takes at a time."""
@@ -322,7 +324,8 @@ def _movements(shape: ModelShape, *, run: Run, block: int, is_backward: bool) ->
             yield OperationStep(what="clamps, biases", operation=Movement(num_bytes=own * moved))
     if run.dtype != "bf16":
         cast = _cast_values(shape, mixture, run=run, sublayer=sublayer, is_backward=is_backward)
-        yield OperationStep(what="casts", operation=Movement(num_bytes=_CAST_BYTES[run.dtype] * cast))
+        num_bytes = _CAST_BYTES[run.dtype] - (run.dtype == "fp8" and run.takes_any_layout)
+        yield OperationStep(what="casts", operation=Movement(num_bytes=num_bytes * cast))
 
 
 def _cast_values(shape: ModelShape, mixture: ExpertShape | None, *, run: Run, sublayer: str, is_backward: bool) -> int:
@@ -399,11 +402,8 @@ def _exchange(kind: Literal["all_gather", "reduce_scatter"], values: int, *, run
     if run.degree == 1:
         return ()
     operation = Exchange(kind=kind, num_bytes=BF16 * values, devices=run.degree)
-    if not run.hides_exchanges:
-        return (OperationStep(what=kind.replace("_", "-"), operation=operation),)
-    return (
-        OperationStep(what=kind.replace("_", "-"), operation=operation, factor=1 / run.degree, because=_WHY_HIDDEN),
-    )
+    step = OperationStep(what=kind.replace("_", "-"), operation=operation)
+    return (replace(step, factor=1 / run.degree, because=_WHY_HIDDEN) if run.hides_exchanges else step,)
 
 
 def _towards_input(step: OperationStep) -> OperationStep:

@@ -149,10 +149,12 @@ def _precision(question: CompositionQuestion) -> Precision | None:
     """Blocks of fp8 have 32 elements on Blackwell and 128 or more before; None where both are asked for."""
     if question.dtype != "fp8_block":
         return question.dtype
-    kinds: set[Precision] = {
-        "fp8_mx" if rates.name.lower().startswith(("b", "gb")) else "fp8_blockwise" for rates in question.rates
-    }
+    kinds: set[Precision] = {"fp8_mx" if _is_blackwell(rates) else "fp8_blockwise" for rates in question.rates}
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def _is_blackwell(rates: Rates) -> bool:
+    return rates.name.lower().startswith(("b", "gb"))
 
 
 class _Composer:
@@ -197,7 +199,7 @@ class _Composer:
     def _costs(self, kind: str, *, block: int) -> Iterator[LayerCost]:
         question = self.question
         for rates, degree, size in itertools.product(question.rates, question.degrees, question.sizes):
-            run = question.run(degree, size)
+            run = replace(question.run(degree, size), takes_any_layout=_is_blackwell(rates))
             steps = _steps(kind, block=block, shape=question.shape, run=run)
             forward = self._sum(kind, "F", steps=steps.forward, rates=rates, run=run)
             input_grad = self._sum(kind, "I", steps=steps.input_grad, rates=rates, run=run)
@@ -342,8 +344,7 @@ class _Bytes:
             inputs += mixture.chosen * (shape.hidden + mixture.inner) // self.degree
             gradients += mixture.chosen * (shape.hidden + 2 * mixture.inner) // self.degree
         # attention keeps its own output as well, and two products read what latent attention compresses
-        narrow = inputs - 2 * output - (stream if shape.latent else 0)
-        narrow = 0 if self.run.dtype == "bf16" else narrow
+        narrow = 0 if self.run.dtype == "bf16" else inputs - 2 * output - (stream if shape.latent else 0)
         return _Held(stash=stash, waiting=min(stash, inputs + gradients), narrow=narrow)
 
     def _part(self) -> _Held:
@@ -385,9 +386,7 @@ class _Bytes:
 
     def checkpoint(self) -> int:
         """What stays of it when the stage recomputes: a device's part of the layer's input."""
-        if self.kind in ("embedding", "head"):
-            return self.stash()
-        return BF16 * self.tokens * self._stream()
+        return self.stash() if self.kind in ("embedding", "head") else BF16 * self.tokens * self._stream()
 
     def workspace(self) -> int:
         """While an action runs: gradients on their way, and in bf16 one gradient of every shape of weight.

@@ -23,17 +23,18 @@ Phase = Literal["F", "I", "W"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeLine:
-    """A collective: a start, a time per peer, and bytes that a device sends at a rate."""
+    """A collective: a start, a time per peer, and bytes that a device sends, and those that it keeps, at rates."""
 
     start_ns: float
     per_peer_ns: float
     ns_per_megabyte: float
+    ns_per_kept_megabyte: float = 0
 
     def ns(self, exchange: Exchange) -> float:
         """Nanoseconds that an exchange takes among its devices."""
-        peers = exchange.devices - 1
-        sent = exchange.num_bytes * peers / exchange.devices / 1e6
-        return self.start_ns + self.per_peer_ns * peers + self.ns_per_megabyte * sent
+        peers, kept = exchange.devices - 1, exchange.num_bytes / exchange.devices / 1e6
+        sending_ns = self.per_peer_ns + self.ns_per_megabyte * kept
+        return self.start_ns + sending_ns * peers + self.ns_per_kept_megabyte * kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,8 @@ SUSTAINED: Mapping[str, SustainedRates] = {
         lines=_ALONE,
         movements=1.0,
         exchanges=dict.fromkeys(
-            ("all_gather", "reduce_scatter"), ExchangeLine(start_ns=38_235, per_peer_ns=0, ns_per_megabyte=4_488)
+            ("all_gather", "reduce_scatter"),
+            ExchangeLine(start_ns=35_501, per_peer_ns=0, ns_per_megabyte=4_242, ns_per_kept_megabyte=891),
         ),
         source="half of the all-reduces that vTrain measured among 2 to 8 A100 (commit f8dda84, MIT)",
     ),
@@ -107,9 +109,7 @@ finds them again. Whole iterations had no part in either."""
 def sustained(priced: PricedOperation, operation: Operation, *, rates: Rates, phase: Phase) -> PricedOperation:
     """The time of an operation in training, from its time alone by these rates."""
     known = SUSTAINED.get(rates.name)
-    if known is None:
-        return priced
-    if isinstance(operation, Exchange) and operation.devices * operation.stride > known.node:
+    if known is None or (isinstance(operation, Exchange) and operation.devices * operation.stride > known.node):
         return priced
     if isinstance(operation, Exchange) and operation.kind in known.exchanges:
         factor = known.exchanges[operation.kind].ns(operation) / priced.ns

@@ -77,6 +77,21 @@ def test_a_tied_head_is_held_once() -> None:
     assert states == [(table, 0), (table, table), (table, table)]
 
 
+@pytest.mark.parametrize(("devices", "gb_per_s"), [("2", 300), ("16", RING_SHARE * 50)])
+def test_stages_sum_gradients_of_a_tied_table(devices: str, gb_per_s: float) -> None:
+    """Tests that two stages exchange a tied table's gradients, within a node or over a card, and no block's."""
+    flags = {"num_layers": "2", "hidden_size": "512", "num_attention_heads": "8", "vocab_size": "32000"}
+    options = {**flags, "pipeline_model_parallel_size": "2", "world_size": devices}
+    steps = []
+    for more in ({}, {"untie_embeddings_and_output_weights": True}):
+        run = read_megatron(ReadArguments(values={}, kind="options"), options={**options, **more}, model=None)
+        layers = make_audited_problem(run, gpu="h100").problem.profile.layers
+        steps.append([layer.costs[0].optimizer_ns for layer in layers])
+    more_ns = [tied - alone for tied, alone in zip(*steps, strict=True)]
+    assert more_ns[1:-1] == [0, 0]
+    assert more_ns[0] == more_ns[-1] == pytest.approx(4 * 32000 * 512 / gb_per_s, abs=1)
+
+
 def test_groups_of_replicas_shard_by_themselves() -> None:
     """Tests that states are divided within a group where replicas are in several, as in HSDP."""
     held = []
