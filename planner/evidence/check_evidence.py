@@ -299,8 +299,9 @@ class _EvidenceCheck:
                 yield Note(field="schedule_bound_ns", message=message)
             else:
                 yield from _compare("schedule_bound_ns", stated=evidence.schedule_bound_ns, derived=derived)
-        claimed = evidence.solver_bound_ns
-        if claimed is not None and (type(claimed) is not int or not 0 <= claimed <= self.objective_ns):
+        claimed, is_best = evidence.solver_bound_ns, evidence.stopped_by == "solver" and not self.is_foreign
+        least = self.objective_ns if is_best else 0
+        if (claimed is not None or is_best) and (type(claimed) is not int or not least <= claimed <= self.objective_ns):
             message = f"A solver is said to claim {_shown(claimed)} ns, but the plan achieves {self.objective_ns} ns."
             yield _Difference(field="solver_bound_ns", stated=claimed, derived=self.objective_ns, message=message)
 

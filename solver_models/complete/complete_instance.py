@@ -131,3 +131,8 @@ class CompleteInstance:
     """The question's options that are on, by name."""
     horizon: int
     """Ticks that no plan worth looking at takes longer than."""
+
+    @property
+    def has_instant_actions(self) -> bool:
+        """Whether some action may take no tick, so that several of a device may start at once."""
+        return any(0 in (t if each.has_weight_grad else t[:2]) for each in self.sets for t in each.times.values())

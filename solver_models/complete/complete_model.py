@@ -7,7 +7,7 @@ from solver_models.complete.complete_instance import CompleteInstance
 from solver_models.complete.memory_rows import add_memory
 from solver_models.complete.programme import Programme
 from solver_models.complete.slots import Slots
-from solver_models.complete.timetable import RANK, Action, Timetable
+from solver_models.complete.timetable import Action, Timetable
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, DeviceOrder
 
 
@@ -41,14 +41,13 @@ class CompleteModel:
         used = [slot for slot in self.slots.slots if any(values[v] for v in slot.sets.values())]
         if not used:
             raise ValueError("no slot holds a stage")
-        device_orders: dict[int, list[tuple[tuple[int, ...], tuple[int, int, int]]]] = {}
+        device_orders: dict[int, list[tuple[int, tuple[int, int, int]]]] = {}
         for (device, action), task in self.timetable.tasks.items():
-            number, kind, m = action
+            number, _, m = action
             code = self._code(values, action, device=device) if number < len(used) else None
             if code is not None:
-                rank = number if kind == "F" else len(used) * (1 + RANK[kind]) - number
-                key = (values[task.start], values[task.end], m, rank)
-                device_orders.setdefault(device, []).append((key, (code, number, m)))
+                place = values[self.timetable.places.get((device, action), task.start)]
+                device_orders.setdefault(device, []).append((place, (code, number, m)))
         return CompleteAnswer(
             sets=tuple(_chosen(slot.sets, values) for slot in used),
             assignments=tuple(_chosen(slot.assignments, values) for slot in used),

@@ -50,10 +50,16 @@ class Timetable:
         """Switch by device, slot and microbatch: I and W are one B."""
         self.orders: dict[tuple[int, Action, Action], int] = {}
         """Switch by device and two actions: the first comes first."""
+        self.places: dict[tuple[int, Action], int] = {}
+        """By device and action its place among all actions, where some may take no time: starts do not tell then."""
         self.transfers: list[_SlotTransfer] = []
         for number, slot in enumerate(self.slots):
             for device in slot.on_device:
                 self._make_actions(number, device)
+        if instance.has_instant_actions:
+            self.places = {
+                key: programme.integer(f"place_{n}", high=len(self.tasks)) for n, key in enumerate(self.tasks)
+            }
         self._exclude_overlaps()
         self._make_traffic()
         self._send()
@@ -103,16 +109,24 @@ class Timetable:
             self.programme.disjoint.append(Disjoint(tasks=tasks, is_ordered=True))
 
     def _separate(self, a: Action, b: Action, *, device: int) -> None:
-        first, second = self.tasks[device, a], self.tasks[device, b]
-        given = tuple(dict.fromkeys((first.present, second.present)))
+        first, second = (device, a), (device, b)
+        given = tuple(dict.fromkeys((self.tasks[first].present, self.tasks[second].present)))
         known = _known_order(a, b)
         if known is None:
             order = self.orders[device, a, b] = self.programme.switch(f"before_{device}_{_name(a)}_{_name(b)}")
-            self.programme.precede(first.end, second.start, given=(*given, order))
-            self.programme.precede(second.end, first.start, given=(*given, ~order))
+            self._follow(first, second, given=(*given, order))
+            self._follow(second, first, given=(*given, ~order))
         else:
-            earlier, later = (first, second) if known else (second, first)
-            self.programme.precede(earlier.end, later.start, given=given)
+            self._follow(*((first, second) if known else (second, first)), given=given)
+
+    def _follow(self, earlier: tuple[int, Action], later: tuple[int, Action], *, given: tuple[Literal, ...]) -> None:
+        """The second action, by device, starts when the first has ended; at one instant, it has a later place."""
+        self.programme.precede(self.tasks[earlier].end, self.tasks[later].start, given=given)
+        self._place(earlier, later, given=given)
+
+    def _place(self, earlier: tuple[int, Action], later: tuple[int, Action], *, given: tuple[Literal, ...]) -> None:
+        if self.places:
+            self.programme.add({self.places[later]: 1, self.places[earlier]: -1}, low=1, given=given)
 
     def _make_traffic(self) -> None:
         """Which traffic flows between two slots, by the layers that they hold."""
@@ -186,13 +200,13 @@ class Timetable:
         add, kind = self.programme, "G" if transfer.is_backward else "F"
         tasks: list[OptionalTask] = []
         for m in self.microbatches:
-            sent = self.tasks[transfer.sender[1], (transfer.sender[0], kind, m)]
-            waits = self.tasks[transfer.receiver[1], (transfer.receiver[0], kind, m)]
+            sent, waits = ((at[1], (at[0], kind, m)) for at in (transfer.sender, transfer.receiver))
+            self._place(sent, waits, given=(transfer.present,))
             start = add.integer(f"sent_{number}_{m}", high=self.instance.horizon)
             end = add.integer(f"arrived_{number}_{m}", high=self.instance.horizon)
             add.add({end: 1, start: -1, transfer.duration: -1}, low=0, high=0)
-            add.precede(sent.end, start, given=(transfer.present,))
-            add.precede(end, waits.start, given=(transfer.present,))
+            add.precede(self.tasks[sent].end, start, given=(transfer.present,))
+            add.precede(end, self.tasks[waits].start, given=(transfer.present,))
             if tasks:
                 add.precede(tasks[-1].end, start, given=(transfer.present,))
             tasks.append(OptionalTask(start=start, length=transfer.duration, end=end, present=transfer.occupies))

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 from solver_models.instance import StageReplica
 from solver_models.schedule.memory import MemoryRule
-from solver_models.schedule.reachability import earliest_forwards, leading_replicas
+from solver_models.schedule.reachability import earliest_forwards
 from solver_models.schedule.variables import Variables, shared_links
 
 
@@ -22,7 +22,6 @@ class Rules:
         "sends_of_an_action_keep_their_order",
         "memory_stays_within_budget",
         "objective_covers_every_replica",
-        "device_starts_as_early_as_it_can",
         "device_needs_its_work",
     )
 
@@ -124,20 +123,6 @@ class Rules:
         for number_of, weight_grad in enumerate(own.weight_grad if own.fused else ()):
             rule = self.model.add(self.variables.objective >= weight_grad.end + extra - start)
             rule.only_enforce_if(own.fused[number_of].negated())
-
-    def device_starts_as_early_as_it_can(self) -> None:
-        """Where the span counts, the first F of a device starts when its inputs arrive: nothing may wait by choice."""
-        if self.instance.objective != "span":
-            return
-        for number in leading_replicas(self.instance):
-            inputs = [
-                n
-                for n, transfer in enumerate(self.instance.transfers)
-                if transfer.receiver == number and not transfer.is_backward
-            ]
-            first = self.variables.replicas[number].forward[0].start
-            free = self.instance.free_from(self.instance.replicas[number])
-            self.model.add_max_equality(first, [free, *(self.variables.arrival(n, 0) for n in inputs)])
 
     def device_needs_its_work(self) -> None:
         """A device needs at least the sum of its actions (implied by the other rules; it lifts the bound at once)."""

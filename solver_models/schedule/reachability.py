@@ -1,32 +1,6 @@
-"""Which stage replicas a microbatch passes before which others."""
+"""How long a microbatch takes to every stage replica."""
 
 from solver_models.instance import ScheduleInstance
-
-
-def descendants(instance: ScheduleInstance, replica: int) -> set[int]:
-    """Stage replicas whose F of a microbatch can only come after that of `replica`."""
-    after: dict[int, list[int]] = {}
-    for transfer in instance.transfers:
-        if not transfer.is_backward:
-            after.setdefault(transfer.sender, []).append(transfer.receiver)
-    found: set[int] = set()
-    open_replicas = [replica]
-    while open_replicas:
-        for receiver in after.get(open_replicas.pop(), []):
-            if receiver not in found:
-                found.add(receiver)
-                open_replicas.append(receiver)
-    return found
-
-
-def leading_replicas(instance: ScheduleInstance) -> list[int]:
-    """Stage replicas whose first F is the first action of their device in every schedule."""
-    leading = []
-    for number, replica in enumerate(instance.replicas):
-        others = {n for n, other in enumerate(instance.replicas) if other.device == replica.device and n != number}
-        if others <= descendants(instance, number):
-            leading.append(number)
-    return leading
 
 
 def earliest_forwards(instance: ScheduleInstance) -> list[int]:

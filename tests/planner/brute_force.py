@@ -32,7 +32,8 @@ def brute_force_plan(problem: Problem) -> tuple[int, Plan] | None:
     Tries every monotone map of layers to stages, every assignment of stages to devices or groups of several (replicas
     in every order, and several stages per device, as far as the options allow), every choice of recomputation, and
     every order on every device in which each stage takes its (identical) microbatches in order, with B as well as with
-    I and W. Groups of a plan are equal or disjoint, as they must be with one stage per device.
+    I and W; a span may be shorter out of order. Groups of a plan are equal or disjoint, as they must be with one stage
+    per device.
     """
     candidates, like = [], reading_of(problem, ())
     for stages in every_mapping(problem):

@@ -337,10 +337,10 @@ def raise_bound(
     if not lengths:
         return None
     model = TimeIndexed(problem, costs, cell_ns=lengths[0])
-    low, high = model.cells(start_ns - 1), model.cells(most_ns - 1)
+    low, high = max(model.cells(start_ns - 1), -1), model.cells(most_ns - 1)
     best: tuple[int, dict[str, object]] | None = None
     known: list[tuple[int, float]] = []
-    at = max(low + 1, 0)
+    at = low + 1
     while low < at <= high and model.size(at) <= MOST_TERMS and (not has_paths or model.places(at) <= _MOST_SOUGHT):
         rows, paths = model.rows(at), model.paths(at)
         found = solve(rows, (model.num_columns(at), model.count), paths=paths if has_paths else ())

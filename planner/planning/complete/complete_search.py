@@ -328,5 +328,5 @@ def _note_claim(run: SearchState, outcome: SolverAnswer, *, ticks: int) -> None:
     if outcome.bound is None or run.incumbent_ns is None:
         return
     run.solver_bound_ns = min(outcome.bound * ticks, run.incumbent_ns)
-    if outcome.status == "optimal":
-        run.stopped_by = CLAIM
+    if outcome.status == "optimal":  # with times rounded down, or links otherwise, its best may be no plan's
+        run.stopped_by = CLAIM if run.solver_bound_ns == run.incumbent_ns else "no_improvement"

@@ -190,6 +190,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "status of no form": (put("solution_status", []), "solution_status"),
     "schedule bound": (shift("schedule_bound_ns", 1), "schedule_bound_ns"),
     "claim of a solver": (put("solver_bound_ns", 10**15), "solver_bound_ns"),
+    "end by a solver without its claim": (put("stopped_by", "solver"), "solver_bound_ns"),
     "assumed": (put("assumed_divisible", [7]), "assumed_divisible"),
     "interpolated": (put("interpolated_costs", ["1 layers on A100 at width 1: scaled"]), "interpolated_costs"),
     "timings": (put("timings", {"conditions": "busy"}), "timings"),

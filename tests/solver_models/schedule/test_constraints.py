@@ -26,7 +26,6 @@ WITHOUT: dict[str, ScheduleInstance] = {
     "sends_of_an_action_keep_their_order": make_schedule_instance(DIAMOND.problem, DIAMOND.stages, costs=DIAMOND.costs),
     "memory_stays_within_budget": TINY["tight"],
     "objective_covers_every_replica": TINY["synchronisation"],
-    "device_starts_as_early_as_it_can": QUEUED["late inputs, span"],
 }
 """For every rule, an instance whose optimum would be lower without it."""
 

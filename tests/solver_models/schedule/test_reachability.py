@@ -1,8 +1,8 @@
-"""Which stage replicas come before which: tests of solver_models/schedule/reachability.py."""
+"""How soon the first F of a stage replica can start: tests of solver_models/schedule/reachability.py."""
 
 from types import SimpleNamespace
 
-from solver_models.schedule.reachability import descendants, earliest_forwards, leading_replicas
+from solver_models.schedule.reachability import earliest_forwards
 
 
 def instance(devices: str, *ways: tuple[int, int, int], forward: int = 1, free: str = ""):
@@ -19,18 +19,6 @@ def instance(devices: str, *ways: tuple[int, int, int], forward: int = 1, free: 
     return SimpleNamespace(
         replicas=replicas, transfers=transfers, free_from=lambda replica: 9 if free == replica.device else 0
     )
-
-
-def test_only_forward_ways_lead_on():
-    """Tests that all that comes behind a stage is found, through others too, and nothing that only sends back."""
-    fork = instance("abcd", (0, 1, 1), (0, 2, 1), (2, 3, 1))
-    assert [descendants(fork, n) for n in range(4)] == [{1, 2, 3}, set(), {3}, set()]
-
-
-def test_whoever_leads_a_device():
-    """Tests that the first of a device's stages leads it where the others lie behind it, and no one else."""
-    assert leading_replicas(instance("aba", (0, 1, 1), (1, 2, 1))) == [0, 1]
-    assert leading_replicas(instance("aa")) == []
 
 
 def test_the_longest_chain_counts():

@@ -65,11 +65,6 @@ def chain(times: list[tuple[int, int, int]], **options) -> ScheduleInstance:
     return instance([lane(s, s, own, **changes) for s, own in enumerate(times)], **options)
 
 
-def one_way(problem: ScheduleInstance) -> ScheduleInstance:
-    """The same without gradients between devices, as after frozen layers."""
-    return replace(problem, transfers=tuple(flow for flow in problem.transfers if not flow.is_backward))
-
-
 # ------------------------------------------------------------------------------------------------ enumeration
 
 
@@ -185,7 +180,6 @@ def best_of(problem: ScheduleInstance, *, is_queued: bool = False) -> int | None
 QUEUED: dict[str, ScheduleInstance] = {
     "slow link": chain([(1, 1, 2), (1, 1, 2)], microbatches=3, transfer=4),
     "half duplex": chain([(2, 3, 1), (2, 1, 2)], microbatches=3, transfer=2, links="duplex"),
-    "late inputs, span": one_way(chain([(1, 1, 1), (1, 2, 1)], transfer=9, objective="span")),
     "one link for all": chain([(1, 2, 1), (1, 1, 1), (2, 1, 2)], transfer=2, links="one"),
 }
 """Transfers wait for each other here."""

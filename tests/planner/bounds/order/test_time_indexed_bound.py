@@ -115,3 +115,17 @@ def test_changed_multipliers_prove_nothing_false():
         except ValueError:
             num_refused += 1
     assert num_refused > shortened(1, whole=100)
+
+
+def test_nothing_below_the_optimizers_step_is_tried():
+    """Tests that from a value of less than what follows the last action, no fewer cells than none are looked at."""
+    chain = recomputed_chain(4, num_microbatches=8, kept=2)
+    problem = replace(chain, profile=replace(chain.profile, optimizer_ns=10_000))
+    tried = list[int]()
+
+    def solve(rows: object, shape: tuple[int, int], *, paths: object) -> tuple[float, list[tuple[int, int]]]:
+        tried.append(shape[0])
+        return 0.0, []
+
+    assert raise_bound(problem, CostModel(problem), start_ns=1, most_ns=10_001, solve=solve, most_cells=1_000) is None
+    assert len(tried) == 1

@@ -17,11 +17,14 @@ from planner.lowering import make_instance
 from planner.planning.improvers.branch_and_check import ExactSearch, is_small
 from planner.problem import Problem
 from planner.progress import Limits
+from planner.verify import verify
 from profiles.model_profile import Layer, ModelProfile
 from solver_models.instance import Integers
 from solver_models.local_search.search import Candidate, Searcher
 from tests.long_runs import shortened
+from tests.planner import builders
 from tests.planner.brute_force import brute_force
+from tests.planner.builders import make_edge, make_layer, make_link, make_problem
 from tests.planner.exactly import search_exactly, solve_exactly
 from tests.planner.hasty import make_plan
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
@@ -399,3 +402,24 @@ def with_names(profile: ModelProfile) -> ModelProfile:
     layers = tuple(replace(layer, name=names[layer.name]) for layer in profile.layers)
     edges = tuple(replace(e, producer=names[e.producer], consumer=names[e.consumer]) for e in profile.edges)
     return replace(profile, layers=layers, edges=edges)
+
+
+def test_no_claim_on_the_span_forbids_a_later_microbatch_first():
+    """Tests that what is claimed of all plans is no more than the span of one whose microbatches come out of order.
+
+    Device b starts at 19, when the second microbatch has come, and is busy from there on; with the first one it starts
+    at 10 and waits.
+    """
+    problem = make_problem(
+        [make_layer("x", (1, 1, 1)), make_layer("y", (1, 2, 1))], [make_link("a b")],
+        edges=[make_edge("x y", num_bytes=9, gradient_bytes=0)], num_microbatches=2, objective="span", max_replicas=1,
+        partition=(("x",), ("y",)), placement=((("a",),), (("b",),)),
+    )  # fmt: skip
+    plan = builders.make_plan(problem, ["x @ a", "y @ b"], {"a": "0F0 0F1 0B0 0B1", "b": "1F1 1F0 1B1 1B0"})
+    verdict = verify(problem, plan)
+    assert verdict.passed
+    assert verdict.timeline is not None
+    assert verdict.timeline.span_ns == 8
+    found, claimed = search_exactly(problem, seconds=60)
+    assert found is not None
+    assert claimed == 8 <= found
