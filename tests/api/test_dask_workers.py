@@ -47,16 +47,27 @@ class Slow:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> "Iterator[Any]":
+def started() -> "Iterator[Any]":
     """A scheduler with two processes, as somebody starts them on other machines."""
     how = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1", "silence_logs": 50}
     with distributed.LocalCluster(n_workers=2, **how) as made:
         yield made
 
 
+@pytest.fixture
+def cluster(started: Any) -> Any:
+    """The same, once both answer: another takes the place of one that a test has killed."""
+    until = time.monotonic() + 120
+    with distributed.Client(started.scheduler_address, set_as_default=False) as client:
+        while len(client.run(os.getpid, on_error="ignore")) < 2:
+            assert time.monotonic() < until, "a process that was killed has not come back"
+            time.sleep(0.05)
+    return started
+
+
 @pytest.fixture(scope="module")
-def workers(cluster: Any) -> Iterator[DaskWorkers]:
-    with open_workers(cluster.scheduler_address) as found:
+def workers(started: Any) -> Iterator[DaskWorkers]:
+    with open_workers(started.scheduler_address) as found:
         yield found
 
 

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -281,10 +282,18 @@ window.fetch = async (path, options) => {
   if (isOfSlider) await new Promise((done) => { (window.held ??= []).push(done); });
   return answer;
 };
-document.getElementById("what-if-body").scrollIntoView();
 """
+SCROLL_TO_WHAT_IF = "document.getElementById('what-if-body').scrollIntoView()"
 
 LET_GO = "const done = arguments[0]; for (const go of window.held) go(); setTimeout(done, 500)"
+
+
+@contextmanager
+def before_its_scripts(page: Chrome, script: str) -> Iterator[None]:
+    """Pages that are opened meanwhile run this first of all: later it may come too late for what they ask."""
+    added = page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    yield
+    page.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 
 def test_ranges_are_asked_of_plans_only(page: Chrome, running: Running):
@@ -292,8 +301,10 @@ def test_ranges_are_asked_of_plans_only(page: Chrome, running: Running):
     waits in the queue and has no plan yet."""
     client = running.client()
     first = client.plan(make_toy_problem(), limits=Limits(time_limit_s=20.0, max_rounds=1))["id"]
-    page.get(f"{running.url}/?plan={first}")
-    page.execute_script(HOLD_RANGES)
+    with before_its_scripts(page, HOLD_RANGES):
+        page.get(f"{running.url}/?plan={first}")
+    wait_for(page, lambda page: page.find_elements(By.CSS_SELECTOR, "#what-if-body input"))
+    page.execute_script(SCROLL_TO_WHAT_IF)
     wait_for(page, lambda page: page.execute_script("return window.held?.length"))
     body = client.demo("vgg16-ethernet") | {"limits": {"time_limit_s": 600, "threads": 1}}
     long = json.loads(request(running, "POST", "/v1/plans", body)[2])["id"]

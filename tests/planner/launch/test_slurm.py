@@ -1,5 +1,6 @@
 """Scripts for Slurm as text."""
 
+import re
 import shlex
 import signal
 import subprocess
@@ -104,13 +105,20 @@ def test_a_task_that_fails_writes_its_code(tmp_path: Path, program: str, code: i
     assert (tmp_path / "failed").read_text() == (f"{code}\n" if code else "")
 
 
+def catches(process: int, number: signal.Signals) -> bool:
+    """Whether it has a handler of its own for the signal."""
+    (caught,) = re.findall(r"^SigCgt:\s+(\w+)$", Path(f"/proc/{process}/status").read_text(), flags=re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_a_task_hands_signals_on(tmp_path: Path):
     """Tests that a program that is asked to end may take its time, and that its own code counts."""
     program = "trap 'echo asked; exit 7' TERM; echo ready; while :; do sleep 0.05; done"
     with subprocess.Popen(task(tmp_path, program), stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "ready\n"
-        time.sleep(0.1)
+        while not catches(started.pid, signal.SIGTERM):  # the shell, which has started the program before
+            time.sleep(0.01)
         started.send_signal(signal.SIGTERM)
         assert started.communicate(timeout=20)[0] == "asked\n"
     assert started.returncode == 7
