@@ -41,10 +41,8 @@ def _megatron(audited: AuditedProblem, plan: Plan) -> Iterator[str]:
     for name, *values in make_megatron_job(audited.problem, plan).arguments:
         if name == LAYOUT:
             yield f"{name} {shlex.quote(shortened(values[0]))}"
-        elif name == "--hybrid-layer-pattern":
-            yield f"{name} {shlex.quote(values[0])}"
-        elif name.startswith("--recompute"):
-            yield " ".join([name, *values])
+        elif name.startswith(("--hybrid-layer-pattern", "--recompute")):
+            yield shlex.join([name, *values])
 
 
 def dropped_flags(audited: AuditedProblem, plan: Plan) -> tuple[str, ...]:

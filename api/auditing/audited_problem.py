@@ -24,12 +24,7 @@ from profiles.cluster import Cluster, Device, Link, assumed_reserve_bytes
 from profiles.configurations.known_models import GpuSheet, find_sheet
 from profiles.configurations.run_configuration import Recomputation, RunConfiguration
 from profiles.configurations.torchtitan_run import TABLE_FIELD
-from profiles.estimates.composed_profile import (
-    OPTIMIZER_BYTES,
-    CompositionQuestion,
-    Figure,
-    compose,
-)
+from profiles.estimates.composed_profile import OPTIMIZER_BYTES, CompositionQuestion, Figure, compose
 from profiles.estimates.networks import RING_SHARE
 from profiles.estimates.operations import Rates
 from profiles.estimates.run_settings import settings_of

@@ -23,14 +23,7 @@ from planner.execute.run.nvidia_smi import (
 )
 from profiles.cluster import Cluster
 from profiles.discovery.hostfile import parse_hostfile
-from profiles.discovery.hosts import (
-    DeviceDefaults,
-    FoundHosts,
-    HostFacts,
-    NominalSpeeds,
-    make_cluster,
-    with_processors,
-)
+from profiles.discovery.hosts import DeviceDefaults, FoundHosts, HostFacts, NominalSpeeds, make_cluster, with_processors
 from profiles.discovery.kubernetes_nodes import parse_kubernetes_nodes
 from profiles.discovery.measured import with_measured_links
 from profiles.discovery.slurm_nodes import parse_slurm_nodes

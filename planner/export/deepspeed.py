@@ -80,7 +80,7 @@ def render_deepspeed(problem: Problem, plan: Plan) -> str:
     require_expressible(problem, plan)
     has_two, ranks = is_v(plan), _ranks(problem, plan)
     config, model = _told(problem, plan)
-    sizes = [len(stage.layers) for stage in plan.stages]
+    sizes, samples = [len(stage.layers) for stage in plan.stages], problem.profile.microbatch_size
     return (_MODULE + _V_MODULE * has_two).format(
         bases="DualPipeVModule, PipelineModule" if has_two else "PipelineModule",
         num_ranks=len(ranks),
@@ -88,6 +88,7 @@ def render_deepspeed(problem: Problem, plan: Plan) -> str:
         parts=[0, *itertools.accumulate(sizes)],
         interval=1 if plan.stages[0].recompute else 0,
         num_microbatches=problem.num_microbatches,
+        micro_batch=None if samples is None else samples // len(plan.stages[0].replicas),
         zero_stage=int(is_sharded(plan, what="DeepSpeed")),
         config=config,
         model=model,

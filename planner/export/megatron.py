@@ -16,11 +16,7 @@ from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_b
 from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags, degree_flags
 from planner.export.model_parts import Cut, cut_by, is_block, letters_of
-from planner.export.samples import (
-    require_known_shares,
-    require_samples,
-    require_told,
-)
+from planner.export.samples import require_known_shares, require_samples, require_told
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
@@ -79,7 +75,8 @@ def _degrees(problem: Problem, plan: Plan) -> Degrees:
 def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
     """Where stages begin: of a hybrid model in its pattern, beside which Megatron takes no layout."""
     if is_hybrid(name for stage in plan.stages for name in stage.layers):
-        return [("--hybrid-layer-pattern", pattern_of(cut_by(plan)))]
+        name, pattern = "--hybrid-layer-pattern", pattern_of(cut_by(plan))
+        return [(f"{name}={pattern}",) if pattern.startswith("-") else (name, pattern)]  # else it looks like a flag
     return [
         ("--pipeline-model-parallel-layout", "|".join(_one_head(stage) for stage in letters)),
         ("--num-layers", str("".join(letters).count("t"))),

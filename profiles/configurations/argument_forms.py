@@ -43,6 +43,8 @@ _REDIRECTION = re.compile(r"(?:\d?|&)(?:>>?|<{1,3})(.*)", re.DOTALL)
 _MORE_FLAGS = re.compile(r"\$\{?(\w*(?:ARG|OPT|FLAG|PARAM)\w*)(?:\[[@*]\])?\}?", re.IGNORECASE)
 """An array or a string of flags that the script does not set."""
 _UNSET = re.compile(r"\$\{?(\w+)(?:\[[@*]\])?\}?")
+_SHORT_FLAG = re.compile(r"-(?![A-Za-z]{1,2}$)[^-\d.\s]\S*")
+"""What argparse takes for no value."""
 _SWITCH = re.compile(
     r"(?:no|use|disable|enable|overlap|untie|apply|bf16|fp16|swiglu|sequence_parallel|group_query)(?:_.*)?"
 )
@@ -247,6 +249,8 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
             name, equals, value = word[2:].partition("=")
             name = _plain(name)
             values[name] = value if equals else True
+        elif _SHORT_FLAG.fullmatch(word):
+            raise ValueError(f"{word[:60]}: begins as a flag does; write two dashes, or --NAME={word[:40]} for a value")
         elif name:
             before = values[name]
             values[name] = word if before is True else f"{before} {word}"
@@ -387,7 +391,8 @@ def _flat(mapping: Mapping[str, Any], *, source: str, given: Mapping[str, str]) 
                 f"{source}: {name} is {str(other)[:40]} in one section and {str(value)[:40]} in another; "
                 "make them equal, or leave out the sections of other models"
             )
-        found[name] = value
+        is_kept = name == "use_distributed_optimizer" and found.get(name) is True  # one is both, in Bridge
+        found[name] = is_kept or value
     return found
 
 

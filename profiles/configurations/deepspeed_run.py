@@ -54,6 +54,7 @@ def _read_planned_module(text: str, *, source: str) -> tuple[dict[str, Any], _Pl
             "activation_checkpoint_interval": values.get("ACTIVATION_CHECKPOINT_INTERVAL"),
         },
         "gradient_accumulation_steps": values.get("NUM_MICROBATCHES"),
+        "train_micro_batch_size_per_gpu": values.get("MICRO_BATCH_SIZE"),
         "data_parallel_size": max(1, ranks // (len(parts) - 1)),
         "sequence_parallel_size": 1,
         "zero_optimization": values.get("ZERO_OPTIMIZATION", {}),
@@ -210,7 +211,7 @@ def _count(section: Any, name: str) -> int | None:
 
 def _is_on(document: Mapping[str, Any], name: str) -> bool:
     section = document.get(name)
-    return isinstance(section, Mapping) and section.get("enabled") is True
+    return isinstance(section, Mapping) and section.get("enabled") in (True, "true")
 
 
 def _note_halves(document: Mapping[str, Any], notes: ReadingNotes) -> None:
@@ -223,10 +224,10 @@ def _note_halves(document: Mapping[str, Any], notes: ReadingNotes) -> None:
 
 def _batch(document: Mapping[str, Any], notes: ReadingNotes, *, data: int, stages: int) -> tuple[int, int]:
     """Two of three numbers say the third; what is missing besides is assumed."""
-    whole, micro, steps = (
-        _count(document, name)
-        for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    )
+    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    whole, micro, steps = (_count(document, name) for name in names)
+    if 0 in (whole, micro, steps):
+        raise ValueError(f"{names[(whole, micro, steps).index(0)]} = 0: is no number of samples; give 1 or more")
     if micro is None:
         micro = whole // (data * steps) if whole and steps else 1
         if not (whole and steps):

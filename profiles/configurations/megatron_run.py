@@ -755,7 +755,7 @@ def _recomputation(take: Taking) -> Recomputation | None:
         return None
     if kind != "full":
         raise ValueError(f"--recompute-granularity {kind[:40]}: is not known; give full or selective")
-    if method is None:
+    if method not in ("uniform", "block"):
         take.notes.refusals.append("full recomputation needs --recompute-method (uniform or block)")
     if method == "uniform" and count > 1:
         take.notes.not_counted.append(

@@ -206,6 +206,7 @@ class _Reader:
             self.all.count += 1
             if self.all.count > MAX_STATEMENTS:
                 raise ValueError(f"more than {MAX_STATEMENTS:,} statements; give a simpler recipe")
+            found: Any = _GOES_ON
             match statement:
                 case ast.Return(value=value):
                     return None if value is None else self.value(value, names)
@@ -217,13 +218,12 @@ class _Reader:
                 case ast.Expr(value=ast.Call() as call):
                     self.do(call, names)
                 case ast.If(test=test):
-                    chosen = self.value(test, names)
-                    if isinstance(chosen, _Unread):
+                    if isinstance(chosen := self.value(test, names), _Unread):
                         found = self.pass_by(body[place:], names, said=f"if {chosen.text}: ...")
                     else:
                         found = self.run(statement.body if chosen else statement.orelse, names)
-                    if found is not _GOES_ON:
-                        return found
+                case ast.Try(handlers=rest, finalbody=[]) if {type(each.body[-1]) for each in rest} <= {ast.Raise}:
+                    found = self.run([*statement.body, *statement.orelse], names)
                 case ast.FunctionDef(name=name):
                     names[name] = _Unread(f"{name}()")
                     if any(isinstance(node, ast.Attribute) and _is_set(node) for node in ast.walk(statement)):
@@ -232,8 +232,9 @@ class _Reader:
                     own = [each for each in _bound(statement) if each in self.functions or each in self.constants]
                     names |= {each: _Unread(each) for each in own}
                 case _ if not isinstance(statement, _WITHOUT_EFFECT):
-                    if (found := self.pass_by(body[place:], names, said=_shown(statement))) is not _GOES_ON:
-                        return found
+                    found = self.pass_by(body[place:], names, said=_shown(statement))
+            if found is not _GOES_ON:
+                return found
         return _GOES_ON
 
     def pass_by(self, body: Sequence[ast.stmt], names: dict[str, Any], *, said: str) -> Any:
@@ -377,8 +378,11 @@ class _Reader:
         if sections := [each for each in values if isinstance(each, dict)]:
             self.set_there(name, sections[0], handed=[*values, *given.values()])
             return sections[0]
-        if all(isinstance(each, str | int | float) for each in values) and not given:
-            return _Unread(f"{name}({', '.join(map(repr, values))})")
+        inner = getattr(call.func, "value", None)
+        if isinstance(inner, ast.Call) and isinstance(before := self.value(inner, names), _Unread):
+            name = f"{before.text}.{name.rpartition('.')[2]}"
+        if all(isinstance(each, str | int | float) for each in (*values, *given.values())) and not held:
+            return _Unread(f"{name}({', '.join([*map(repr, values), *(f'{key}={given[key]!r}' for key in given)])})")
         return _Unread(_shown(call))
 
     def without_unread(self, section: Mapping[str, Any], *, before: str) -> dict[str, Any]:

@@ -128,8 +128,11 @@ def visible_numbers(wanted: str | None, *, numbers: Sequence[int], uuids: Mappin
 def parse_connections(text: str) -> dict[tuple[int, int], str]:
     """What joins each pair of accelerators (lower number first) by `nvidia-smi topo -m`: NV18, PIX, ...
 
-    Raises ValueError for a pair that two cells tell otherwise, as where the matrices of two hosts follow one another.
+    Raises ValueError for a pair that two cells tell otherwise, as where the matrices of two hosts follow one another,
+    and for the matrix of `topo -mp`, which shows PCIe alone.
     """
+    if re.search(r"^\s*SYS\s+=", text, re.MULTILINE) and "NV#" not in text:
+        raise ValueError("`topo -mp` shows no NVLink, as its legend says; give what `nvidia-smi topo -m` prints")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
     matrix = dedent("\n".join(line for line in lines if re.search(r"\bGPU\d", line))).splitlines()
     rows = [[cell.strip() for cell in re.split(r" *\t *| {2,}", line)] for line in matrix]

@@ -84,7 +84,7 @@ def test_sharded_optimizer_state_is_asked_for_by_each_programs_own_name():
         assert job.ranks == ("d0", "d2", "d1", "d3")
         space: dict[str, Any] = {"PipelineModule": object}
         exec(deepspeed.render_deepspeed(problem, plan).replace("from deepspeed.pipe import PipelineModule", ""), space)
-        assert space["ZERO_OPTIMIZATION"] == {"stage": stage}
+        assert (space["ZERO_OPTIMIZATION"], space["MICRO_BATCH_SIZE"]) == ({"stage": stage}, 2)
     for parts in (("optimizer", "optimizer_config.py"), ("distributed", "distributed_data_parallel_config.py")):
         if (path := parser_file("megatron", "core", *parts)) is not None:  # the flag sets both
             assert "    use_distributed_optimizer: bool = False" in path.read_text()

@@ -1,5 +1,6 @@
 """Hybrid models for Megatron-LM: stages as a pattern, read by megatron-core 0.19.2's own parser where it is there."""
 
+import argparse
 import importlib.util
 import sys
 import types
@@ -13,6 +14,7 @@ from planner.export.hybrid_pattern import is_hybrid, pattern_of, sublayer_of
 from planner.export.megatron import make_megatron_job
 from planner.plan import Plan
 from planner.problem import Problem
+from profiles.configurations.argument_forms import read_words
 from tests.planner.export.test_targets import cut, language_model, parser_file
 
 PARSER = parser_file("hybrid", "megatron", "core", "models", "hybrid", "hybrid_layer_allocation.py")
@@ -127,3 +129,18 @@ def test_other_models_keep_their_layout() -> None:
     assert not is_hybrid(layer.name for layer in problem.profile.layers)
     assert flags_of(problem, plan)["--pipeline-model-parallel-layout"] == ["Ett|ttL"]
     assert pattern_of([["embedding", "a.mamba"], ["b.mlp", "head"]]) == "M|-"
+
+
+def test_a_pattern_that_begins_as_a_flag_does() -> None:
+    """Tests that a first layer `-` is joined to its flag, for argparse, which refuses it as a word of its own."""
+    flags = [each[0] for each in make_megatron_job(*hybrid("-M*-", [3, 4], "0 1")).arguments]
+    (pattern,) = (each for each in flags if each.startswith("--hybrid"))
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--hybrid-layer-pattern")
+    name, _, value = pattern.partition("=")
+    assert parser.parse_args([pattern]).hybrid_layer_pattern == value == "-M|*-"
+    with pytest.raises(SystemExit):
+        parser.parse_args([name, value])
+    assert read_words(["pretrain.py", pattern]).values == {"hybrid_layer_pattern": value}
+    with pytest.raises(ValueError, match=r"-M\|\*-: begins as a flag does; .* or --NAME=-M\|\*- for a value"):
+        read_words(["pretrain.py", name, value])

@@ -78,8 +78,8 @@ def test_two_types_of_half_are_refused() -> None:
 
 
 def test_bf16_by_its_earlier_name() -> None:
-    """Tests that bfloat16, as earlier releases call it, shards the optimizer's states as bf16 does."""
-    run = deep({"bfloat16": {"enabled": True}})
+    """Tests that bfloat16, as earlier releases call it, shards the optimizer's states, also switched on by a word."""
+    run = deep({"bfloat16": {"enabled": "true"}})
     assert (run.shards, run.notes.unknown) == ("optimizer", [])
 
 
@@ -136,6 +136,8 @@ def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
         ({"sequence_parallel_size": "2"}, "sequence_parallel_size = 2: is not a whole number"),
         ({"expert_parallel": {"enabled": True, "expert_tensor_parallel_size": 2}}, "cut into parts are not read"),
         ({"pipeline": {"partition_method": "type:("}}, "not a regular expression"),
+        ({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 0}, "train_micro_batch_size_per_gpu = 0: is no num"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: is no number of samples; give 1 or"),
     ],
 )
 def test_what_of_deepspeed_is_not_understood(document: dict[str, Any], told: str) -> None:

@@ -347,6 +347,7 @@ def test_groups_of_queries() -> None:
             {"num_layers_per_virtual_pipeline_stage": "2", "num_virtual_stages_per_pipeline_rank": "2"},
             "are both given; drop one",
         ),
+        ({"recompute_granularity": "full", "recompute_method": "each"}, "needs --recompute-method (uniform or block)"),
     ],
 )
 def test_flags_that_exclude_each_other(more: dict[str, Value], told: str) -> None:

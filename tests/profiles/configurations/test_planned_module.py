@@ -35,6 +35,9 @@ def test_a_planned_module() -> None:
     assert (run.pipeline, run.data, run.num_microbatches, run.sequence) == (4, 2, 16, 1024)
     assert (run.recompute, run.shards, run.fused_attention) == (Recomputation(), "optimizer", False)
     assert (run.notes.unknown, run.notes.refusals) == ([], [])
+    assert (run.micro_batch, "train_micro_batch_size_per_gpu = 1" in run.notes.assumed) == (1, True)
+    stated = planned(f"MICRO_BATCH_SIZE = 3\n{MODULE}")
+    assert (stated.micro_batch, stated.global_batch, stated.num_microbatches) == (3, 3 * 2 * 16, 16)
 
 
 @pytest.mark.parametrize(

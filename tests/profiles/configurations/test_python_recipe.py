@@ -203,6 +203,10 @@ def test_statements_that_are_not_followed() -> None:
         ("N = 1\nif asked():\n    N = 2\n", "cfg.a = N", None),
         ("def helped(cfg):\n    if asked(): return\n    cfg.a = 2\n", "cfg.a = 1\n    helped(cfg)", None),
         ("def made():\n    if asked(): return 2\n    return 1\n", "cfg.a = made()", None),
+        ("", "try: cfg.a = 1\n    except E as e: raise F from e", 1),
+        ("def made():\n    try: return 1\n    except E: raise\n", "cfg.a = made()", 1),
+        ("", "cfg.a = 1\n    try: cfg.a = 2\n    except E: pass", None),
+        ("", "cfg.a = 1\n    try: cfg.b = 2\n    finally: cfg.a = 3", None),
     ],
 )
 def test_what_may_change_is_not_known(before: str, change: str, kept: int | None) -> None:
@@ -257,6 +261,17 @@ def test_a_recipe_names_its_model() -> None:
         model=None,
     )
     assert (run.shape.name, run.shards) == ("qwen3-8b", "optimizer")
+
+
+@pytest.mark.parametrize(
+    "made", ["B.from_hf_pretrained(NAME)", "B.from_hf_pretrained(NAME, trust=True).to_provider(load=False)"]
+)
+def test_a_constant_names_the_model(made: str) -> None:
+    """Tests that a name is read out of a constant, before other calls and beside keywords."""
+    model = f"    cfg.model = {made}\n    _shared(cfg, w"
+    text = f"NAME = 'Qwen/Qwen3-8B'\n{BRIDGE}".replace("    _shared(cfg, w", model)
+    read = read_arguments(text.replace("|t*17L", "|t*21L"), source="recipe.py", function="planned")
+    assert read_megatron(read, options={}, model=None).shape.name == "qwen3-8b"
 
 
 NEMO_2 = """
@@ -496,6 +511,20 @@ def test_gradients_add_up_as_the_precision_says(stated: str, held: int) -> None:
     run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="llama3-8b")
     assert (run.sum_bytes, run.gradient_bytes) == (held, held)
 
+
+@pytest.mark.parametrize(
+    ("ddp", "optimizer", "shards"),
+    [(False, True, "optimizer"), (True, False, "optimizer"), (False, False, "nothing")],
+)
+def test_an_optimizer_is_distributed_where_one_of_two_sections_says_so(ddp: bool, optimizer: bool, shards: str) -> None:
+    """Tests that Megatron-Bridge's two switches are one, on as soon as either is."""
+    lines = f"    cfg.optimizer.{SHARDED} = {optimizer}\n    cfg.ddp.{SHARDED} = {ddp}"
+    text = BRIDGE.replace("    tune(cfg)", lines)
+    run = read_megatron(read_arguments(text, source="r.py", function="planned"), options={}, model="llama3-8b")
+    assert run.shards == shards
+
+
+SHARDED = "use_distributed_optimizer"
 
 HIDDEN = {
     "a parameter hides an import": (

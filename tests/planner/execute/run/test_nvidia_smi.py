@@ -139,3 +139,12 @@ def test_a_matrix_that_contradicts_itself_is_refused(other: str):
     """Tests that neither another host's matrix nor one half of the cells wins in silence."""
     with pytest.raises(ValueError, match=r"`topo -m` joins GPU \d and \d by .* and otherwise; give one host's"):
         parse_connections(LOST + other)
+
+
+def test_a_matrix_of_pcie_alone_is_refused():
+    """Tests that `topo -mp` is known by its legend, and not taken for a host without NVLink."""
+    legend = "\nLegend:\n\n  X    = Self\n  SYS  = Connection across sockets\n  PIX  = One PCIe bridge\n"
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tSYS\nGPU1\tSYS\t X \n"
+    with pytest.raises(ValueError, match=r"`topo -mp` shows no NVLink, as its legend says; give what .*topo -m`"):
+        parse_connections(matrix + legend)
+    assert parse_connections(f"{matrix}{legend}  NV#  = NVLinks\n") == parse_connections(matrix) == {(0, 1): "SYS"}
