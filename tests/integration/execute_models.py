@@ -182,6 +182,47 @@ def biased(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(training) | {"layers": layers}))
 
 
+class Paired(nn.Module):
+    """Gives two tensors, of weights of their own each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = Block(), Block()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(x), self.other(x)
+
+
+def paired(kinds: str, *, num_microbatches: int) -> Training:
+    """The loss takes two tensors."""
+    training, last = vectors(kinds, num_microbatches=num_microbatches), f"l{len(kinds) - 1}"
+
+    def loss(outputs: tuple[torch.Tensor, torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+        return ((outputs[0] - target) ** 2).mean() + 0.3 * outputs[1].square().mean()
+
+    layers = dict(training.layers) | {last: lambda: Paired().double()}
+    return Training(**(vars(training) | {"layers": layers, "loss": loss}))
+
+
+class Numbered(nn.Module):
+    """Hands on a single number beside its samples."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        super().__init__()
+        self.block, self.scale, self.is_last = Block(), nn.Parameter(torch.tensor(0.7)), is_last
+
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> Any:
+        scale = self.scale + sum(rest)
+        return self.block(x) * scale if self.is_last else (self.block(x), scale)
+
+
+def numbered(kinds: str, *, num_microbatches: int) -> Training:
+    training = vectors(kinds, num_microbatches=num_microbatches)
+    layers = {name: partial(as_double, partial(Numbered, is_last=False)) for name in training.layers}
+    layers[f"l{len(kinds) - 1}"] = partial(as_double, partial(Numbered, is_last=True))
+    return Training(**(vars(training) | {"layers": layers}))
+
+
 class Sleeping(nn.Module):
     """Its parameters are used for some microbatches only, or for none."""
 
@@ -635,19 +676,48 @@ def sync_normed(kinds: str, *, num_microbatches: int) -> Training:
 class Averaging(nn.Module):
     """Keeps an average of what it saw, and uses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_used: bool = True) -> None:
         super().__init__()
         self.register_buffer("average", torch.zeros(WIDTH))
-        self.block = Block()
+        self.block, self.is_used = Block(), is_used
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             self.average.mul_(0.9).add_(0.1 * x.mean(0))
-        return self.block(x - self.average)
+        return self.block(x - self.average * self.is_used)
 
 
 def averaging(kinds: str, *, num_microbatches: int) -> Training:
     return every_layer(kinds, Averaging, num_microbatches=num_microbatches)
+
+
+def only_averaging(kinds: str, *, num_microbatches: int) -> Training:
+    """None of them uses what it keeps."""
+    return every_layer(kinds, partial(Averaging, is_used=False), num_microbatches=num_microbatches)
+
+
+def wide_averaging(kinds: str, *, num_microbatches: int) -> Training:
+    training = only_averaging(kinds, num_microbatches=num_microbatches)
+    return Training(**(vars(training) | {"parallelize": in_two}))
+
+
+class Masking(nn.Module):
+    """Hands on what is true of its samples."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        super().__init__()
+        self.block, self.is_last = Block(), is_last
+
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> Any:
+        mask = rest[0] if rest else x > 0
+        return self.block(x) * mask if self.is_last else (self.block(x), mask)
+
+
+def wide_masked(kinds: str, *, num_microbatches: int) -> Training:
+    training = wide(kinds, num_microbatches=num_microbatches)
+    layers = {name: partial(as_double, partial(Masking, is_last=False)) for name in training.layers}
+    layers[f"l{len(kinds) - 1}"] = partial(as_double, partial(Masking, is_last=True))
+    return Training(**(vars(training) | {"layers": layers}))
 
 
 class Force(nn.Module):

@@ -133,7 +133,8 @@ def nan_in_gradient_stops(folder: Path, *, rank: int) -> Any:
 def overflow_lowers_the_scale(folder: Path, *, rank: int) -> Any:
     training = models.vectors("ww", num_microbatches=COUNT)
     scale = models.LossScale(initial=2.0**1023, backoff=2.0**-900, interval=2)
-    training = changed(training, loss_scale=scale, loss=lambda y, t: 1e3 * ((y - t) ** 2).sum())
+    loss_of_all: Any = {"loss": lambda y, t: 1e3 * ((y - t) ** 2).sum(), "loss_is_sum": True}
+    training = changed(training, loss_scale=scale, **loss_of_all)
     found = {}
     for name in ("a", "s"):
         execution = start(folder, training, name)

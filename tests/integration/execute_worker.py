@@ -64,13 +64,13 @@ class Whole:
         for grads in self.optimizer.seen.values():
             grads.clear()
 
-    def output(self, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def output(self, inputs: tuple[torch.Tensor, ...]) -> Any:
         values, before = {"": inputs}, ""
         for name, layer in self.layers.items():
             sources = self.training.inputs.get(name, (before,))
             values[name] = as_tuple(layer(*(tensor for source in sources for tensor in values[source])))
             before = name
-        return values[before][0]
+        return values[before][0] if len(values[before]) == 1 else values[before]
 
     def losses(self, number: int, *, num_microbatches: int) -> Iterator[tuple[torch.Tensor, float]]:
         """Of every microbatch, with how many tokens count in it."""

@@ -238,7 +238,7 @@ def nan_in_gradient_stops(folder: Path) -> Any:
 
 def drifting_stops(folder: Path) -> Any:
     """A buffer that depends on what a replica sees."""
-    return start(folder, models.averaging("ww", num_microbatches=COUNT), "f").step(0)
+    return start(folder, models.only_averaging("ww", num_microbatches=COUNT), "f").step(0)
 
 
 class Unlike(models.Block):

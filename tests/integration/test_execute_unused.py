@@ -11,6 +11,7 @@ import pytest
 from tests.long_runs import IS_LONG
 from tests.planner.execute.parallel.test_full_sharding import apart, fully
 from tests.planner.execute.run.test_execution import Case, drawn, run_cases, sharded, with_samples
+from tests.planner.execute.stage.test_split_stage import split
 
 TWO: dict[str, Case] = {
     "two replicas": drawn("0/1", cut=(2,), num_microbatches=2, model="choosing"),
@@ -35,6 +36,11 @@ TWO: dict[str, Case] = {
     "a stage that nobody uses": drawn("0 1", num_microbatches=2, model="ignoring"),
     "a stage that nobody uses, on one process": drawn("0 0 1", num_microbatches=2, model="ignoring"),
     "stages that nobody uses, two replicas": drawn("0/1 0/1 0", num_microbatches=2, model="ignoring"),
+    "a tensor that nobody uses": drawn("0 1 0", num_microbatches=2, model="sided"),
+    "a tensor that nobody uses, uneven replicas": drawn("0 0/1", cut=(2, 1), num_microbatches=2, model="sided"),
+    "a tensor that nobody uses, split": split("0;1;1 1;1;0", cut=(2, 1), num_microbatches=2, model="sided"),
+    "a tensor that nobody uses, fully sharded": fully("0/1 0/1", cut=(1, 2), num_microbatches=2, model="sided"),
+    "a tensor that the loss does not use": drawn("0 1", num_microbatches=2, model="sided_to_the_end"),
     "sharded": sharded("0/1", cut=(2,), num_microbatches=2, model="choosing"),
     "sharded, two stages": sharded("0/1 1/0", num_microbatches=2, model="choosing"),
     "sharded, accumulated and clipped": sharded("0/1", cut=(2,), num_microbatches=2, model="accumulated"),

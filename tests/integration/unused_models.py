@@ -216,3 +216,36 @@ def ignoring(kinds: str, *, num_microbatches: int) -> Training:
     names = list(training.layers)
     layers = dict.fromkeys(names[:-1], lambda: Passing().double()) | {names[-1]: lambda: Ignoring().double()}
     return Training(**(vars(training) | {"layers": layers, "batch": batch}))
+
+
+class Sided(nn.Module):
+    """Hands on a second tensor, of weights of its own, to which each adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.side = models.Block(), models.Block()
+
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.block(x), self.side(rest[0] if rest else x)
+
+
+class OneSided(models.Block):
+    """Takes two, and makes use of the first."""
+
+    def forward(self, x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)
+
+
+def sided(kinds: str, *, num_microbatches: int) -> Training:
+    """The last layer leaves the second tensor alone."""
+    plain = models.vectors(kinds, num_microbatches=num_microbatches)
+    names = list(plain.layers)
+    layers = dict.fromkeys(names[:-1], lambda: Sided().double()) | {names[-1]: lambda: OneSided().double()}
+    return Training(**(vars(plain) | {"layers": layers, "optimizer": adamw}))
+
+
+def sided_to_the_end(kinds: str, *, num_microbatches: int) -> Training:
+    """The loss does."""
+    plain = models.vectors(kinds, num_microbatches=num_microbatches)
+    more = {"loss": lambda output, target: functional.mse_loss(output[0], target), "optimizer": adamw}
+    return Training(**(vars(plain) | {"layers": dict.fromkeys(plain.layers, lambda: Sided().double())} | more))

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from planner.execute.model.deferred import WeightGradStore, defer_weight_grads
-from planner.execute.model.layer_run import ChangingBuffers, LayerRun, is_memory, other_samples, seed_generators
+from planner.execute.model.layer_run import LayerRun, other_samples, seed_generators
+from planner.execute.model.layer_state import ChangingBuffers, is_memory
 from planner.execute.model.recomputed_forward import run_recomputed
 
 

@@ -1,19 +1,19 @@
 """One layer on one microbatch: its random numbers, its statistics, and the same once more when it is recomputed."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
-from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.cut.held_state import HeldState
-from planner.execute.model.cut.module_state import separate_generators
-from planner.execute.model.cut.outside_state import NOTHING, OutsideVariable, find_outside
 from planner.execute.model.deferred import WeightGradStore
+from planner.execute.model.layer_state import ChangingBuffers, Copies, OwnPlace, StatePlace
 from planner.execute.training import as_tuple
 
 _ROUNDING = 1e-5
@@ -42,6 +42,37 @@ def seed_generators(number: int, device: torch.device) -> None:
         torch.cuda.manual_seed(number)
 
 
+@contextmanager
+def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Meanwhile all are in evaluation mode; afterwards each part is as it was."""
+    kept = [(part, part.training) for module in modules for part in module.modules()]
+    for part, _ in kept:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, mode in kept:
+            part.training = mode
+
+
+@contextmanager
+def _as_written(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Meanwhile nothing is compiled: other numbers of samples would have it compiled anew."""
+    kept = [(part, part._compiled_call_impl) for part in parts]
+    for part, _ in kept:
+        part._compiled_call_impl = None
+    try:
+        yield
+    finally:
+        for part, compiled in kept:
+            part._compiled_call_impl = compiled
+
+
+def draw_state(device: torch.device) -> torch.Tensor:
+    """Of the generator that draws on a device: another one once something was drawn."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
 class LayerRun:
     """Called once for the forward and, where the layer is recomputed, once more in its backward.
 
@@ -52,7 +83,7 @@ class LayerRun:
         self,
         layer: nn.Module,
         *,
-        changing: "ChangingBuffers",
+        changing: ChangingBuffers,
         exchange: Exchange | None,
         store: WeightGradStore | None,
         seed: Callable[[], None] | None,
@@ -76,7 +107,7 @@ class LayerRun:
             return result
 
     @contextmanager
-    def _as_before(self, before: "Copies") -> Iterator[None]:
+    def _as_before(self, before: Copies) -> Iterator[None]:
         """Meanwhile all is as it was, but for what is given."""
         with self._exchanging(0), self.changing.put_back(before), ExitStack() as stack:
             if self.store is not None:
@@ -95,7 +126,7 @@ class LayerRun:
         with ReplicaBatchNorms(self.exchange, self.memory):
             yield
 
-    def find_memory(self, *arguments: torch.Tensor, is_asked: Callable[["StatePlace"], bool]) -> tuple[str, str]:
+    def find_memory(self, *arguments: torch.Tensor, is_asked: Callable[[StatePlace], bool]) -> tuple[str, str]:
         """What its forward changed first, of the places that are asked for, and by how much its result differs once it
         has seen another microbatch: all else is to it as it was. Both are empty where nothing changed, or differs.
         """
@@ -110,18 +141,106 @@ class LayerRun:
                 own = {place: HeldState(place.held) for place in own}
             with self._as_before({**self.before, **own}):
                 again = as_tuple(self.layer(*arguments))
-        text = next(filter(None, map(_tell_difference, given, again)), "")
+        text = next(filter(None, map(describe_difference, given, again)), "")
         return (next(place.text for place in own), text) if text else ("", "")
 
+    def find_kept(self, *arguments: torch.Tensor, is_ordered: bool) -> str:
+        """What of its buffers is another once it has seen another microbatch too (`is_ordered`: once it has seen both
+        the other way round); or nothing.
+        """
+        for part in self.layer.modules() if is_ordered else ():
+            if isinstance(part, _BatchNorm) and part.training and part.momentum and part.track_running_stats:
+                return "its running averages"
+        others, ends = other_samples(arguments), list[Copies]()
+        with torch.no_grad(), suppress(RuntimeError, ValueError, IndexError):
+            for row in ([arguments, others], [others, arguments] if is_ordered else [arguments]):
+                state = self.before
+                for given in row:
+                    with self._as_before(state):
+                        self.layer(*given)
+                        state = {place: HeldState(place.held) for place in state}
+                ends.append(state)
+        for place in ends[0] if len(ends) > 1 else ():
+            one, other = (end[place].value for end in ends)
+            is_buffer = isinstance(place, OwnPlace) and place.is_buffer and isinstance(one, torch.Tensor)
+            if is_buffer and (not isinstance(other, torch.Tensor) or describe_difference(one, other)):
+                return place.text
+        return ""
 
-def _tell_difference(one: torch.Tensor, other: torch.Tensor) -> str:
-    """By how much a result differs from another beyond rounding; or nothing, as where its form differs."""
-    if one.shape != other.shape or not one.numel() or torch.equal(one, other):
+    def find_coupling(
+        self,
+        arguments: Sequence[torch.Tensor],
+        *,
+        taken: Sequence[int | None],
+        made: Sequence[int | None],
+        count: int,
+        is_sum: bool,
+    ) -> str:
+        """By how much its results for one or two samples differ with others beside them; or nothing.
+
+        `taken`, `made`: where samples lie in what it is given and gives; `count`: how many of them there are. What
+        belongs to none has to be the mean over parts, or the sum.
+        """
+        few = max(1, min(2, count // 2))
+        some = [
+            samples_of(each, dim, start=0, length=few, count=count) for each, dim in zip(arguments, taken, strict=True)
+        ]
+        more = [
+            samples_of(each, dim, start=few, length=few, count=count)
+            for each, dim in zip(arguments, taken, strict=True)
+        ]
+        more = more if count > 1 else other_samples(some)
+        both = [a if dim is None else torch.cat([a, b], dim) for a, b, dim in zip(some, more, taken, strict=True)]
+        own = (_DropoutNd,) if self.exchange is not None else (_DropoutNd, _BatchNorm)
+        parts = list(self.layer.modules())
+        quiet = [part for part in parts if isinstance(part, own)]
+        with torch.no_grad(), evaluating(quiet), _as_written(parts), suppress(RuntimeError, ValueError, IndexError):
+            first, second, whole = (self._give(each) for each in (some, more, both))
+            for a, b, c, dim in zip(first, second, whole, made, strict=True):
+                one, other = (a, c) if dim is None else (a, c.narrow(dim, 0, a.shape[dim]))
+                if dim is None and a.is_floating_point():
+                    one = a + b if is_sum and not a.dim() else (a + b) / 2
+                if text := describe_difference(one, other, has_other_samples=True):
+                    return text
+        return ""
+
+    def _give(self, arguments: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """What it gives of them: in evaluation mode where it draws random numbers, which would be others; nothing if it
+        draws in that as well.
+        """
+        for owners in ([], [self.layer]):
+            with evaluating(owners), self._as_before(self.before):
+                state = draw_state(arguments[0].device)
+                given = as_tuple(self.layer(*arguments))
+                if torch.equal(state, draw_state(arguments[0].device)):
+                    return given
+        return ()
+
+
+def samples_of(tensor: torch.Tensor, dim: int | None, *, start: int, length: int, count: int) -> torch.Tensor:
+    """Of a tensor with so many samples some; all of what belongs to none, or of a single one."""
+    if dim is None or count == 1:
+        return tensor
+    rows = tensor.shape[dim] // count
+    return tensor.narrow(dim, start * rows, length * rows)
+
+
+def describe_difference(one: torch.Tensor, other: torch.Tensor, *, has_other_samples: bool = False) -> str:
+    """By how much a result differs from another beyond rounding; or nothing, as where its form differs.
+
+    `has_other_samples`: they were computed with other numbers of samples, in parts perhaps of shorter types.
+    """
+    if one.shape != other.shape:
+        return f"results of shape {tuple(other.shape)}, not {tuple(one.shape)}," if has_other_samples else ""
+    if not one.numel() or torch.equal(one, other):
         return ""
     if not (one.is_floating_point() or one.is_complex()):
         return "other whole numbers"
+    if not torch.equal(one.isnan(), other.isnan()):
+        return "results that are no numbers"
     largest, off = (float(each.nan_to_num().abs().max()) for each in (one, one - other))
-    is_near = off <= largest * max(_ROUNDING, 4 * torch.finfo(one.dtype).eps)
+    eps = torch.finfo(one.dtype).eps
+    is_near = off <= largest * (eps**0.3 if has_other_samples else max(min(_ROUNDING, 100 * eps), 4 * eps))
     return "" if is_near else f"results that differ by {off:.3g} (the largest is {largest:.3g})"
 
 
@@ -129,129 +248,3 @@ def other_samples(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """A microbatch that might have come: the samples in another order, and larger."""
     others = [tensor.flip(0) if tensor.dim() else tensor for tensor in tensors]
     return [other * 1.5 if other.is_floating_point() or other.is_complex() else other for other in others]
-
-
-class ChangingBuffers:
-    """Which buffers, attributes and variables outside a layer changes as it runs, or what they lead to, and whether it
-    draws from Python's generator or numpy's: found out in its first run, copied before each of the others.
-
-    The running averages of a batch norm in training change nothing that it gives: no copy is taken of them.
-    """
-
-    def __init__(self) -> None:
-        self._places: list[StatePlace] = []
-        """Of all until it is known which change."""
-        self._is_known = False
-        self.is_compared = False
-        """Whether a recomputation was held against its forward."""
-        self._spare: dict[StatePlace, torch.Tensor] = {}
-        """What running averages that are to be forgotten are written to."""
-
-    def copies(self, layer: nn.Module) -> "Copies":
-        """Of those that may change now."""
-        if not self._is_known:
-            self._places = _places(layer)
-        return {place: HeldState(place.held) for place in self._places if not _is_average(place)}
-
-    def learn(self, layer: nn.Module, before: "Copies") -> "Copies":
-        """Compare with what was there before the first run; what changed once may do so again.
-
-        Gives those that changed, as they were.
-        """
-        if self._is_known:
-            return before
-        now = set(_places(layer))
-        held = {place for place in now.union(before) if not _is_average(place)}
-        changed = {place for place in held if not before.get(place, _ABSENT).is_like(place.held)}
-        self._places = [place for place in now | changed if place in changed or _is_average(place)]
-        self._is_known = True
-        return {place: old for place, old in before.items() if place in changed}
-
-    @contextmanager
-    def put_back(self, before: "Copies") -> Iterator[None]:
-        """Copies in the place of what changes, which comes back as it is now."""
-        kept = [(place, HeldState(place.held, has_copies=False)) for place in self._places]
-        for place, own in kept:
-            is_average = _is_average(place)
-            place.hold(self._spare_for(place, own.value) if is_average else before.get(place, _ABSENT).make_again())
-        try:
-            yield
-        finally:
-            for place, own in kept:
-                own.restore()
-                place.hold(own.value)
-
-    def _spare_for(self, place: "StatePlace", own: torch.Tensor) -> torch.Tensor:
-        spare = self._spare.get(place)
-        if spare is None or spare.device != own.device or spare.dtype != own.dtype:
-            spare = self._spare[place] = own.clone()
-        return spare
-
-
-class OwnPlace(NamedTuple):
-    """A buffer, or an attribute, by the module that has it and its name there."""
-
-    owner: nn.Module
-    name: str
-    is_buffer: bool
-
-    @property
-    def held(self) -> Any:
-        """The value that the module has there now, if it has one."""
-        return self._store.get(self.name, NOTHING)
-
-    def hold(self, value: Any) -> None:
-        """Put a value there, or leave nothing there."""
-        if value is NOTHING:
-            self._store.pop(self.name, None)
-        else:
-            self._store[self.name] = value
-
-    @property
-    def text(self) -> str:
-        """What it is called in messages."""
-        return f"its {'buffer' if self.is_buffer else 'attribute'} {self.name!r}"
-
-    @property
-    def _store(self) -> dict[str, Any]:
-        return self.owner._buffers if self.is_buffer else vars(self.owner)
-
-
-StatePlace = OwnPlace | OutsideVariable
-"""Where a layer may keep something from one microbatch to the next."""
-
-Copies = Mapping[StatePlace, HeldState]
-"""Buffers, attributes and variables as they were before a run."""
-
-_ABSENT = HeldState(NOTHING)
-_OF_TORCH = frozenset(vars(nn.Module()))
-"""Attributes that torch gives every module."""
-_AVERAGING = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
-"""Exactly these take the averages of the batch in training."""
-
-
-_PROCESS = nn.Module()
-"""Has what all layers of the process share."""
-
-
-def is_memory(place: StatePlace, *, has_buffers: bool = True) -> bool:
-    """Whether a layer keeps there what it saw: random generators are everybody's."""
-    return isinstance(place, OutsideVariable) or (place.owner is not _PROCESS and (has_buffers or not place.is_buffer))
-
-
-def _places(layer: nn.Module) -> list[StatePlace]:
-    vars(_PROCESS)["generators"] = separate_generators()
-    own = [
-        OwnPlace(each, name, is_buffer)
-        for each in (_PROCESS, *layer.modules())
-        for is_buffer, store in ((True, each._buffers), (False, vars(each)))
-        for name in store
-        if is_buffer or not (name in _OF_TORCH or isinstance(each, CutLayer))
-    ]
-    return [*own, *find_outside(layer)]
-
-
-def _is_average(place: StatePlace) -> bool:
-    if not (isinstance(place, OwnPlace) and place.is_buffer):
-        return False
-    return type(place.owner) in _AVERAGING and place.owner.training

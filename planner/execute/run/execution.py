@@ -13,9 +13,10 @@ from torch import distributed, nn
 from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, BatchShare
 from planner.execute.model.cut.hooks import describe_gradient_hook
-from planner.execute.model.layer_run import Moment
+from planner.execute.model.layer_run import Moment, evaluating
 from planner.execute.model.listed_microbatches import are_listed
 from planner.execute.model.loss_totals import LossSums, LossTotals
+from planner.execute.model.loss_trial import TriedLoss
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.parallel.full_sharding import free_weights
@@ -31,9 +32,9 @@ from planner.execute.run.microbatch_rounds import MicrobatchRounds
 from planner.execute.run.nonfinite import locate_nonfinite
 from planner.execute.run.preparation import Preparation
 from planner.execute.run.shard_check import require_sharding
-from planner.execute.run.unused_stages import forget_unused_stages
+from planner.execute.run.unused_stages import forget_unused_weights
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
-from planner.execute.stage.forward_pass import ForwardPass, evaluating
+from planner.execute.stage.forward_pass import ForwardPass
 from planner.execute.stage.host_stash import HostStashes
 from planner.execute.stage.plan_stage import PlanStage
 from planner.execute.stage.routed_runtime import RoutedRuntime, meet
@@ -131,7 +132,7 @@ class Execution:
         self._is_checked = self.training.on_nonfinite != "ignore" or self.training.loss_scale is not None
         """Whether losses and gradients are to be finite."""
         self._reductions = self.model.reductions
-        self._can_leave_alone = any(stage.wanting for stage in self.stages)
+        self._can_leave_alone = any(stage.wanting for stage in self.model.running)
         """Whether an input of a stage here may end without a gradient."""
         self._means = 0
         self._means = self._num_means(self.layout)
@@ -158,6 +159,9 @@ class Execution:
 
     def _make_runtime(self) -> RoutedRuntime | DirectRuntime:
         count, loss, actions = self.layout.num_microbatches, self.training.loss, self.layout.rows[self.rank]
+        if self.preparation.sample_dims and self.layout.num_replicas_of(-1) > 1:
+            dims = self.preparation.sample_dims[self.plan.stages[-1].layers[-1]]
+            loss = TriedLoss(loss, dims=dims, is_sum=self.training.loss_is_sum)
         if self.rounds is None and is_direct(self.stages, actions=actions):
             reduction = self.model.reductions[0]
             reduction.num_carried, reduction.is_direct = count, True
@@ -165,7 +169,7 @@ class Execution:
         routes = (*self.model.routes, *make_inner_routes(self.layout))
         queues = make_queues(routes, rank=self.rank, device=self.device)
         meet(routes, device=self.device, queues=queues)
-        held = sorted([*self.stages, *self.model.helped], key=lambda stage: stage.stage_index)
+        held = sorted(self.model.running, key=lambda stage: stage.stage_index)
         make_runtime = SplitRuntime if self.layout.parts else RoutedRuntime
         row = self.preparation.rows[self.rank]
         return make_runtime(held, row=row, loss=loss, queues=queues)
@@ -319,7 +323,7 @@ class Execution:
         are_losses_good = not self._is_checked or all(map(math.isfinite, losses))
         is_norm_good = norm is not None and math.isfinite(norm)  # of everything: then all that it adds up is, too
         are_grads_good = not (self._is_checked and is_due) or is_norm_good or self.update.has_finite_gradients()
-        leaves_alone = is_due and self._can_leave_alone and any(stage.leaves_alone for stage in self.stages)
+        leaves_alone = is_due and self._can_leave_alone and any(each.leaves_alone for each in self.model.running)
         has_bad_loss, has_bad_grad, has_unused = self._on_any(not are_losses_good, not are_grads_good, leaves_alone)
         is_good = not (has_bad_loss or has_bad_grad)
         is_expected = self.training.loss_scale is not None and not has_bad_loss
@@ -329,8 +333,8 @@ class Execution:
             raise ExecutionError(text)
         self.update.is_spoiled |= not is_good
         if has_unused:
-            forget_unused_stages(self.model, self.update)
-        for stage in self.stages if is_due and self._can_leave_alone else ():
+            forget_unused_weights(self.model, self.update)
+        for stage in self.model.running if is_due and self._can_leave_alone else ():
             stage.used_inputs.clear()
         is_updated = is_due and self.update.finish(is_good=is_good)
         for reduction in self._reductions if is_updated else ():

@@ -12,7 +12,7 @@ from planner.errors import ExecutionError
 from planner.execute.data.batch_share import BatchCutter, split_batch
 from planner.execute.model.batch_norms import exchange_in, running_averages
 from planner.execute.model.cut.outside_state import OutsideVariable
-from planner.execute.model.layer_run import is_memory
+from planner.execute.model.layer_state import is_memory
 from planner.execute.model.random_layers import takes_none
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveLayers
@@ -26,7 +26,7 @@ from planner.execute.run.preparation import Preparation
 from planner.execute.run.width_check import GroupTrial, stand_ins
 from planner.execute.stage.plan_stage import PlanStage, defer_layers
 from planner.execute.stage.split_stage import SplitStage
-from planner.execute.stage.stage_module import MemoryTrial, StageModule, make_layer, unflatten
+from planner.execute.stage.stage_module import MemoryTrial, SamplePlaces, StageModule, make_layer, unflatten
 from planner.execute.table.routes import make_routes
 from planner.execute.table.wiring import BATCH
 from planner.execute.training import Batch, Tensors, as_tuple
@@ -57,6 +57,8 @@ class LocalModel:
         self.routes = make_routes(self.layout, preparation.edges)
         self.parts = GroupParts()
         """What of layers that a group runs together is held here."""
+        self.reaches = dict[int, Any]()
+        """Per stage what a backward from each output comes to, once that was asked."""
         self._problems = list[str]()
         self.active = dict[int, ActiveLayers]()
         """Of stages here that gather their weights for runs of actions."""
@@ -98,6 +100,11 @@ class LocalModel:
             if name in self.plan.stages[stage.stage_index].layers:
                 return stage.module.layer(name)
         raise KeyError(name)
+
+    @property
+    def running(self) -> list[PlanStage]:
+        """The stages here, and those of others of which I or W runs here."""
+        return [*self.stages, *self.helped]
 
     @property
     def reductions(self) -> list[StageReduction]:
@@ -154,7 +161,7 @@ class LocalModel:
             wiring, layers, counts=shape.counts, recompute=planned.recomputed, kept=planned.kept_of(count)
         )
         module.is_loss_known = takes_none(self.training.loss)
-        module.trial = self._find_trial(number)
+        module.trial, module.places = self._find_trial(number), self._find_places(number)
         if number in self.preparation.synchronised:
             module.exchange = exchange_in(self.groups.stages[number])
         stage = PlanStage(module, number, **self._options(number))
@@ -172,16 +179,27 @@ class LocalModel:
         for first, second in itertools.pairwise(row):
             if first > second:
                 text = f"the plan runs microbatch {first} before {second}; {_KEEP_NOTHING}, or plan another order"
-                return MemoryTrial(is_memory, text)
+                return MemoryTrial(is_memory, text, "in order")
         if self.layout.num_replicas_of(number) > 1:
             text = f"each replica sees others; {_KEEP_NOTHING}, or {_ONE_REPLICA}"
-            return MemoryTrial(partial(is_memory, has_buffers=False), text)
+            kept: Any = "of each" if self.layout.dealing else ""
+            return MemoryTrial(partial(is_memory, has_buffers=False), text, kept)
         elsewhere = set(range(self.layout.num_stages)).difference(self.layout.stages_of(self.rank))
         shared = set[OutsideVariable]().union(*(self.preparation.outside[other] for other in elsewhere))
         if shared.isdisjoint(self.preparation.outside[number]):
             return None
         text = "layers on other processes use one of their own; keep it in a buffer or attribute of one layer"
         return MemoryTrial(shared.__contains__, text)
+
+    def _find_places(self, number: int) -> SamplePlaces | None:
+        """Where the samples of a microbatch lie of which a stage's replicas have a part each."""
+        if not self.preparation.sample_dims or self.layout.num_replicas_of(number) == 1:
+            return None
+        samples, first = self.layout.samples_of(number), self.layout.samples_of(0)
+        count = len(self.preparation.shapes[0].inputs[0]) * sum(first) // first[0]
+        count = count * samples[self.layout.replica_at(number, self.rank)] // sum(samples)
+        is_sum = self.training.loss_is_sum and number == self.layout.num_stages - 1
+        return SamplePlaces(self.preparation.sample_dims, count, is_sum)
 
     def _options(self, number: int) -> dict[str, Any]:
         return {

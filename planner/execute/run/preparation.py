@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import cast
 
+import torch
 from torch import nn
 
 from planner.execute.data.batch_share import split_batch
@@ -51,6 +52,9 @@ class Preparation:
     """The shapes of every replica, of stages whose replicas take unequal shares of the samples."""
     example: Tensors | None = None
     """The inputs of a microbatch, where these are given one by one or dealt; None: they are equal parts of a batch."""
+    sample_dims: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    """Of the batch and of what each layer gives the dimension per tensor along which samples lie, where replicas cut
+    microbatches; None: it belongs to no sample."""
     tracer: StageTracer | None = None
     """What finds the shapes of further microbatches, where they are given one by one or dealt."""
 
@@ -81,7 +85,7 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     wirings = make_wirings(stages, layers, inputs=training.inputs)
     require_widths(training, stages, widths=layout.widths)
     tracer = StageTracer(training, wirings)
-    traced = _trace(tracer, layout=layout, batch=batch, example=example)
+    traced, dims = _trace(tracer, layout=layout, batch=batch, example=example)
     shapes = tuple(replicas[0] for replicas in traced)
     edges = find_edges(wirings)
     normalising = _find_normalising(layout, shapes, is_synchronised=training.sync_batch_norm)
@@ -107,6 +111,7 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
         fully_sharded=fully,
         unequal={number: traced[number] for number, own in enumerate(layout.samples) if own},
         example=example,
+        sample_dims=dims,
         tracer=None if example is None else tracer,
     )
 
@@ -275,23 +280,41 @@ def _lower(
 
 def _trace(
     tracer: StageTracer, *, layout: Layout, batch: Batch | Microbatches, example: Tensors | None
-) -> tuple[tuple[StageShape, ...], ...]:
-    """The shapes of every replica of every stage with its own share of the samples; of microbatches that are run whole
-    those of the first.
+) -> tuple[tuple[tuple[StageShape, ...], ...], dict[str, tuple[int | None, ...]]]:
+    """The shapes of every replica of every stage with its own share of the samples, and where samples lie; of
+    microbatches that are run whole the shapes of the first.
     """
     if example is not None:
-        return tuple((shape,) for shape in tracer.trace(example))
+        return tuple((shape,) for shape in tracer.trace(example)), {}
     inputs, target = cast(Batch, batch)
     traced = dict[Fraction, tuple[StageShape, ...]]()
+    sizes = dict[Fraction, Mapping[str, tuple[torch.Size, ...]]]()
     taken = [layout.samples_of(number) for number in range(layout.num_stages)]
     shares = [[Fraction(count, sum(samples)) for count in samples] for samples in taken]
     for samples, own in sorted(zip(taken, shares, strict=True), key=lambda pair: len(pair[0])):
         for replica, share in enumerate(own):
             if share not in traced:
                 mine = [split_batch(each, layout, samples=samples, replica=replica)[0] for each in as_tuple(inputs)]
-                traced[share] = tracer.trace(tuple(mine))
+                traced[share], sizes[share] = tracer.trace(tuple(mine)), tracer.sizes
+    if len(traced) == 1 and 1 not in traced:
+        tracer.trace(tuple(split_batch(each, layout, samples=(1,), replica=0)[0] for each in as_tuple(inputs)))
+        sizes[Fraction(1)] = tracer.sizes
     split_batch(target, layout, samples=(1,), replica=0)
     edges = [edge for edge in find_edges(tracer.wirings) if shares[edge.producer] != shares[edge.consumer]]
     every = {number: {share: found[number] for share, found in traced.items()} for number in range(layout.num_stages)}
     marked = mark_whole(every, edges)
-    return tuple(tuple(marked[number][share] for share in own) for number, own in enumerate(shares))
+    shapes = tuple(tuple(marked[number][share] for share in own) for number, own in enumerate(shares))
+    return shapes, {} if len(sizes) == 1 else _find_dims(*list(sizes.values())[:2])
+
+
+def _find_dims(
+    one: Mapping[str, tuple[torch.Size, ...]], other: Mapping[str, tuple[torch.Size, ...]]
+) -> dict[str, tuple[int | None, ...]]:
+    """Per value and tensor the first dimension that depends on the number of samples."""
+    return {
+        name: tuple(
+            next((dim for dim, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), None)
+            for pair in zip(sizes, other[name], strict=True)
+        )
+        for name, sizes in one.items()
+    }

@@ -4,7 +4,7 @@ Nothing that an optimizer says about itself tells, so it is tried: on small stan
 and once in pieces, with the same gradients.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ def require_sharding(plan: Plan, training: Training, *, device: torch.device) ->
     """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned, or if
     the devices of a group cannot each step the part of its layers that it holds, or processes their stages.
     """
+    _require_same_settings(plan, training, device=device)
     _require_separate_steps(plan, training, device=device)
     for number, stage in enumerate(plan.stages):
         width = len(stage.replicas[0])
@@ -42,13 +43,52 @@ def require_sharding(plan: Plan, training: Training, *, device: torch.device) ->
                 raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
 
 
-def _trained_in(training: Training, layers: Sequence[str]) -> dict[str, nn.Parameter]:
+def _trained_in(training: Training, layers: Iterable[str]) -> dict[str, nn.Parameter]:
     return {
         f"{layer}:{path}": parameter
         for layer in layers
         for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
         if parameter.requires_grad
     }
+
+
+def _require_same_settings(plan: Plan, training: Training, *, device: torch.device) -> None:
+    """Of optimizers that one process would make of all weights, and several of those that they hold."""
+    holders = dict[str, list[str]]()
+    for stage in plan.stages:
+        for each in {each for group in stage.replicas for each in group}:
+            holders.setdefault(each, []).extend(stage.layers)
+    own = {tuple(layers) for layers in holders.values()}
+    if len(own) < 2:
+        return
+    first = {each: names[0] for names in training.tied for each in names}
+    expected = _find_settings(training, training.layers, first=first, device=device)
+    for layers in sorted(own):
+        for name, settings in _find_settings(training, layers, first=first, device=device).items():
+            if settings != expected[name]:
+                key = next(key for key in (*settings, *expected[name]) if settings.get(key) != expected[name].get(key))
+                found, wanted = (each.get(key, "none") for each in (settings, expected[name]))
+                raise ExecutionError(
+                    f"the optimizer's factory gives {name} {key} = {found} where a process holds some layers, and "
+                    f"{wanted} where one holds all; let it go by shape, not by place or number, or give "
+                    "`Training.settings`"
+                )
+
+
+def _find_settings(
+    training: Training, layers: Iterable[str], *, first: Mapping[str, str], device: torch.device
+) -> dict[str, dict[str, str]]:
+    """What optimizers are told of each weight, and which they are; of a tie by its first name."""
+    held = {first.get(name, name): each for name, each in _trained_in(training, layers).items()}
+    stepped = list(map(nn.Parameter, _make_numbers(held, device=device)[0]))
+    places = {id(each): name for name, each in zip(held, stepped, strict=True)}
+    found = {name: dict[str, str]() for name in held}
+    for optimizer in make_optimizers(training, list(held.items()), stepped=stepped):
+        for group in optimizer.param_groups:
+            told = {"optimizer": type(optimizer).__name__}
+            told |= {key: str(value) for key, value in group.items() if key != "params" and not callable(value)}
+            found |= {places[id(each)]: told for each in group["params"]}
+    return found
 
 
 def _require_separate_steps(plan: Plan, training: Training, *, device: torch.device) -> None:

@@ -15,12 +15,13 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from planner.execute.model.deferred import is_conv1d
+from planner.execute.model.layer_run import evaluating
+from planner.execute.model.layer_state import ChangingBuffers
 from planner.execute.model.memory_order import order_of
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.group_parts import GroupPart, parts_of
 from planner.execute.parallel.parallel_styles import ExpertsParallel
 from planner.execute.parallel.parallel_table import parallelize_by_table
-from planner.execute.stage.forward_pass import evaluating
 from planner.execute.stage.stage_module import make_layer
 from planner.execute.training import Tensors, Training, as_tuple
 
@@ -199,10 +200,11 @@ class GroupTrial:
 
 
 def _run(layer: nn.Module, arguments: Sequence[torch.Tensor], *, weights: Tensors | None) -> _LayerAnswer:
-    """Forward and backward, without leaving gradients behind; `weights`: tensors of the outputs' shapes."""
+    """Forward and backward, without leaving anything behind; `weights`: tensors of the outputs' shapes."""
+    changing = ChangingBuffers()
     given = [each.detach().clone().requires_grad_(each.requires_grad) for each in arguments]
     named = [(path, parameter) for path, parameter in layer.named_parameters() if parameter.requires_grad]
-    with torch.enable_grad():
+    with changing.put_back(changing.copies(layer)), torch.enable_grad():
         outputs = as_tuple(layer(*given))
         noise = torch.Generator().manual_seed(0)
         pairs = [
@@ -260,7 +262,8 @@ def _differs(one: torch.Tensor, other: torch.Tensor, *, most: float) -> bool:
 
 
 def _largest(tensors: Any) -> float:
-    found = [tensor.abs().max() for tensor in tensors if tensor is not None and tensor.numel()]
+    numbers = (each for each in tensors if each is not None and each.dtype is not torch.bool)
+    found = [tensor.abs().max() for tensor in numbers if tensor.numel()]
     return max((float(each) for each in found if each.isfinite()), default=0.0)
 
 

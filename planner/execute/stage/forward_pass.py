@@ -1,11 +1,10 @@
 """Forwards alone, microbatch by microbatch: to evaluate, and to find where a value stopped being finite."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import distributed
 
 from planner.execute.stage.plan_stage import Mail, PlanStage
 from planner.execute.stage.sending import as_stored, in_rows
@@ -56,16 +55,3 @@ class ForwardPass:
             self.stages[route.consumer].inbox[route, "F", microbatch] = Mail(tensors, [])
             return []
         return [distributed.isend(as_stored(tensor), dst=route.target) for tensor in tensors]
-
-
-@contextmanager
-def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Meanwhile all are in evaluation mode; afterwards each part is as it was."""
-    kept = [(part, part.training) for module in modules for part in module.modules()]
-    for part, _ in kept:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part, mode in kept:
-            part.training = mode

@@ -231,9 +231,9 @@ class PlanStage:
         return grads
 
     @property
-    def used_values(self) -> set[str]:
-        """Names of the values that arrive and got a gradient since the last step, in one of their tensors at least."""
-        return {name for name, own in self._taken.items() if not self.used_inputs.isdisjoint(own)}
+    def used_places(self) -> set[tuple[str, int]]:
+        """Of the arriving tensors that got a gradient since the last step the value, and which of its tensors."""
+        return {(name, k) for name, own in self._taken.items() for k, at in enumerate(own) if at in self.used_inputs}
 
     @property
     def leaves_alone(self) -> bool:

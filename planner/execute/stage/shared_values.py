@@ -34,6 +34,8 @@ class SharedValues:
         self._uses: list[_Use] = []
         self._kept: list[torch.UntypedStorage] = []
         """All that were met: no other takes the place of one that is gone."""
+        self.sizes: dict[str, tuple[torch.Size, ...]] = {}
+        """Of what each layer gives, and of the batch."""
         self._origins: dict[int, int] = {}
         """Of memory that a copy in another order is in."""
 

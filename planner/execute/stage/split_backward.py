@@ -7,6 +7,7 @@ a forward saves, handed to the graph of another forward, has to give the gradien
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -42,20 +43,16 @@ class ShareOfBackward:
         self.direct: list[int] = []
         """Numbers of the parameters whose gradients are complete with I; known after the trial."""
 
-    def rows(self, length: int) -> slice:
-        """The share's samples, where all of them have this many rows."""
-        return slice(int(self.part.start * length), int(self.part.end * length))
-
     def cut_rows(self, tensor: torch.Tensor) -> torch.Tensor:
         """Samples lie along dimension 0."""
-        return tensor[self.rows(len(tensor))]
+        return _cut_rows(tensor, part=self.part)
 
     def cut(self, saved: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Of what a forward of all samples saved, what belongs to the share."""
         return [
             tensor if cut is None else tensor.narrow(cut, rows.start, rows.stop - rows.start)
             for tensor, cut in zip(saved, self._cuts, strict=True)
-            for rows in [self.rows(tensor.shape[cut or 0] if tensor.dim() else 1)]
+            for rows in [_rows(tensor.shape[cut or 0] if tensor.dim() else 1, part=self.part)]
         ]
 
 
@@ -97,8 +94,7 @@ class SplitBackward:
         assert self._whole is not None
         for tensor in (*inputs, *self._whole.outputs):
             _require_whole_rows(tensor, part)
-        rows = [slice(int(part.start * len(tensor)), int(part.end * len(tensor))) for tensor in inputs]
-        graph = self._make_graph(tuple(tensor[mine] for tensor, mine in zip(inputs, rows, strict=True)))
+        graph = self._make_graph(tuple(map(partial(_cut_rows, part=part), inputs)))
         if [_kind(place) for place in self._whole.places] != [_kind(place) for place in graph.places]:
             raise _MismatchError("its layers save other tensors for a part of a microbatch than for all of it")
         pairs = zip(self._whole.likes, graph.likes, strict=True)
@@ -225,6 +221,16 @@ def _same_numbers() -> Iterator[None]:
         yield
 
 
+def _rows(length: int, *, part: StagePart) -> slice:
+    """A share's samples, where all of them have this many rows."""
+    return slice(int(part.start * length), int(part.end * length))
+
+
+def _cut_rows(tensor: torch.Tensor, *, part: StagePart) -> torch.Tensor:
+    """A single number belongs to the only share."""
+    return tensor[_rows(len(tensor), part=part)] if tensor.dim() else tensor
+
+
 def _require_whole_rows(tensor: torch.Tensor, part: StagePart) -> None:
     length = tensor.shape[0] if tensor.dim() else 1
     if not all((bound * length).denominator == 1 for bound in (part.start, part.end)):
@@ -255,8 +261,7 @@ def _find_cut(whole: torch.Tensor, mine: torch.Tensor, *, part: StagePart) -> in
 
 def _masked(grad: torch.Tensor, share: ShareOfBackward) -> torch.Tensor:
     kept = torch.zeros_like(grad)
-    rows = share.rows(len(grad) if grad.dim() else 1)
-    kept[rows] = grad[rows]
+    share.cut_rows(kept).copy_(share.cut_rows(grad))
     return kept
 
 

@@ -54,13 +54,8 @@ class SplitStage(PlanStage):
 
     @property
     def leaves_alone(self) -> bool:
-        """Never: what was tried beforehand is what runs."""
-        return False
-
-    @property
-    def used_values(self) -> set[str]:
-        """Names of all values that arrive: a stage whose I is elsewhere counts each as trained."""
-        return set(self.shape.counts)
+        """As any other's, where a share of I is here."""
+        return self.part.has_share and super().leaves_alone
 
     @property
     def is_owner(self) -> bool:
@@ -80,7 +75,7 @@ class SplitStage(PlanStage):
         """Of the share's samples."""
         return tuple(map(self.share.cut_rows, self.shape.outputs))
 
-    def run_forward(self, microbatch: int, take_loss: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+    def run_forward(self, microbatch: int, take_loss: Callable[[Tensors], torch.Tensor]) -> None:
         """F: keep, or make ready to leave, what every share of I needs; `take_loss` gives the last stage's loss."""
         inputs, module = self.gather_inputs(microbatch), self.module
         saved = SavedTensors(self.backward.parameters)
@@ -97,19 +92,23 @@ class SplitStage(PlanStage):
                 tensors = [*share.cut(saved.tensors), *map(share.cut_rows, grads)]
                 self._put_stash(part, tensors, microbatch=microbatch)
 
-    def _loss_grads(
-        self, outputs: Tensors, take_loss: Callable[[torch.Tensor], torch.Tensor | None]
-    ) -> list[torch.Tensor]:
-        """The last stage's gradients begin with the loss, which the owner alone computes."""
+    def _loss_grads(self, outputs: Tensors, take_loss: Callable[[Tensors], torch.Tensor]) -> list[torch.Tensor]:
+        """The last stage's gradients begin with the loss, which the owner alone computes.
+
+        Raises RuntimeError for an output that the loss leaves alone: I would be of zeros.
+        """
         if not self.is_last:
             return []
         leaves = [
             tensor.requires_grad_(like.requires_grad) for tensor, like in zip(outputs, self.shape.outputs, strict=True)
         ]
-        loss = take_loss(leaves[0])
-        assert loss is not None
-        loss.backward()  # type: ignore[no-untyped-call]
+        take_loss(tuple(leaves)).backward()  # type: ignore[no-untyped-call]
         self.log.prolong()
+        if unused := [k for k, leaf in enumerate(leaves) if leaf.requires_grad and leaf.grad is None]:
+            raise RuntimeError(
+                f"the loss makes no use of tensor {unused[0]} of stage {self.stage_index}, whose backward is on other "
+                "processes; let the last layer not give it, or plan with split_placement = false"
+            )
         return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
 
     def _put_stash(self, part: StagePart, tensors: list[torch.Tensor], *, microbatch: int) -> None:
@@ -129,6 +128,7 @@ class SplitStage(PlanStage):
                 parameter.detach().copy_(arrived)
         with self.log.computing():
             found = self.backward.input_grads(self.share, saved[: len(self.share.graph.likes)], grads=grads)
+        self.used_inputs |= {k for k, grad in enumerate(found) if grad is not None}
         tensors = self.backward.pack(self.share)
         self.send_out(found, "B", microbatch=microbatch)
         if self.weight_part is self.part:
@@ -211,9 +211,9 @@ class SplitRuntime(RoutedRuntime):
             super()._forward(stage, microbatch)
             return
 
-        def take_loss(output: torch.Tensor) -> torch.Tensor | None:
-            self._take_loss(stage, output, microbatch=microbatch)
-            return self._pending_loss(stage, microbatch)
+        def take_loss(outputs: Tensors) -> torch.Tensor:
+            self._take_loss(stage, outputs if len(outputs) > 1 else outputs[0], microbatch=microbatch)
+            return self._pending.pop(microbatch)
 
         stage.wait("F", microbatch)
         stage.run_forward(microbatch, take_loss)

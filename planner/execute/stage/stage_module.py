@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -18,7 +18,8 @@ from planner.errors import ExecutionError
 from planner.execute.model.batch_norms import Exchange, TraitFinder, Traits
 from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.deferred import WeightGradStore, is_compiled
-from planner.execute.model.layer_run import ChangingBuffers, LayerRun, Moment, StatePlace, seed_generators
+from planner.execute.model.layer_run import LayerRun, Moment, seed_generators
+from planner.execute.model.layer_state import ChangingBuffers, StatePlace
 from planner.execute.model.memory_order import as_sent, dense, order_of
 from planner.execute.model.random_layers import may_draw
 from planner.execute.model.recomputed_forward import run_recomputed
@@ -30,6 +31,17 @@ from planner.execute.training import Tensors, Training, as_tuple
 Item = TypeVar("Item")
 
 
+class SamplePlaces(NamedTuple):
+    """Where the samples of a microbatch lie."""
+
+    dims: Mapping[str, tuple[int | None, ...]]
+    """Of the batch and of what each layer gives the dimension per tensor; None: it belongs to no sample."""
+    num_samples: int
+    """Of the replica here."""
+    is_sum: bool
+    """Whether what belongs to none is added up in the loss, not averaged."""
+
+
 class MemoryTrial(NamedTuple):
     """What layers may not give other results for once they have seen a microbatch."""
 
@@ -37,6 +49,8 @@ class MemoryTrial(NamedTuple):
     """Whether something kept in a place is not what one process would keep there."""
     reason: str
     """Why, and what to do."""
+    kept: Literal["", "in order", "of each"] = ""
+    """Whether buffers may not depend on the order of microbatches, or on any beside the replica's own."""
 
 
 class StageModule(nn.Module):
@@ -82,6 +96,8 @@ class StageModule(nn.Module):
         """What is noted of its layers while they run without data."""
         self.trial: MemoryTrial | None = None
         """What layers are to be seen not to remember of microbatches, in the next one; None: they may."""
+        self.places: SamplePlaces | None = None
+        """Where samples lie, if each replica has a part of them: layers are to be seen to treat them apart."""
         self.is_loss_known = False
         """Whether the loss is known to take none."""
         self._row_calls: tuple[tuple[str, nn.Module, nn.Module | None], ...] = ()
@@ -120,6 +136,7 @@ class StageModule(nn.Module):
                 places = [(source, k) for source in self.wiring.takes[name] for k in range(len(values[source]))]
                 self.sharing.note(name, places, tensors=arguments, versions=versions)
                 self.sharing.note_copies(given, values[name])
+                self.sharing.sizes[name] = tuple(tensor.shape for tensor in given)
         if is_trying:
             self.trial = None
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
@@ -184,6 +201,8 @@ class StageModule(nn.Module):
             result = run(*arguments)
         if trial is not None and versions == [tensor._version for tensor in arguments]:
             _require_no_memory(run, arguments, name=name, trial=trial)
+            if self.places is not None:
+                _require_uncoupled(run, arguments, name=name, takes=self.wiring.takes[name], places=self.places)
         return result
 
 
@@ -193,6 +212,20 @@ def _require_no_memory(run: LayerRun, arguments: Sequence[torch.Tensor], *, name
     if place:
         raise ExecutionError(
             f"layer {name!r} gives {text} once it has seen a microbatch, which {place} keeps, but {trial.reason}"
+        )
+    if trial.kept and (place := run.find_kept(*arguments, is_ordered=trial.kept == "in order")):
+        raise ExecutionError(f"layer {name!r} keeps something of each microbatch in {place}, but {trial.reason}")
+
+
+def _require_uncoupled(
+    run: LayerRun, arguments: Sequence[torch.Tensor], *, name: str, takes: Sequence[str], places: SamplePlaces
+) -> None:
+    """Raise ExecutionError if what a layer gives for some samples depends on the others of their microbatch."""
+    taken, made = [dim for source in takes for dim in places.dims[source]], places.dims[name]
+    if text := run.find_coupling(arguments, taken=taken, made=made, count=places.num_samples, is_sum=places.is_sum):
+        raise ExecutionError(
+            f"layer {name!r} gives {text} for some samples of a microbatch if others are beside them, but each replica "
+            "has a part of it; let it treat samples apart, or plan without replicas (pipeplan plan --max-replicas 1)"
         )
 
 
@@ -310,6 +343,8 @@ class StageTracer:
         meta = torch.device("meta")
         self.layers = [{name: make_layer(training, name, device=meta) for name in wiring.layers} for wiring in wirings]
         """Per stage; nothing in them is compiled."""
+        self.sizes: dict[str, tuple[torch.Size, ...]] = {}
+        """Of the batch and what each layer gives, in the last trace."""
         self.compiled = {name for own in self.layers for name, each in own.items() if _stop_compiling(each)}
 
     def trace(self, batch: Tensors) -> tuple[StageShape, ...]:
@@ -340,6 +375,7 @@ class StageTracer:
                 tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in leaving), module.leaving_counts
             )
         sharing.require_unseen()
+        self.sizes = sharing.sizes | {BATCH: tuple(tensor.shape for tensor in batch)}
         return tuple(shapes)
 
 

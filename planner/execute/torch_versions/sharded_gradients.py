@@ -6,8 +6,23 @@ from typing import Any, cast
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
 from planner.execute.torch_versions.supported import torch_version
+
+_Post: Any = _fsdp_param_group.RegisterPostBackwardFunction
+
+
+class _PassingNone(_Post):  # type: ignore[misc]
+    """What a layer's inputs go through: torch would give those that nothing used gradients of zeros."""
+
+    @staticmethod
+    def setup_context(ctx: Any, *given: Any) -> None:
+        _Post.setup_context(ctx, *given)
+        ctx.set_materialize_grads(False)
+
+
+cast(Any, _fsdp_param_group).RegisterPostBackwardFunction = _PassingNone
 
 
 def make_ready(layer: FSDPModule) -> None:

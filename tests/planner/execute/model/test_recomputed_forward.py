@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from planner.execute.model.cut.held_state import HeldState
-from planner.execute.model.layer_run import ChangingBuffers, LayerRun
+from planner.execute.model.layer_run import LayerRun
+from planner.execute.model.layer_state import ChangingBuffers
 from planner.execute.model.recomputed_forward import run_recomputed
 
 
@@ -270,3 +271,30 @@ def test_a_hook_on_what_a_layer_is_given_acts_once():
     run = LayerRun(Doubling(), changing=ChangingBuffers(), exchange=None, store=None, seed=None)
     wanted, found = (torch.autograd.grad(y.sum(), x)[0] for y in (Doubling()(x * 1), run_recomputed(run, x * 1)))
     assert torch.equal(wanted, found)
+
+
+class Stopping(nn.BatchNorm1d):
+    """Ends its own training in its forward, as people freeze norms."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.training = False
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("norm", [Stopping(3), nn.BatchNorm1d(3, track_running_stats=False), nn.BatchNorm1d(3).eval()])
+def test_norms_without_averages_of_their_own(norm: nn.Module):
+    """Tests that norms which keep no averages, or change none, are recomputed as they are."""
+    norm, x = nn.Sequential(norm), torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
+    norm(x).square().sum().backward()
+    expected, x.grad = x.grad.clone(), None
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    changing = ChangingBuffers()
+    for part in norm:
+        part.training = part.training or isinstance(part, Stopping)
+    for _ in range(2):
+        run_recomputed(
+            LayerRun(norm, changing=changing, exchange=None, store=None, seed=None), x
+        ).square().sum().backward()
+        assert torch.equal(x.grad, expected)
+        x.grad = None
+    assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())

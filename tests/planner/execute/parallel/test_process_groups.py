@@ -39,6 +39,8 @@ from tests.planner.hasty import make_plan
 
 TWO = {
     "two devices": drawn("0+1", cut=(3,), num_microbatches=3, model="wide"),
+    "buffers that count": drawn("0+1", cut=(2,), num_microbatches=2, model="wide_averaging"),
+    "masks between stages": drawn("0+1 1", cut=(2, 1), num_microbatches=2, model="wide_masked"),
     "two stages on both": drawn("0+1 0+1", cut=(2, 1), num_microbatches=3, model="wide"),
     "whole backward": drawn("0+1 0+1", cut=(1, 1), num_microbatches=3, model="wide", backward="B"),
     "one device, then both": drawn("0 0+1", cut=(1, 2), num_microbatches=3, model="wide"),

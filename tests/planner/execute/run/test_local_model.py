@@ -14,7 +14,7 @@ from torch import distributed, nn
 
 from planner.actions import parse_action
 from planner.execute.model.cut.outside_state import find_outside
-from planner.execute.model.layer_run import OwnPlace
+from planner.execute.model.layer_state import OwnPlace
 from planner.execute.run import execution as run_execution
 from planner.execute.run.execution import Execution
 from planner.execute.run.local_model import LocalModel

@@ -97,7 +97,7 @@ REFUSED = {
         "iteration 0: of the targets of microbatch 0, the 2 replicas of the last stage have ",
     ),
     "a buffer that changes, two replicas": (
-        drawn("0/1", cut=(2,), num_microbatches=3, model="averaging"),
+        drawn("0/1", cut=(2,), num_microbatches=3, model="only_averaging"),
         "after iteration 0 l0:average of stage 0 is not the same on its replicas on ranks 0 (d0) and 1 (d1): ",
     ),
 }

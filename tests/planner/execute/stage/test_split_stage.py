@@ -44,6 +44,8 @@ TWO = {
     "accumulated": split("0;0,1;1 1", num_microbatches=2, model="accumulating", steps=4),
     "gradients in float32": split("0;0,1;1 1", num_microbatches=2, model="float32_gradients", dtype="bfloat16"),
     "scaled losses": split("0;0,1;1 1;0", num_microbatches=2, model="loss_scaled"),
+    "a loss of two tensors": split("0;1;1 1;0,1;0", num_microbatches=2, model="paired"),
+    "a single number between stages": split("0;1;1 1;0", num_microbatches=2, model="numbered"),
     "counted tokens": split("0;0,1;1 1;0", num_microbatches=2, model="counted"),
     "from split placement to one device each": split(
         "0;0,1;1 1;;0", num_microbatches=2, steps=3, then=make_random_plan("0 1", num_microbatches=2)

@@ -1,14 +1,20 @@
 """Which microbatches a stage recomputes."""
 
 import queue
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from planner.errors import ExecutionError
-from planner.execute.model.layer_run import Moment, is_memory
-from planner.execute.stage.stage_module import MemoryTrial, StageModule
+from planner.execute.model.layer_run import Moment
+from planner.execute.model.layer_state import is_memory
+from planner.execute.stage.stage_module import MemoryTrial, SamplePlaces, StageModule
 from planner.execute.table.wiring import BATCH, StageWiring
+from planner.execute.training import as_tuple
 
 CALLS: "queue.SimpleQueue[int]" = queue.SimpleQueue()
 
@@ -76,3 +82,121 @@ def test_replicas_that_remember_are_refused(recompute: list[str]):
         stage(torch.ones(1, 2))
     with pytest.raises(ExecutionError, match=r"layer 'l' gives .* attribute 'last' keeps, .* \(pipeplan plan --max"):
         stage(torch.ones(1, 2))
+
+
+class Averaging(nn.Module):
+    """A buffer that follows what it sees: the last microbatches most, or all alike."""
+
+    def __init__(self, *, is_sum: bool) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+        self.is_sum = is_sum
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.seen.mul_(1 if self.is_sum else 0.9).add_(x.mean(0))
+        return x * 2
+
+
+KEPT: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
+    "the last count most": (partial(Averaging, is_sum=False), "buffer 'seen'", "buffer 'seen'"),
+    "all count alike": (partial(Averaging, is_sum=True), "", "buffer 'seen'"),
+    "running averages": (lambda: nn.BatchNorm1d(3), "running averages", ""),
+    "the mean of all": (lambda: nn.BatchNorm1d(3, momentum=None), "", ""),
+    "in evaluation mode": (lambda: nn.BatchNorm1d(3).eval(), "", ""),
+    "no averages": (lambda: nn.BatchNorm1d(3, track_running_stats=False), "", ""),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_buffers_that_would_be_others_are_refused(name: str):
+    """Tests that a buffer is named which depends on the order of microbatches, where the plan has another one, or on
+    each of them, where replicas are dealt some; that averages of norms are, and that all is left as it was.
+    """
+    make, in_order, of_each = KEPT[name]
+    for kept, named in (("in order", in_order), ("of each", of_each)):
+        layer, plain, x = make(), make(), torch.linspace(-1, 2, 12).reshape(4, 3)
+        stage = StageModule(WIRING, {"l": layer}, counts={BATCH: 1})
+        stage.trial = MemoryTrial(is_memory, "the plan runs microbatch 1 before 0", kept)  # type: ignore[arg-type]
+        if named:
+            with pytest.raises(ExecutionError, match=f"keeps something of each microbatch in its {named}, but"):
+                stage(x)
+            continue
+        assert torch.equal(stage(x), plain(x))
+        assert all(map(torch.equal, layer.buffers(), plain.buffers()))
+
+
+def centred(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt()
+
+
+def with_mean(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A mean over samples beside them, as an auxiliary loss is."""
+    return x * 2, x.square().mean()
+
+
+def with_square_of_mean(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x * 2, x.mean(0).square().sum()
+
+
+def with_noise(x: torch.Tensor) -> torch.Tensor:
+    """It draws, whether it is in training or not."""
+    return x + torch.rand_like(x)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function, self.drop = function, nn.Dropout()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self.drop(x))
+
+
+def against_each_other(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.T
+
+
+COUPLED = {
+    against_each_other: True,
+    centred: True,
+    with_square_of_mean: True,
+    with_mean: False,
+    torch.tanh: False,
+    with_noise: False,
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("function", COUPLED)
+def test_layers_that_couple_samples_are_refused_on_replicas(function: Callable[[torch.Tensor], Any], count: int):
+    """Tests that a layer is named which gives other results once a microbatch has other samples, too, whatever it
+    draws; means over samples and what treats them apart are let be.
+    """
+    torch.manual_seed(0)
+    stage = StageModule(WIRING, {"l": Function(function)}, counts={BATCH: 1})
+    stage.trial, stage.moment = TRIAL, Moment(0, 0, 0)
+    stage.places = SamplePlaces(
+        {BATCH: (0,), "l": (0, None)[: len(as_tuple(function(torch.ones(2, 3))))]}, count, False
+    )
+    if not COUPLED[function]:
+        stage(torch.randn(count, 3))
+        return
+    with pytest.raises(ExecutionError, match=r"layer 'l' gives results .* each replica has a part of it; let"):
+        stage(torch.randn(count, 3))
+
+
+def test_a_trial_compiles_nothing_anew():
+    """Tests that samples beside others are run as the layer is written, which is then compiled as before."""
+    layer, calls = Function(torch.tanh), list[int]()
+
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        return layer.forward(x)
+
+    layer._compiled_call_impl = compiled
+    stage = StageModule(WIRING, {"l": layer}, counts={BATCH: 1})
+    stage.trial, stage.moment, stage.places = TRIAL, Moment(0, 0, 0), SamplePlaces({BATCH: (0,), "l": (0,)}, 5, False)
+    stage(torch.randn(5, 3))
+    assert calls == [5]
+    assert layer._compiled_call_impl is compiled
