@@ -64,6 +64,7 @@ _BOUNDS = {
     "loop": "layers counted per device",
     "cuts": "every cut into looped stages",
     "refutation": "every case ruled out",
+    "orders": "every order of these stages ruled out",
     "shared": "shared layers",
     "listed work": "total work",
     "listed layer": "slowest layer",

@@ -19,7 +19,8 @@ from planner.bounds import (
 )
 from planner.bounds.bisection import REFUTED_NS
 from planner.bounds.bound_params import ENTRIES_PER_S, BoundParams
-from planner.bounds.cases import refutation
+from planner.bounds.cases import given_orders, refutation
+from planner.bounds.cases.case_tables import WorkCount
 from planner.bounds.classes import classes_bound
 from planner.bounds.classes.device_classes import Classes, fits, propose
 from planner.bounds.device_packing import packing_bound as packing
@@ -247,6 +248,12 @@ def refute(
     `propose`: says how the orders of a case may be closed; what it says is looked at node by node.
     """
     costs = roomier(costs)
+    if given_orders.applies_to(costs.problem):
+        work = WorkCount(min(effort, refutation.MAX_EFFORT), has_time=has_time)
+        orders = given_orders.GivenOrders(costs)
+        tree = orders.close(value, effort=work, proposed=propose(orders.stages, orders.codes))
+        if tree is not None:
+            return _bound(given_orders.KIND, value, rules=refutation.RULES, tree=list(tree))
     found = refutation.refute(
         costs.problem if problem.options.offload or problem.profile.held_once else problem,
         costs,
@@ -802,6 +809,18 @@ def _refutation(least: Least, certificate: Mapping[str, Any]) -> int:
     return stated
 
 
+def _orders(least: Least, certificate: Mapping[str, Any]) -> int:
+    """The stated value, if a tree closes every order of the given stages below it."""
+    stated = _positive(certificate)
+    _, (tree,) = refutation.read({"effort": 0, "trees": [certificate["tree"]]})
+    try:
+        found = given_orders.GivenOrders(least.costs).close(stated, effort=WorkCount(refutation.MAX_EFFORT), given=tree)
+        _require_ruled_out(stated, is_out=found is not None)
+    except ValueError as reason:
+        _require_these_rules(certificate, reason=reason)
+    return stated
+
+
 def _require_these_rules(certificate: Mapping[str, Any], *, reason: ValueError, is_needed: bool = True) -> None:
     """Raise `reason`, or, where trees are of other rules than those in force, that they are."""
     rules = certificate.get("rules")
@@ -882,6 +901,9 @@ _KINDS = {
     "loop": _CertificateKind(_loop, ("ways",), loop_bound.applies_to),
     "cuts": _CertificateKind(_counting, ("effort",), cuts_bound.applies_to),
     "refutation": _CertificateKind(_refutation, refutation.FIELDS),
+    given_orders.KIND: _CertificateKind(
+        _orders, ("rules", "tree"), lambda least: given_orders.applies_to(least.problem)
+    ),
     "shared": _CertificateKind(_shared, ("rest",), lambda least: bool(shared_layers.shared_layers(least.problem))),
 }
 

@@ -14,6 +14,7 @@ from planner.planning.improvers.improver import DecisionImprover, Improver, Lead
 from planner.planning.improvers.order_sessions import Sessions
 from planner.planning.improvers.sequential_improver import SequentialImprover
 from planner.planning.improvers.time_indexed_improver import TimeIndexedImprover
+from planner.planning.improvers.tree_bounds import OrderTrees
 from planner.planning.search_state import SEED_SHARE, SearchState
 from planner.planning.starts.conversions import candidate_of, plan_of, played_candidates, rate
 from planner.planning.starts.interval_cuts import INTERVAL_CUTS, add_interval_cuts, may_cut
@@ -213,7 +214,7 @@ class SearchLoop:
         if not order.pool:
             yield from self._finish_without_pool()
         yield from self._begin_decisions(seeds[0])
-        given = (GivenOrder(self.run, order),) if self._is_complete else ()
+        given = (GivenOrder(self.run, order), OrderTrees(self.run, self.search.searcher)) if self._is_complete else ()
         self.exact.is_final = order.num_actions <= MAX_ACTIONS and self.run.limits.method == "auto"
         exact = (self.exact,) if self.exact.is_final else ()
         others = (*self.decisions, *given, *exact)

@@ -120,22 +120,27 @@ def check(
 
 
 def close_alone(
-    cases: Cases, *, deadline: int, effort: WorkCount, given: Sequence[int] | None = None
+    cases: Cases,
+    *,
+    deadline: int,
+    effort: WorkCount,
+    given: Sequence[int] | None = None,
+    proposed: Sequence[int] | None = None,
 ) -> Sequence[int] | None:
     """A tree that closes the only case there is, empty if its windows do: the `given` one if any. None without one, or
-    where that is too much work; ValueError where the given one is no tree.
+    where that is too much work; ValueError where the given one is no tree. `proposed`: as far as that goes.
     """
     if deadline >= MAX_DEADLINE_NS:
         return None
     try:
-        effort.spend(_units(cases))
+        effort.spend(units_of(cases))
         roots = narrow(begin(cases, numpy.arange(1), deadline=deadline), cases, settle=settle_passes)
         if not len(roots.case):
             return None if given else ()
         if given is not None:
             return given if _TreeCheck([given], effort=effort).close(cases, roots) else None
         search = _TreeSearch(effort=effort)
-        return search.trees[0] if search.close(cases, roots, proposed=[None]) else None
+        return search.trees[0] if search.close(cases, roots, proposed=[proposed]) else None
     except TooManyCasesError:
         return None
 
@@ -176,7 +181,7 @@ class _Proof:
                 rows, size = self._screened(cases, rows), _batch_size(cases)
                 for first in range(0, len(rows), size):
                     part_rows = rows[first : first + size]
-                    self.effort.spend(_units(cases) * len(part_rows))
+                    self.effort.spend(units_of(cases) * len(part_rows))
                     orders = narrow(begin(cases, part_rows, deadline=self.deadline), cases, settle=settle_passes)
                     if len(orders.case):
                         yield cases, orders, partial(self.maker.stages, part=part)
@@ -214,7 +219,7 @@ def _batch_size(cases: Cases) -> int:
     return max(1, _BATCH_CELLS // int(devices * actions * actions))
 
 
-def _units(cases: Cases) -> int:
+def units_of(cases: Cases) -> int:
     """Work that a node takes."""
     _, devices, actions = cases.time.shape
     return int(1 + devices * actions * actions // _UNIT_CELLS)
@@ -298,7 +303,7 @@ def _next(ahead: list[OrderNodes], cases: Cases, *, is_narrowed: bool, effort: W
     orders = ahead.pop()
     if is_narrowed:
         return orders
-    effort.spend(_units(cases) * len(orders.node))
+    effort.spend(units_of(cases) * len(orders.node))
     return narrow(orders, cases, settle=settle_passes)
 
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 
-import numpy
-
-from planner.bounds.cases.case_tables import MAX_BYTES
-from planner.bounds.cases.order_windows import NEVER, Cases
+from planner.bounds.cases.order_windows import Cases
+from planner.bounds.cases.single_case import make_case
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import DeviceLoads, OpenStages
 from planner.bounds.order.schedule_bound import HeadsAndTails
@@ -108,31 +106,10 @@ class DeviceAssignments:
         return TimeWindows(times, self.stages.deadline).is_empty(probes=0)
 
     def order_cases(self, assignment: DeviceAssignment) -> Cases:
-        """The one case of these stages on these devices, whose orders the rules of a refutation look at.
-
-        Figures are the least, so microbatches are alike; bytes are counted in parts that 64 bits have room for.
-        """
+        """The one case of these stages on these devices, whose orders the rules of a refutation look at."""
         replicas, b = self.replicas(assignment), self.boundaries
-        shift = max(0, b.memory.bit_length() - MAX_BYTES.bit_length() + 1)
         devices = [int(replica.devices[0]) for replica in replicas.replicas]
-        place = [b.chunks * device + devices[:number].count(device) for number, device in enumerate(devices)]
-        figures = numpy.zeros((8, len(self.kinds) * b.chunks), dtype=numpy.int64)
-        figures[-1] = MAX_BYTES
-        for number, each in zip(place, replicas.replicas, strict=True):
-            times, room = (each.forward, each.returning, each.rest), -(-each.budgets[0] >> shift)
-            figures[:, number] = (*times, each.synchronisation, 0, each.held >> shift, each.kept >> shift, room)
-        lags = numpy.full((2, len(figures[0]), len(figures[0])), NEVER, dtype=numpy.int64)
-        for sent, lag in zip((replicas.outputs, replicas.returns), lags, strict=True):
-            for transfer in chain.from_iterable(sent):
-                lag[place[transfer.sender], place[transfer.receiver]] = transfer.ticks
-        time = numpy.repeat(figures[:3].T.reshape(1, len(self.kinds), -1, 1), b.count, axis=3)
-        tail, fused, *sizes = (row[None] for row in figures[3:])
-        held, kept, room = (size.reshape(1, len(self.kinds), b.chunks) for size in sizes)
-        return Cases(
-            time=time.reshape(1, len(self.kinds), -1), returning=figures[1][None], rest=figures[2][None], fused=fused,
-            forward=lags[:1], backward=lags[1:], sent=numpy.zeros((1, len(self.kinds), len(fused[0]), 2), numpy.int64),
-            tail=tail, held=held, kept=kept, room=room, count=b.count,
-        )  # fmt: skip
+        return make_case(replicas, devices, shape=(len(self.kinds), b.chunks), count=b.count, most=b.memory)
 
     def write(self, assignment: DeviceAssignment) -> tuple[Stage, ...]:
         """The stages with the names of their layers and devices; layers without time go with those before them."""

@@ -140,6 +140,8 @@ def order_by_cp_sat(
     bound, below = schedule_bound(run.problem, plan.stages, costs=run.costs), run.incumbent_ns - 1
     if bound > below:
         return False
+    if run.lower_bound is not None:
+        bound = max(bound, run.lower_bound.value_ns)
     run.window.make_room(1)
     hint, most_ns = make_orders(run.problem, plan), (bound + below) // 2 if halves_gap else below
     start_orders(run, plan.stages, hint=hint, source=source, work=work, most_ns=most_ns, take=take)

@@ -24,14 +24,23 @@ _REFUTED_NODES = 20_000
 class TreeProposals:
     """Proposes how to show that no order of a case ends before a value."""
 
-    def __init__(self, problem: Problem, searcher: Searcher, *, value: int, has_time: HasTime = always) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        searcher: Searcher,
+        *,
+        value: int,
+        has_time: HasTime = always,
+        most_nodes: int = _REFUTED_NODES,
+    ) -> None:
         self.problem, self.searcher, self.value, self.has_time = problem, searcher, value, has_time
+        self.most_nodes = most_nodes
 
     def propose(self, stages: tuple[Stage, ...], codes: TreeCodes) -> list[int] | None:
         """The tree of these stages as a certificate has it; None if the search finds none."""
         stage_of, groups = make_candidate_arrays(self.problem, stages)
         candidate = self.searcher.make_candidate(stage_of, groups, modes=modes_of(stages))
-        stop, most_nodes = np.zeros(1, np.int64), _REFUTED_NODES
+        stop, most_nodes = np.zeros(1, np.int64), self.most_nodes
         found = run_stoppable(
             lambda: refute_case(self.searcher, candidate, threshold=self.value, most_nodes=most_nodes, stop=stop),
             stop=lambda: stop.fill(1),

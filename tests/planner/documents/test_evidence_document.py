@@ -115,6 +115,8 @@ HOSTILE: list[tuple[str, Problem, Mapping[str, Any]]] = [
     ("time-indexed", placed(256, recompute=True), {"cell_ns": 1, "multipliers": [[1, 1]]}),
     ("time-indexed", placed(256, recompute=True), {"cell_ns": 16_000, "multipliers": [[0, 1]] * 100_000}),
     ("refutation", chain(**FREE), {"effort": 2_000_000, "trees": [[0] * 200_000]}),
+    ("orders", placed(256), {"rules": 3, "tree": [1] * 99_999 + [0] * 100_000}),
+    ("orders", placed(8), {"rules": 3, "tree": [1] * 99_999 + [0] * 100_000}),
     ("shared", chain(**FREE), {"rest": {"kind": "work", "value_ns": 1, "weights": {"gpu": 1}}}),
 ]
 
