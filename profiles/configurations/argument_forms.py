@@ -94,6 +94,8 @@ class ReadArguments:
     """`script`, `mapping`, `recipe`, `log` or `options`."""
     program: str = ""
     """The Python file that is started, where a command names it."""
+    flags: Sequence[str] = ()
+    """As they are spelled behind it."""
     unread: Sequence[str] = ()
     """What of a recipe, or in other files, was not read."""
     imported: Sequence[str] = ()
@@ -230,7 +232,7 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
     place, program = program_of(words) or (-1, "")
     values = _launched(words[: max(0, place)], environment or {})
     overrides: dict[str, Value] = {}
-    strange, unset, name = list[str](), list[str](), ""
+    strange, unset, name, flags = list[str](), list[str](), "", list[str]()
     for word in words[place + 1 :]:
         if word in _END:
             break
@@ -247,6 +249,7 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
             name = ""
         elif re.match(r"--[A-Za-z]", word):
             name, equals, value = word[2:].partition("=")
+            flags.append(f"--{name}")
             name = _plain(name)
             values[name] = value if equals else True
         elif _SHORT_FLAG.fullmatch(word):
@@ -267,6 +270,7 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
         values=_named(values),
         kind="script",
         program=program,
+        flags=flags,
         strange=[*others, *unset],
         trainer=trainer,
         unread=recipes,

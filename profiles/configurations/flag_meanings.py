@@ -25,6 +25,15 @@ REFUSED: dict[str, str] = {name: why for why, names in _FIELDS["refused"].items(
 REFUSED_VALUES: dict[str, tuple[str, str]] = _FIELDS["refused values"]
 """Flags of which some values do so: a pattern of these, and the reason."""
 
+STARTUP: list[tuple[list[str], list[str]]] = _FIELDS["startup"]
+"""What Megatron-LM asks before it starts, 0.19 and up to August 2026 alike: where the first terms hold, one of the
+second has to.
+
+A term is a flag, `!` before one that is not to be there, `=` a value or `>` a number that it is to have."""
+
+FORKS: frozenset[str] = frozenset(_FIELDS["forks"])
+"""Names that are read here, and that forks of Megatron-LM alone take."""
+
 
 def meaning_of(name: str, program: str = "megatron") -> str:
     """`not counted`, `irrelevant` or `unknown`."""

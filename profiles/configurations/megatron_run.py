@@ -12,6 +12,7 @@ from profiles.configurations.flag_meanings import REFUSED, REFUSED_VALUES, meani
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
+from profiles.configurations.megatron_startup import fork_flags, is_upstream, startup_refusals
 from profiles.configurations.run_configuration import (
     ReadingNotes,
     Recomputation,
@@ -83,6 +84,7 @@ class Taking:
     def __init__(self, values: Mapping[str, Value], notes: ReadingNotes, *, unsure: Mapping[str, str]) -> None:
         self.values, self.notes, self.unsure = values, notes, unsure
         self.taken: set[str] = set()
+        self.switches: set[str] = set()
 
     def text(self, name: str) -> str | None:
         """Of a value that was given; None: it was not, or was turned off."""
@@ -123,6 +125,7 @@ class Taking:
     def switch(self, name: str) -> bool:
         """Whether a flag stands there; raises ValueError for a value that is neither true nor false."""
         self.taken.add(name)
+        self.switches.add(name)
         value = str(self.values.get(name, False)).lower()
         if value not in _SWITCHED:
             raise ValueError(f"{shown(name)}: {value[:60]!r} is neither true nor false; give one of them")
@@ -192,8 +195,21 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
-    _sort_out(take, read)
+    _sort_out(take, read, is_whole=model is None)
     return run
+
+
+def _check_startup(take: Taking, read: ReadArguments, *, is_whole: bool) -> None:
+    """Note what Megatron-LM refuses of a command; forks, and releases with names of old, have checks of their own."""
+    if read.kind != "script" or read.trainer is not None or not is_upstream(read.program):
+        return
+    if foreign := fork_flags(read.flags):
+        names = ", ".join(dict.fromkeys(foreign))[:200]
+        take.notes.assumed.append(f"a fork or an old release of Megatron-LM: 0.19 does not start with {names}")
+    elif not read.strange and not read.unread:
+        switches = {name: read.values.get(name, False) for name in sorted(take.switches)}
+        is_whole = is_whole and not take.values.get("use_checkpoint_args", False)
+        take.notes.refusals += startup_refusals(take.values, switches=switches, is_whole=is_whole)
 
 
 def _gradient_bytes(take: Taking, read: ReadArguments) -> int:
@@ -358,8 +374,8 @@ def _has_fused_attention(take: Taking, kernels: Mapping[str, str]) -> bool:
     return _BACKENDS[backend] and not has_none and (any(flash) or backend != "auto" or not is_plain)
 
 
-def _sort_out(take: Taking, read: ReadArguments) -> None:
-    """What nobody asked for: not counted, of no matter, or unknown.
+def _sort_out(take: Taking, read: ReadArguments, *, is_whole: bool) -> None:
+    """What nobody asked for: not counted, of no matter, or unknown; and whether a command starts.
 
     Raises ValueError for another program's command, whose audit would be one of assumptions.
     """
@@ -385,6 +401,7 @@ def _sort_out(take: Taking, read: ReadArguments) -> None:
     if is_unread or not read.has_own_flags:
         raise ValueError(f"the command states no size, degree or batch{_sourced(read)}; give the training's script")
     notes.unknown += read.strange
+    _check_startup(take, read, is_whole=is_whole)
 
 
 def _sourced(read: ReadArguments) -> str:

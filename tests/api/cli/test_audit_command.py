@@ -206,10 +206,10 @@ def test_words_and_codes(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     code, shown = run("megatron", "--model", model, "--gpu", "x1", capsys=capsys)
     assert (code, "--gpu x1: not known; give one of a100" in shown) == (2, True)
     script = tmp_path / "train.sh"
-    script.write_text("python pretrain_gpt.py --bf16 --new-flag 3 --fp8-param-gather --lr 1\n")
+    script.write_text("python pretrain_gpt.py --bf16 --new-flag 3 --nccl-ub --lr 1\n")
     code, shown = run("megatron", str(script), "--model", model, capsys=capsys)
     assert (code, "NOT KNOWN: --new-flag 3" in shown) == (0, True)
-    assert "read, but not in the estimate: --fp8-param-gather" in shown
+    assert "read, but not in the estimate: --nccl-ub" in shown
     code, shown = run("megatron", str(script), "--model", model, "--strict", capsys=capsys)
     assert (code, "not known: --new-flag 3" in shown) == (2, True)
     code, shown = run("deepspeed", "--model", model, "--layout", "EL", capsys=capsys)
@@ -315,6 +315,7 @@ def test_a_hybrid_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     script.write_text(
         "torchrun --nproc-per-node 4 pretrain_hybrid.py --bf16 --hidden-size 1024 --num-attention-heads 8 "
         "--ffn-hidden-size 4096 --vocab-size 128000 --seq-length 2048 --pipeline-model-parallel-size 4 "
+        "--micro-batch-size 1 --max-position-embeddings 2048 "
         f"--global-batch-size 32 --hybrid-layer-pattern '{pattern}'\n"
     )
     assert main(["audit", "megatron", str(script), "--gpu", "h100", "-t", "2", "--json", "--strict"]) == 0

@@ -14,6 +14,7 @@ FLAGS = {
     "num-attention-heads": "16",
     "vocab-size": "50000",
     "seq-length": "2048",
+    "max-position-embeddings": "2048",
     "micro-batch-size": "2",
     "global-batch-size": "64",
     "tensor-model-parallel-size": "2",
@@ -473,8 +474,7 @@ NO_FUSED = "NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0"
 )
 def test_variables_that_choose_kernels(before: str, flags: str, is_fused: bool, told: str) -> None:
     """Tests that Transformer Engine's variables are priced, refused beside a backend that sets them, or named."""
-    sizes = "--num-layers 12 --hidden-size 1024 --num-attention-heads 16"
-    run = run_of(f"{before}torchrun pretrain_gpt.py {sizes} --vocab-size 50000 {flags}")
+    run = run_of(f"{before}torchrun pretrain_gpt.py --micro-batch-size 1 {flags}", model="llama3-8b")
     kept = [each for each in run.notes.assumed if "fused" in each]
     found = [*run.notes.refusals, *run.notes.not_counted, *kept]
     assert run.fused_attention == is_fused
@@ -680,8 +680,9 @@ def test_names_of_a_mapping_are_whole() -> None:
 def test_more_tensor_parallelism_than_experts() -> None:
     """Tests that experts cut by tensor parallelism may be fewer than it, and whole ones are not read."""
     flags = {"num-layers": 8, "hidden-size": 4096, "num-attention-heads": 32, "vocab-size": 32000, "num-experts": 4,
-             "tensor-model-parallel-size": 8}  # fmt: skip
-    run = run_of(as_script(flags))
+             "tensor-model-parallel-size": 8, "seq-length": 4096, "max-position-embeddings": 4096,
+             "micro-batch-size": 1}  # fmt: skip
+    run = run_of(as_script(flags) + " --sequence-parallel")
     assert not run.notes.refusals
     assert run.shape.mixture is not None
     assert (run.shape.mixture.experts, run.expert_tensor) == (32, 8)

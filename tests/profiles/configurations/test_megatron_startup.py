@@ -1,0 +1,81 @@
+"""Tests of profiles/configurations/megatron_startup.py: what Megatron-LM's own argument checks said of each command."""
+
+import pytest
+
+from profiles.configurations.flag_meanings import FORKS, STARTUP
+from tests.profiles.configurations.test_megatron_run import run_of
+
+WHOLE = (
+    "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --vocab-size 128 --seq-length 32 "
+    "--max-position-embeddings 32 --micro-batch-size 1"
+)
+
+
+def refusals_of(flags: str, *, before: str = "", model: str | None = None) -> list[str]:
+    return run_of(f"{before}torchrun --nproc-per-node 8 pretrain_gpt.py {flags}", model=model).notes.refusals
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--bf16 true", "--bf16 'true': is a switch, and the parser takes no value; leave the value out"),
+        ("--bf16=False", "--bf16 'False': is a switch"),
+        ("--seq-length 64", "--max-position-embeddings 32 is less than --seq-length 64; give 64 or more"),
+        ("--num-attention-heads 3", "--hidden-size 64 is no multiple of --num-attention-heads 3; give --kv-channels"),
+        ("--recompute-granularity full --recompute-method uniform", "asks for --recompute-num-layers beside; change"),
+        ("--recompute-activations --recompute-method block", "asks for no --recompute-method beside"),
+        ("--overlap-param-gather --use-distributed-optimizer", "asks for --overlap-grad-reduce beside"),
+        ("--main-grads-dtype bf16", "asks for --main-grads-dtype fp32 or --use-precision-aware-optimizer beside"),
+        ("--tp-comm-overlap --sequence-parallel", "asks for --tensor-model-parallel-size above 1 beside"),
+        ("--tensor-model-parallel-size 2 --num-experts 4", "--num-experts above 0: asks for --sequence-parallel"),
+        ("--mtp-num-layers 1", "asks for --position-embedding-type rope or --position-embedding-type none beside"),
+    ],
+)
+def test_commands_that_end_at_once(flags: str, told: str) -> None:
+    """Tests that a command which Megatron-LM refuses does not start, for its own reason alone, with a remedy."""
+    (found,) = refusals_of(f"{WHOLE} {flags}")
+    assert told in found
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--bf16 --kv-channels 16 --num-attention-heads 3",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "--overlap-param-gather --use-distributed-optimizer --overlap-grad-reduce --main-grads-dtype fp32",
+        "--tensor-model-parallel-size 2 --num-experts 4 --sequence-parallel --tp-comm-overlap",
+        "--mtp-num-layers 1 --position-embedding-type rope --override-opt_param-scheduler",
+    ],
+)
+def test_commands_that_start(flags: str) -> None:
+    """Tests that what Megatron-LM takes is not refused, nor called a fork's."""
+    run = run_of(f"python pretrain_gpt.py {WHOLE} {flags}")
+    assert not run.notes.refusals
+    assert "fork" not in " ".join(run.notes.assumed)
+
+
+@pytest.mark.parametrize("name", ["micro-batch-size 1", "seq-length 32", "max-position-embeddings 32"])
+def test_flags_without_a_default(name: str) -> None:
+    """Tests that a whole command needs them, and one beside a model, or with flags from elsewhere, does not."""
+    flags = WHOLE.replace(f"--{name}", "")
+    assert refusals_of(flags) == [f"--{name.split()[0]}: is not there, and has no default; give it"]
+    assert not refusals_of(f"{flags} $MORE_ARGS")
+    assert not refusals_of(f"{flags} --use-checkpoint-args")
+    assert not refusals_of("--bf16", model="llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [("--num_workers 2 --bf16 true", "--num_workers"), ("--batch-size 4 --zero-stage 1", "--batch-size, --zero-stage")],
+)
+def test_forks(flags: str, told: str) -> None:
+    """Tests that names which forks alone take are told, and nothing is said of what a fork checks."""
+    run = run_of(f"torchrun pretrain_gpt.py {WHOLE} {flags}")
+    assert f"a fork or an old release of Megatron-LM: 0.19 does not start with {told}" in run.notes.assumed
+    assert not run.notes.refusals
+
+
+def test_rules_are_of_names_that_are_read() -> None:
+    """Tests that no rule speaks of a fork's flag, so that each can be met."""
+    names = {term.strip("!").partition("=")[0].partition(">")[0] for rule in STARTUP for term in (*rule[0], *rule[1])}
+    assert not names & FORKS
