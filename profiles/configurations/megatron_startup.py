@@ -9,6 +9,7 @@ from profiles.configurations.flag_meanings import FORKS, STARTUP
 _UPSTREAM = re.compile(r"(?:^|/)pretrain_(?:gpt|hybrid|mamba)\.py$")
 """Programs of Megatron-LM that train decoders; forks have them, too."""
 _SIZES = ("max_position_embeddings", "seq_length", "hidden_size", "num_attention_heads")
+_SHARED = ("num_query_groups", "tensor_model_parallel_size")
 
 
 def is_upstream(program: str) -> bool:
@@ -40,6 +41,10 @@ def startup_refusals(values: Mapping[str, Value], *, switches: Mapping[str, Valu
         yield f"--max-position-embeddings {positions} is less than --seq-length {tokens}; give {tokens} or more"
     if hidden % (heads or 1) and not _holds("kv_channels", values):
         yield f"--hidden-size {hidden} is no multiple of --num-attention-heads {heads}; give --kv-channels"
+    groups, ranks = (_number(values.get(name, "")) or 1 for name in _SHARED)
+    if _holds("group_query_attention", values) and groups % ranks and ranks % groups:
+        size = f"--tensor-model-parallel-size {ranks}"
+        yield f"--num-query-groups {groups} is neither a multiple nor a divisor of {size}; use another number"
 
 
 def _number(value: Value) -> int:

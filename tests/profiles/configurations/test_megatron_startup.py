@@ -21,6 +21,12 @@ def refusals_of(flags: str, *, before: str = "", model: str | None = None) -> li
         ("--bf16 true", "--bf16 'true': is a switch, and the parser takes no value; leave the value out"),
         ("--bf16=False", "--bf16 'False': is a switch"),
         ("--seq-length 64", "--max-position-embeddings 32 is less than --seq-length 64; give 64 or more"),
+        (
+            "--num-attention-heads 12 --kv-channels 8 --group-query-attention --num-query-groups 3 "
+            "--tensor-model-parallel-size 2 --world-size 2",
+            "--num-query-groups 3 is neither a multiple nor a divisor of --tensor-model-parallel-size 2; "
+            "use another number",
+        ),
         ("--num-attention-heads 3", "--hidden-size 64 is no multiple of --num-attention-heads 3; give --kv-channels"),
         ("--recompute-granularity full --recompute-method uniform", "asks for --recompute-num-layers beside; change"),
         ("--recompute-activations --recompute-method block", "asks for no --recompute-method beside"),
