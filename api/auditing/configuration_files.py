@@ -1,5 +1,6 @@
 """A configuration by its program, its file and the options beside it."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +51,13 @@ MEGATRON_ONLY = (
 )
 """Options that no other program's configuration has."""
 
+_DOCUMENTS = (".yaml", ".yml", ".json")
+_MANIFEST = [re.compile(rf"(?:^|[{{,]\s*)[\"']?{name}[\"']?\s*:", re.MULTILINE) for name in ("apiVersion", "kind")]
+"""Names that every object of Kubernetes has."""
+
+_FASTEST_GB_PER_S = 1000
+"""Of a GPU to others: no link of today is faster."""
+
 ASSUMED_GPU = "h100"
 """GPU of a configuration that names none."""
 
@@ -62,11 +70,16 @@ def read_configuration(asked: AuditQuestion) -> RunConfiguration:
         raise ValueError(f"{asked.file}: is nested too deeply; give the arguments themselves") from None
     if asked.gpu is None:
         run.notes.assumed.append(f"gpu = {ASSUMED_GPU}")
+    if (asked.network_gb_per_s or 0) > _FASTEST_GB_PER_S:
+        run.notes.assumed.append(f"network_gb_per_s = {asked.network_gb_per_s:,.0f}, in GB/s; is the unit right?")
     return run
 
 
 def _read_run(asked: AuditQuestion) -> RunConfiguration:
     text = asked.text if asked.text is not None else "" if asked.file is None else _read(asked.path)
+    found = [pattern.search(text) for pattern in _MANIFEST] if asked.path.endswith(_DOCUMENTS) else []
+    if found and all(found):
+        raise ValueError(f"{asked.path}: is a Kubernetes manifest, which is not read; give its command as a script")
     if asked.program == "megatron":
         return _read_megatron(asked, text)
     if asked.program == "torchtitan":

@@ -5,15 +5,15 @@ The layers are an embedding, the blocks and a head, one LayerSpec each.
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from profiles.configurations.audit_question import AuditQuestion
-from profiles.configurations.flag_meanings import meaning_of
+from profiles.configurations.flag_meanings import DEEPSPEED_INNER, READ, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_whole_model
 from profiles.configurations.printed_object import printed_object
-from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration
+from profiles.configurations.run_configuration import ReadingNotes, Recomputation, RunConfiguration, whole_number
 from profiles.documents.unique_names import read_json
 from profiles.estimates.block_operations import Run
 from profiles.estimates.block_weights import block_weights
@@ -63,13 +63,13 @@ def _read_planned_module(text: str, *, source: str) -> tuple[dict[str, Any], _Pl
     return document, _PlannedModule(parts=parts, model=values.get("MODEL", {}))
 
 
-SECTIONS: Mapping[str, Sequence[str]] = {
-    "pipeline": ("stages", "partition", "partition_method", "activation_checkpoint_interval"),
-    "zero_optimization": ("stage",),
-    "tensor_parallel": ("autotp_size",),
-    "expert_parallel": ("enabled", "autoep_size", "expert_tensor_parallel_size", "preset_model"),
+_SECTIONS = {name.partition(".")[0] for name in DEEPSPEED_INNER}
+"""Those of which all names are known."""
+_SWITCHED = {
+    **dict.fromkeys(("true", "1", "yes", "on", "y", "t"), True),
+    **dict.fromkeys(("false", "0", "no", "off", "n", "f", "auto"), False),
 }
-"""Names in sections that have a meaning here; others are noted as not counted."""
+"""In small letters, as DeepSpeed reads what stands for true or false."""
 
 METHODS = "uniform, parameters, type:REGEX"
 
@@ -93,6 +93,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     if asked.model is None:
         raise ValueError("the model is not in DeepSpeed's configuration; give --model")
     notes = ReadingNotes()
+    _sort_out(document, notes)
     shape, own_sequence = find_whole_model(asked.model, program="DeepSpeed")
     pipe = document.get("pipeline", {})
     count = asked.pp or _count(pipe, "stages")
@@ -120,7 +121,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     if zero > 1:
         notes.refusals.append(f"zero_optimization.stage = {zero}: the pipeline engine takes 0 and 1; set one of them")
     _note_halves(document, notes)
-    run = RunConfiguration(
+    return RunConfiguration(
         program="deepspeed",
         shape=shape,
         tensor=tensor,
@@ -133,13 +134,11 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
         global_batch=batch,
         sequence=sequence,
         recompute=Recomputation() if _count(pipe, "activation_checkpoint_interval") else None,
-        shards="optimizer" if zero or _is_on(document, "bf16") else "nothing",  # by BF16_Optimizer, whatever the stage
+        shards="optimizer" if zero or is_on(document, "bf16") else "nothing",  # by BF16_Optimizer, whatever the stage
         fused_attention=planned is None or planned.model.get("attention") != "unfused",
         gradient_bytes=2,
         notes=notes,
     )
-    _sort_out(document, notes)
-    return run
 
 
 def _context(document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, stages: int) -> int:
@@ -157,7 +156,7 @@ def _experts(
     document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes, shape: ModelShape
 ) -> int | None:
     """AutoEP's degree; None: the devices that share a layer share its experts."""
-    section = document.get("expert_parallel", {}) if _is_on(document, "expert_parallel") else {}
+    section = document.get("expert_parallel", {}) if is_on(document, "expert_parallel") else {}
     if (_count(section, "expert_tensor_parallel_size") or 1) > 1:
         raise ValueError("expert_parallel.expert_tensor_parallel_size: experts cut into parts are not read; set 1")
     degree = asked.ep or _count(section, "autoep_size")
@@ -202,20 +201,19 @@ def _pipelines(document: Mapping[str, Any], asked: AuditQuestion, *, notes: Read
 
 def _count(section: Any, name: str) -> int | None:
     value = section.get(name) if isinstance(section, Mapping) else None
-    if value is None or value == "auto":
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
-        raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number; give one")
-    return value
+    return None if value is None or value == "auto" else whole_number(name, value, least=0)
 
 
-def _is_on(document: Mapping[str, Any], name: str) -> bool:
-    section = document.get(name)
-    return isinstance(section, Mapping) and section.get("enabled") in (True, "true")
+def is_on(document: Mapping[str, Any], name: str) -> bool:
+    """Whether a section is enabled; raises ValueError for what is neither true nor false."""
+    value = str(document.get(name, {}).get("enabled", False)).lower()
+    if value not in _SWITCHED:
+        raise ValueError(f"{name}.enabled = {value[:60]!r}: is neither true nor false; write one of them")
+    return _SWITCHED[value]
 
 
 def _note_halves(document: Mapping[str, Any], notes: ReadingNotes) -> None:
-    halves = sum(_is_on(document, name) for name in ("bf16", "fp16"))
+    halves = sum(is_on(document, name) for name in ("bf16", "fp16"))
     if halves > 1:
         notes.refusals.append("bf16 and fp16 are both enabled; enable one of them")
     elif not halves:
@@ -326,26 +324,27 @@ def balanced_sizes(weights: Sequence[int], count: int) -> list[int]:
 
 
 def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
-    read = {
-        *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16"),
-        *("sequence_parallel_size", "data_parallel_size"),
-    }
+    """What is not counted, and what is not known; raises ValueError for a slip, and for another program's file."""
     optimizer = document.get("optimizer")
     notes.note_optimizer(str(optimizer.get("type", "")) if isinstance(optimizer, Mapping) else "")
-    for name, value in document.items():
-        if (
-            name in read
-            or meaning_of(name, "deepspeed") == "irrelevant"
-            or name.startswith("_")
-            or (isinstance(value, Mapping) and value.get("enabled") is False)
-        ):
+    names = list(_names(document))
+    for name, value in names:
+        if name in READ["deepspeed"]:
             continue
-        if name in SECTIONS:
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{name} = {str(value)[:60]}: is not a section; write an object")
-            notes.not_counted += [f"{name}.{key}" for key in value if key not in SECTIONS[name]]
-        elif meaning_of(name, "deepspeed") == "not counted":
+        if (meaning := meaning_of(name, "deepspeed")) == "not counted":
             notes.not_counted.append(name)
-        else:
-            notes.note_unknown(name, value, known=(*read, *SECTIONS))
-    notes.require_own("DeepSpeed", stated=len(document), names=document)
+        elif meaning == "unknown":
+            notes.note_unknown(name, value, known=(*READ["deepspeed"], *DEEPSPEED_INNER))
+    notes.require_own("DeepSpeed", stated=len(names), names=document)
+
+
+def _names(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names with values, and those in sections; raises ValueError for a section that is none."""
+    for name, value in document.items():
+        if name in _SECTIONS and not isinstance(value, Mapping):
+            raise ValueError(f"{name} = {str(value)[:60]}: is not a section; write an object")
+        if name.startswith("_") or (isinstance(value, Mapping) and value.get("enabled") is False):
+            continue
+        yield name, value
+        if name in _SECTIONS:
+            yield from ((f"{name}.{key}", each) for key, each in value.items())

@@ -7,8 +7,9 @@ configuration classes of August 2026, and from core 0.16 to 0.20. Names are as i
 import json
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-_FIELDS = json.loads(Path(__file__).with_name("field_meanings.json").read_text(encoding="utf-8"))
+_FIELDS: dict[str, Any] = json.loads(Path(__file__).with_name("field_meanings.json").read_text(encoding="utf-8"))
 """By program, a star standing for anything. Not counted: what changes times or bytes, which no estimate follows, or
 only turns off what a program overlaps by itself. Irrelevant: data, learning rate, checkpoints, logs, launchers, and
 what costs so little that no estimate shows it."""
@@ -33,6 +34,14 @@ A term is a flag, `!` before one that is not to be there, `=` a value or `>` a n
 
 FORKS: frozenset[str] = frozenset(_FIELDS["forks"])
 """Names that are read here, and that forks of Megatron-LM alone take."""
+
+READ: dict[str, list[str]] = _FIELDS["read"]
+"""By program, what an audit reads."""
+
+DEEPSPEED_INNER = [
+    name for names in (READ["deepspeed"], *_FIELDS["deepspeed"].values()) for name in names if "." in name
+]
+"""Names in DeepSpeed's sections, where all of a section are known."""
 
 
 def meaning_of(name: str, program: str = "megatron") -> str:

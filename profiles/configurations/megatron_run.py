@@ -8,7 +8,7 @@ from typing import Literal
 
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.deepspeed_run import cut_layers
-from profiles.configurations.flag_meanings import REFUSED, REFUSED_VALUES, meaning_of
+from profiles.configurations.flag_meanings import READ, REFUSED, REFUSED_VALUES, meaning_of
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, find_model, known_name
 from profiles.configurations.megatron_hybrid import pattern_refusals, read_pattern, stages_of
 from profiles.configurations.megatron_layout import layout_refusals, written_out
@@ -145,6 +145,19 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     notes = ReadingNotes(left_out=_left_out(read))
     unsure = {} if read.script is None else read.script.unsure
     take = Taking({**_own(read, notes), **read.values, **options}, notes, unsure=unsure)
+    try:
+        run = _run(read, take, options=options, model=model)
+    except ValueError:
+        for name, value in take.values.items():  # of which one may be misspelt, and be the reason
+            if name not in (known := (*READ["megatron"], *REFUSED)) and meaning_of(name) == "unknown":
+                notes.require_no_slip(name, known=known, said=f"{shown(name)} {value}")
+        raise
+    _sort_out(take, read, is_whole=model is None)
+    return run
+
+
+def _run(read: ReadArguments, take: Taking, *, options: Mapping[str, Value], model: str | None) -> RunConfiguration:
+    notes = take.notes
     _require_known(read, take)
     _note_unread(read, take, typed=options)
     shape, sequence = _shape(take, model or _stated_model(read), beside=_sourced(read))
@@ -153,7 +166,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
     shape, experts, parts = _experts(take, _with_pattern(take, shape, read=read), tensor=tensor)
     if reason := shape.why_not(tensor):
         notes.refusals.append(f"tensor_model_parallel_size = {tensor} does not divide the {reason}")
-    data = _pipelines(take, within=tensor * context * pipeline, group=tensor * context, experts=experts)
+    data = _pipelines(take, read, within=tensor * context * pipeline, group=tensor * context, experts=experts)
     micro = take.count("micro_batch_size", 1, assumes=True)
     batch = _batch(take, read, each=micro * data, ranks=pipeline)
     predicting = _predicting(take, is_typed=read.kind in ("options", "recipe"))
@@ -164,7 +177,7 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         raise ValueError(f"{notes.refusals[0]}; or {read.unread[0]}, which is in another file, says otherwise")
     recompute = _recomputation(take)
     notes.require_shared(devices=data * context * tensor, experts=experts)
-    run = RunConfiguration(
+    return RunConfiguration(
         program="megatron",
         shape=shape,
         predicting=predicting,
@@ -195,8 +208,6 @@ def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: s
         cut_by=tuple(f"{shown(name)} {value}" for name in _CUTS if (value := take.text(name)) is not None),
         notes=notes,
     )
-    _sort_out(take, read, is_whole=model is None)
-    return run
 
 
 def _check_startup(take: Taking, read: ReadArguments, *, is_whole: bool) -> None:
@@ -214,7 +225,7 @@ def _check_startup(take: Taking, read: ReadArguments, *, is_whole: bool) -> None
 
 def _gradient_bytes(take: Taking, read: ReadArguments) -> int:
     """Of a gradient in a bucket; Megatron-LM raises those of bf16 by itself, unless told otherwise."""
-    is_long = str(take.values.get("grad_reduce_in_fp32", True)).lower() != "false"
+    is_long = str(take.values.get("grad_reduce_in_fp32", True)).lower() not in _OFF[:4]
     if read.trainer is None and not take.switch("accumulate_allreduce_grads_in_fp32"):
         is_long = is_long and not take.switch("fp16") and "bf" not in str(take.text("main_grads_dtype"))
     return 4 if is_long and not take.switch("grad_reduce_in_bf16") else 2
@@ -691,7 +702,7 @@ def _predicting(take: Taking, *, is_typed: bool) -> int:
     return stated or 0
 
 
-def _pipelines(take: Taking, *, within: int, group: int, experts: int | None) -> int:
+def _pipelines(take: Taking, read: ReadArguments, *, within: int, group: int, experts: int | None) -> int:
     """Of the devices that a launcher, a log or an option states; the least where nobody does."""
     take.taken.update(_LAUNCHER)
     stated = take.number("world_size")
@@ -699,14 +710,20 @@ def _pipelines(take: Taking, *, within: int, group: int, experts: int | None) ->
         raise ValueError(
             f"--ds-sequence-parallel-size {sequence}: devices that share sequences so are not read; give --cp"
         )
+    came = ""
     if stated is None and take.text("nproc_per_node") is not None:
-        stated = (take.number("nproc_per_node") or 1) * (take.number("nnodes", 1) or 1)
+        node, nodes = take.number("nproc_per_node") or 1, take.number("nnodes")
+        stated = node * (nodes or 1)
+        header = "" if read.script is None else read.script.variables.get("SLURM_NNODES", "")
+        told = f", and Slurm's header asks for {header}" if header not in ("", str(nodes or 1)) else ""
+        where = "one node, as nnodes is not stated" if nodes is None else f"{nodes} nodes" if nodes > 1 else "one node"
+        came = f" ({node} a node on {where}{told})"
     if stated is None:
         return take.notes.assume_devices(within, group=group, experts=experts)
     if stated % within or stated < within:
         take.notes.refusals.append(
-            f"{stated} devices are not a multiple of tensor x context x pipeline = {within}; use another number "
-            "(--devices); what follows is for one pipeline"
+            f"{stated} devices{came} are not a multiple of tensor x context x pipeline = {within}; use another number; "
+            "what follows is for one pipeline"
         )
         return 1
     return stated // within
@@ -874,7 +891,9 @@ def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | 
     first, last = ends
     between = ranks - (first is not None) - (last is not None)
     rest = blocks - (first or 0) - (last or 0)
-    if between < 1 or rest < 0 or rest % between:
+    if rest < 0:
+        raise ValueError(f"{blocks - rest} blocks on the first or last rank: the model has {blocks}; give fewer")
+    if between < 1 or rest % between:
         raise ValueError(f"{rest} blocks do not divide by the {between} ranks between those with a number of their own")
     sizes = [rest // between] * ranks
     sizes[0], sizes[-1] = sizes[0] if first is None else first, sizes[-1] if last is None else last

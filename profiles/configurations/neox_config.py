@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from profiles.configurations.deepspeed_run import is_on
+
 _RENAMED = {
     "no_weight_tying": "untie_embeddings_and_output_weights",
     "pipe_partition_method": "pp_partition_method",
@@ -29,7 +31,6 @@ def of_neox(mapping: Mapping[str, Any]) -> dict[str, Any]:
     is_gated = str(said.get("activation", "gelu")) in _GATED
     inner, multiple = said.get("intermediate_size") or 4 * said.get("hidden_size", 0), said.get("mlp_multiple_of") or 1
     precision = str(said.get("precision", ""))
-    is_on = {name: bool(sections.get(name, {}).get("enabled")) for name in ("bf16", "fp16")}
     return kept | {
         "pipe_parallel_size": said.get("pipe_parallel_size") or 1,
         "ffn_hidden_size": -(-(inner // 3 if is_gated else inner) // multiple) * multiple,
@@ -38,7 +39,7 @@ def of_neox(mapping: Mapping[str, Any]) -> dict[str, Any]:
         "zero_stage": sections.get("zero_optimization", {}).get("stage", 0),
         "optimizer": sections.get("optimizer", {}).get("type"),
         "group_query_attention": bool(said.get("num_kv_heads")),
-        "bf16": is_on["bf16"] or precision == "bfloat16",
-        "fp16": is_on["fp16"] or precision == "fp16",
+        "bf16": is_on(sections, "bf16") or precision == "bfloat16",
+        "fp16": is_on(sections, "fp16") or precision == "fp16",
         "deepspeed": True,
     }

@@ -60,14 +60,19 @@ class ReadingNotes:
         So it does for a slip in one of the names that are `known`.
         """
         said = said or f"{name} = {str(value)[:60]}"
-        if near := get_close_matches(name, known, n=1, cutoff=0.9):
-            whole = f"--{near[0].replace('_', '-')}" if said.startswith("--") else near[0]
-            raise ValueError(f"{said[:80]}: is not known; write {whole}, or leave it out")
+        self.require_no_slip(name, known=known, said=said)
         if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
             raise ValueError(f"{said[:80]}: is a degree that is not known; put --tp, --pp and so on in its place")
         if _CUT.search(name):
             raise ValueError(f"{said[:80]}: is not known, and says where stages begin; leave it out to see the rest")
         self.unknown.append(said[:120])
+
+    @staticmethod
+    def require_no_slip(name: str, *, known: Iterable[str], said: str) -> None:
+        """Raise ValueError for a name that is nearly one of those that are known."""
+        if near := get_close_matches(name, known, n=1, cutoff=0.9):
+            whole = f"--{near[0].replace('_', '-')}" if said.startswith("--") else near[0]
+            raise ValueError(f"{said[:80]}: is not known; write {whole}, or leave it out")
 
     def require_own(self, program: str, *, stated: int, names: Iterable[str], since: int = 0) -> None:
         """Refuse another program's file: forks and other releases never had a fourth of unknown names.
@@ -199,6 +204,15 @@ class RunConfiguration:
     def num_microbatches(self) -> int:
         """Of one pipeline, in an iteration."""
         return self.global_batch // (self.micro_batch * self.data)
+
+
+def whole_number(name: str, value: object, *, least: int) -> int:
+    """The value; raises ValueError for what is no whole number from `least` on, with other words for one in quotes."""
+    if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
+        raise ValueError(f"{name} = {value[:60]!r}: is text; write the number without quotes")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
+        raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number from {least} on; give one")
+    return value
 
 
 def even_stages(blocks: int, stages: int, *, counts: Sequence[bool] = (False, False)) -> tuple[str, ...]:

@@ -7,11 +7,18 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
-from profiles.configurations.flag_meanings import meaning_of
+from profiles.configurations.flag_meanings import READ, meaning_of
 from profiles.configurations.known_models import MODELS, find_whole_model
 from profiles.configurations.printed_object import printed_object
 from profiles.configurations.python_recipe import CLASS, read_recipe
-from profiles.configurations.run_configuration import Order, ReadingNotes, Recomputation, RunConfiguration, with_ends
+from profiles.configurations.run_configuration import (
+    Order,
+    ReadingNotes,
+    Recomputation,
+    RunConfiguration,
+    whole_number,
+    with_ends,
+)
 from profiles.documents.unique_names import read_json
 from profiles.estimates.model_shapes import ModelShape
 
@@ -49,24 +56,30 @@ UNREAD, TABLE, OF_2024 = "_unread", "_table", "_of_2024"
 """The entries of a document for what of a recipe was not read, for the text of its table of actions, and for whether
 degrees stand where they stood in 2024."""
 
+_MODES = {"No": "none", "Selective": "selective", "Full": "full", "MemoryBudget": "memory_budget"}
+"""Of recomputation, by the beginnings of the names of their classes."""
+_SWITCH = re.compile(r"\.(?:en|dis)able_\w+$|\.enable$")
+_IN_TEXT = ("true", "false", "yes", "no", "on", "off")
+"""Fields that are true or false, and words that stand for that in other languages."""
+
 _LENGTHS = ("training.seq_len", "training.max_context_length")
 _TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
 _OF_2026 = (_TOKENS, "training.num_tokens_per_train_step", _LENGTHS[1], "parallelism.num_pp_microbatches")
 """Names of the release that counts microbatches in tokens."""
+_BATCH = "training.global_batch_size"
+"""Of releases before it."""
 
 TABLE_FIELD = "pipeline_parallel_schedule_csv"
 """Of `[parallelism]`: the name of the table."""
 
 
 class _Fields:
-    """Values by `section.field`; it remembers which were asked for."""
+    """Values by `section.field`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.values = dict(_leaves(document, before=""))
-        self.taken: set[str] = set()
 
     def get(self, name: str, otherwise: Any = None) -> Any:
-        self.taken.add(name)
         value = self.values.get(name)
         return otherwise if value is None else value
 
@@ -79,9 +92,7 @@ class _Fields:
         value = self.get(name)
         if value is None or value == -1:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
-            raise ValueError(f"{name} = {str(value)[:60]}: is not a whole number from {least} on; give one")
-        return value
+        return whole_number(name, value, least=least)
 
 
 def _leaves(document: Mapping[str, Any], *, before: str) -> Iterator[tuple[str, Any]]:
@@ -133,8 +144,8 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
     fields, notes = _Fields(document), ReadingNotes()
     _require_here(fields)
     _require_in_place(fields)
+    _sort_out(fields, notes)
     shape, own_sequence = find_whole_model(model or _model_name(fields), program="torchtitan")
-    fields.get("model.name"), fields.get("model.flavor")
     tensor = fields.count("parallelism.tensor_parallel_degree", 1)
     context = fields.count("parallelism.context_parallel_degree", 1)
     pipeline = max(1, fields.count("parallelism.pipeline_parallel_degree", 1))
@@ -160,7 +171,7 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
         notes.refusals.append(
             f"{count} microbatches are not a multiple of their {count // pipeline} rounds; use another local_batch_size"
         )
-    run = RunConfiguration(
+    return RunConfiguration(
         program="torchtitan",
         shape=shape,
         tensor=tensor,
@@ -182,8 +193,6 @@ def read_torchtitan(document: Mapping[str, Any], *, model: str | None, devices: 
         gradient_bytes=4,
         notes=notes,
     )
-    _sort_out(fields, notes)
-    return run
 
 
 def _require_here(fields: _Fields) -> None:
@@ -210,6 +219,8 @@ def _model_name(fields: _Fields) -> str:
     wanted = f"{MODELS_OF.get(name, name + '-')}{'' if name == 'deepseek_v3' and flavor == '671B' else flavor}".lower()
     if wanted not in MODELS:
         raise ValueError(f"model.name = {name[:40]!r}, model.flavor = {flavor[:40]!r}: not known; give --model")
+    if name.lower() in MODELS_OF and (name, flavor) != (own := (name.lower(), flavor.upper())):
+        raise ValueError(f"model.name = {name!r}, model.flavor = {flavor!r}: write {own[0]!r} and {own[1]!r}")
     return wanted
 
 
@@ -259,11 +270,13 @@ def _microbatches(
             notes.assumed.append(f"{_TOKENS} = 16384 (torchtitan's own)")
         tokens = micro * sequence if micro else tokens or 16_384
         micro, count = max(1, tokens // sequence), count or 1 if ranks > 1 else 1
+        if (old := fields.get(_BATCH)) is not None:
+            notes.unknown.append(f"{_BATCH} = {str(old)[:60]}")
         if tokens % sequence:
             notes.assumed.append(f"a microbatch of {tokens} tokens is {micro} samples of {sequence}")
         each = tokens * count * data
     else:
-        name = "training.global_batch_size"
+        name = _BATCH
         if per_rank is None:
             per_rank = 8
             notes.assumed.append("training.local_batch_size = 8 (torchtitan's own)")
@@ -398,17 +411,24 @@ def _stated_stages(
 
 
 def _recomputation(fields: _Fields, notes: ReadingNotes, *, order: Order) -> Recomputation | None:
-    made_by = str(fields.get(f"activation_checkpoint.{CLASS}", ""))
-    mode = str(fields.get("activation_checkpoint.mode", made_by.partition(".")[0].removesuffix("AC") or "none")).lower()
-    aside = {"selective": "estimates keep all"}
+    made_by, name = str(fields.get(f"activation_checkpoint.{CLASS}", "")), "activation_checkpoint.mode"
+    kind = re.match(r"(\w*)AC\b", made_by)
+    mode = str(fields.get(name, "none" if kind is None else _MODES.get(kind[1], made_by)))
+    if mode not in _MODES.values():
+        raise ValueError(f"{name} = {mode[:60]!r}: is not known; give one of {', '.join(_MODES.values())}")
+    aside = dict.fromkeys(("selective", "memory_budget"), "estimates keep all")
     if order in ("ZBVZeroBubble", "table"):  # what is computed again is kept for one backward; W is one for each layer
         aside["full"] = "I repeats a block, and so does W for each layer with weights; estimates do so once"
     if mode in aside:
-        notes.not_counted.append(f"activation_checkpoint.mode = {mode}: {aside[mode]}")
+        notes.not_counted.append(f"{name} = {mode}: {aside[mode]}")
     return Recomputation() if mode == "full" else None
 
 
 def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
+    """What is not counted, and what is not known.
+
+    Raises ValueError for a slip, for words in place of true and false, and for another program's file.
+    """
     notes.note_optimizer(str(fields.get("optimizer.name", "")))
     for text in fields.get(UNREAD, []):
         is_model = text.startswith("model_spec = ") and "converters" not in text
@@ -416,12 +436,15 @@ def _sort_out(fields: _Fields, notes: ReadingNotes) -> None:
             notes.unknown.append(text)
     before = len(notes.unknown)
     for name, value in fields.values.items():
-        if name in fields.taken or value in (None, False, "", [], "none") or name.endswith(CLASS):
+        if isinstance(value, str) and (_SWITCH.search(name) or value.lower() in _IN_TEXT):
+            raise ValueError(f"{name} = {value[:60]!r}: is text, not true or false; write one of these without quotes")
+        is_read = name in READ["torchtitan"] or name.startswith("_") or name.endswith(CLASS)
+        if is_read or value in (None, False, "", [], "none"):
             continue
         sections = [name, *(name[:place] for place, char in enumerate(name) if char == ".")]
         meanings = {meaning_of(each, "torchtitan") for each in sections}
         if "not counted" in meanings:
             notes.not_counted.append(f"{name} = {str(value)[:60]}")
         elif "irrelevant" not in meanings:
-            notes.note_unknown(name, value, known=fields.taken)
+            notes.note_unknown(name, value, known=READ["torchtitan"])
     notes.require_own("torchtitan", stated=len(fields.values), names=fields.values, since=before)

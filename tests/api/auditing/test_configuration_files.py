@@ -207,3 +207,28 @@ def test_tokens_that_only_running_tells(model: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"training.max_context_length = ask\(\): is not read"):
         audited(program="torchtitan", model=model, file=str(file))
     assert audited(program="torchtitan", model=model, file=str(file), seq_length=4096).run.sequence == 4096
+
+
+@pytest.mark.parametrize("program", ["megatron", "torchtitan", "deepspeed"])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("job.yaml", "apiVersion: batch/v1\nkind: Job\nspec:\n  parallelism: 8\n  completions: 8\n"),
+        ("pod.yml", "# a pod\n---\nkind: 'Pod'\napiVersion: v1\nspec: {containers: [{args: [--num-layers, '32']}]}\n"),
+        ("ray.json", '{"apiVersion": "ray.io/v1", "kind": "RayJob"}'),
+        ("jobs.yaml", "kind: ConfigMap\napiVersion: v1\n---\napiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n"),
+    ],
+)
+def test_a_manifest_is_not_read(program: Any, file: str, text: str) -> None:
+    """Tests that every kind of Kubernetes' objects is refused by the same sentence, whatever the program."""
+    asked = AuditQuestion(program=program, file=file, text=text, model="llama3-8b", pp=2)
+    with pytest.raises(ValueError, match=f"{file}: is a Kubernetes manifest, which is not read; give its command as"):
+        read_configuration(asked)
+
+
+@pytest.mark.parametrize(("speed", "is_odd"), [(400_000, True), (400, False), (None, False)])
+def test_a_network_that_nobody_has(speed: float | None, is_odd: bool) -> None:
+    """Tests that a speed of another unit is asked about, and a likely one is not."""
+    run = read_configuration(AuditQuestion(program="megatron", model="llama3-8b", devices=16, network_gb_per_s=speed))
+    asked = "network_gb_per_s = 400,000, in GB/s; is the unit right?"
+    assert (asked in run.notes.assumed) == is_odd

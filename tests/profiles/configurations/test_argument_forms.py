@@ -32,6 +32,13 @@ def test_cuts_without_a_layout(options: dict[str, Value], stages: list[str]) -> 
         ({"pipeline_model_parallel_size": "3"}, "32 blocks do not divide by 3 stages"),
         ({"tensor_model_parallel_size": "64"}, "does not divide the 32 heads"),
         ({"world_size": "6", "pipeline_model_parallel_size": "4"}, "6 devices are not a multiple"),
+        ({"nproc_per_node": "8", "pipeline_model_parallel_size": "16"},
+         "8 devices (8 a node on one node, as nnodes is not stated) are not a multiple of tensor x context x pipeline "
+         "= 16; use another number; what"),
+        ({"nproc_per_node": "8", "nnodes": "3", "pipeline_model_parallel_size": "16"},
+         "24 devices (8 a node on 3 nodes) are not"),
+        ({"pipeline_model_parallel_size": "4", "decoder_first_pipeline_num_layers": "40"},
+         "40 blocks on the first or last rank: the model has 32; give fewer"),
         ({"global_batch_size": "3", "micro_batch_size": "2"}, "not a multiple of micro_batch_size"),
         ({"global_batch_size": "6", "pipeline_model_parallel_size": "4", "num_virtual_stages_per_pipeline_rank": "2"},
          "6 microbatches are not a multiple of 4 ranks"),

@@ -83,14 +83,35 @@ def test_bf16_by_its_earlier_name() -> None:
     assert (run.shards, run.notes.unknown) == ("optimizer", [])
 
 
+@pytest.mark.parametrize(("word", "shards"), [("Yes", "optimizer"), (1, "optimizer"), ("no", "nothing")])
+def test_switches_in_words(word: object, shards: str) -> None:
+    """Tests that words for true and false are read as DeepSpeed reads them."""
+    run = deep({"bf16": {"enabled": word}})
+    assert (run.shards, run.notes.unknown) == (shards, [])
+
+
+def test_names_in_sections() -> None:
+    """Tests that a section's names are not counted, of no matter, or unknown."""
+    notes = deep(
+        {
+            "bf16": {"enabled": True, "bf16_optimizer_states": True, "check_grad_overflow": False},
+            "zero_optimization": {"stage": 1, "overlap_comm": True, "fancy": 3},
+            "optimizer": {"type": "AdamW", "params": {"lr": 1}},
+            "train_batch_size": 8,
+        }
+    ).notes
+    assert notes.not_counted == ["bf16.bf16_optimizer_states", "zero_optimization.overlap_comm"]
+    assert notes.unknown == ["zero_optimization.fancy = 3"]
+
+
 def test_degrees_of_deepspeed() -> None:
     """Tests that Ulysses', AutoTP's and AutoEP's degrees are read, and what was typed counts before them."""
     document = {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 2},
                 "expert_parallel": {"enabled": True, "autoep_size": 8, "route_norm": True}}  # fmt: skip
     run = deep(document, model="mixtral-8x7b", stages=1, devices=16)
     assert (run.context, run.tensor, run.experts, run.data, run.notes.refusals) == (2, 2, 8, 4, [])
-    assert run.notes.not_counted[1:] == ["expert_parallel.route_norm"]
-    assert "Ulysses" in run.notes.not_counted[0]
+    assert run.notes.not_counted[:-1] == ["expert_parallel.route_norm"]
+    assert "Ulysses" in run.notes.not_counted[-1]
     run = deep(document, model="mixtral-8x7b", stages=1, devices=16, context=1, tensor=1, experts=4)
     assert (run.context, run.tensor, run.experts, run.data) == (1, 1, 4, 16)
     run = deep({"expert_parallel": {"autoep_size": 8}}, model="mixtral-8x7b")
@@ -132,8 +153,17 @@ def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
     [
         ({"pipeline": 3}, "pipeline = 3: is not a section"),
         ({"deepspeed": {"zero_optimization": {"stage": 1}}}, "is not DeepSpeed's configuration.*; give that alone"),
-        ({"zero_optimization": {"stage": "2"}}, "stage = 2: is not a whole number"),
-        ({"sequence_parallel_size": "2"}, "sequence_parallel_size = 2: is not a whole number"),
+        ({"zero_optimization": {"stage": "2"}}, "stage = '2': is text; write the number without quotes"),
+        ({"train_batch_size": "512"}, "train_batch_size = '512': is text; write the number without quotes"),
+        ({"bf16": {"enabled": "yess"}}, "bf16.enabled = 'yess': is neither true nor false; write one of them"),
+        ({"fp16": True}, "fp16 = True: is not a section; write an object"),
+        (
+            {"pipeline": {"activation_checkpoint_intervall": 1}},
+            "intervall = 1: is not known; write pipeline.activation_checkpoint_interval, or leave it out",
+        ),
+        ({"zero_optimization": {"stge": 1}}, "zero_optimization.stge = 1: is not known; write zero_optimization.stage"),
+        ({"tensor_parallel": {"tp_size": 2}}, "tp_size = 2: is not known; write tensor_parallel.autotp_size, or"),
+        ({"sequence_parallel_size": "2"}, "sequence_parallel_size = '2': is text; write"),
         ({"expert_parallel": {"enabled": True, "expert_tensor_parallel_size": 2}}, "cut into parts are not read"),
         ({"pipeline": {"partition_method": "type:("}}, "not a regular expression"),
         ({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 0}, "train_micro_batch_size_per_gpu = 0: is no num"),

@@ -387,6 +387,15 @@ def test_queries_are_compressed_where_it_is_said() -> None:
         ("--num-layers 999999999", "--num-layers: 999999999 is more than the 10,000"),
         ("--sequence-parallel maybe", "--sequence-parallel: 'maybe' is neither true nor false"),
         ("--fp8-format hybrid --fp8-recipe own", "--fp8-recipe own: is not known"),
+        ("--moe-token-dispatcher-type flexx", "--moe-token-dispatcher-type flexx: is none of allgather, alltoall, all"),
+        ("--transformer-impl locl", "--transformer-impl locl: is none of local, transformer_engine and"),
+        ("--num-layers 0 --num-layer 12", "--num-layer 12: is not known; write --num-layers, or leave it out"),
+        ("--seq-length 0 --parallel.ep-size 8 --account x", "--seq-length: 0; give 1 or more"),
+        (
+            "--seq-length 0 --sequence-lenght 9 --pipeline-model-paralel-size 2",
+            "paralel-size 2: is not known; write --",
+        ),
+        ("--seq-length 0 --decoder-last-pipeline-num-layers 3", "--seq-length: 0; give 1 or more"),
         ("--lora-rank 8", "--lora-rank: adapters"),
         ("--use-custom-fsdp", "--use-custom-fsdp: weights are sharded"),
     ],
@@ -395,6 +404,22 @@ def test_values_that_are_not_understood(flags: str, told: str) -> None:
     """Tests that a value without a meaning is refused by its flag, and never another one taken for it."""
     with pytest.raises(ValueError, match=told):
         run_of(f"{as_script(FLAGS)} {flags}")
+
+
+def test_where_devices_come_from() -> None:
+    """Tests that a number of devices that does not do is told with a node's and the nodes', and what Slurm gives."""
+    flags = as_script({**FLAGS, "tensor-model-parallel-size": "16"}).replace("--nnodes", "--other-nodes")
+    told = " ".join(run_of(f"#!/bin/bash\n#SBATCH --nodes=8\n{flags}").notes.refusals)
+    assert "8 a node on one node, as nnodes is not stated, and Slurm's header asks for 8) are not" in told
+    assert "--devices" not in told
+
+
+def test_sums_of_gradients_by_a_word() -> None:
+    """Tests that `no` turns sums in four bytes off, as `false` does."""
+    sizes = [
+        run_of(f"{as_script(FLAGS)} --grad-reduce-in-fp32 {word}").gradient_bytes for word in ("no", "false", "yes")
+    ]
+    assert sizes == [2, 2, 4]
 
 
 def test_lengths_and_patterns_that_megatron_refuses() -> None:

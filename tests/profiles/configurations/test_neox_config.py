@@ -31,3 +31,12 @@ def test_other_mixers_are_refused() -> None:
     assert not is_neox({"num_layers": 2})
     with pytest.raises(ValueError, match="attention_config: mamba is not read; give a model of global or flash"):
         of_neox({"pipe_parallel_size": 1, "hidden_size": 8, "attention_config": [[["mamba"], 24]]})
+
+
+def test_switches_in_words() -> None:
+    """Tests that words for true and false are read as DeepSpeed reads them, and others refused."""
+    told = {"pipe_parallel_size": 1, "hidden_size": 8}
+    assert of_neox(told | {"fp16": {"enabled": "false"}})["fp16"] is False
+    assert of_neox(told | {"bf16": {"enabled": "Yes"}})["bf16"] is True
+    with pytest.raises(ValueError, match=r"fp16\.enabled = 'maybe': is neither true nor false; write one of them"):
+        of_neox(told | {"fp16": {"enabled": "maybe"}})

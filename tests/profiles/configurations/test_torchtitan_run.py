@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from profiles.configurations.flag_meanings import READ
+from profiles.configurations.python_recipe import CLASS
 from profiles.configurations.run_configuration import Recomputation, RunConfiguration
-from profiles.configurations.torchtitan_run import read_titan_document, read_torchtitan
+from profiles.configurations.torchtitan_run import _Fields, read_titan_document, read_torchtitan
 
 TITAN = """
 [model]
@@ -98,6 +100,18 @@ def test_torchtitan_with_parts_and_other_names() -> None:
         ("[parallelism]\ndata_parallel_shard_degree = 8", "without a pipeline replicas shard weights"),
         ("[training]\nlocal_batch_size = 0", "not a whole number from 1"),
         ("[parallelism]\nmodule_fqns_per_model_part = [[3]]", "not a list of lists of names"),
+        ('[activation_checkpoint]\nmode = "selectiv"', "mode = 'selectiv': is not known; give one of none, selective"),
+        ('[activation_checkpoint]\nmode = "Full"', "mode = 'Full': is not known"),
+        ('[model]\nname = "llama3"\nflavor = "70b"', "flavor = '70b': write 'llama3' and '70B'"),
+        ('[model]\nname = "Llama3"\nflavor = "70B"', "name = 'Llama3', model.flavor = '70B': write 'llama3' and"),
+        ('[parallelism]\nenable_async_tensor_parallel = "yes"', "parallel = 'yes': is text, not true or false"),
+        ('[parallelism]\ndisable_loss_parallel = "tru"', "parallel = 'tru': is text, not true or false"),
+        ('[training]\ndeterministic = "On"', "deterministic = 'On': is text, not true or false"),
+        ('[parallelism]\npipeline_parallel_degree = "4"', "degree = '4': is text; write the number without quotes"),
+        (
+            "[parallelism]\npipeline_parallel_degre = 4\ndata_parallel_shard_degree = 8",
+            "pipeline_parallel_degre = 4: is not known; write parallelism.pipeline_parallel_degree, or leave it out",
+        ),
         (
             '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_split_points = ["layer.9"]',
             r"split_points = \['layer.9'\]: are not blocks in order",
@@ -109,6 +123,46 @@ def test_what_of_torchtitan_is_not_understood(text: str, told: str) -> None:
     model = None if "flavor" in text else "llama3-8b"
     with pytest.raises(ValueError, match=told):
         read_torchtitan(read_titan_document(text, source="a.toml"), model=model, devices=None)
+
+
+@pytest.mark.parametrize("text", [TITAN, TITAN.replace("local_batch_size = 8", "num_tokens_per_train_step = 65536")])
+def test_names_that_are_asked_for_are_known(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that the names that slips are compared with are all that a reading asks for."""
+    asked: set[str] = set()
+    get = _Fields.get
+
+    def noted(fields: _Fields, name: str, otherwise: Any = None) -> Any:
+        asked.add(name)
+        return get(fields, name, otherwise)
+
+    monkeypatch.setattr(_Fields, "get", noted)
+    titan(text)
+    own = {name for name in asked if not name.startswith("_") and not name.endswith(CLASS)}
+    assert "parallelism.pipeline_parallel_degree" in own
+    assert own <= {*READ["torchtitan"]}
+
+
+def test_a_batch_of_two_releases() -> None:
+    """Tests that a batch in samples is unknown to the release that counts tokens."""
+    run = titan(TITAN.replace("steps = 100", "global_batch_size = 64\nnum_tokens_per_train_step = 65536"))
+    assert "training.global_batch_size = 64" in run.notes.unknown
+
+
+def test_other_recomputation() -> None:
+    """Tests that a budget of memory, stated or by its class, is named as not counted, and a class of others refused."""
+    notes = titan(TITAN.replace('"full"', '"memory_budget"')).notes
+    assert "activation_checkpoint.mode = memory_budget: estimates keep all" in notes.not_counted
+    document = read_titan_document(
+        TITAN.replace('mode = "full"', f'{CLASS} = "MemoryBudgetAC.Config"'), source="a.toml"
+    )
+    assert (
+        read_torchtitan(document, model=None, devices=None)
+        .notes.not_counted[-1]
+        .endswith("memory_budget: estimates keep all")
+    )
+    document["activation_checkpoint"][CLASS] = "OtherAC.Config"
+    with pytest.raises(ValueError, match=r"mode = 'OtherAC.Config': is not known; give one of none, selective, full"):
+        read_torchtitan(document, model=None, devices=None)
 
 
 OF_2024 = """
