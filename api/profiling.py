@@ -531,16 +531,16 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
         notes.append(f"{_PINNED} {batch}, no replicas: {_UNEVEN}.")
         options = {**options, "max_replicas": 1}
     elif findings.cut_dependence:
-        notes.append(f"{_PINNED} {batch}: {findings.cut_dependence}; -m N pins another cut.")
+        notes.append(f"{_PINNED} {batch}: {findings.cut_dependence}; plan -b N pins another size.")
     elif findings.batch_norm:
         notes.append(
-            f"{_PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; -m N pins another cut."
+            f"{_PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; plan -b N pins another size."
         )
     profile = replace(profile, provenance=" ".join([profile.provenance, *notes]))
     is_pinned = findings.uneven_loss or findings.cut_dependence or findings.batch_norm
     chosen = (batch,) if is_pinned else tuple(sorted(sizes))
     whole = replace(workload, profile=profile, options=options)
-    return whole.with_batch(batch, None if list(chosen) == measured else chosen)
+    return whole.with_batch(batch, None if list(chosen) == measured and not is_pinned else chosen)
 
 
 _PINNED = "Pinned to one microbatch of"
@@ -658,16 +658,18 @@ def summarise_profile(outcome: _ProfilingResult, *, output: str | None) -> dict[
 
 def _warn_of_unsplit(layers: Sequence[Layer]) -> str:
     modules = ", ".join(dict.fromkeys(layer.unsplit_module for layer in layers))
-    return f"  {len(layers)} layers cannot be split into I and W, W is part of I: {modules}"
+    names = ", ".join(layer.name for layer in layers[:5]) + (f" and {len(layers) - 5} more" if len(layers) > 5 else "")
+    return f"  {names}: cannot be split into I and W, W is part of I ({modules})"
 
 
 def _told_sizes(workload: Workload) -> str:
     """The size of microbatches, and of a global batch those among which `plan` decides."""
-    own = workload.profile.microbatch_size
-    if workload.global_batch_size is None:
+    own, whole = workload.profile.microbatch_size, workload.global_batch_size
+    if whole is None:
         return str(own)
     sizes = sorted({cost.microbatch_size or own or 1 for layer in workload.profile.layers for cost in layer.costs})
-    return f"{own} (costs at {', '.join(map(str, sizes))}; global batch of {workload.global_batch_size})"
+    chosen = whole if workload.microbatch_sizes == (whole,) else own
+    return f"{chosen} (costs at {', '.join(map(str, sizes))}; global batch of {whole})"
 
 
 def _told_cut(provenance: str) -> list[str]:
@@ -699,7 +701,7 @@ def render_summary(outcome: _ProfilingResult, *, output: str | None) -> str:
     machine = f"{said['devices']} devices, {said['links']} links" if said["devices"] else "no cluster: add one to plan"
     lines = [
         f"{said['profile']}: {said['layers']} layers{estimated}; microbatches of {_told_sizes(outcome.workload)}",
-        f"  per microbatch (ms)  {times}",
+        f"  per microbatch of {said['microbatch_size']} (ms)  {times}",
         f"  weights {said['parameter_bytes'] / 2**20:.1f} MiB, stash {said['stash_bytes'] / 2**20:.1f} MiB, "
         f"repetitions of a layer differ by up to {100 * said['worst_spread']:.0f} %",
         f"  {machine}",

@@ -216,7 +216,7 @@ class Layer(StrictRecord):
     splittable: bool = True
     """Whether the executor can put the weight gradients off; otherwise they are computed within I, and W is empty."""
     unsplit_module: str = ""
-    """Class of the module whose weights keep the layer from being split; empty if it can be."""
+    """Class of the module whose weights keep the layer from being split, or their names; empty if it can be."""
     forward_exchanges: Annotated[int, Whole("exchanges", most=MAX_EXCHANGES)] = 0
     """How often in F the replicas of its stage tell each other of their samples (batch norms), per microbatch."""
     backward_exchanges: Annotated[int, Whole("exchanges", most=MAX_EXCHANGES)] = 0

@@ -87,9 +87,15 @@ class Workload(StrictRecord):
     def cut_into(self, count: int) -> "Workload":
         """The workload with so many microbatches: of its global batch if it states one, else of the profile's own size.
 
-        Raises ValueError where the global batch cannot be cut so.
+        Raises ValueError where the global batch cannot be cut so, or is to stay whole.
         """
         whole = self.global_batch_size
+        if count > 1 and whole is not None and self.microbatch_sizes == (whole,):
+            raise ValueError(
+                f"num_microbatches = {count}, but microbatch_sizes = [{whole}] keeps the workload's batch whole: "
+                "cut otherwise it may train otherwise (the profile's provenance says why); leave the number out, or "
+                "state the sizes that may be (--microbatch-sizes) instead"
+            )
         if whole is None or whole == count * (self.profile.microbatch_size or 0):
             return self.with_microbatches(count)
         if count < 1 or whole % count:

@@ -139,7 +139,7 @@ def _absent(kind: Kind, problem: Problem, *, program: str) -> Iterator[Renderabl
         and batch
         and batch.microbatch_sizes == (batch.global_batch_size,)
     ):
-        reason = f"pinned to one microbatch of {batch.global_batch_size}; -m N pins another cut"
+        reason = f"pinned to one microbatch of {batch.global_batch_size}; -b N pins another size"
     yield _remark(render_remark(reason) or "none was found")
 
 

@@ -388,7 +388,9 @@ def _notes(problem: Problem, evidence: Evidence) -> list[str]:
         notes.insert(0, f"not measured: {render_unmeasured(scaled[0])}{more}")
     if evidence.assumed_divisible:
         stages = ", ".join(map(str, evidence.assumed_divisible[:8]))
-        notes.insert(0, f"the profile states no microbatch size (null): no program runs the replicas of stage {stages}")
+        notes.insert(
+            0, f"no program runs the replicas of stage {stages}: state the profile's microbatch_size, which is null"
+        )
     hidden = len(notes) - _MAX_NOTES + 1
     return notes if hidden <= 1 else [*notes[: _MAX_NOTES - 1], f"{hidden} more such"]
 

@@ -252,10 +252,13 @@ class LayerMemory:
         return [-1 if each.grad is None else each.grad._version for each in self.segment.parameters()]
 
     def _largest(self) -> str:
-        """Class of the module that holds the most weights itself."""
+        """Class of the module that holds the most weights itself; their names where it was made to hold them."""
         parts = self.segment.module.modules()
         largest = max(parts, key=lambda part: sum(each.numel() for each in part.parameters(recurse=False)))
-        return f"{type(largest).__module__}.{type(largest).__qualname__}"
+        kind = type(largest)
+        if kind is nn.Module or kind.__module__.startswith("planner."):
+            return ", ".join(name for name, _ in largest.named_parameters(recurse=False))
+        return f"{kind.__module__}.{kind.__qualname__}"
 
     def _differentiate(self) -> None:
         outputs, self._outputs = self._outputs, ()

@@ -13,6 +13,7 @@ from api.profiling import (
     ProfilingReporter,
     _leave_sizes_open,
     _measure_again_where_wide,
+    _told_sizes,
 )
 from profiles.measure.record import Journal
 from profiles.model_profile import ProbeRun
@@ -92,7 +93,7 @@ def test_numbers_of_attempts_that_make_no_sense(shell: Shell, attempts: int, rem
     [
         ({}, None, ""),
         ({"batch_norm": "BatchNorm2d"}, (8,), "Pinned to one microbatch of 8: BatchNorm2d takes statistics"),
-        ({"cut_dependence": "layer 'a' remembers microbatches"}, (8,), "of 8: layer 'a' remembers microbatches; -m N"),
+        ({"cut_dependence": "layer 'a' remembers microbatches"}, (8,), "of 8: layer 'a' remembers microbatches; plan"),
     ],
 )
 def test_a_batch_stays_whole_where_its_cut_matters(found: dict[str, str], sizes: tuple[int, ...] | None, note: str):
@@ -104,3 +105,4 @@ def test_a_batch_stays_whole_where_its_cut_matters(found: dict[str, str], sizes:
     opened = _leave_sizes_open(workload, findings, sizes=(8, 4, 2))
     assert (opened.global_batch_size, opened.microbatch_sizes) == (8, sizes)
     assert note in (opened.profile.provenance or "")
+    assert _told_sizes(opened) == f"{8 if sizes else 4} (costs at 4; global batch of 8)"

@@ -102,6 +102,11 @@ def growing() -> Training:
     return Training(**(vars(training) | {"batch": batch}))
 
 
+def coupled() -> Training:
+    """The loss is no mean over samples."""
+    return Training(**(vars(sound()) | {"loss": lambda output, target: (output - target).square().mean().sqrt()}))
+
+
 def killed() -> Training:
     return with_last(lambda: Killed().double())
 

@@ -213,6 +213,19 @@ def test_a_number_of_microbatches_cuts_the_global_batch(whole: int | None, count
     assert workload.num_microbatches == (None if sizes else count)
 
 
+def test_a_batch_that_is_to_stay_whole_is_not_cut_by_a_number():
+    """Tests that a number of microbatches is refused where the only size is that of the batch, that one is taken, and
+    that stated sizes open it.
+    """
+    layer = Layer(name="x", costs=(LayerCost(device_type="t", forward_ns=1, input_grad_ns=1, weight_grad_ns=0),))
+    profile = ModelProfile(name="p", layers=(layer,), edges=(), microbatch_size=2)
+    whole = Workload(profile=profile).with_batch(16, (16,))
+    with pytest.raises(ValueError, match=r"num_microbatches = 4, but microbatch_sizes = \[16\] keeps .*; leave"):
+        whole.cut_into(4)
+    assert whole.cut_into(1) == whole
+    assert whole.with_batch(16, (4,)).cut_into(2).microbatch_sizes == (8,)
+
+
 def test_a_number_that_does_not_divide_the_global_batch():
     """Tests that nobody is given another batch than that of the workload in silence."""
     layer = Layer(name="x", costs=(LayerCost(device_type="t", forward_ns=1, input_grad_ns=1, weight_grad_ns=0),))

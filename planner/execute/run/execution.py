@@ -16,7 +16,7 @@ from planner.execute.model.cut.hooks import describe_gradient_hook
 from planner.execute.model.layer_run import Moment, evaluating
 from planner.execute.model.listed_microbatches import are_listed
 from planner.execute.model.loss_totals import LossSums, LossTotals
-from planner.execute.model.loss_trial import TriedLoss
+from planner.execute.model.loss_trial import ComparedLoss, TriedLoss
 from planner.execute.model.user_code import calling
 from planner.execute.parallel.active_weights import ActiveStages
 from planner.execute.parallel.full_sharding import free_weights
@@ -162,6 +162,8 @@ class Execution:
         if self.preparation.sample_dims and self.layout.num_replicas_of(-1) > 1:
             dims = self.preparation.sample_dims[self.plan.stages[-1].layers[-1]]
             loss = TriedLoss(loss, dims=dims, is_sum=self.training.loss_is_sum)
+        elif count > 1 and self.is_speaker:
+            loss = ComparedLoss(loss, count=count, is_sum=self.training.loss_is_sum)
         if self.rounds is None and is_direct(self.stages, actions=actions):
             reduction = self.model.reductions[0]
             reduction.num_carried, reduction.is_direct = count, True

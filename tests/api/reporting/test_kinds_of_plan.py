@@ -99,7 +99,7 @@ def test_a_model_pinned_to_one_microbatch_says_so():
     pinned = replace(PROBLEM, num_microbatches=1, batch=batch)
     plan = make_plan(pinned, limits=Limits(time_limit_s=30, max_rounds=0))
     text = "\n".join(text_of(each) for each in render_kinds(pinned, plan, program="executor"))
-    assert "pinned to one microbatch of 2; -m N pins another cut" in text
+    assert "pinned to one microbatch of 2; -b N pins another size" in text
 
 
 def test_microbatches_that_differ_have_no_such_rows():

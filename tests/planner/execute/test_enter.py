@@ -213,7 +213,7 @@ def test_processes_find_their_devices(tmp_path: Path):
     cluster.write_text(json.dumps({"devices": [{"name": "d0", "host": "b"}, {"name": "d1", "host": "a"}]}))
     more = ["--cluster", cluster, "--trace", tmp_path / "t"]
     answers = run(plan, "sound", *more, PLAN_NODE=["a", "b"], LOCAL_RANK=["0", "0"])
-    assert [code for code, _ in answers] == [0, 0], answers
+    assert [code for code, _ in answers] == [0, 0]
     assert "iteration 0: loss" in answers[0][1]  # the launcher's rank 0 is on host a: the second device, the last stage
     assert json.loads((tmp_path / "t" / "rank1.json").read_text())["device"] == "d1"
 
@@ -232,6 +232,17 @@ def test_what_does_not_fit_is_said_by_every_rank(tmp_path: Path, model: str, mes
     assert messages(one) == messages(other)
     assert len(messages(one)) == 1
     assert message in messages(one)[0]
+
+
+def test_a_loss_that_microbatches_change_is_told_once(tmp_path: Path):
+    """Tests that the process with the losses tells it, before they are trained all the same."""
+    plan = write(PLAN, tmp_path / "plan.json")
+    answers = run(plan, "coupled")
+    said = [text for _, error in answers for text in messages(error) if "by halves" in text]
+    assert [code for code, _ in answers] == [0, 0]
+    assert len(said) == 1
+    assert "4 microbatches do not train as their batch would" in said[0]
+    assert not [text for _, error in run(plan, "sound") for text in messages(error)]
 
 
 def test_a_wrong_number_of_processes_is_said_by_every_rank(tmp_path: Path):

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.execute.model.layer_alone import make_deferring
 from planner.execute.parallel.partial_steps import PARTS, OptimizerStep
+from planner.execute.training import Training
 from profiles.measure.memory import (
     CLEAR_REFS,
     LayerMemory,
@@ -126,6 +127,33 @@ def test_what_a_context_keeps_is_stash(is_fake: bool):
         found.append((memory.stash, memory.weight_stash, memory.workspace))
     assert found[0][0] == 3 * given.nbytes
     assert len(set(found)) == 1
+
+
+class Scaled(nn.Module):
+    """Blocks, and a weight of the model itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.scale = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)]), nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x.sigmoid() * self.scale.exp()
+
+
+def test_a_weight_that_a_cut_gave_a_holder_is_told_by_its_name():
+    """Tests that what keeps a layer from being split is the user's weight where no class of theirs holds it."""
+    made = Training.from_module(
+        Scaled(), batch=lambda _: (torch.ones(4, 8),) * 2, loss=nn.functional.mse_loss, optimizer=torch.optim.Adam
+    )
+    found = dict[str, str]()
+    for name, make in made.layers.items():
+        module = make()
+        given = (torch.ones(4, 8),) * len(made.inputs[name])
+        waiting = make_deferring(module)
+        found[name] = LayerMemory(Segment(module, given, wants=(True,) * len(given), waiting=waiting)).unsplit
+    assert set(found.values()) == {"", "scale"}
 
 
 def test_earlier_contexts_do_not_count():

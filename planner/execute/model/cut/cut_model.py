@@ -20,6 +20,7 @@ from planner.execute.model.cut.segments import BATCH, Liveness, Passing, find_de
 from planner.execute.model.cut.trees import Sizes, refs_of, tensors_of
 from planner.execute.model.deferred import is_compiled
 from planner.execute.model.named_tensors import kept_tensors
+from planner.execute.model.user_code import OwnCodeError
 
 FEWEST = 2
 """Samples of the first recording; others have one more, and the trial of the layers two."""
@@ -98,6 +99,8 @@ def refusing(module: nn.Module) -> Iterator[None]:
     """What fails meanwhile becomes a ValueError that names the model, the reason and what to write instead."""
     try:
         yield
+    except OwnCodeError as error:
+        raise ValueError(f"{type(module).__name__}: {error}; make them fit") from error
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
         with_few = "" if isinstance(error, ValueError) else f" (given {FEWEST} to {FEWEST + 2} samples of each tensor)"

@@ -29,6 +29,7 @@ from planner.execute.model.cut.reduced_depth import reduce_model
 from planner.execute.model.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
 from planner.execute.model.cut.trial_training import Sample, require_same_training
 from planner.execute.model.named_tensors import kept_tensors
+from planner.execute.model.user_code import calling
 from planner.execute.model.weight_conversion import WeightConversion
 
 _LABELS = "labels"
@@ -335,7 +336,11 @@ def _require_followable(module: nn.Module) -> None:
 def _require_no_weights(loss: Loss, output: Any, *, target: torch.Tensor, module: nn.Module) -> None:
     """Raise ValueError where a loss has a gradient of its own: no layer would train what it is taken of."""
     bare = change_leaves(output, lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf)
-    found = loss(bare, target)
+    given = " and ".join(str(tuple(each.shape)) for each in tensors_of(bare)[:3])
+    with calling(f"the loss of the model's output {given} and the target {tuple(target.shape)} of {FEWEST} samples"):
+        found = loss(bare, target)
+        if not isinstance(found, torch.Tensor) or found.numel() != 1:
+            raise TypeError(f"it gives {getattr(found, 'shape', type(found).__name__)}, but has to give one number")
     if not found.requires_grad:
         return
     holders = [module, loss] if isinstance(loss, nn.Module) else [module]

@@ -1,4 +1,4 @@
-"""Losses of a microbatch against those of its parts."""
+"""Losses of a microbatch against those of its parts, and of several together against their own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from planner.errors import ExecutionError
-from planner.execute.model.loss_trial import TriedLoss
+from planner.execute.model.loss_trial import ComparedLoss, TriedLoss
 
 
 def masked(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -86,3 +86,58 @@ def test_sums_and_targets_that_are_compared_elsewhere():
     assert TriedLoss(rooted, dims=(0,), is_sum=False)(output[:1], target[:1]) > 0
     for is_sum in (True, False):  # the model gives its loss itself
         assert TriedLoss(lambda loss, _: 2 * loss, dims=(None,), is_sum=is_sum)(torch.ones(()), target) == 2
+
+
+def varied_targets(size: int) -> list[torch.Tensor]:
+    """Of four microbatches, each of another class, with other numbers of positive entries."""
+    places = torch.arange(3)
+    return [torch.randn(size, 3) + 9 * (places + 1) * (places <= number % 3) for number in range(4)]
+
+
+def compare(
+    loss: Callable[..., torch.Tensor], *, size: int = 3, is_sum: bool = False, target: Any = None
+) -> tuple[ComparedLoss, list[torch.Tensor]]:
+    """The loss of four microbatches of `size` samples, as a run would take it, and what it gave."""
+    torch.manual_seed(0)
+    compared = ComparedLoss(loss, count=4, is_sum=is_sum)
+    outputs = [torch.randn(size, 3, requires_grad=True) for _ in range(4)]
+    targets = varied_targets(size) if target is None else [target] * 4
+    return compared, [
+        compared((each, torch.ones(size)) if loss is of_two else each, wanted)
+        for each, wanted in zip(outputs, targets, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("loss", [each for each in LOSSES if each not in (of_two, summed)])
+def test_what_microbatches_do_not_train_is_told_once(
+    loss: Callable[..., torch.Tensor], size: int, capfd: pytest.CaptureFixture[str]
+):
+    """Tests that a loss which ties samples together is told with both numbers and a remedy, even of single samples,
+    that a mean is not, and that what is trained is the same.
+    """
+    compared, found = compare(loss, size=size)
+    said = capfd.readouterr().err
+    assert compared.is_compared
+    assert said.count("by halves") == (0 if LOSSES[loss] else 1)
+    assert LOSSES[loss] or "4 microbatches do not train as their batch would" in said
+    assert LOSSES[loss] or "plan one microbatch (-m 1)" in said
+    torch.manual_seed(0)
+    outputs, targets = [torch.randn(size, 3) for _ in range(4)], varied_targets(size)
+    expected = [loss(*pair) for pair in zip(outputs, targets, strict=True)]
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_losses_of_which_nothing_is_told(capfd: pytest.CaptureFixture[str]):
+    """Tests that nothing is told of sums, the model's own losses, targets of -100, losses that take no other number of
+    samples, and those that change what they are given.
+    """
+    compare(summed, is_sum=True)
+    compare(lambda _, target: target.sum(), target=torch.ones(()))
+    compare(functional.cross_entropy, target=torch.tensor([0, -100, 1]))
+    compare(lambda output, target: functional.mse_loss(output.reshape(3, 3), target))
+    _, found = compare(lambda output, target: output.clone().sub_(target.mul_(2)).square().mean())
+    assert capfd.readouterr().err == ""
+    assert found == compare(lambda output, target: (output - 2 * target).square().mean())[1]
+    compare(functional.mse_loss, is_sum=True)
+    assert "by halves" in capfd.readouterr().err

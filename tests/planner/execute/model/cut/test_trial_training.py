@@ -283,6 +283,23 @@ def test_a_loss_that_trains_more_than_the_model_is_refused(loss_of: Any, named: 
     assert frozen.not_compared == ()
 
 
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [
+        (lambda o, y: functional.cross_entropy(o, y[:1]), "raised ValueError: Expected input batch_size"),
+        (lambda o, y: (o @ y.float()).sum(), "raised RuntimeError: "),
+        (lambda o, y: functional.cross_entropy(o, y, reduction="none"), "it gives torch.Size([2]), but has to"),
+        (lambda _o, _y: 1.0, "it gives float, but has to give one number"),
+    ],
+)
+def test_a_loss_that_fails_is_no_model_that_cannot_be_cut(loss: Any, reason: str):
+    """Tests that what fails is called the loss, with the shapes of what it was given."""
+    with pytest.raises(ValueError, match=r"^Stack: the loss of .* output \(2, 3\) and the target \(2,\)") as told:
+        cut(make(models.Stack), loss=loss)
+    assert reason in str(told.value)
+    assert "cannot be cut" not in str(told.value)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", [models.Averaging, models.Clamped, models.Spectral, models.Twice, models.Drawing])
 def test_shorter_types_are_not_refused_for_their_rounding(kind: Callable[[], nn.Module], dtype: torch.dtype):
