@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from planner.what_if.change import Change
     from planner.what_if.sensitivity import ShadowPrice
 
+_MOST_NAMES = 6
+"""Baselines that the summary of evidence names."""
 _MAX_VIOLATIONS = 40
 """Violations that a report lists; the others are counted."""
 
@@ -87,6 +89,18 @@ def _with_plain_names(note: "Note") -> str:
     return message
 
 
+def _describe_extent(outcome: "Rederivation") -> str:
+    """How much of the evidence is as it follows from the plan, and which rows of baselines are not known to be."""
+    if outcome.has_baselines and not outcome.unchecked:
+        return "every figure that follows from the plan is as stated; baselines computed again"
+    count = f"{outcome.num_computed} of {outcome.num_computed + len(outcome.unchecked)} baselines computed again"
+    if not outcome.has_baselines:
+        return f"the plan's own figures are as stated; {count} (--baselines does)"
+    shown = ", ".join(render_schedule(name) for name in outcome.unchecked[:_MOST_NAMES])
+    more = len(outcome.unchecked) - _MOST_NAMES
+    return f"the plan's own figures are as stated; {count}, not {shown}{f' and {more} more' if more > 0 else ''}"
+
+
 def render_rederivation(problem: Problem, outcome: "Rederivation") -> RenderableType:
     """The verdict, what the certificate proves, and everything that the evidence states otherwise."""
     parts: list[RenderableType] = [render_verdict(problem, outcome.verdict)]
@@ -101,12 +115,8 @@ def render_rederivation(problem: Problem, outcome: "Rederivation") -> Renderable
     if outcome.bound == "not rechecked":
         parts.append("lower bound of an older release, not checked again")
     parts += [Text.assemble(("note", "yellow"), f": {_with_plain_names(note)}") for note in outcome.notes]
-    played = f"baselines {'' if outcome.has_baselines else 'not '}computed again"
-    played += "" if outcome.has_baselines else " (--baselines does)"
     if not outcome.differences:
-        parts.append(
-            Text.assemble(("✓ evidence", "green"), f": every figure that follows from the plan is as stated; {played}")
-        )
+        parts.append(Text.assemble(("✓ evidence", "green"), f": {_describe_extent(outcome)}"))
         return Group(*parts)
     table = make_table("evidence", "stated", "computed", "what is wrong")
     for difference in outcome.differences[:_MAX_VIOLATIONS]:

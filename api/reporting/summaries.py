@@ -82,6 +82,8 @@ def summarise_rederivation(outcome: Rederivation) -> dict[str, Any]:
         "gap": outcome.gap,
         "least_cost": outcome.least_cost,
         "baselines_played": outcome.has_baselines,
+        "baselines_computed": outcome.num_computed,
+        "baselines_not_computed": list(outcome.unchecked),
         "not_derivable": list(HISTORY),
         "differences": [asdict(difference) for difference in outcome.differences],
         "notes": [asdict(note) for note in outcome.notes],

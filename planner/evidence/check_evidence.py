@@ -2,11 +2,12 @@
 
 No solver takes part. `planner.verify` says whether the plan obeys the rules and its own figures are true; this says
 whether the proof is one. What cannot be derived again is history (`HISTORY`), and a solver's word is only held against
-the plan. What a plan states less than this release would is a note and no fault: a baseline that has no row, a bound on
-orders that got closer, a certificate by rules of another release.
+the plan. What a plan of another release states otherwise is a note and no fault: a row of a baseline, a bound on orders
+that got closer, a certificate by other rules.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -104,6 +105,10 @@ class Rederivation:
     if it proves none, or the question is not about money."""
     has_baselines: bool = False
     """Whether the baselines were made and played again."""
+    num_computed: int = 0
+    """Rows of baselines that were derived again."""
+    unchecked: tuple[str, ...] = ()
+    """Baselines whose rows were not, or otherwise here, and those that have no row and need none."""
     findings: tuple[_EvidenceFinding, ...]
     """Everything that is stated otherwise, and what else is worth knowing."""
 
@@ -162,6 +167,8 @@ def rederive(problem: Problem, plan: Plan, *, with_baselines: bool | None = None
         gap=check.gap,
         least_cost=_money(rental.value),
         has_baselines=with_baselines,
+        num_computed=len({row.name for row in evidence.baselines} - set(check.unchecked)),
+        unchecked=tuple(check.unchecked),
         findings=tuple(found),
     )
 
@@ -265,6 +272,8 @@ class _EvidenceCheck:
         self.costs = CostModel(problem)
         self.timeline = timeline
         self.objective_ns = timeline.objective_ns(problem.options.objective)
+        self.unchecked = [row.name for row in evidence.baselines]
+        """Baselines whose rows were not derived again, or otherwise here, and those that have no row and need none."""
 
     @property
     def is_foreign(self) -> bool:
@@ -382,12 +391,16 @@ class _EvidenceCheck:
                 yield from _compare(f"certificate.{KEY} {name}", stated=stated, derived=found)
 
     def check_baselines(self) -> Iterator[_EvidenceFinding]:
-        """Every row of a known baseline does as it is said to; what has no row, or is unknown, is noted."""
-        stated = {row.name: row for row in self.evidence.baselines}
-        left_out = tuple(name for name, row in stated.items() if row.had_no_time)
-        missing, faster = list[str](), list[str]()
-        for name in left_out:
-            del stated[name]
+        """Every row is of a baseline, and does as it is said to; no row is left out but for want of time.
+
+        Rows of another release are noted, unless they fit below the bound.
+        """
+        rows = dict.fromkeys(self.evidence.baselines)  # a step that is done again states the same rows again
+        stated = {row.name: row for row in rows if not row.had_no_time}
+        left_out = tuple(row.name for row in rows if row.had_no_time and row.name not in stated)
+        self.unchecked, missing, refused, faster = [*left_out], list[str](), list[str](), list[str]()
+        counted = Counter(row.name for row in rows if not row.had_no_time)
+        yield from _refused((counted - Counter(stated.keys())).keys(), "The evidence has rows that differ for {}")
         make = make_baselines if self.problem.microbatches is None else listed_baselines
         for baseline in make(self.problem, self.costs):
             row = stated.pop(baseline.name, None)
@@ -396,25 +409,35 @@ class _EvidenceCheck:
             derived, _ = play_baseline(self.problem, baseline, costs=self.costs)
             if row is not None:
                 yield from self._check_row(row, derived)
-            else:
-                missing.append(baseline.name)
-            if not self._is_beaten(baseline, derived):
-                continue
-            if row is None and self.has_all_baselines:
-                message = f"The evidence leaves out the baseline {baseline.name!r}, which is faster than the plan."
-                field = f"baselines.{baseline.name}"
-                yield _Difference(field=field, stated=None, derived=derived.makespan_ns, message=message)
-            else:
+            is_beaten = self._is_beaten(baseline, derived)
+            if row is None:
+                is_required = self.has_all_rows or (is_beaten and self.has_all_baselines)
+                (refused if is_required else missing).append(baseline.name)
+            if is_beaten:
                 faster.append(baseline.name)
+        self.unchecked += [*missing, *stated]
         yield from _noted(left_out, "There was no time for {}, as the plan says")
         yield from _noted(missing, "The plan has no row for {}")
-        yield from _noted(stated, "The plan has rows of {}, which this release does not know")
         yield from _noted(faster, "The plan is slower than {}")
+        yield from _refused(refused, "The evidence has no row for {}, which its release plays")
+        unknown = _noted if self.is_foreign else _refused
+        yield from unknown(stated, "The plan has rows of {}, which this release does not know")
+        yield from self._check_reach(stated.values())
 
     @property
     def has_all_baselines(self) -> bool:
         """Whether every baseline was an incumbent before the search began: no clock decided, nor a price."""
         return self.evidence.threads is None and not self.is_foreign and self.evidence.rental is None
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether every baseline has a row, if only to say that it had no time.
+
+        Workers elsewhere may be late with all of them; a size or a set of devices may be chosen before they are played.
+        """
+        evidence = self.evidence
+        is_one_question = self.problem.batch is None and evidence.rental is None and evidence.workers is None
+        return is_one_question and not self.is_foreign and evidence.stopped_by != "internal_error"
 
     def _check_row(self, row: BaselineResult, derived: BaselineResult) -> Iterator[_EvidenceFinding]:
         """A row says what the baseline does here; that of another release what it did there."""
@@ -422,7 +445,18 @@ class _EvidenceCheck:
         if not self.is_foreign:
             yield from differences
         elif differences:
+            self.unchecked.append(row.name)
             yield from _noted([row.name], "The plan has another row than this release would for {}")
+            yield from self._check_reach([row])
+
+    def _check_reach(self, rows: Iterable[BaselineResult]) -> Iterator[_Difference]:
+        """No row that cannot be played again is of a plan that fits, and is below the bound."""
+        for row in rows:
+            reached = row.span_ns if self.problem.options.objective == "span" else row.makespan_ns
+            if row.fits_memory and reached is not None and reached < (self.bound_ns or 0):
+                message = f"The baseline {row.name[:80]!r} is said to be below the bound of {self.bound_ns} ns."
+                field = f"baselines.{row.name}"
+                yield _Difference(field=field, stated=reached, derived=self.bound_ns, message=message)
 
     def _is_beaten(self, baseline: Baseline, row: BaselineResult) -> bool:
         """Whether a baseline answers the question, too, with a smaller objective."""
@@ -435,10 +469,20 @@ class _EvidenceCheck:
 def _noted(names: Iterable[str], sentence: str) -> Iterator[Note]:
     """A note about baselines, if there are any: the sentence with their names, of many the first ones."""
     if known := tuple(names):
-        shown = ", ".join(name[:80] for name in known[:_MOST_NAMES])
-        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
-        count = f"{len(known)} baseline{'s' if len(known) > 1 else ''}"
-        yield Note(field="baselines", names=known, message=f"{sentence.format(f'{count}: {shown}{more}')}.")
+        yield Note(field="baselines", names=known, message=_name_all(known, sentence))
+
+
+def _refused(names: Iterable[str], sentence: str) -> Iterator[_Difference]:
+    """The same as a fault."""
+    if known := tuple(names):
+        yield _Difference(field="baselines", stated=known, derived=None, message=_name_all(known, sentence))
+
+
+def _name_all(known: tuple[str, ...], sentence: str) -> str:
+    shown = ", ".join(name[:80] for name in known[:_MOST_NAMES])
+    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+    count = f"{len(known)} baseline{'s' if len(known) > 1 else ''}"
+    return f"{sentence.format(f'{count}: {shown}{more}')}."
 
 
 def _compare_rows(stated: BaselineResult, derived: BaselineResult) -> Iterator[_Difference]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from planner.export.hybrid_pattern import is_hybrid, pattern_of, require_whole_blocks
 from planner.export.looped_pipelines import require_looped
 from planner.export.megatron_flags import assumed_flags, degree_flags
-from planner.export.model_parts import Cut, cut_by, is_block, letters_of
+from planner.export.model_parts import Cut, cut_by, is_block, letters_of, require_blocks
 from planner.export.samples import require_known_shares, require_samples, require_told
 from planner.export.shards import is_sharded
 from planner.plan import FULL_RECOMPUTATION, Plan
@@ -85,8 +85,8 @@ def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
 
 def require_expressible(problem: Problem, plan: Plan) -> None:
     """Raise ValueError for stages that no layout of Megatron's gives, whatever their order of actions."""
-    require_parts(problem, cut_by(plan))
     require_told(plan, what="Megatron-LM")
+    require_parts(problem, cut_by(plan))
     _require_interleaved(plan)
     _recomputation(plan)
     is_sharded(plan, what="Megatron")
@@ -113,6 +113,7 @@ def require_parts(problem: Problem, cut: Cut) -> None:
         pattern_of(cut)
     else:
         require_whole_blocks(layers)
+        require_blocks(layers, what="Megatron-LM")
     for letter, what in (("E", "embedding"), ("L", "head")):
         if sum(letter in stage for stage in letters) > 1:
             raise ValueError(f"the layers of the {what} are in several stages, but Megatron has one {what}; merge them")

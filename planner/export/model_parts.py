@@ -9,7 +9,7 @@ from planner.problem import Problem
 _LETTERS = (
     ("E", re.compile(r"embed|(^|[^a-z])(wte|wpe)([^a-z]|$)", re.IGNORECASE)),
     ("m", re.compile(r"(^|[^a-z])mtp", re.IGNORECASE)),
-    ("L", re.compile(r"head|loss|logit|pooler|(final|last|^).?(layer)?norm|^output|^ln_f", re.IGNORECASE)),
+    ("L", re.compile(r"head|loss|logit|pooler|(final|last|^).?(layer)?norm|^output|(^|[.])ln_f", re.IGNORECASE)),
 )
 """E: embedding, m: multi-token prediction, L: what comes after the last block; everything else is a block."""
 
@@ -22,6 +22,12 @@ def letter_of(layer: str) -> str:
 def is_block(layer: str) -> bool:
     """Whether a layer is a transformer block, by its name."""
     return letter_of(layer) in "tm"
+
+
+_BLOCK = re.compile(r"block|layer|decod|encod|transformer|(^|[^a-z])[hl]([^a-z]|$)", re.IGNORECASE)
+"""Names of blocks in models that are lists of them."""
+_NUMBERED = re.compile(r"[0-9]+|[^a-z0-9]*(dense|moe|experts?)(?![a-z])", re.IGNORECASE)
+"""What tells blocks of one model apart."""
 
 
 Cut = Sequence[Sequence[str]]
@@ -46,6 +52,19 @@ def letters_of(problem: Problem, cut: Cut) -> list[str]:
             "rename the profile's layers, e.g. embedding, layers.0, ..., norm, head"
         )
     return stages
+
+
+def require_blocks(layers: Sequence[str], *, what: str) -> None:
+    """Raise ValueError where the layers are not the blocks of a transformer, which have one name but for numbers."""
+    kinds = {_NUMBERED.sub("", name): name for name in reversed(layers) if letter_of(name) == "t"}
+    is_told = any(letter_of(name) in "EL" for name in layers) or any(map(_BLOCK.search, kinds))
+    if len(kinds) == 1 and is_told:
+        return
+    shown = " and ".join(map(repr, sorted(kinds.values(), key=layers.index)[:2]))
+    raise ValueError(
+        f"layers such as {shown} are not alike blocks of a transformer by their names, and {what} builds no other "
+        "model; plan for another program (pipeplan targets), or, if they are, rename them, e.g. layers.0, layers.1"
+    )
 
 
 def cut_by(plan: Plan) -> Cut:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from planner.export.model_parts import Cut, cut_by, letters_of
+from planner.export.model_parts import Cut, cut_by, letters_of, require_blocks
 from planner.export.samples import require_samples
 from planner.export.stated_assumptions import ExportedRun, States, state
 from planner.export.torch_table import torch_ranks
@@ -188,6 +188,7 @@ def module_names(problem: Problem, cut: Cut) -> list[list[str]]:
     Raises ValueError for layers in stages that torchtitan does not have, whatever ranks they are on.
     """
     parts = part_names(letters_of(problem, cut))
+    require_blocks([name for stage in cut for name in stage], what="torchtitan")
     listed = [name for part in parts for name in part]
     if len(set(listed)) < len(listed):
         raise ValueError("the layers of the embedding or of the head are in several stages; merge them in the profile")

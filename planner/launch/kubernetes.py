@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.execute.table.placement import HOST_VARIABLES
-from planner.launch.device_resources import resource_of
+from planner.launch.device_resources import require_accelerators, resource_of
 from planner.launch.kueue import MAX_POD_SETS, QUEUE_LABEL, KueueQueue, indexed_command, split_pod_sets
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_patch import ManifestPatch, patch_manifest
@@ -347,6 +347,7 @@ def _resources(job: LaunchJob, needs: PodNeeds, *, hosts: Sequence[str]) -> dict
     """What pods that are alike ask for: the most that one of these hosts needs."""
     if not needs.with_gpus:
         return {}
+    require_accelerators(job, option="--gpus")
     limits: Counter[str] = Counter()
     for host in hosts:
         count = max(slot.index for slot in job.placement.on(host)) + 1

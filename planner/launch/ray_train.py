@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.execute.table.placement import HOST_VARIABLES
 from planner.launch import ray_driver
+from planner.launch.device_resources import require_accelerators
 from planner.launch.kubernetes import render_json
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 from planner.launch.manifest_fields import require_object
@@ -70,6 +71,8 @@ def render_ray(
 def _document(job: LaunchJob, hosts: Sequence[str], *, needs: RayNeeds) -> dict[str, Any]:
     """The JSON document that the driver reads."""
     count = max(slot.index for slot in job.placement.slots) + 1
+    if needs.with_gpus:
+        require_accelerators(job, option="--gpus")
     return {
         "hosts": hosts,
         "agents": [_agent(job, number, port=needs.port) for number in range(len(hosts))],

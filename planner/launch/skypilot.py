@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.execute.table.placement import HOST_VARIABLES
+from planner.launch.device_resources import require_accelerators
 from planner.launch.kubernetes import PORT, render_json
 from planner.launch.launch_job import TORCHRUN, Command, LaunchJob, LaunchSubmission, rank_arguments
 from planner.launch.manifest_fields import require_object
@@ -91,6 +92,7 @@ def _resources(job: LaunchJob, needs: SkyNeeds) -> dict[str, Any]:
             raise ValueError(
                 f"--accelerators {needs.accelerators}: the plan needs {needed} on a host; write {kind}:{needed}"
             )
+        require_accelerators(job, option=f"--accelerators {needs.accelerators}", named=kind)
         resources["accelerators"] = {kind: int(count or needed)}
     if needs.infra is not None:
         resources["infra"] = needs.infra

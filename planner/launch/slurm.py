@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.launch.device_resources import require_accelerators
 from planner.launch.launch_job import Command, LaunchJob, LaunchSubmission, rank_arguments, require_host_names
 
 _OVER = (
@@ -57,6 +58,12 @@ _DECIDED = (
 """Options of sbatch that undo the placement, make several jobs or hide the log; sbatch takes beginnings of them too."""
 _SHORT = re.compile(r"-[HhIkOQsvVW]*[NFnwao]")
 """The same in a letter, behind letters that take no value."""
+_GPUS = re.compile(r"--gpus|--gres=|-G")
+"""Options of sbatch that ask for accelerators."""
+_WRONG_TIME = re.compile(
+    r"(--time(-min)?=|-t)(?!([0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|-1|infinite|unlimited)$).*", re.IGNORECASE
+)
+"""A span of time that sbatch does not take."""
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -101,8 +108,9 @@ def render_slurm(
     """
     nodes = [job.real_host(host) for host in job.placement.hosts]
     require_host_names(nodes, what="the name of a Slurm node")
-    if refused := next(filter(_is_decided, options), None):
-        raise ValueError(f"--sbatch={refused}: the plan decides it, or it is no option; drop it, or write --NAME=VALUE")
+    _require_options(options, with_gpus=with_gpus)
+    if with_gpus:
+        require_accelerators(job, option="--gpus")
     components = _components(job, with_gpus=with_gpus)
     script = _SCRIPT.format(
         name=job.name,
@@ -119,6 +127,21 @@ def render_slurm(
     )
     submit = ("sbatch", "--parsable", f"--output={_plain(folder)}/log", *options, f"{folder}/job.sbatch")
     return LaunchSubmission(files={"task.sh": _TASK, "job.sbatch": script}, commands=(Command(arguments=submit),))
+
+
+def _require_options(options: Sequence[str], *, with_gpus: bool) -> None:
+    """Raise ValueError for an option of sbatch that the plan or --gpus decides, or that sbatch refuses."""
+    for option in options:
+        if _is_decided(option):
+            raise ValueError(
+                f"--sbatch={option}: the plan decides it, or it is no option; drop it, or write --NAME=VALUE"
+            )
+        if _WRONG_TIME.match(option):
+            raise ValueError(
+                f"--sbatch={option}: sbatch takes minutes, hours:minutes:seconds or days-hours; write --time=4:00:00"
+            )
+        if with_gpus and _GPUS.match(option):
+            raise ValueError(f"--sbatch={option}: --gpus asks for what the plan needs; leave one of them out")
 
 
 def _is_decided(option: str) -> bool:

@@ -56,6 +56,29 @@ def test_verify_certificate_rejects(shell: Shell):
     assert shell.run("verify", "--certificate", "p.json", "demo:alexnet-two-gpus").code == 6
 
 
+def test_only_what_was_computed_is_said_to_be_as_stated(shell: Shell):
+    """Tests that the summary counts and names the rows of baselines that were not derived again."""
+    assert shell.run(*PLAN, "-o", "p.json").code == 0
+    assert "every figure that follows from the plan is as stated" in shell.run("verify", "--certificate", "p.json").out
+    unplayed = shell.run("verify", "--certificate", "p.json", "--no-baselines").out
+    tree = json.loads((shell.folder / "p.json").read_text())
+    rows = tree["evidence"]["baselines"]
+    assert f"0 of {len(rows)} baselines computed again" in " ".join(unplayed.split())
+    rows[0]["name"] = "the best ever"
+    shell.write("renamed.json", json.dumps(tree))
+    assert shell.run("verify", "--certificate", "renamed.json").code == 6
+    tree["evidence"]["planner_version"] = "0.1.9"
+    shell.write("older.json", json.dumps(tree))
+    older = shell.run("verify", "--certificate", "older.json")
+    said = " ".join(older.out.split())
+    assert older.code == 0
+    assert f"{len(rows) - 1} of {len(rows) + 1} baselines computed again, not data parallel, the best ever" in said
+    assert "every figure" not in said + " ".join(unplayed.split())
+    told = json.loads(shell.run("verify", "--certificate", "older.json", "--json").out)
+    assert told["baselines_computed"] == len(rows) - 1
+    assert told["baselines_not_computed"] == ["data parallel", "the best ever"]
+
+
 @pytest.mark.parametrize("option", ["--baselines", "--no-baselines"])
 def test_baselines_belong_to_the_certificate(shell: Shell, option: str):
     """Tests that nobody takes baselines for played where only the rules were checked."""

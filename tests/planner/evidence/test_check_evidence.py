@@ -252,25 +252,83 @@ def notes_of(text: str) -> dict[str, tuple[str, ...]]:
     return {note.message.partition(":")[0]: note.names for note in outcome.notes}
 
 
+EXCUSES = ({"planner_version": "0.1.9"}, {"workers": 2, "threads": 2}, {"stopped_by": "internal_error"})
+"""Evidence of plans that may lack rows."""
+
+
 @pytest.mark.usefixtures("_played_once")
 @pytest.mark.parametrize("seed", range(5))
-def test_a_table_that_lacks_rows_is_noted(document: str, seed: int):
-    """Tests that no plan is rejected for rows that are missing, unknown or not played, and that all are named."""
+def test_a_table_that_lacks_rows_is_noted_or_refused(document: str, seed: int):
+    """Tests that rows may be missing where another release or late workers leave them out, and that all are named."""
     rng, rows = Random(seed), json.loads(document)["evidence"]["baselines"]
     names = [row["name"] for row in rows]
     kept = rng.sample(names, rng.choice([0, 1, len(names) // 2]) if seed else 0)
     late = [name for name in names if name not in kept and rng.random() < 0.3]
-    lost = [name for name in names if name not in [*kept, *late]]
+    lost = {name for name in names if name not in [*kept, *late] and not name.startswith(tuple(late))}
     table = [row for row in rows if row["name"] in kept]
     table += [{"name": name, "makespan_ns": None, "note": NO_TIME} for name in late]
-    table += [{"name": "best of all", "makespan_ns": 1, "fits_memory": True}] if seed % 2 else []
-    for threads in (None, 2):
-        found = notes_of(with_rows(document, table, threads=threads))
-        said = {name for about, known in found.items() if "no row" in about for name in known}
+    for excuse in EXCUSES:
+        found = notes_of(with_rows(document, table, **excuse))
         # what follows a baseline without time is without time as well
-        assert said == {name for name in lost if not name.startswith(tuple(late))}
+        assert {name for about, known in found.items() if "no row" in about for name in known} == lost
         assert sorted(known for about, known in found.items() if "no time" in about) == ([tuple(late)] if late else [])
-        assert ("best of all",) in found.values() or not seed % 2
+    for threads in (None, 2):
+        refused = check(with_rows(document, table, threads=threads)).get("baselines", ((), None))[0]
+        assert set(refused) == lost
+
+
+@pytest.mark.usefixtures("_played_once")
+@pytest.mark.parametrize("name", ["best of all", "GPipe, the best ever", "data parallel "])
+def test_rows_that_the_release_does_not_know_are_refused(document: str, name: str):
+    """Tests that a row with another name is refused of this release, and of others where it fits below the bound."""
+    evidence = json.loads(document)["evidence"]
+    rows = [*evidence["baselines"], {**evidence["baselines"][0], "name": name}]
+    assert check(with_rows(document, rows)) == {"baselines": ((name,), None)}
+    for excuse in EXCUSES[1:]:
+        assert (name,) in {stated for stated, _ in check(with_rows(document, rows, **excuse)).values()}
+    assert (name,) in notes_of(with_rows(document, rows, planner_version="0.1.9")).values()
+    bound = evidence["lower_bound_ns"]
+    for reached in (1, bound - 1):
+        rows[-1] |= {"makespan_ns": reached, "fits_memory": True}
+        assert check(with_rows(document, rows, planner_version="0.1.9")) == {f"baselines.{name}": (reached, bound)}
+    for harmless in ({"makespan_ns": bound}, {"makespan_ns": 1, "fits_memory": False}):
+        assert notes_of(with_rows(document, [*rows[:-1], rows[-1] | harmless], planner_version="0.1.9"))
+
+
+@pytest.mark.usefixtures("_played_once")
+def test_rows_of_a_baseline_that_differ_are_refused(document: str):
+    """Tests that no row hides another one with its name, of any release; the same row again is none."""
+    rows = json.loads(document)["evidence"]["baselines"]
+    for version in (RELEASE, "0.1.9"):
+        found = check(with_rows(document, [{**rows[0], "makespan_ns": 1}, *rows], planner_version=version))
+        assert found == {"baselines": ((rows[0]["name"],), None)}
+        late = {"name": rows[0]["name"], "makespan_ns": None, "note": NO_TIME}
+        assert check(with_rows(document, [rows[0], *rows, late], planner_version=version)) == {}
+    fake = [{**rows[0], "makespan_ns": 1}, *rows[1:], late]
+    assert f"baselines.{rows[0]['name']}.makespan_ns" in check(with_rows(document, fake))
+
+
+@pytest.mark.usefixtures("_played_once")
+def test_a_row_of_another_release_stays_above_the_bound(document: str):
+    """Tests that what a known baseline is said to have done elsewhere may differ, but not break the bound."""
+    evidence = json.loads(document)["evidence"]
+    rows, name = evidence["baselines"], evidence["baselines"][0]["name"]
+    rows[0] |= {"makespan_ns": evidence["lower_bound_ns"] - 1, "fits_memory": True}
+    found = check(with_rows(document, rows, planner_version="0.1.9"))
+    assert found == {f"baselines.{name}": (evidence["lower_bound_ns"] - 1, evidence["lower_bound_ns"])}
+
+
+@pytest.mark.usefixtures("_played_once")
+def test_the_summary_says_which_rows_were_computed(document: str):
+    """Tests that what was not played again, or does otherwise here, is counted and named."""
+    rows = json.loads(document)["evidence"]["baselines"]
+    plan = parse_plan(with_rows(document, [*rows[1:], {**rows[0], "name": "x"}], planner_version="0.1.9"))
+    outcome = rederive(make_question(), plan)
+    assert (outcome.num_computed, outcome.unchecked) == (len(rows) - 1, (rows[0]["name"], "x"))
+    outcome = rederive(make_question(), plan, with_baselines=False)
+    assert (outcome.num_computed, len(outcome.unchecked)) == (0, len(rows))
+    outcome = rederive(make_question(), parse_plan(document))
+    assert (outcome.num_computed, outcome.unchecked) == (len(rows), ())
 
 
 @pytest.mark.usefixtures("_played_once")
@@ -284,8 +342,8 @@ def test_baselines_that_no_clock_kept_away_were_incumbents(document: str, monkey
         return (replace(row, makespan_ns=1), made) if row.name == "data parallel" else (row, made)
 
     monkeypatch.setattr(check_evidence, "play_baseline", faster)
-    assert "baselines.data parallel" in check(with_rows(document, rows[1:]))
-    for evidence in ({"threads": 2}, {"planner_version": "0.1.9"}):
+    assert "baselines" in check(with_rows(document, rows[1:], workers=2))
+    for evidence in EXCUSES[:2]:
         assert ("data parallel",) in notes_of(with_rows(document, rows[1:], **evidence)).values()
 
 

@@ -202,3 +202,26 @@ def test_options_that_would_undo_the_plan_are_refused(option: str):
     """Tests that nothing of sbatch's overrides where the plan puts its processes, nor is taken for the script."""
     with pytest.raises(ValueError, match=f"--sbatch={option}: the plan decides it, or it is no option"):
         render_slurm(make_job(), folder="/job", options=["--ntasks-per-core=1", "-JNight", "-W", option])
+
+
+@pytest.mark.parametrize("option", ["--time=4hours", "--time=4h", "--time=", "--time-min=1:2:3:4", "-t4h", "--time=1-"])
+def test_times_that_sbatch_refuses_are_refused(option: str):
+    """Tests that a span of time in another form is not left for sbatch to find."""
+    with pytest.raises(ValueError, match=rf"^--sbatch={option}: sbatch takes minutes, .*; write --time=4:00:00"):
+        render_slurm(make_job(), folder="/j", options=[option])
+
+
+@pytest.mark.parametrize("span", ["90", "90:30", "4:00:00", "1-12", "1-12:30", "1-12:30:15", "0", "UNLIMITED"])
+def test_times_that_sbatch_takes_pass(span: str):
+    """Tests that every form of sbatch's is handed on."""
+    for option in (f"--time={span}", f"--time-min={span}", f"-t{span}", "--test-only", "--tmp=9"):
+        (command,) = render_slurm(make_job(), folder="/j", options=[option]).commands
+        assert option in command.arguments
+
+
+@pytest.mark.parametrize("option", ["--gpus-per-node=2", "--gpus=4", "--gres=gpu:a100:2", "-G4"])
+def test_accelerators_are_asked_for_once(option: str):
+    """Tests that what --gpus asks for is not overridden behind it."""
+    render_slurm(make_job(), folder="/j", options=[option, "--gpu-bind=none"])
+    with pytest.raises(ValueError, match=rf"^--sbatch={option}: --gpus asks for what the plan needs"):
+        render_slurm(make_job(), folder="/j", options=[option], with_gpus=True)
