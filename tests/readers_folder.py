@@ -5,9 +5,11 @@ import re
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from planner.document import render_plan
+from planner.document import parse_plan, render_plan
+from planner.documents.embedded_problem import enclosed_problem
 from profiles.importers.nccl_tests import parse_nccl_tests
 from profiles.measure.links import dump_links
 from tests.long_runs import IS_LONG
@@ -49,6 +51,15 @@ def equal_pipelines() -> str:
     return render_plan(named(one_by_one("0/1", num_microbatches=2, cut=(len(layers),)), *layers).plan)
 
 
+def plan_on_cards() -> str:
+    """The tutorial's plan, as if its two devices were H100s."""
+    text = (ROOT / "examples/tutorial/plan.json").read_text(encoding="utf-8")
+    plan = parse_plan(re.sub('type": "cpu"', 'type": "H100"', text))
+    problem = enclosed_problem(plan)
+    assert problem is not None
+    return render_plan(replace(plan, problem=problem.reference()))
+
+
 def all_reduce_log() -> str:
     """What `all_reduce_perf` of nccl-tests prints on this host, if it has four GPUs."""
     return output("all_reduce_perf", hosts=(socket.gethostname(),) * 4, factor=1.5, sums=True)
@@ -72,6 +83,7 @@ OF_PAGES: dict[str, dict[str, Source]] = {
         "all_reduce_perf.txt": all_reduce_log,
         "links.json": lambda: dump_links(parse_nccl_tests(all_reduce_log(), source="all_reduce_perf.txt")),
     },
+    "docs/how-to/launch.md": {"plan.json": plan_on_cards},
     "docs/how-to/plan-for-megatron.md": {"train.log": log},
     "docs/how-to/profile-my-model.md": {
         "graph.txt": lambda: GRAPH,
