@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -42,30 +42,22 @@ def seed_generators(number: int, device: torch.device) -> None:
         torch.cuda.manual_seed(number)
 
 
-@contextmanager
-def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+def evaluating(modules: Sequence[nn.Module]) -> AbstractContextManager[None]:
     """Meanwhile all are in evaluation mode; afterwards each part is as it was."""
-    kept = [(part, part.training) for module in modules for part in module.modules()]
-    for part, _ in kept:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part, mode in kept:
-            part.training = mode
+    return _holding([part for module in modules for part in module.modules()], name="training", value=False)
 
 
 @contextmanager
-def _as_written(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """Meanwhile nothing is compiled: other numbers of samples would have it compiled anew."""
-    kept = [(part, part._compiled_call_impl) for part in parts]
-    for part, _ in kept:
-        part._compiled_call_impl = None
+def _holding(parts: Sequence[nn.Module], *, name: str, value: Any) -> Iterator[None]:
+    """Meanwhile this attribute of all parts has this value."""
+    kept = [(part, getattr(part, name)) for part in parts]
+    for part in parts:
+        setattr(part, name, value)
     try:
         yield
     finally:
-        for part, compiled in kept:
-            part._compiled_call_impl = compiled
+        for part, own in kept:
+            setattr(part, name, own)
 
 
 def draw_state(device: torch.device) -> torch.Tensor:
@@ -194,7 +186,9 @@ class LayerRun:
         own = (_DropoutNd,) if self.exchange is not None else (_DropoutNd, _BatchNorm)
         parts = list(self.layer.modules())
         quiet = [part for part in parts if isinstance(part, own)]
-        with torch.no_grad(), evaluating(quiet), _as_written(parts), suppress(RuntimeError, ValueError, IndexError):
+        # Compiled parts run as they are written: other numbers of samples would have them compiled anew.
+        as_written = _holding(parts, name="_compiled_call_impl", value=None)
+        with torch.no_grad(), evaluating(quiet), as_written, suppress(RuntimeError, ValueError, IndexError):
             first, second, whole = (self._give(each) for each in (some, more, both))
             for a, b, c, dim in zip(first, second, whole, made, strict=True):
                 one, other = (a, c) if dim is None else (a, c.narrow(dim, 0, a.shape[dim]))
