@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
         gc.set_threshold(FEW_COLLECTIONS)
 
 
+@cache
 def listed_tests(wish: str) -> set[str]:
-    """Tests and files of the list that `--quick` means by this word."""
+    """Tests and files of the list that `--quick` means by this word; every file that is collected asks."""
     listed = set(QUICK_TESTS.read_text(encoding="utf-8").split())
     return listed if wish == "only" else listed.difference(UNWATCHED)
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from random import Random
 from threading import Timer
@@ -43,6 +44,12 @@ def make_row(num_layers: int = 8, num_devices: int = 3, **fields: object) -> Pro
     return make_problem(
         layers, links, edge_bytes=4, **({"num_microbatches": 6, "memory_bytes": 10_000, "max_replicas": 1} | fields)
     )
+
+
+@cache
+def plan_of_row(rounds: int) -> Plan:
+    """A plan of the row after so many rounds; several tests compare others with it."""
+    return make_plan(make_row(), limits=Limits(time_limit_s=600, max_rounds=rounds))
 
 
 def evidence_of(plan: Plan) -> Evidence:
@@ -287,7 +294,7 @@ def test_what_no_order_fits_is_infeasible():
 @pytest.mark.slow
 def test_the_objective_is_chosen():
     """Tests that asking for the span gives a span at least as small as asking for the makespan."""
-    by_makespan = evidence_of(make_plan(make_row(), limits=QUICK))
+    by_makespan = evidence_of(plan_of_row(2))
     by_span = evidence_of(make_plan(make_row(objective="span"), limits=QUICK))
     assert by_span.span_ns <= by_makespan.span_ns
     assert by_makespan.makespan_ns <= by_span.makespan_ns
@@ -349,8 +356,7 @@ def test_given_devices_are_kept():
 @pytest.mark.slow
 def test_it_starts_from_a_plan():
     """Tests that a plan to start from is never lost: not on its own question, nor where there is more of something."""
-    problem = make_row()
-    first = make_plan(problem, limits=QUICK)
+    problem, first = make_row(), plan_of_row(2)
     again = make_plan(problem, limits=Limits(time_limit_s=30, max_rounds=0), start=first)
     assert evidence_of(again).makespan_ns <= evidence_of(first).makespan_ns
     assert_honest(problem, again)
@@ -372,8 +378,8 @@ def test_a_start_that_does_not_fit_is_left_aside():
     """Tests that a plan of another question, which the verifier rejects here, changes nothing but is no mistake."""
     problem, other = make_row(), make_row(num_layers=5)
     start = make_plan(other, limits=Limits(time_limit_s=30, max_rounds=0))
-    limits = Limits(time_limit_s=30, max_rounds=1)
-    assert make_plan(problem, limits=limits, start=start).stages == make_plan(problem, limits=limits).stages
+    limits = Limits(time_limit_s=600, max_rounds=1)
+    assert make_plan(problem, limits=limits, start=start).stages == plan_of_row(1).stages
 
 
 @pytest.mark.slow
