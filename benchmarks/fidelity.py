@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -131,6 +132,14 @@ class Entry:
     def memory_errors(self) -> list[float]:
         """(predicted - measured) / measured, per device."""
         return [self.peak_bytes[device] / peak - 1 for device, peak in self.held.items() if peak]
+
+    def memory_spreads(self) -> list[float]:
+        """By how much the measured peaks of devices differ that are predicted alike, per group of them."""
+        alike = defaultdict[int, list[int]](list)
+        for device, peak in self.held.items():
+            if peak:
+                alike[self.peak_bytes[device]].append(peak)
+        return [max(peaks) / min(peaks) - 1 for peaks in alike.values() if len(peaks) > 1]
 
 
 def make_entries(flow: Flow, workload: Workload) -> Iterator[Entry]:
@@ -412,6 +421,9 @@ def summarise(models: Sequence[tuple[FlowModel, Sequence[Entry]]]) -> list[str]:
     memory = [error for each in plans for error in each.memory_errors()]
     lines += _told("Peak memory of a device", list(map(abs, memory)), median=MEMORY_MEDIAN, worst=MEMORY_WORST)
     lines += [f"Memory is too little by at most {_against(-min(0.0, *memory), TOO_LITTLE)}."] if memory else []
+    if alike := [spread for each in plans for spread in each.memory_spreads()]:
+        told = f"{percent(statistics.median(alike))} on the median, {percent(max(alike))} at worst"
+        lines.append(f"Peaks of devices that hold the same differ by {told}: measuring resolves no less.")
     lost = {model.name: _lost(entries) for model, entries in models if ranked(entries)}
     if lost:
         share = sum(value <= NEAR for value in lost.values()) / len(lost)

@@ -54,8 +54,12 @@ def test_targets_are_held_against_what_was_measured():
     )
     assert "Peak memory of a device: median error 4.50 % (target 4.00 %: missed)" in text
     assert "too little by at most 5.00 % (target 3.00 %: missed)" in text
+    assert "hold the same" not in text  # no two are predicted alike
     assert "within 2.00 %, on 0.00 % of the models (target 90.00 %: missed)" in text
     assert "the preferred plan takes 1.053 of the fastest (torch DDP)" in text
+    plan.held, plan.peak_bytes = {"d0": 204, "d1": 200, "d2": 100}, {"d0": 201, "d1": 201, "d2": 100}
+    text = "\n".join(summarise([(MODELS[0], [own, plan, rival])]))
+    assert "hold the same differ by 2.00 % on the median, 2.00 % at worst" in text
     assert [each.name for _, each in ranked([own, plan, rival])] == ["torch DDP", OWN, "1F1B"]
     table = Table(preface=(), header=fidelity.HEADER)
     add_rows(table, MODELS[-1], [own, plan, rival])
