@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
@@ -54,7 +54,7 @@ class ReadingNotes:
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
 
-    def note_unknown(self, name: str, value: object, *, known: Iterable[str] = (), said: str = "") -> None:
+    def note_unknown(self, name: str, value: object, *, known: Collection[str] = (), said: str = "") -> None:
         """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline.
 
         So it does for a slip in one of the names that are `known`.
@@ -68,9 +68,10 @@ class ReadingNotes:
         self.unknown.append(said[:120])
 
     @staticmethod
-    def require_no_slip(name: str, *, known: Iterable[str], said: str) -> None:
-        """Raise ValueError for a name that is nearly one of those that are known."""
-        if near := get_close_matches(name, known, n=1, cutoff=0.9):
+    def require_no_slip(name: str, *, known: Collection[str], said: str) -> None:
+        """Raise ValueError for a name that is nearly one of those that are known, or most of its words."""
+        parts = [each for each in known if f"_{name}_" in f"_{each}_" and len(name) > 0.7 * len(each)]
+        if near := get_close_matches(name, known, n=1, cutoff=0.9) or parts:
             whole = f"--{near[0].replace('_', '-')}" if said.startswith("--") else near[0]
             raise ValueError(f"{said[:80]}: is not known; write {whole}, or leave it out")
 

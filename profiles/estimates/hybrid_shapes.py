@@ -66,13 +66,13 @@ def read_hybrid_shape(config: Mapping[str, Any], *, name: str) -> ModelShape:
 
 def _listed(take: ConfigReader, *, blocks: int) -> str | None:
     """Letters of the kinds that are listed layer by layer; None: they are not. Raises ValueError for other kinds."""
-    kinds = take.config.get("layers_block_type", take.config.get("layer_types"))
-    if kinds is None:
+    name = next((each for each in ("layers_block_type", "layer_types") if take.config.get(each) is not None), "")
+    if (kinds := take.config.get(name)) is None:
         return None
     letters = [_LETTERS.get(str(kind), "") for kind in kinds] if isinstance(kinds, list) else []
     if "" in letters or len(letters) != blocks:
         raise ValueError(
-            f"{take.name}: layers_block_type = {render_value(kinds)[:80]}; give one of {', '.join(_LETTERS)} for each "
+            f"{take.name}: {name} = {render_value(kinds)[:80]}; give one of {', '.join(_LETTERS)} for each "
             f"of {blocks} layers"
         )
     return "".join(letters)
@@ -96,6 +96,7 @@ def _nemotron(take: ConfigReader) -> ModelShape:
             f"{take.name}: moe_latent_size = {render_value(latent)}: experts narrower than the stream of tokens are "
             "not read; give a model without it"
         )
+    names = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size")
     return ModelShape(
         **take.common(),
         blocks=blocks,
@@ -103,9 +104,7 @@ def _nemotron(take: ConfigReader) -> ModelShape:
         is_gated=False,
         mixture=read_mixture(take) if "E" in pattern else None,
         pattern=pattern,
-        mamba=_mixer(take, "mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size")
-        if "M" in pattern
-        else None,
+        mamba=_mixer(take, *names) if "M" in pattern else None,
     )
 
 
@@ -120,11 +119,8 @@ def _mixer(take: ConfigReader, *names: str, gates: int = 1, width: int | None = 
 def _qwen(take: ConfigReader) -> ModelShape:
     """Every so many blocks has attention, the others a gated delta net; all have experts."""
     blocks, every = take("num_hidden_layers"), max(1, take("full_attention_interval", 4))
-    kinds = take.config.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) == blocks:
-        attends = [kind == "full_attention" for kind in kinds]
-    else:
-        attends = [(block + 1) % every == 0 for block in range(blocks)]
+    listed = _listed(take, blocks=blocks)
+    attends = [letter == "*" for letter in listed] if listed else [(n + 1) % every == 0 for n in range(blocks)]
     names = ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim")
     return ModelShape(
         **take.common(),
@@ -143,11 +139,13 @@ def _granite(take: ConfigReader) -> ModelShape:
         take = ConfigReader({**take.config, "mamba_d_head": None}, take.name)
     blocks, attending = take("num_hidden_layers"), take.config.get("attn_layer_indices")
     first = _listed(take, blocks=blocks) or ""
-    if isinstance(attending, list):
-        first = "".join("*" if block in attending else "M" for block in range(blocks))
+    if attending is not None:
+        is_known = isinstance(attending, list) and all(each in range(blocks) for each in attending)
+        first = "".join("*" if block in attending else "M" for block in range(blocks)) if is_known else ""
     if not first or set(first) - set("*M"):
         raise ValueError(
-            f"{take.name}: layer_types = {render_value(take.config.get('layer_types'))[:80]}; list attention or mamba"
+            f"{take.name}: attn_layer_indices = {render_value(attending)[:80]}, and layer_types = "
+            f"{render_value(take.config.get('layer_types'))[:80]}; list numbers of the {blocks} blocks, or their kinds"
         )
     has_experts = take("num_local_experts", 0) > 0
     names = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")

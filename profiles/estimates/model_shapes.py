@@ -215,6 +215,9 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = json.loads(
 )
 """By `model_type`, what transformers takes for a field that a configuration leaves out."""
 _ATTENTION = {"full_attention", "sliding_attention"}
+_PARTS = ("num_experts", "num_local_experts", "n_routed_experts", "kv_lora_rank", "mamba_d_state", "linear_attn_config",
+          "cross_attention_layers")  # fmt: skip
+"""Fields of blocks of other kinds: a class that has none of these would leave them out in silence."""
 
 
 def read_shape(text: str, *, name: str) -> ModelShape:
@@ -232,6 +235,9 @@ def read_shape(text: str, *, name: str) -> ModelShape:
             f"{name}: model_type = {render_value(kind)} is not read; give a model of {', '.join(_READ_KINDS)}"
         )
     take = ConfigReader(config, name)
+    own = _PARTS[:3] * (kind in _MIXTURE_KINDS) + _PARTS[3:4] * (kind in _LATENT_KINDS)
+    if other := next((part for part in _PARTS if part not in own and config.get(part)), None):
+        raise ValueError(f"{name}: {other} = {render_value(config[other])}: {kind} has none; give its own model_type")
     heads, hidden = take("num_attention_heads"), take("hidden_size")
     if take.config.get("head_dim") is None and kind not in _LATENT_KINDS and hidden % heads:
         raise ValueError(f"{name}: hidden_size = {hidden} is not a multiple of {heads} heads; give head_dim")
@@ -276,8 +282,14 @@ class ConfigReader:
             "key_value_heads": self("num_key_value_heads", heads),
             "head_width": self.first("head_dim", "attention_head_dim", otherwise=hidden // heads),
             "vocabulary": self("vocab_size"),
-            "is_tied": self.config.get("tie_word_embeddings") is True,
+            "is_tied": self.switch("tie_word_embeddings"),
         }
+
+    def switch(self, key: str) -> bool:
+        """Whether it is true; raises ValueError for what is neither true nor false."""
+        if (value := self.config.get(key)) not in (True, False, None):
+            raise ValueError(f"{self.name}: {key} = {render_value(value)}; give true or false")
+        return bool(value)
 
 
 def _windows(take: ConfigReader, *, blocks: int) -> tuple[int, ...]:
@@ -294,7 +306,7 @@ def _windows(take: ConfigReader, *, blocks: int) -> tuple[int, ...]:
     if isinstance(kinds, list):
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
     kind, every = str(config.get("model_type")), config.get("sliding_window_pattern")
-    if kind in _SWITCHED_KINDS and config.get("use_sliding_window") is not True:
+    if kind in _SWITCHED_KINDS and not take.switch("use_sliding_window"):
         return ()
     if kind in _WINDOWED_KINDS:
         return (window,) * blocks

@@ -162,6 +162,18 @@ def test_what_of_deepspeed_is_missing(more: dict[str, Any], told: str) -> None:
             "intervall = 1: is not known; write pipeline.activation_checkpoint_interval, or leave it out",
         ),
         ({"zero_optimization": {"stge": 1}}, "zero_optimization.stge = 1: is not known; write zero_optimization.stage"),
+        (
+            {"micro_batch_size_per_gpu": 2},
+            "micro_batch_size_per_gpu = 2: is not known; write train_micro_batch_size_per_",
+        ),
+        (
+            {"train_micro_batch_size": 2},
+            "train_micro_batch_size = 2: is not known; write train_micro_batch_size_per_gpu",
+        ),
+        (
+            {"gradient_accumulation": 2},
+            "gradient_accumulation = 2: is not known; write gradient_accumulation_steps, or",
+        ),
         ({"tensor_parallel": {"tp_size": 2}}, "tp_size = 2: is not known; write tensor_parallel.autotp_size, or"),
         ({"sequence_parallel_size": "2"}, "sequence_parallel_size = '2': is text; write"),
         ({"expert_parallel": {"enabled": True, "expert_tensor_parallel_size": 2}}, "cut into parts are not read"),

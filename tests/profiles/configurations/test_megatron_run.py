@@ -707,7 +707,7 @@ def test_more_tensor_parallelism_than_experts() -> None:
     flags = {"num-layers": 8, "hidden-size": 4096, "num-attention-heads": 32, "vocab-size": 32000, "num-experts": 4,
              "tensor-model-parallel-size": 8, "seq-length": 4096, "max-position-embeddings": 4096,
              "micro-batch-size": 1}  # fmt: skip
-    run = run_of(as_script(flags) + " --sequence-parallel")
+    run = run_of(as_script(flags) + " --sequence-parallel --disable-bias-linear")
     assert not run.notes.refusals
     assert run.shape.mixture is not None
     assert (run.shape.mixture.experts, run.expert_tensor) == (32, 8)

@@ -33,8 +33,27 @@ def refusals_of(flags: str, *, before: str = "", model: str | None = None) -> li
         ("--overlap-param-gather --use-distributed-optimizer", "asks for --overlap-grad-reduce beside"),
         ("--main-grads-dtype bf16", "asks for --main-grads-dtype fp32 or --use-precision-aware-optimizer beside"),
         ("--tp-comm-overlap --sequence-parallel", "asks for --tensor-model-parallel-size above 1 beside"),
-        ("--tensor-model-parallel-size 2 --num-experts 4", "--num-experts above 0: asks for --sequence-parallel"),
+        (
+            "--tensor-model-parallel-size 2 --num-experts 4 --disable-bias-linear",
+            "--num-experts above 0: asks for --sequence-parallel",
+        ),
         ("--mtp-num-layers 1", "asks for --position-embedding-type rope or --position-embedding-type none beside"),
+        ("--delay-wgrad-compute", "asks for --overlap-moe-expert-parallel-comm beside"),
+        ("--cp-comm-type a2a+p2p", "asks for --hierarchical-context-parallel-sizes beside"),
+        ("--num-experts 4 --moe-router-topk 1", "--moe-router-topk 1: asks for --moe-router-pre-softmax or"),
+        (
+            "--cpu-offloading-num-layers 2 --pipeline-model-parallel-size 2",
+            "asks for no --pipeline-model-parallel-size",
+        ),
+        ("--overlap-p2p-communication-warmup-flush", "asks for --num-layers-per-virtual-pipeline-stage or"),
+        (
+            "--num-experts 4 --expert-model-parallel-size 4 --bf16 --overlap-moe-expert-parallel-comm",
+            "asks for --moe-token-dispatcher-type alltoall or --moe-token-dispatcher-type flex beside",
+        ),
+        (
+            "--num-experts 4 --tensor-model-parallel-size 2 --sequence-parallel",
+            "and no --expert-tensor-parallel-size: asks for --disable-bias-linear beside",
+        ),
     ],
 )
 def test_commands_that_end_at_once(flags: str, told: str) -> None:
@@ -49,7 +68,9 @@ def test_commands_that_end_at_once(flags: str, told: str) -> None:
         "--bf16 --kv-channels 16 --num-attention-heads 3",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
         "--overlap-param-gather --use-distributed-optimizer --overlap-grad-reduce --main-grads-dtype fp32",
-        "--tensor-model-parallel-size 2 --num-experts 4 --sequence-parallel --tp-comm-overlap",
+        "--tensor-model-parallel-size 2 --num-experts 4 --sequence-parallel --tp-comm-overlap --disable-bias-linear",
+        "--num-experts 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --bf16 "
+        "--overlap-moe-expert-parallel-comm --delay-wgrad-compute",
         "--mtp-num-layers 1 --position-embedding-type rope --override-opt_param-scheduler",
     ],
 )

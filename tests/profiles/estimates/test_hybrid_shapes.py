@@ -101,6 +101,11 @@ def test_kinds_may_be_listed_instead_of_letters():
         ({"model_type": "falcon_h1", "mamba_d_ssm": 1024}, "mamba_d_ssm = 1024: falcon_h1 has"),
         ({**NEMOTRON_H, "moe_latent_size": 1024}, "moe_latent_size = 1024"),
         ({**GRANITE_4, "layer_types": None}, "layer_types = null"),
+        ({**BAMBA, "attn_layer_indices": ["9"]}, r"attn_layer_indices = \[1 entries\]"),
+        ({**GRANITE_4, "attn_layer_indices": [99]}, r"attn_layer_indices = \[1 entries\]"),
+        ({**BAMBA, "attn_layer_indices": [9, 32]}, r"attn_layer_indices = .*list numbers of the 32 blocks"),
+        ({**QWEN3_NEXT, "layer_types": ["full_attention"]}, r"layer_types = \[1 entries\]; give one of"),
+        ({**QWEN3_NEXT, "layer_types": "full_attention"}, 'layer_types = "full_attention"; give one of'),
         ({**GRANITE_4, "mamba_n_heads": None}, "mamba_n_heads = null"),
     ],
 )

@@ -84,6 +84,13 @@ def test_experts_with_biases():
         (json.dumps(BASE | {"hidden_size": "wide"}), "hidden_size"),
         (json.dumps({**BASE, "vocab_size": None}), "vocab_size = null"),
         (json.dumps({**BASE, "vocab_size": 0}), "vocab_size = 0 is out of range; give a whole number from 1"),
+        (
+            json.dumps({**BASE, "num_local_experts": 8}),
+            "num_local_experts = 8: llama has none; give its own model_type",
+        ),
+        (json.dumps({**BASE, "kv_lora_rank": 512}), "kv_lora_rank = 512: llama has none"),
+        (json.dumps({**BASE, "cross_attention_layers": [3]}), "cross_attention_layers = [1 entries]: llama has none"),
+        (json.dumps({**BASE, "tie_word_embeddings": "true"}), 'tie_word_embeddings = "true"; give true or false'),
     ],
 )
 def test_refusals(text: str, message: str):
@@ -91,6 +98,12 @@ def test_refusals(text: str, message: str):
     with pytest.raises(ValueError, match="toy: ") as caught:
         read_shape(text, name="toy")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", [None, 0, [], {}])
+def test_parts_that_are_stated_as_none(nothing: Any):
+    """Tests that a field of another kind of block is no matter where it says that there are none."""
+    assert read(num_experts=nothing, kv_lora_rank=nothing, linear_attn_config=nothing) == read()
 
 
 def test_windows_that_are_not_listed():
