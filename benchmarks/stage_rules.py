@@ -69,7 +69,7 @@ class StageRules:
     """The statement that a plan of an instance with one stage per device is done by its horizon."""
 
     def __init__(self, instance: CompleteInstance) -> None:
-        if instance.max_stages_per_device != 1 or any(kind[1] for kind in instance.kinds):
+        if instance.rules["max_stages_per_device"] != 1 or any(kind[1] for kind in instance.kinds):
             raise ValueError("the statement is one of one stage per device without recomputation; forbid both")
         self.instance, self.statement = instance, Statement()
         self.slots, self.devices = range(instance.num_slots), range(len(instance.devices))

@@ -43,14 +43,14 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
     device_index = {device.name: number for number, device in enumerate(cluster.devices)}
     pins = {pin.layer: device_index[pin.device] for pin in options.pinned}
     layers = _make_layers(problem, costs, widths=widths)
-    figures = _figures(problem, layers)
+    figures = options.rules | _figures(problem, layers)
     wide = WideGroups(
         groups=tuple(tuple(device_index[name] for name in group) for group in groups),
         width_row=column([widths.index(len(group)) for group in groups]),
         widths=widths[1:],
     )
     return Instance(
-        layers=layers._replace(options=column([figures.get(name, name in options.rules) for name in OPTIONS])),
+        layers=layers._replace(options=column([figures.get(name, 0) for name in OPTIONS])),
         num_microbatches=problem.num_microbatches,
         num_links=2 * len(cluster.links),
         can_halve=_can_halve(problem, costs),
@@ -61,20 +61,17 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
         shard_choice=options.shard_optimizer if problem.may_shard else "never",
         recompute_kinds=_make_kinds(problem, costs, widths=widths) if options.recompute_layers else None,
         rules=options.rules,
-        receive_buffers=options.receive_buffers,
-        max_stages_per_device=options.max_stages_per_device,
-        objective="span" if options.objective == "span" else "makespan",
+        objective=options.ranked_by,
     )
 
 
 def _figures(problem: Problem, layers: Layers) -> dict[str, int]:
     """What kernels know of the question beside its rules, by name."""
-    profile, cluster, options = problem.profile, problem.cluster, problem.options
+    profile, cluster = problem.profile, problem.cluster
     steps = int(layers.once[OPTIMIZER_ROW].min(axis=0).sum())
     return {
         "num_microbatches": problem.num_microbatches,
         "num_links": 2 * len(cluster.links),
-        "receive_buffers": options.receive_buffers,
         "tail": profile.optimizer_ns,
         "bucket_bytes": profile.bucket_bytes,
         "plain_bucket_bytes": 0 if profile.gradient_as_bucket_view else profile.bucket_bytes,
@@ -433,7 +430,7 @@ def make_schedule_instance(problem: Problem, stages: tuple[Stage, ...], *, costs
         synchronisation=laid_out.synchronisation_ns,
         tail=laid_out.tail_ns,
         can_split=problem.options.split_backward,
-        objective="span" if problem.options.objective == "span" else "makespan",
+        objective=problem.options.ranked_by,
     )
 
 

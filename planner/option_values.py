@@ -6,6 +6,19 @@ Objective = Literal["makespan", "span", "cost"]
 """`makespan`: end of the iteration; `span`: longest time from first to last action of a device; `cost`: makespan times
 the prices of the devices used."""
 
+RankingTime = Literal["makespan", "span"]
+"""The times of a plan that an objective may rank by."""
+
+
+def ranked_by(objective: Objective) -> RankingTime:
+    """What decides between plans on the same devices; an objective that no case names is an error of types."""
+    match objective:
+        case "makespan" | "cost":
+            return "makespan"
+        case "span":
+            return "span"
+
+
 ShardChoice = Literal["never", "together", "allow", "always"]
 """Whether replicas shard the optimizer's state: nowhere; in every replicated stage or in none; in any; in all."""
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from planner.actions import Action, Offload
+from planner.option_values import Objective, ranked_by
 
 ProvedBy = Literal["certificate", "complete search"]
 
@@ -180,6 +181,10 @@ class BaselineResult:
     note: str = ""
     """Why it does not apply or does not fit, in a phrase."""
 
+    def objective_ns(self, objective: Objective) -> int | None:
+        """Makespan or span, whichever ranks plans; None if the method does not apply."""
+        return self.span_ns if ranked_by(objective) == "span" else self.makespan_ns
+
     @property
     def had_no_time(self) -> bool:
         """Whether it was left out for want of time."""
@@ -332,6 +337,10 @@ class Evidence:
     """Every size of microbatches among which the planner decided; empty where the number of them was given."""
     rental: RentalResult | None = None
     """Where money is minimised: what it costs, with the bound over all subsets of devices."""
+
+    def objective_ns(self, objective: Objective) -> int:
+        """Makespan or span, whichever ranks plans."""
+        return self.span_ns if ranked_by(objective) == "span" else self.makespan_ns
 
     @property
     def objective_gap(self) -> float:

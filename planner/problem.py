@@ -9,7 +9,7 @@ from math import gcd
 from typing import Annotated
 
 from planner import decisions
-from planner.option_values import Objective, OrderChoice, ShardChoice, Synchronisation
+from planner.option_values import Objective, OrderChoice, RankingTime, ShardChoice, Synchronisation, ranked_by
 from planner.plan import ProblemReference, Shard, Stage
 from profiles.cluster import Cluster
 from profiles.documents.canonical_json import content_sha256, to_plain
@@ -105,6 +105,11 @@ class Options(StrictRecord):
     """With objective `cost`: the makespan is at most this; None: no limit."""
 
     @property
+    def ranked_by(self) -> RankingTime:
+        """The time that ranks plans on the same devices."""
+        return ranked_by(self.objective)
+
+    @property
     def decides_whole_stages(self) -> bool:
         """Whether a stage recomputes all layers of every microbatch, or nothing."""
         return not self.recompute_layers and not self.recompute_microbatches
@@ -124,9 +129,10 @@ class Options(StrictRecord):
                 )
 
     @property
-    def rules(self) -> frozenset[str]:
-        """The options that are on, by name: models of integers know them by these."""
-        return frozenset(each.name for each in fields(self) if getattr(self, each.name) is True)
+    def rules(self) -> dict[str, int]:
+        """The options that are on, and those that are numbers, by name: models of integers know them by these."""
+        stated = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: int(value) for name, value in stated.items() if isinstance(value, int) and value is not False}
 
     @property
     def cuts_unevenly(self) -> bool:

@@ -3,6 +3,7 @@
 `planner/lowering.py` makes these from a `Problem`; nothing here knows what a pipeline plan document looks like.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -223,10 +224,6 @@ class Instance:
     """Identical microbatches per iteration."""
     num_links: int
     """Number of link resources K."""
-    receive_buffers: int
-    """Receive buffers per edge that enters a stage from another device."""
-    max_stages_per_device: int
-    """How many stages a device may hold."""
     pinned: Integers
     """[L] device that must hold the layer, or -1 where it is free."""
     given_stages: Integers | None
@@ -235,8 +232,8 @@ class Instance:
     """Devices (or groups, see `WideGroups`) of every stage, if they are given too."""
     objective: Literal["makespan", "span"]
     """The figure that is minimised."""
-    rules: frozenset[str]
-    """The question's options that are on, by name; kernels know some of them (`OPTIONS` of the evaluator)."""
+    rules: Mapping[str, int]
+    """The question's options that are on or numbers, by name; kernels know some (`OPTIONS` of the evaluator)."""
     can_halve: bool = True
     """Whether half of an I takes half of its work, on whole samples."""
     wide: WideGroups | None = None

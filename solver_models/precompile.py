@@ -46,7 +46,9 @@ FEW_COLLECTIONS = 200_000
 def _toy_instance() -> Instance:
     """Two layers, two devices, two microbatches: every kernel runs on it."""
     two, numbers = np.ones(2, np.int64), np.arange(3)
-    figures = {"num_microbatches": 2, "num_links": 2, "receive_buffers": 2, "split_backward": 1}
+    rules = dict.fromkeys(("split_backward", "uneven_replication", "skip_edges", "idle_devices"), 1)
+    rules |= {"max_stages_per_device": 2, "receive_buffers": 2}
+    figures = rules | {"num_microbatches": 2, "num_links": 2}
     layers = Layers(
         work=np.full((1, 5, 1, 2), 10, np.int64),
         host=np.zeros((2, 0, 5, 1, 2), np.int64),
@@ -76,9 +78,7 @@ def _toy_instance() -> Instance:
         layers=layers,
         num_microbatches=2,
         num_links=2,
-        receive_buffers=2,
-        max_stages_per_device=2,
-        rules=frozenset(("split_backward", "uneven_replication", "skip_edges", "idle_devices")),
+        rules=rules,
         pinned=-two,
         given_stages=None,
         given_groups=None,

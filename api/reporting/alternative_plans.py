@@ -12,6 +12,7 @@ from rich.text import Text
 from api.formatting import render_ms, render_percent, render_ratio
 from api.reporting.plain_names import render_source
 from api.reporting.screen_table import figures, make_table
+from planner.option_values import Objective, ranked_by
 from planner.plan import Plan
 from planner.plan_kind import PlanKind, describe_kind, differences, kind_of
 from planner.problem import Problem
@@ -74,8 +75,9 @@ def _fullest(problem: Problem, plan: Plan) -> float:
     return max((peak / limits[name] for name, peak in plan.evidence.peak_bytes.items()), default=0.0)
 
 
-def _trades(row: _KindRow, best: _KindRow, *, objective: str) -> Iterator[str]:
-    times = [each.span_ns if objective == "span" else each.makespan_ns for each in (row, best)]
+def _trades(row: _KindRow, best: _KindRow, *, objective: Objective) -> Iterator[str]:
+    by_span = ranked_by(objective) == "span"
+    times = [each.span_ns if by_span else each.makespan_ns for each in (row, best)]
     slower = times[0] / max(1, times[1]) - 1
     yield "as fast" if slower < 0.0005 else f"{render_percent(slower)} slower"
     saved = best.peak_fraction - row.peak_fraction

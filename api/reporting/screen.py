@@ -213,7 +213,7 @@ def _bound_of(row: SizeResult) -> int | None:
 
 def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineResult) -> ScreenTable:
     """What others would have done, fastest first, with our plan among them and the one to take ticked."""
-    has_span = problem.options.objective == "span"
+    has_span = problem.options.ranked_by == "span"
     times = ("makespan ms", "longest device ms") if has_span else ("makespan ms",)
     known = figures(*times, "vs ours", "bubble", "memory")
     table = make_table(Column(no_wrap=True), "plan", *known, Column("fits", no_wrap=True), "")
@@ -229,10 +229,9 @@ def _render_baselines(problem: Problem, evidence: Evidence, *, ours: BaselineRes
 
 def _ranked(problem: Problem, rows: Sequence[BaselineResult]) -> tuple[list[BaselineResult], int]:
     """Those that fit, those that do not, those that do not apply, each fastest first; and how many are hidden."""
-    is_span = problem.options.objective == "span"
 
     def rank(row: BaselineResult) -> tuple[bool, bool, int]:
-        time_ns = row.span_ns if is_span else row.makespan_ns
+        time_ns = row.objective_ns(problem.options.objective)
         return time_ns is None, not row.fits_memory, time_ns or 0
 
     ranked = sorted(rows, key=rank)
@@ -397,7 +396,7 @@ def _notes(problem: Problem, evidence: Evidence) -> list[str]:
 
 def _render_result(evidence: Evidence, *, objective: Objective, program: str) -> str:
     """The objective beside the best baseline and between its bounds, a line each."""
-    ours = evidence.span_ns if objective == "span" else evidence.makespan_ns
+    ours = evidence.objective_ns(objective)
     lines = [f"{render_ms(ours)} ms{_render_lead(evidence, ours, objective=objective, program=program)}"]
     kind = "(at any size)" if evidence.sizes else f"({render_bound(evidence.bound_kind)})"
     if ours <= evidence.lower_bound_ns:
@@ -444,11 +443,7 @@ def _render_claim(evidence: Evidence, claimed_ns: int) -> str:
 
 def _render_lead(evidence: Evidence, ours: int, *, objective: Objective, program: str) -> str:
     """How far ahead of the best baseline that fits."""
-    times = {
-        row.name: row.span_ns if objective == "span" else row.makespan_ns
-        for row in evidence.baselines
-        if row.fits_memory
-    }
+    times = {row.name: row.objective_ns(objective) for row in evidence.baselines if row.fits_memory}
     times |= {
         f"{row.baseline} with {row.microbatch_size} samples": row.baseline_ns
         for row in evidence.sizes

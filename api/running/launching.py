@@ -341,11 +341,15 @@ def _ask_status(submitted: Submitted, folder: Path) -> str:
 def _read_status(submitted: Submitted, answer: str) -> str:
     """What the launcher's answer says, in a line."""
     with reading():
-        if submitted.launcher == "skypilot":
-            return describe_sky_job(answer, name=submitted.name)
-        if submitted.launcher == "slurm":
-            return describe_slurm_job(answer)
-        return describe_ray_job(answer) if submitted.launcher == "ray" else answer.strip() or "gone"
+        match submitted.launcher:
+            case "skypilot":
+                return describe_sky_job(answer, name=submitted.name)
+            case "slurm":
+                return describe_slurm_job(answer)
+            case "ray":
+                return describe_ray_job(answer)
+            case "kubernetes" | "torchrun":
+                return answer.strip() or "gone"
 
 
 def show_logs(submitted: Submitted, folder: Path, *, follow: bool, to: TextIO) -> int:

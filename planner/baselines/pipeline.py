@@ -81,7 +81,7 @@ def make_pipeline(costs: CostModel, stages: Sequence[Stage], *, has_time: HasTim
             ).placed(needed)
             for replicas, needed in zip(positions, workspace, strict=True)
         ),
-        minimises_span=problem.options.objective == "span",
+        minimises_span=problem.options.ranked_by == "span",
         has_time=has_time,
     )
 

@@ -92,7 +92,7 @@ class DivisionProgramme:
         least = trunk.least
         options = least.problem.options
         self.trunk, self.least, self.price = trunk, least, price
-        self.is_span = options.objective == "span"
+        self.is_span = options.ranked_by == "span"
         self.deadline = deadline - (0 if self.is_span else least.optimizer_ns)
         self.count, self.num_devices = least.problem.num_microbatches, least.num_devices
         self.chunks = options.max_stages_per_device

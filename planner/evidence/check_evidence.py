@@ -452,7 +452,7 @@ class _EvidenceCheck:
     def _check_reach(self, rows: Iterable[BaselineResult]) -> Iterator[_Difference]:
         """No row that cannot be played again is of a plan that fits, and is below the bound."""
         for row in rows:
-            reached = row.span_ns if self.problem.options.objective == "span" else row.makespan_ns
+            reached = row.objective_ns(self.problem.options.objective)
             if row.fits_memory and reached is not None and reached < (self.bound_ns or 0):
                 message = f"The baseline {row.name[:80]!r} is said to be below the bound of {self.bound_ns} ns."
                 field = f"baselines.{row.name}"
@@ -460,7 +460,7 @@ class _EvidenceCheck:
 
     def _is_beaten(self, baseline: Baseline, row: BaselineResult) -> bool:
         """Whether a baseline answers the question, too, with a smaller objective."""
-        objective = row.span_ns if self.problem.options.objective == "span" else row.makespan_ns
+        objective = row.objective_ns(self.problem.options.objective)
         if baseline.plan is None or not row.fits_memory or objective is None or objective >= self.objective_ns:
             return False
         return verify(self.problem, baseline.plan).passed

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,10 +70,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="planner.execute",
         description="Train a model exactly as planned. Start it with torchrun, one process per device of the plan.",
     )
-    parser.add_argument("plan", type=Path, nargs="?", default=os.environ.get(PLAN_VARIABLE), help="plan document")
+    path, switch = partial(parser.add_argument, type=Path), partial(parser.add_argument, action="store_true")
+    path("plan", nargs="?", default=os.environ.get(PLAN_VARIABLE), help="plan document")
     parser.add_argument("--model", required=True, help="module:factory; the factory gives a planner.execute Training")
     parser.add_argument("--steps", type=int, default=1, help="number of iterations (default 1)")
-    parser.add_argument("--cluster", type=Path, help="cluster or workload document: gives every device its host")
+    path("--cluster", help="cluster or workload document: gives every device its host")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--groups",
@@ -80,19 +82,13 @@ def _parser() -> argparse.ArgumentParser:
         default="tensor",
         help="a group of devices: as many tensor-parallel processes (default), or one with a thread on each core",
     )
-    parser.add_argument(
-        "--fully-shard",
-        action="store_true",
-        help="replicas of stages that shard the optimizer's state shard weights and gradients, too (FSDP2)",
-    )
-    parser.add_argument(
-        "--no-pin",
-        action="store_true",
-        help="leave all cores of a host to all of its processes (default: torchrun's get an equal part each)",
-    )
+    sharded = "replicas of stages that shard the optimizer's state shard weights and gradients, too (FSDP2)"
+    switch("--fully-shard", help=sharded)
+    unpinned = "leave all cores of a host to all of its processes (default: torchrun's get an equal part each)"
+    switch("--no-pin", help=unpinned)
     parser.add_argument("--timeout", type=float, help="seconds without progress until all is broken off")
-    parser.add_argument("--losses", type=Path, help="write the losses of every iteration here, as JSON lines")
-    parser.add_argument("--trace", type=Path, help="write the executed timeline into this folder")
+    path("--losses", help="write the losses of every iteration here, as JSON lines")
+    path("--trace", help="write the executed timeline into this folder")
     _add_states(parser)
     parser.add_argument("--evaluate-every", type=int, default=0, metavar="N", help="evaluate after every N iterations")
     _add_checks(parser)
@@ -107,13 +103,8 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         help="train nothing, in one process: compare the layers of a model with the model as it is, for two updates, "
         "and see whether they fit the plan, if one is given",
     )
-    parser.add_argument(
-        "--check-every",
-        type=int,
-        default=CHECK_EVERY,
-        metavar="N",
-        help=f"compare batches and replicas between processes every N iterations; 0: never (default {CHECK_EVERY})",
-    )
+    compared = f"compare batches and replicas between processes every N iterations; 0: never (default {CHECK_EVERY})"
+    parser.add_argument("--check-every", type=int, default=CHECK_EVERY, metavar="N", help=compared)
     parser.add_argument(
         "--on-nonfinite",
         choices=("stop", "skip", "ignore"),
@@ -123,42 +114,22 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
 
 def _add_states(parser: argparse.ArgumentParser) -> None:
     """Where the training continues from, and what it leaves behind."""
-    parser.add_argument(
-        "--load", type=Path, help="continue from the checkpoint in this folder, or the newest of several"
-    )
-    parser.add_argument("--save", type=Path, help="write a checkpoint into this folder after the last iteration")
-    parser.add_argument(
-        "--weights", type=Path, help="start with the weights in this file or folder (safetensors, torch)"
-    )
-    parser.add_argument(
-        "--save-weights", type=Path, help="write the weights into this folder, by the model's own names"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        type=Path,
-        default=os.environ.get(CHECKPOINTS_VARIABLE),
-        help="write checkpoints into folders of this folder on the way",
-    )
-    parser.add_argument(
-        "--recipe",
-        type=Path,
-        default=os.environ.get(RECIPE_VARIABLE),
-        help="go on as this recipe says: every layer from its checkpoint; --steps then counts all iterations",
-    )
-    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="after every N iterations")
-    parser.add_argument(
-        "--copies",
-        type=Path,
-        default=os.environ.get(COPIES_VARIABLE),
-        help="keep copies of the state in this folder, which every host has in its memory (/dev/shm)",
-    )
-    parser.add_argument("--copy-every", type=int, default=0, metavar="N", help="after every N iterations")
-    parser.add_argument("--keep", type=int, default=2, metavar="N", help="keep the newest N checkpoints (default 2)")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations",
-    )
+    path, every = partial(parser.add_argument, type=Path), partial(parser.add_argument, type=int, metavar="N")
+    path("--load", help="continue from the checkpoint in this folder, or the newest of several")
+    path("--save", help="write a checkpoint into this folder after the last iteration")
+    path("--weights", help="start with the weights in this file or folder (safetensors, torch)")
+    path("--save-weights", help="write the weights into this folder, by the model's own names")
+    kept = "write checkpoints into folders of this folder on the way"
+    path("--checkpoint", default=os.environ.get(CHECKPOINTS_VARIABLE), help=kept)
+    recipe = "go on as this recipe says: every layer from its checkpoint; --steps then counts all iterations"
+    path("--recipe", default=os.environ.get(RECIPE_VARIABLE), help=recipe)
+    every("--checkpoint-every", default=0, help="after every N iterations")
+    copies = "keep copies of the state in this folder, which every host has in its memory (/dev/shm)"
+    path("--copies", default=os.environ.get(COPIES_VARIABLE), help=copies)
+    every("--copy-every", default=0, help="after every N iterations")
+    every("--keep", default=2, help="keep the newest N checkpoints (default 2)")
+    resumed = "continue from the newest checkpoint in --checkpoint, if there is one; --steps then counts all iterations"
+    parser.add_argument("--resume", action="store_true", help=resumed)
 
 
 def _require_sense(options: argparse.Namespace) -> None:

@@ -79,7 +79,8 @@ class Case:
     def objective_ns(self) -> int:
         """The recomputed figure that the problem minimises."""
         assert self.judgement is not None
-        return self.judgement.span_ns if self.options.objective == "span" else self.judgement.makespan_ns
+        ends, spans = self.judgement.makespan_ns, self.judgement.span_ns
+        return {"makespan": ends, "span": spans, "cost": ends}[self.options.objective]
 
     def split_stages(self) -> Iterator[tuple[int, Stage]]:
         """The stages whose I or W is on other devices, with their numbers."""

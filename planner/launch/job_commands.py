@@ -77,15 +77,19 @@ _SELECTORS = {
 
 
 def status_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
-    """Asks the launcher how the job is; not for torchrun, whose agents are processes of this machine."""
-    if submitted.launcher == "slurm":
-        number, _, cluster = submitted.number.partition(";")
-        return on_cluster(cluster, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T %R")
-    if submitted.launcher == "skypilot":
-        return ("sky", "jobs", "queue", "--all", "--output=json")
-    if submitted.launcher == "ray":
-        return _ray(submitted, "status")
-    return ("kubectl", "get", "--ignore-not-found", "--filename", f"{folder}/job.json")
+    """Asks the launcher how the job is; empty for torchrun, whose agents are processes of this machine."""
+    match submitted.launcher:
+        case "slurm":
+            number, _, cluster = submitted.number.partition(";")
+            return on_cluster(cluster, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T %R")
+        case "skypilot":
+            return ("sky", "jobs", "queue", "--all", "--output=json")
+        case "ray":
+            return _ray(submitted, "status")
+        case "torchrun":
+            return ()
+        case "kubernetes":
+            return ("kubectl", "get", "--ignore-not-found", "--filename", f"{folder}/job.json")
 
 
 def on_cluster(cluster: str, program: str, *arguments: str) -> tuple[str, ...]:
@@ -122,28 +126,33 @@ def _selector(submitted: Submitted) -> str:
 
 def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[str, ...]:
     """Shows what the job's processes say."""
-    if submitted.launcher == "skypilot":
-        return ("sky", "jobs", "logs", f"--name={submitted.name}", "--follow" if follow else "--no-follow")
-    if submitted.launcher == "ray":
-        return _ray(submitted, "logs", *(["--follow"] if follow else []))
-    if submitted.launcher != "kubernetes":
-        return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), "--", f"{folder}/log")
-    return (
-        *("kubectl", "logs", f"--namespace={submitted.namespace}", _selector(submitted)),
-        *("--all-containers", "--prefix", "--tail=-1", *(["--follow"] if follow else [])),
-    )
+    following = ["--follow"] if follow else []
+    match submitted.launcher:
+        case "skypilot":
+            return ("sky", "jobs", "logs", f"--name={submitted.name}", "--follow" if follow else "--no-follow")
+        case "ray":
+            return _ray(submitted, "logs", *following)
+        case "torchrun" | "slurm":
+            return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), "--", f"{folder}/log")
+        case "kubernetes":
+            told = ("kubectl", "logs", f"--namespace={submitted.namespace}", _selector(submitted))
+            return (*told, "--all-containers", "--prefix", "--tail=-1", *following)
 
 
 def cancel_command(submitted: Submitted, *, folder: str) -> tuple[str, ...]:
-    """Ends the job; not for torchrun, see `status_command`."""
-    if submitted.launcher == "slurm":
-        number, _, cluster = submitted.number.partition(";")
-        return on_cluster(cluster, "scancel", number)
-    if submitted.launcher == "skypilot":
-        return ("sky", "jobs", "cancel", "--yes", f"--name={submitted.name}")
-    if submitted.launcher == "ray":
-        return _ray(submitted, "stop")
-    return ("kubectl", "delete", "--ignore-not-found", "--filename", f"{folder}/job.json")
+    """Ends the job; empty for torchrun, see `status_command`."""
+    match submitted.launcher:
+        case "slurm":
+            number, _, cluster = submitted.number.partition(";")
+            return on_cluster(cluster, "scancel", number)
+        case "skypilot":
+            return ("sky", "jobs", "cancel", "--yes", f"--name={submitted.name}")
+        case "ray":
+            return _ray(submitted, "stop")
+        case "torchrun":
+            return ()
+        case "kubernetes":
+            return ("kubectl", "delete", "--ignore-not-found", "--filename", f"{folder}/job.json")
 
 
 def _ray(submitted: Submitted, verb: str, *options: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from planner.fidelity.attribution import Comparison
 from planner.fidelity.executed_run import typical
 from planner.layout.costs import CostModel
 from planner.layout.stage_replicas import lay_out_stages
+from planner.option_values import RankingTime
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.replanning.as_measured import Scales, at_best, exactly, under
@@ -131,7 +132,7 @@ def diagnose(problem: Problem, plan: Plan, *, seen: Observations) -> Diagnosis:
         culprits=culprits,
         planned_ns=timeline.objective_ns(objective),
         present_ns=present,
-        measured_ns=_measured_ns(seen, objective),
+        measured_ns=_measured_ns(seen, problem.options.ranked_by),
         between_ns=round(statistics.median(seen.between_ns)) if seen.between_ns else 0,
         parts_ns=_parts(actual, plan, seen=seen),
         missing_devices=seen.missing_devices,
@@ -215,15 +216,15 @@ def _scales(problem: Problem, plan: Plan, *, seen: Observations) -> Scales:
     )
 
 
-def _measured_ns(seen: Observations, objective: str) -> int | None:
+def _measured_ns(seen: Observations, ranked_by: RankingTime) -> int | None:
     """Only where whole iterations were seen; of the span only what begins and ends with actions counts."""
-    if objective == "span" and seen.iterations:
+    if ranked_by == "span" and seen.iterations:
         spans = [
             max(row.actions[-1].end_ns - row.actions[0].start_ns for row in each.rows.values() if row.actions)
             for each in seen.iterations
         ]
         return round(statistics.median(spans))
-    if objective == "span" or seen.missing_devices or not seen.iteration_ns:
+    if ranked_by == "span" or seen.missing_devices or not seen.iteration_ns:
         return None
     return round(statistics.median(seen.iteration_ns))
 

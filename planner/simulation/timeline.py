@@ -10,6 +10,7 @@ import numpy
 from planner.actions import Action
 from planner.layout.gathers import TimedGather
 from planner.layout.offload import TimedOffload
+from planner.option_values import Objective, ranked_by
 from planner.simulation.encoding import EncodedOrders, Integers
 
 Direction = Literal["forward", "backward"]
@@ -85,9 +86,9 @@ class Timeline:
     offloads: tuple[TimedOffload, ...] = ()
     """In order of their start."""
 
-    def objective_ns(self, objective: str) -> int:
-        """Makespan or span, whichever is minimised."""
-        return self.span_ns if objective == "span" else self.makespan_ns
+    def objective_ns(self, objective: Objective) -> int:
+        """Makespan or span, whichever ranks plans."""
+        return self.span_ns if ranked_by(objective) == "span" else self.makespan_ns
 
 
 class _PerDevice(Mapping[str, tuple[_Value, ...]]):

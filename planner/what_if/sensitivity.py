@@ -135,7 +135,7 @@ def _price(question: Question, answer: Plan | None, *, base: _Base) -> ShadowPri
     evidence = None if answer is None else answer.evidence
     present, found, bound = base.best_ns, None, None
     if evidence is not None:
-        found = evidence.span_ns if question.problem.options.objective == "span" else evidence.makespan_ns
+        found = evidence.objective_ns(question.problem.options.objective)
         bound = evidence.lower_bound_ns
     if question.kind == "search":
         present, found = base.given_ns, base.best_ns

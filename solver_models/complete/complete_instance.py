@@ -99,8 +99,6 @@ class CompleteInstance:
     devices: tuple[DeviceRow, ...]
     num_slots: int
     """Most stages of a plan."""
-    max_stages_per_device: int
-    """Limit of slots whose assignment contains a device."""
     edges: tuple[tuple[int, int], ...]
     """(producer, consumer) layers."""
     sets: tuple[LayerSet, ...]
@@ -127,8 +125,8 @@ class CompleteInstance:
     """Units of receive buffers by traffic, whether it is backward, and number of receiving replicas."""
     tail: int
     """Ticks after everything else, beside the optimizer's steps of the layers of a device."""
-    rules: frozenset[str]
-    """The question's options that are on, by name."""
+    rules: Mapping[str, int]
+    """The question's options that are on or numbers, by name."""
     horizon: int
     """Ticks that no plan worth looking at takes longer than."""
 

@@ -78,7 +78,7 @@ class _MemoryRows:
         terms = [(units, 1) for units in static]
         terms += [(sizes[name], sign) for name, sign in EXTRA[kind]]
         for other, m in product(self.own, self.timetable.microbatches):
-            if other == number or self.instance.max_stages_per_device > 1:
+            if other == number or self.instance.rules["max_stages_per_device"] > 1:
                 terms.append((self._held(other, m, action=action), 1))
         present = self.timetable.tasks[self.device, action].present
         self.programme.add(terms, high=self._capacity(), given=(present,))
@@ -124,4 +124,4 @@ def _may_overflow(instance: CompleteInstance, device: int) -> bool:
             total += instance.num_microbatches * (sizes.stash + sizes.held + sizes.weight_stash)
             most[each.layers[0]] = max(most[each.layers[0]], total)
     buffers = sum(max(instance.buffers.values(), default=0) for _ in range(2 * instance.num_slots**2))
-    return sum(sorted(most)[-instance.max_stages_per_device :]) + buffers > instance.devices[device].memory
+    return sum(sorted(most)[-instance.rules["max_stages_per_device"] :]) + buffers > instance.devices[device].memory

@@ -126,7 +126,7 @@ class Slots:
         """Stages per device, devices that must not idle, and equal numbers of replicas."""
         for device in self.devices:
             own = [(slot.on_device[device], 1) for slot in self.slots if device in slot.on_device]
-            self.programme.add(own, high=self.instance.max_stages_per_device)
+            self.programme.add(own, high=self.instance.rules["max_stages_per_device"])
             if "idle_devices" not in self.instance.rules:
                 self.programme.add(own, low=1)
         if "uneven_replication" not in self.instance.rules:

@@ -103,7 +103,7 @@ class Timetable:
         for device in devices:
             own = [action for at, action in self.tasks if at == device]
             for a, b in combinations(own, 2):
-                if a[0] == b[0] or self.instance.max_stages_per_device > 1:
+                if a[0] == b[0] or self.instance.rules["max_stages_per_device"] > 1:
                     self._separate(a, b, device=device)
             tasks = tuple(self.tasks[device, action] for action in own)
             self.programme.disjoint.append(Disjoint(tasks=tasks, is_ordered=True))

@@ -65,7 +65,7 @@ def make_rules(instance: Instance) -> Integers:
     is_chain = len(edges) == instance.num_layers - 1 and bool(np.all(edges[:, 1] == edges[:, 0] + 1))
     return np.array(
         [
-            instance.max_stages_per_device, len(instance.layers.table_of_replicas) - 1, "uneven_replication" in on,
+            on["max_stages_per_device"], len(instance.layers.table_of_replicas) - 1, "uneven_replication" in on,
             "skip_edges" in on, "idle_devices" in on, "recompute" in on, not is_chain,
             instance.given_stages is not None, instance.given_groups is not None, instance.wide is not None,
             instance.has_gaps, instance.can_halve, _SHARD_CHOICES.index(instance.shard_choice),

@@ -112,7 +112,7 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
         class_sizes=np.array([len(devices) for devices in classes.values()], np.int64),
         capacity=np.array([row.memory for row in classes], np.int64),
         cut_ticks=_cut_ticks(instance, cuts),
-        cut_units=instance.receive_buffers * cuts,
+        cut_units=instance.rules["receive_buffers"] * cuts,
         devices=np.concatenate([*classes.values()]).astype(np.int64),
     )
 

@@ -106,12 +106,12 @@ def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
                 for groups in _spread(instance, device_order, num_stages=num_stages)
             )
     yield from _best_fitting(instance)
-    if instance.max_stages_per_device > 1 and num_layers >= 2 * num_devices:
+    most_chunks = min(instance.rules["max_stages_per_device"], num_layers // num_devices, _MOST_CHUNKS)
+    if most_chunks > 1:
         for groups in _chunked(instance):
             for first in _FIRST_CHUNKS:
                 scale = np.repeat([first, 1 - first], num_devices)
                 yield balanced_cut(instance, groups, scale=scale), groups
-        most_chunks = min(instance.max_stages_per_device, num_layers // num_devices, _MOST_CHUNKS)
         for chunks in range(3, most_chunks + 1):
             yield from ((balanced_cut(instance, groups), groups) for groups in _chunked(instance, chunks))
     yield from _overlapped(instance)

@@ -79,7 +79,7 @@ class _LayerCutter:
         With `slack` stages may end earlier, where less crosses.
         """
         held = np.clip((depth * np.arange(len(self.groups), 0, -1)).astype(np.int64), 1, self.instance.num_microbatches)
-        groups = StageGroups(self.kind, self.size, self.room, held, self.instance.receive_buffers)
+        groups = StageGroups(self.kind, self.size, self.room, held, self.instance.rules["receive_buffers"])
         bounds: list[int] = best_cut(self.sums, groups, slack, self.steps).tolist()
         return bounds
 
@@ -95,7 +95,7 @@ class _LayerCutter:
         turnarounds, forwards = shares(self.sums.turnaround), shares(self.sums.forward)
         rests = np.cumsum(turnarounds[::-1])[::-1]
         heads = np.cumsum(forwards) - forwards
-        buffers = self.instance.receive_buffers * (self.sums.crossing[firsts] + self.sums.crossing[ends])
+        buffers = self.instance.rules["receive_buffers"] * (self.sums.crossing[firsts] + self.sums.crossing[ends])
         need = self.sums.state[ends] - self.sums.state[firsts] + -(-buffers // size)
         stash = -(-(self.sums.stash[ends] - self.sums.stash[firsts]) // size)
         held = np.clip((self.room[: len(ends)] - need) // np.maximum(stash, 1), 1, count)

@@ -25,7 +25,7 @@ class RecomputingCuts:
         crossing = np.zeros(self.num_layers + 1, np.int64)
         for producer, consumer, size, back, *_ in instance.layers.edges.tolist():
             crossing[producer + 1 : consumer + 1] += size + back
-        self.buffers = instance.receive_buffers * crossing
+        self.buffers = instance.rules["receive_buffers"] * crossing
         self.steps = [[self._steps(layer, kind) for layer in range(self.num_layers)] for kind in self._types]
 
     @property

@@ -30,6 +30,14 @@ def test_microbatches_are_counted(fields: dict[str, object], reason: str):
         base(**fields)
 
 
+def test_models_of_integers_know_options_by_name():
+    """Tests that options that are on, and numbers that are stated, 0 among them, are rules, and nothing else is."""
+    assert Options(recompute=True, receive_buffers=0, max_replicas=None, skip_edges=False).rules == {
+        "split_backward": 1, "uneven_replication": 1, "idle_devices": 1, "recompute": 1,
+        "max_stages_per_device": 2, "max_width": 1, "receive_buffers": 0,
+    }  # fmt: skip
+
+
 def test_times_have_room_in_64_bits():
     """Tests that layers whose microbatches take 36 years together are refused, with what to do about it."""
     slow = make_layer("x", (10**13, 10**13, 10**13))

@@ -161,10 +161,9 @@ def _final_report(request: "PlanRequest", plan: Plan) -> dict[str, Any]:
 
     evidence = plan.evidence
     assert evidence is not None
-    is_span = request.problem.options.objective == "span"
     return shared_fields(evidence, Outcome) | {
         "plan": render_plan(plan),
-        "incumbent_ns": evidence.span_ns if is_span else evidence.makespan_ns,
+        "incumbent_ns": evidence.objective_ns(request.problem.options.objective),
         "gap": evidence.objective_gap,
     }
 

@@ -48,7 +48,7 @@ def schedule_bound(problem: Problem, stages: tuple[Stage, ...], *, costs: CostMo
         return _largest_load(problem, stages, costs=costs)
     replicas = make_replicas(problem, stages, costs=costs)
     devices = list(dict.fromkeys(device for replica in replicas.replicas for device in replica.devices))
-    if problem.options.objective == "span":
+    if problem.options.ranked_by == "span":
         devices.sort(key=lambda device: -_work_on(replicas, device))
         found = [
             _on_device(HeadsAndTails(problem, replicas, anchor=device), device)

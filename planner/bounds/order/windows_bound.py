@@ -159,7 +159,7 @@ def is_out_of_reach(times: HeadsAndTails, value: int, *, probes: int = 0) -> boo
 
 def make_times(problem: Problem, stages: tuple[Stage, ...], *, costs: CostModel) -> HeadsAndTails | None:
     """Heads and tails to start from; None for the span, split placement, and where there are too many pairs."""
-    if problem.options.objective == "span" or any(stage.is_split for stage in stages):
+    if problem.options.ranked_by == "span" or any(stage.is_split for stage in stages):
         return None
     times = HeadsAndTails.of(problem, stages, costs=costs)
     return times if _pairs_of_pass(times) <= _MAX_PAIRS else None

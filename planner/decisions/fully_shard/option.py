@@ -9,11 +9,7 @@ DECISION = Decision(
     one_size_only=True,
     excludes=(
         Excluded(
-            "shard_optimizer",
-            "never",
-            "allow",
-            ", but full shards include the optimizer's state",
-            is_implied=True,
+            "shard_optimizer", "never", "allow", ", but full shards include the optimizer's state", is_implied=True
         ),
     ),
     sent_beside="layers are gathered beside others' actions",

@@ -148,7 +148,6 @@ class _Question:
             num_layers=len(self.names),
             devices=tuple(device_rows(cluster).values()),
             num_slots=num_slots,
-            max_stages_per_device=options.max_stages_per_device,
             edges=tuple((self.number[e.producer], self.number[e.consumer]) for e in self.problem.profile.edges),
             sets=tuple(self._layer_set(layers) for layers in self.sets),
             assignments=self.assignments,

@@ -5,12 +5,13 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
 from planner.errors import InfeasibleProblemError, NoPlanFoundError
 from planner.evidence.certificate import Bound, count_groups, make_bound, prove_infeasible, rules_out_every_deadline
-from planner.plan import BaselineResult, Plan, SizeResult, SizeState
+from planner.plan import Plan, SizeResult, SizeState
 from planner.planning.archive import OVERTIME_SHARE, Archive
 from planner.planning.evidence import Conclusion, finish, require_not_refuted
 from planner.planning.runs.run import RunSetup, begin_run, bound_and_lay_out, make_first_plans, never, search
@@ -308,7 +309,7 @@ class CandidateRun:
 
     def result(self, chosen_ns: int, *, is_chosen: bool) -> SizeResult:
         """What was found, beside a plan of this size or another; `chosen_ns`: its objective."""
-        limits, baseline = self.state.limits, self._best_baseline()
+        limits, (baseline, baseline_ns) = self.state.limits, self._best_baseline()
         assert self.size is not None
         return SizeResult(
             microbatch_size=self.size,
@@ -317,8 +318,8 @@ class CandidateRun:
             objective_ns=chosen_ns if is_chosen else self.state.incumbent_ns,
             lower_bound_ns=self.lower_bound_ns,
             solver_bound_ns=self.state.solver_bound_ns,
-            baseline="" if baseline is None else baseline.name,
-            baseline_ns=None if baseline is None else self._objective_of(baseline),
+            baseline=baseline,
+            baseline_ns=baseline_ns,
             rounds=self.state.rounds,
             seconds=round(self.state.elapsed_s, 3) if limits.max_rounds is None else None,
             note=self._why_no_plan(),
@@ -338,9 +339,8 @@ class CandidateRun:
             return "better"
         return "open" if self.is_open(chosen_ns) else "closed"
 
-    def _best_baseline(self) -> BaselineResult | None:
-        rows = [row for row in self.state.baselines if row.fits_memory and self._objective_of(row) is not None]
-        return min(rows, key=lambda row: self._objective_of(row) or 0, default=None)
-
-    def _objective_of(self, row: BaselineResult) -> int | None:
-        return row.span_ns if self.state.problem.options.objective == "span" else row.makespan_ns
+    def _best_baseline(self) -> tuple[str, int | None]:
+        """Name and objective of the best that fits; empty and None if none does."""
+        objective, rows = self.state.problem.options.objective, self.state.baselines
+        known = ((row.name, row.objective_ns(objective)) for row in rows if row.fits_memory)
+        return min(((name, ns) for name, ns in known if ns is not None), key=itemgetter(1), default=("", None))

@@ -80,7 +80,7 @@ def _play_baselines(run: SearchState) -> None:
         except (PlanError, ValueError) as error:
             row = BaselineResult(name=baseline.name, makespan_ns=None, note=str(error)[:120])
         run.baselines.append(row)
-        objective = row.span_ns if run.problem.options.objective == "span" else row.makespan_ns
+        objective = row.objective_ns(run.problem.options.objective)
         if baseline.plan is not None and row.fits_memory and objective is not None:
             fitting.append((objective, len(run.baselines) - 1, baseline.plan))
     for _, number, plan in sorted(fitting, key=lambda entry: entry[:2]):

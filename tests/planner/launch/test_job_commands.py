@@ -2,8 +2,19 @@
 
 import json
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 from planner.launch.job_commands import Submitted, cancel_command, logs_command, read_down_nodes, status_command
+
+
+def test_no_launcher_is_taken_for_another():
+    """Tests that every launcher there is has a program of its own that says how a job is, and ends it."""
+    launchers = get_args(get_type_hints(Submitted)["launcher"])
+    jobs = [Submitted(launcher=launcher, name="job", kind="jobset") for launcher in launchers]
+    asked = {job.launcher: status_command(job, folder="/j")[:1] + cancel_command(job, folder="/j")[:1] for job in jobs}
+    assert asked.pop("torchrun") == ()
+    assert len(set(asked.values())) == len(asked) == len(launchers) - 1
+    assert all(map(all, asked.values()))
 
 
 def test_verbs_are_commands():
