@@ -23,8 +23,6 @@ _MOST_CHUNKS = 12
 
 Groups = tuple[tuple[int, ...], ...]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
-
 DoAll = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate] | None]]
 """What every task finds; None for those that there was no time for."""
 
@@ -106,23 +104,33 @@ def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
                 for groups in _spread(instance, device_order, num_stages=num_stages)
             )
     yield from _best_fitting(instance)
-    most_chunks = min(instance.rules["max_stages_per_device"], num_layers // num_devices, _MOST_CHUNKS)
-    if most_chunks > 1:
-        for groups in _chunked(instance):
-            for first in _FIRST_CHUNKS:
-                scale = np.repeat([first, 1 - first], num_devices)
-                yield balanced_cut(instance, groups, scale=scale), groups
-        for chunks in range(3, most_chunks + 1):
-            yield from ((balanced_cut(instance, groups), groups) for groups in _chunked(instance, chunks))
+    if instance.rules["max_stages_per_device"] > 1:
+        yield from _in_chunks(instance)
     yield from _overlapped(instance)
 
 
-def _chunked(instance: Instance, chunks: int = 2) -> Iterator[Groups]:
-    """Stages in a loop and in a V or zigzag, over the devices as listed and, if it differs, by recursive cuts."""
+def _in_chunks(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
+    """Two stages on every device, or on every group of as many replicas as there may be; more on single devices."""
+    num_devices, num_layers = instance.num_devices, instance.num_layers
+    for num_groups in dict.fromkeys(num_devices // replicas for replicas in common_replicas(instance)):
+        if 1 < num_groups <= num_layers // 2:
+            for groups in _chunked(instance, num_groups):
+                for first in _FIRST_CHUNKS:
+                    scale = np.repeat([first, 1 - first], num_groups)
+                    yield balanced_cut(instance, groups, scale=scale), groups
+    most_chunks = min(instance.rules["max_stages_per_device"], num_layers // num_devices, _MOST_CHUNKS)
+    for chunks in range(3, most_chunks + 1):
+        chunked = _chunked(instance, num_devices, chunks=chunks)
+        yield from ((balanced_cut(instance, groups), groups) for groups in chunked)
+
+
+def _chunked(instance: Instance, num_groups: int, *, chunks: int = 2) -> Iterator[Groups]:
+    """Stages in a loop and in a V or zigzag, over groups of the devices as listed, and as recursive cuts list them."""
     orders = (tuple(range(instance.num_devices)), tuple(cut_order(instance).tolist()))
     for devices in dict.fromkeys(orders):
-        yield tuple((device,) for device in devices * chunks)
-        yield tuple((device,) for chunk in range(chunks) for device in (devices[::-1] if chunk % 2 else devices))
+        groups = share_out(devices, num_groups, allowed=common_replicas(instance))
+        yield tuple(groups * chunks)
+        yield tuple(group for chunk in range(chunks) for group in (groups[::-1] if chunk % 2 else groups))
 
 
 def _best_fitting(instance: Instance) -> Iterator[tuple[Integers, Groups]]:

@@ -5,6 +5,7 @@ first seconds. Once there is a good plan, the bound knows where to look; and whe
 bound cannot rule out are often better than any that the moves of the search come by.
 """
 
+import math
 import time
 from collections.abc import Iterator
 
@@ -69,8 +70,9 @@ class BoundImprover(Improver):
         self.steps: Iterator[Bound] | None = None
         self.is_done = run.lower_bound is None or not raises_bound(run)
         self.used_s, self.begin_s = 0.0, run.elapsed_s
-        waits = [_QUIET_SHARE * run.seconds_left, _MOST_QUIET_S, *_halves(run.limits.patience_s)]
-        self.quiet_s = min(waits) if run.pending_effort else 0.0
+        patience_s = math.inf if run.limits.patience_s is None else run.limits.patience_s
+        quiet_s = min(_QUIET_SHARE * run.seconds_left, _MOST_QUIET_S, patience_s / 2)
+        self.quiet_s = quiet_s if run.pending_effort else 0.0
         """Seconds that the search has to itself."""
 
     def is_due(self, rounds: int) -> bool:
@@ -160,8 +162,3 @@ class BoundImprover(Improver):
                 break
             order.run_round(lambda: self.leader.take_best(order, source=self.name))
             yield
-
-
-def _halves(seconds: float | None) -> list[float]:
-    """Half of some seconds, if there is such a limit."""
-    return [] if seconds is None else [seconds / 2]

@@ -117,3 +117,14 @@ def test_pinned_layers_get_their_devices():
     case = Case(make_problem(layers, links, pinned=pins), ())
     allowed = [seed for seed in make_seeds(case.searcher) if case.searcher.is_allowed(seed)]
     assert {len(seed.groups) for seed in allowed} >= {2, 3}
+
+
+def test_groups_of_replicas_have_two_stages_each():
+    """Tests that loops and Vs of two chunks are there for single devices and for replicas on two and on four."""
+    links = [make_link(f"d{a} d{b}") for a in range(8) for b in range(a + 1, 8)]
+    layers = [make_layer(f"l{i}") for i in range(16)]
+    case = Case(make_problem(layers, links, max_stages_per_device=2, microbatch_size=4), ())
+    found = {seed.groups for seed in make_seeds(case.searcher) if case.searcher.is_allowed(seed)}
+    for size in (1, 2, 4):
+        groups = tuple(tuple(range(first, first + size)) for first in range(0, 8, size))
+        assert found >= {groups + groups, groups + groups[::-1]}
