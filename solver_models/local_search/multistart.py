@@ -262,7 +262,7 @@ class JointSearch:
     ) -> Candidate:
         """What annealing by the lower bound leads to; its orders are polished unless its schedule bound is too high."""
         steps = self._lower_bound_steps(self.iterations)
-        found = searcher.anneal(begin, iterations=steps, temperature=temperature, seed=seed, by_lower_bound=True)
+        found = searcher.anneal(begin, iterations=steps, temperature=temperature, seed=seed, by_estimate=True)
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         if not rated.is_feasible or self._is_hopeless(rated, start):
             return rated
@@ -308,7 +308,7 @@ class JointSearch:
         temperatures = self.annealing.floor_heats
         temperature = temperatures[(number // 4) % len(temperatures)]
         found = searcher.anneal(
-            start, iterations=self._lower_bound_steps(steps), temperature=temperature, seed=seed, by_lower_bound=True
+            start, iterations=self._lower_bound_steps(steps), temperature=temperature, seed=seed, by_estimate=True
         )
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)

@@ -185,12 +185,12 @@ class Searcher:
         iterations: int,
         temperature: tuple[float, float],
         seed: int,
-        by_lower_bound: bool = False,
+        by_estimate: bool = False,
     ) -> Candidate:
         """Anneal from `candidate`; releases the interpreter lock, so that several can run at once."""
         cooling = Cooling(steps=iterations, first=temperature[0], last=temperature[1], seed=seed)
         found, objective = anneal(
-            self.layers, self.rules, self.instance.pinned, solution_of(candidate), cooling, self.by_span, by_lower_bound
+            self.layers, self.rules, self.instance.pinned, solution_of(candidate), cooling, self.by_span, by_estimate
         )
         return candidate_of(found, objective=int(objective.amount), fit=int(objective.fit))
 

@@ -95,17 +95,18 @@ def longest_order(net: Net) -> int:
 
 
 @kernel
-def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, by_lower_bound: bool) -> Objective:
+def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, by_estimate: bool) -> Objective:
     """The worth of a solution; ticks from `threshold` on may be an underestimate.
 
-    `by_lower_bound`: what no order is below (for the makespan) instead of what the policy reaches.
+    `by_estimate`: what no order is below, or an estimate where memory is scarce (for the makespan), instead of what the
+    policy reaches.
     """
     net = assemble(layers, solution.stage_of, solution.start, solution.devices, solution.modes)
     if overflow(net) > 0:
         return lacking(OVERFLOWS, net)
-    if by_lower_bound or not by_span:
-        lower_bound, total = net_lower_bounds(net)
-        if lower_bound >= threshold or by_lower_bound:
+    if by_estimate or not by_span:
+        lower_bound, total = net_lower_bounds(net, by_estimate)
+        if lower_bound >= threshold or by_estimate:
             return Objective(int64(FITS), lower_bound, total)
     return rate_policy(net, solution.policy_params, solution.modes.shape[0], threshold, by_span)
 
@@ -174,14 +175,14 @@ def _key(solution: Solution) -> int:
 
 @kernel
 def _evaluate_once(
-    layers: Layers, solution: Solution, threshold: int, by_span: bool, by_lower_bound: bool, known: Integers
+    layers: Layers, solution: Solution, threshold: int, by_span: bool, by_estimate: bool, known: Integers
 ) -> Objective:
     """As `evaluate`, unless `known` [slots, 5] has what that said of the same solution, or says that it is too much."""
     key = _key(solution)
     row = known[key % known.shape[0]]
     is_exact = row[_FIT] != FITS or row[_AMOUNT] < row[_THRESHOLD]
     if row[_KEY] != key or not (is_exact or threshold <= row[_THRESHOLD]):
-        found = evaluate(layers, solution, threshold, by_span, by_lower_bound)
+        found = evaluate(layers, solution, threshold, by_span, by_estimate)
         row[_KEY], row[_FIT], row[_AMOUNT], row[_TOTAL] = key, found.fit, found.amount, found.total
         row[_THRESHOLD] = threshold
     return Objective(row[_FIT], row[_AMOUNT], row[_TOTAL])
@@ -195,18 +196,18 @@ def anneal(
     solution: Solution,
     cooling: Cooling,
     by_span: bool,
-    by_lower_bound: bool,
+    by_estimate: bool,
 ) -> tuple[Solution, Objective]:
     """Simulated annealing; returns the best solution and its worth."""
     np.random.seed(cooling.seed)
-    objective = evaluate(layers, solution, FAR, by_span, by_lower_bound)
+    objective = evaluate(layers, solution, FAR, by_span, by_estimate)
     best, best_objective, known = solution, objective, np.full((_SLOTS, 5), -1)
     for step in range(cooling.steps):
         allowance = draw_allowance(objective, temperature(cooling, step))
         new = neighbour(layers, rules, solution)
         if not is_allowed(layers, rules, pinned, new.stage_of, new.start, new.devices):
             continue
-        found = _evaluate_once(layers, new, threshold_of(objective, allowance), by_span, by_lower_bound, known)
+        found = _evaluate_once(layers, new, threshold_of(objective, allowance), by_span, by_estimate, known)
         if is_taken(found, objective, allowance):
             solution, objective = new, found
             if is_better(objective, best_objective):

@@ -1,19 +1,23 @@
 """Compiled lower bounds on every order of a net, in time proportional to its stage replicas and transfers: what no play
 can beat.
 
-They are the first objective of the joint search, and spare it most plays afterwards. All are weaker forms of the
-schedule bound of `docs/proofs/bounds.md`, with its proofs.
+They spare the joint search most plays, and an estimate in the same form is its first objective. The bounds are weaker
+forms of the schedule bound of `docs/proofs/bounds.md`, with its proofs.
 """
 
 import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers
-from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, MEMORY, TAIL_AFTER, WORK
+from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, MEMORY, REST_PART, TAIL_AFTER, WORK
 from solver_models.simulation.evaluator import FAR, HOLDS, MICROBATCHES, TAIL, Net, make_drains, make_shares
 
 MAX_BITS = 62
 """Largest nets of which sets of stage replicas are kept as bits."""
+
+TURNAROUND, STAY = 0, 1
+"""Rows of stays [2, N]: ticks from the start of F to the end of I of a stage replica at the least; and those that count
+where memory limits how many microbatches are there, at the least or estimated."""
 
 
 @kernel
@@ -45,15 +49,15 @@ def make_turnarounds(net: Net, shares: Integers) -> Integers:
 
 @kernel
 def _replica_lower_bound(
-    net: Net, n: int, shares: Integers, head: Integers, drain: Integers, turnaround: Integers, in_flight: int
+    net: Net, n: int, shares: Integers, head: Integers, drain: Integers, stays: Integers, in_flight: int
 ) -> int:
-    """All F and I of a stage replica between its head and its drain; and, where memory limits it, turnaround after
-    turnaround.
+    """All F and I of a stage replica between its head and its drain; and, where memory limits it, stay after stay, then
+    a turnaround.
 
     The k-th I ends before the (k + in flight)-th F starts.
     """
     last = net.scalars[MICROBATCHES] - 1
-    rounds = last // in_flight * turnaround[n] + last % in_flight * shares[n, FORWARD_PART] + turnaround[n]
+    rounds = last // in_flight * stays[STAY, n] + last % in_flight * shares[n, FORWARD_PART] + stays[TURNAROUND, n]
     work = (last + 1) * (shares[n, FORWARD_PART] + shares[n, GRADIENT_PART])
     return head[n] + max(work, rounds) + drain[n]
 
@@ -107,20 +111,53 @@ def one_machine(jobs: Integers) -> int:
 
 
 @kernel
+def _most_held(net: Net, d: int) -> int:
+    """The most units that F leave on a device at a time: whole microbatches, where it has one stage replica or two."""
+    first, last, room = net.device_start[d], net.device_start[d + 1], net.devices[d, MEMORY]
+    if last - first > 2:
+        return room
+    one, other = net.held[net.device_replicas[first]], int64(0)
+    if last - first == 2:
+        other = net.held[net.device_replicas[first + 1]]
+    most, count = int64(0), net.scalars[MICROBATCHES]
+    for x in range(count + 1):
+        left = room - x * one
+        if left >= 0:
+            most = max(most, x * one + (min(count, left // other) * other if other > 0 else 0))
+    return most
+
+
+@kernel
+def _held_estimate(net: Net, d: int, head: Integers, drain: Integers, stay: Integers) -> int:
+    """Units x ticks of all stays on a device, if it holds as much as it can from its first head to its least drain; 0
+    where it can hold all microbatches.
+    """
+    count, held, staying, least_head, least_drain = net.scalars[MICROBATCHES], int64(0), 0.0, FAR, FAR
+    for k in range(net.device_start[d], net.device_start[d + 1]):
+        n = net.device_replicas[k]
+        held, staying = held + net.held[n], staying + float(net.held[n]) * stay[n]
+        least_head, least_drain = min(least_head, head[n]), min(least_drain, drain[n])
+    if count * held <= net.devices[d, MEMORY]:
+        return int64(0)
+    return least_head + int64(count * staying / max(_most_held(net, d), 1)) + least_drain
+
+
+@kernel
 def device_lower_bound(
-    net: Net, d: int, shares: Integers, head: Integers, drain: Integers, turnaround: Integers, above: Integers
+    net: Net, d: int, shares: Integers, head: Integers, drain: Integers, stays: Integers, above: Integers
 ) -> int:
     """The lower bound of a device and of its stage replicas.
 
     Its F, I and W are jobs of one machine; and before its first I it can run no more F than memory holds.
     """
     total, lower_bound, first = net.scalars[MICROBATCHES], int64(0), net.device_start[d]
+    turnaround = stays[TURNAROUND]
     jobs = np.zeros((3 * (net.device_start[d + 1] - first), 3), np.int64)
     work, early, least_end, first_return = int64(0), int64(0), FAR, FAR
     for k in range(first, net.device_start[d + 1]):
         n = net.device_replicas[k]
         in_flight = most_in_flight(net, n, above[n])
-        lower_bound = max(lower_bound, _replica_lower_bound(net, n, shares, head, drain, turnaround, in_flight))
+        lower_bound = max(lower_bound, _replica_lower_bound(net, n, shares, head, drain, stays, in_flight))
         outward, end = (
             turnaround[n] - shares[n, FORWARD_PART] - shares[n, GRADIENT_PART],
             net.synchronisation[net.replica_stage[n]],
@@ -152,13 +189,25 @@ def _busy_ticks(net: Net, shares: Integers) -> Integers:
 
 
 @kernel
-def net_lower_bounds(net: Net) -> tuple[int, int]:
-    """(ticks that no order of this net is below, sum of the lower bounds of its devices)."""
+def net_lower_bounds(net: Net, by_estimate: bool = False) -> tuple[int, int]:
+    """(ticks that no order of this net is below, sum of the lower bounds of its devices).
+
+    `by_estimate`: where memory is scarce no bounds, but what good orders come to. A microbatch then stays as if its
+    gradient waited for the rest of every backward pass on its way, and stays share the memory of a device.
+    """
     shares = make_shares(net)
-    head, drain, turnaround = _make_heads(net, shares), make_drains(net, shares), make_turnarounds(net, shares)
+    stays = np.empty((2, shares.shape[0]), np.int64)
+    stays[TURNAROUND] = stays[STAY] = make_turnarounds(net, shares)
+    if by_estimate:
+        whole = shares.copy()
+        whole[:, GRADIENT_PART] += shares[:, REST_PART]
+        stays[STAY] = make_turnarounds(net, whole)
+    head, drain = _make_heads(net, shares), make_drains(net, shares)
     above, lower_bound, total = _make_holders_above(net), int64(0), int64(0)
     for d in range(net.devices.shape[0]):
-        own = device_lower_bound(net, d, shares, head, drain, turnaround, above)
+        own = device_lower_bound(net, d, shares, head, drain, stays, above)
+        if by_estimate:
+            own = max(own, _held_estimate(net, d, head, drain, stays[STAY]))
         lower_bound, total = max(lower_bound, own), total + own
     if net.scalars[HOLDS] > 0:
         busy = _busy_ticks(net, shares)
