@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +119,10 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
     with reading():
         if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
             raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
-        loaded = _load(wanted)
+        with ProfilingReporter(console, style) as reporter:
+            label = f"{wanted.model[:MAX_NAME_LENGTH]}: made, cut into layers, and compared with what they do together"
+            reporter.hear("model", 0, total=1, label=label)
+            loaded = _load(wanted)
         survey, count = _plan_survey(wanted, loaded)
         _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
@@ -424,7 +428,7 @@ class _ProfilingRun:
                 kind=DeviceKind(
                     device=survey.device, device_type=survey.device_type, memory_bytes=survey.memory_bytes or 0
                 ),
-                hear=lambda done, total: self.reporter.hear("links", done, total=total, label="pairs"),
+                hear=lambda done, total: self.reporter.hear("links", done, total=total, label="pairs of devices"),
             )
             journal.put_table(key, to_plain(tables))
         return validate(LinkTables, journal.tables[key], source="journal")
@@ -461,18 +465,20 @@ class _ProfilingRun:
             options = {"uneven_replication": False}
         if self.wanted.no_split:
             options["split_backward"] = False
-        if findings.cut_dependence and self.loaded.kind == "training":
+        reason = findings.cut_dependence or (_UNEVEN if findings.uneven_loss else "")
+        if reason and self.loaded.kind == "training":
             options["max_replicas"] = 1
-            profile = replace(profile, provenance=f"{profile.provenance} No replicas: {findings.cut_dependence}.")
+            profile = replace(profile, provenance=f"{profile.provenance} {_ALONE}: {reason}.")
         return Workload(profile=profile, cluster=cluster, num_microbatches=self.num_microbatches, options=options)
 
     def add_overheads(self, workload: Workload) -> Workload:
         """With what actions and messages cost in the real executor; where that fails, the provenance says why."""
         from api.executor_probe import probe, with_overheads
 
-        self.reporter.hear("executor", 0, total=1, label="a short pipeline")
+        label = "short runs by the executor: a pipeline, replicas, one large microbatch, sharded"
+        self.reporter.hear("executor", 0, total=1, label=label)
         found, reason = probe(workload, model=self.wanted.model, host=self.host)
-        self.reporter.hear("executor", 1, total=1, label="a short pipeline")
+        self.reporter.hear("executor", 1, total=1, label=label)
         if found is not None:  # who states the memory of a device states what plans may fill
             stated = self.wanted.memory is not None
             return with_overheads(workload, replace(found, reserved_bytes=None, reduction_bytes=0) if stated else found)
@@ -518,7 +524,7 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
     The batch stays whole where other sizes train otherwise, and on one device where its samples do.
     """
     profile, batch = workload.profile, max(sizes)
-    measured, options, notes = sorted(findings.survey.microbatch_sizes), workload.options, list[str]()
+    measured, notes = sorted(findings.survey.microbatch_sizes), list[str]()
     if findings.interpolated:
         notes.append(
             f"Microbatches of {_listed(findings.interpolated)} samples are interpolated: measured times between "
@@ -527,28 +533,22 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
     if measured[-1] < batch:
         notes.append(f"More than {measured[-1]} samples in a microbatch were not measured: costs grow in proportion.")
         profile = replace(profile, scaling="linear")
-    if findings.uneven_loss:
-        notes.append(f"{_PINNED} {batch}, no replicas: {_UNEVEN}.")
-        options = {**options, "max_replicas": 1}
-    elif findings.cut_dependence:
-        notes.append(f"{_PINNED} {batch}: {findings.cut_dependence}; plan -b N pins another size.")
-    elif findings.batch_norm:
-        notes.append(
-            f"{_PINNED} {batch}: {findings.batch_norm} takes statistics of a microbatch; plan -b N pins another size."
-        )
-    profile = replace(profile, provenance=" ".join([profile.provenance, *notes]))
-    is_pinned = findings.uneven_loss or findings.cut_dependence or findings.batch_norm
-    chosen = (batch,) if is_pinned else tuple(sorted(sizes))
-    whole = replace(workload, profile=profile, options=options)
-    return whole.with_batch(batch, None if list(chosen) == measured and not is_pinned else chosen)
+    reason = "its loss is no mean of samples" if findings.uneven_loss else findings.cut_dependence
+    if findings.batch_norm and not reason:
+        reason = f"{findings.batch_norm} takes statistics of a microbatch"
+    if reason:
+        notes.append(f"{_PINNED} {batch}: {reason}; plan -b N pins another size.")
+    chosen = (batch,) if reason else tuple(sorted(sizes))
+    whole = replace(workload, profile=replace(profile, provenance=" ".join([profile.provenance, *notes])))
+    return whole.with_batch(batch, None if list(chosen) == measured and not reason else chosen)
 
 
-_PINNED = "Pinned to one microbatch of"
-"""How the sentence begins where smaller ones would train otherwise."""
+_PINNED, _ALONE = "Pinned to one microbatch of", "No replicas"
+"""How sentences begin where smaller microbatches, or parts of them, would train otherwise."""
 
 _UNEVEN = (
-    "the loss of several samples is no mean of theirs; let it add up and count its tokens (loss_is_sum, num_tokens) to "
-    "leave the cut open"
+    "the loss of several samples is no mean of theirs, so microbatches train as one process that adds up their "
+    "gradients, not as their batch; let it add up and count its tokens (loss_is_sum, num_tokens)"
 )
 
 
@@ -614,15 +614,15 @@ class ProfilingReporter:
             if what not in self._tasks:
                 self._tasks[what] = self._bar.add_task(what, total=total)
             self._bar.update(self._tasks[what], completed=done, description=f"{what}: {label}")
-        elif self.style != "quiet" and (what, done) not in self._told and self._is_time(done == total):
+        elif self.style != "quiet" and (what, done) not in self._told and self._is_time(done in (0, total)):
             self._told.add((what, done))
             event = {"event": "progress", "what": what, "done": done, "total": total, "label": label}
             line = json.dumps(event, ensure_ascii=False) if self.style == "json" else f"{what} {done}/{total}  {label}"
             self.console.file.write(line + "\n")
             self.console.file.flush()
 
-    def _is_time(self, is_last: bool) -> bool:
-        is_time = is_last or time.monotonic() - self._last_line_at >= MIN_PAUSE_S
+    def _is_time(self, is_end: bool) -> bool:
+        is_time = is_end or time.monotonic() - self._last_line_at >= MIN_PAUSE_S
         if is_time:
             self._last_line_at = time.monotonic()
         return is_time
@@ -673,9 +673,9 @@ def _told_sizes(workload: Workload) -> str:
 
 
 def _told_cut(provenance: str) -> list[str]:
-    """Why only one size is left, in words of the provenance."""
-    _, found, rest = provenance.partition(_PINNED)
-    return [f"  {_PINNED.lower()}{rest.rstrip('.')}"] if found else []
+    """Why only one size, or one replica, is left, in words of the provenance."""
+    found = re.findall(rf"({_ALONE}: |{_PINNED} )(.*?)(?=\.(?: [A-Z]|$))", provenance)
+    return [f"  {first.lower()}{rest}" for first, rest in found]
 
 
 def _told_probe(probe: ProbeRun | None) -> list[str]:

@@ -66,7 +66,7 @@ def run_plan_shortly(
     begin = time.monotonic()
     predicted_s = 0 if plan.evidence is None else plan.evidence.makespan_ns / 10**9
     command = (
-        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count_processes(plan)}",
+        sys.executable, "-m", "planner.execute.run.agent", "--standalone", f"--nproc-per-node={count_processes(plan)}",
         "-m", "planner.execute", str(path), "--model", model, "--steps", str(steps), "--trace", str(folder),
     )  # fmt: skip
     run_command(

@@ -62,8 +62,8 @@ class Training:
     """The inputs and the target of the whole iteration with this number, on any device; samples along dimension 0. Or
     a list of its microbatches, which may differ in size (docs/how-to/uneven-sequences.md)."""
     optimizer: Callable[[list[Any]], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]]
-    """Makes the optimizer of one process, or several, from the parameters that it holds: a list of parameters, or of
-    groups (dictionaries) where `settings` is given."""
+    """Makes the optimizer of one process, or several, from the trained parameters that it holds, in the model's order:
+    a list of parameters, or of groups (dictionaries) where `settings` is given."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Layers that take something else than the layer before them: the names of those whose outputs they take, in the
     order of their arguments; `""` stands for the batch."""
@@ -97,6 +97,8 @@ class Training:
     """When a loss or a gradient is not finite: stop all processes, leave out the step, or look away."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Names of the model's state dictionary that say another weight's, to that weight's `layer:path`."""
+    order: Mapping[str, int] = field(default_factory=dict)
+    """Of `layer:path` the place in which the optimizer's factory gets a weight; left out: as layers come."""
     conversion: WeightConversion | None = None
     """Between the model's state dictionary and files of it, where transformers' differ."""
     not_compared: tuple[str, ...] = ()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from planner.launch.cluster_facts import ClusterFacts
 from planner.launch.rank_mapping import RankMapping
 
-TORCHRUN = ("-m", "torch.distributed.run")
-"""How torchrun is started with a given interpreter."""
+TORCHRUN = ("-m", "planner.execute.run.agent")
+"""How torchrun is started with a given interpreter, without a traceback of its own."""
 _MAX_MADE_NAME = 44
 """Characters of a name that is made here: a JobSet of ten thousand hosts takes no longer one."""
 

@@ -13,6 +13,8 @@ from api.profiling import (
     ProfilingReporter,
     _leave_sizes_open,
     _measure_again_where_wide,
+    _ProfilingRun,
+    _told_cut,
     _told_sizes,
 )
 from profiles.measure.record import Journal
@@ -93,6 +95,7 @@ def test_numbers_of_attempts_that_make_no_sense(shell: Shell, attempts: int, rem
     [
         ({}, None, ""),
         ({"batch_norm": "BatchNorm2d"}, (8,), "Pinned to one microbatch of 8: BatchNorm2d takes statistics"),
+        ({"uneven_loss": True}, (8,), "of 8: its loss is no mean of samples; plan -b N"),
         ({"cut_dependence": "layer 'a' remembers microbatches"}, (8,), "of 8: layer 'a' remembers microbatches; plan"),
     ],
 )
@@ -106,3 +109,25 @@ def test_a_batch_stays_whole_where_its_cut_matters(found: dict[str, str], sizes:
     assert (opened.global_batch_size, opened.microbatch_sizes) == (8, sizes)
     assert note in (opened.profile.provenance or "")
     assert _told_sizes(opened) == f"{8 if sizes else 4} (costs at 4; global batch of 8)"
+
+
+@pytest.mark.parametrize("count", [None, 4])
+def test_a_loss_that_is_no_mean_is_told_however_the_batch_is_cut(monkeypatch: pytest.MonkeyPatch, count: int | None):
+    """Tests that a pinned number of microbatches is told to train as one process that adds up, and gets no replicas."""
+    found = {"batch_norm": "", "cut_dependence": "", "uneven_loss": True, "conditions": "alone"}
+    findings: Any = SimpleNamespace(
+        **found, survey=SimpleNamespace(dtype=None, sheet=None), takes={}, records={}, machine="", tied=()
+    )
+    problem = make_problem([make_layer("a")], [make_link("a b")])
+    monkeypatch.setattr("profiles.measure.assemble.make_profile", lambda *_, **__: problem.profile)
+    loaded = SimpleNamespace(kind="training", model=SimpleNamespace(not_compared=()))
+    run: Any = SimpleNamespace(
+        wanted=SimpleNamespace(model="m:f", no_split=False), loaded=loaded, num_microbatches=count
+    )
+    made = _ProfilingRun.assemble(run, findings, cluster=None)
+    assert made.options["max_replicas"] == 1
+    (told,) = _told_cut(made.profile.provenance)
+    assert told.startswith(
+        "  no replicas: the loss of several samples is no mean of theirs, so microbatches train as one"
+    )
+    assert told.endswith("count its tokens (loss_is_sum, num_tokens)")

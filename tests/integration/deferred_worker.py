@@ -125,12 +125,31 @@ def not_converted() -> list[str]:
     return [name for name, layer in layers.items() if defer_weight_grads(layer, WeightGradStore())]
 
 
+def weights_elsewhere() -> list[str]:
+    """A layer whose input is a weight, or a view of one: W comes when weights have been freed (FSDP2)."""
+    found = []
+    for name, view in {"itself": lambda x: x, "expanded": lambda x: x.expand(3, 4, 5)}.items():
+        torch.manual_seed(0)
+        linear, latents = nn.Linear(5, 2).double(), nn.Parameter(real(4, 5))
+        (wanted,) = torch.autograd.grad(linear(view(latents)).sin().sum(), linear.weight)
+        store = WeightGradStore()
+        defer_weight_grads(linear, store)
+        store.is_deferring = True
+        linear(view(latents)).sin().sum().backward()
+        for weight in (latents, linear.weight):
+            weight.untyped_storage().resize_(0)
+        store.take()()
+        found += [] if torch.equal(linear.weight.grad, wanted) else [name]
+    return found
+
+
 def main() -> None:
     answers = {name: faults(make) for name, make in KINDS.items()}
     answers |= {f"{name}, at once": faults(make, is_deferring=False) for name, make in KINDS.items()}
     answers["linear, recomputed"] = faults(KINDS["linear"], recomputes=True)
     answers["convolution, recomputed"] = faults(KINDS["convolution 2d"], recomputes=True)
     answers["linear, autocast"] = faults(lambda: (nn.Linear(5, 3), torch.randn(4, 5)), casts=True)
+    answers["weights elsewhere in W"] = weights_elsewhere()
     answers["left alone"] = not_converted()
     json.dump(answers, sys.stdout)
 

@@ -36,3 +36,8 @@ def test_profile_plan_run(tmp_path: Path):
         assert done.returncode == 0, f"{shlex.join(line)}\n{done.stderr}"
     assert "iteration 9: loss" in done.stderr
     assert "an iteration: planned " in done.stderr
+    refused = [*command, "--on-nonfinite", "skip", "--steps", "0"]
+    done = subprocess.run(refused, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "planner.execute: --steps 0 is not positive" in done.stderr
+    assert "Traceback" not in done.stderr

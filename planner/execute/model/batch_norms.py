@@ -70,6 +70,8 @@ class Traits:
     """It calls torch.autograd itself, so its weight gradients must not wait."""
     has_hooks: bool = False
     """It hooks something to the gradients of tensors that it makes or is given."""
+    moved_weight: str = ""
+    """Path of a weight that its forward changes."""
 
     @property
     def has_batch_norm(self) -> bool:
@@ -100,9 +102,10 @@ class TraitFinder(TorchFunctionMode):
         return func(*args, **kwargs)
 
     @contextmanager
-    def finding(self, traits: dict[str, Traits], name: str) -> Iterator[None]:
+    def finding(self, traits: dict[str, Traits], name: str, *, layer: nn.Module) -> Iterator[None]:
         """Note what happens meanwhile under the name of a layer."""
         self.seen = Counter()
+        weights = [(path, each, each._version) for path, each in layer.named_parameters()]
         with self:
             yield
         traits[name] = Traits(
@@ -111,6 +114,7 @@ class TraitFinder(TorchFunctionMode):
             has_unanswered_batch_norm=self.seen["unanswered"] > 0,
             differentiates=self.seen["autograd"] > 0,
             has_hooks=self.seen["hooks"] > 0,
+            moved_weight=next((path for path, each, version in weights if each._version != version), ""),
         )
 
 

@@ -7,7 +7,7 @@ compiled, get their gradient within I. The sums are the same, bit by bit, as tho
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -32,8 +32,8 @@ class WeightGradStore:
         backward of Python functions takes longer than torch's own."""
         self.is_open = True
         """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
-        self.after: Callable[[str], None] | None = None
-        """What W does once it has all weight gradients of a layer of the stage, and in the end (`""`) of all."""
+        self.after: Callable[[Collection[str]], None] | None = None
+        """What W does once it has all weight gradients of a layer of the stage, given those whose are still to come."""
         self._waiting: list[WeightGrad] = []
 
     def put(self, call: "WeightGrad") -> None:
@@ -268,7 +268,7 @@ class _Deferred(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         ctx.weight, ctx.bias, ctx.rule, ctx.store = rest
         y: torch.Tensor = ctx.rule.output(x, weight=ctx.weight, bias=ctx.bias)
-        ctx.x_dtype = x.dtype
+        ctx.x_dtype, ctx.is_weight = x.dtype, isinstance(_whole(x), nn.Parameter)
         ctx.save_for_backward(x.to(y.dtype) if x.is_floating_point() else x)  # autocast computes in the type of y
         return y
 
@@ -292,7 +292,7 @@ class _Deferred(torch.autograd.Function):
             x_grad = ctx.rule.input_grad(grad, x=x, weight=weight.to(grad.dtype)).to(ctx.x_dtype)
         call = WeightGrad(ctx.rule, weight, bias, x, grad)
         if ctx.store.is_deferring:
-            ctx.store.put(call)
+            ctx.store.put(call._replace(x=x.clone()) if ctx.is_weight else call)  # in W weights may be elsewhere
         else:
             call()
         return x_grad, None, None, None, None
@@ -330,16 +330,16 @@ def _shaped_as(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return weight.to(dtype) if is_there else torch.empty_like(weight, dtype=dtype)
 
 
-def _compute_all(calls: list[WeightGrad], *, after: Callable[[str], None] | None) -> None:
+def _compute_all(calls: list[WeightGrad], *, after: Callable[[Collection[str]], None] | None) -> None:
     """All that W of one microbatch computes, and forget what it was computed of; `after`: as in the store."""
     left = Counter(call.rule.owner for call in calls)
     for call in calls:
         call()
         left[call.rule.owner] -= 1
         if after is not None and not left[call.rule.owner]:
-            after(call.rule.owner)
-    if after is not None:
-        after("")
+            after(+left)
+    if after is not None and not calls:
+        after(())
     calls.clear()
 
 

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 
 from planner.execute.model.batch_norms import Exchange, Memory, ReplicaBatchNorms
 from planner.execute.model.cut.held_state import HeldState
+from planner.execute.model.cut.recording import READS, unpack
 from planner.execute.model.deferred import WeightGradStore
 from planner.execute.model.layer_state import ChangingBuffers, Copies, OwnPlace, StatePlace
 from planner.execute.training import as_tuple
@@ -65,6 +67,18 @@ def draw_state(device: torch.device) -> torch.Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
+class _ValueReads(TorchFunctionMode):
+    """Sees whether Python asks for the values of tensors, as layers do that decide by them."""
+
+    is_seen = False
+
+    def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
+        """Note it, and do it."""
+        args, kwargs = unpack(given)
+        self.is_seen |= getattr(func, "__name__", "") in READS
+        return func(*args, **kwargs)
+
+
 class LayerRun:
     """Called once for the forward and, where the layer is recomputed, once more in its backward.
 
@@ -84,7 +98,7 @@ class LayerRun:
         self.layer, self.changing, self.exchange, self.store, self.seed = layer, changing, exchange, store, seed
         self.memory = Memory()
         self.before: Copies = {}
-        self.is_first = True
+        self.is_first, self.reads = True, _ValueReads()
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
         """Run the layer with the random numbers of its moment."""
@@ -191,11 +205,14 @@ class LayerRun:
         with torch.no_grad(), evaluating(quiet), as_written, suppress(RuntimeError, ValueError, IndexError):
             first, second, whole = (self._give(each) for each in (some, more, both))
             for a, b, c, dim in zip(first, second, whole, made, strict=True):
-                one, other = (a, c) if dim is None else (a, c.narrow(dim, 0, a.shape[dim]))
-                if dim is None and a.is_floating_point():
-                    one = a + b if is_sum and not a.dim() else (a + b) / 2
-                if text := describe_difference(one, other, has_other_samples=True):
-                    return text
+                pairs = [(a, c)]
+                if dim is not None:
+                    pairs = list(zip((a, b), torch.split(c, [a.shape[dim], b.shape[dim]], dim), strict=True))
+                elif a.is_floating_point():
+                    pairs = [(a + b if is_sum and not a.dim() else (a + b) / 2, c)]
+                for pair in pairs:
+                    if text := describe_difference(*pair, has_other_samples=True):
+                        return text
         return ""
 
     def _give(self, arguments: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -205,7 +222,8 @@ class LayerRun:
         for owners in ([], [self.layer]):
             with evaluating(owners), self._as_before(self.before):
                 state = draw_state(arguments[0].device)
-                given = as_tuple(self.layer(*arguments))
+                with self.reads:
+                    given = as_tuple(self.layer(*arguments))
                 if torch.equal(state, draw_state(arguments[0].device)):
                     return given
         return ()

@@ -127,14 +127,17 @@ class ShardedLayers:
             for layer in self.layers.values():
                 layer.set_requires_gradient_sync(True)
 
-    def reduce(self, name: str) -> None:
-        """To be called in W when all gradients of a layer are there, and in the end without a name: then the others."""
-        for each in [name] if name else [other for other in self.layers if other not in self._reduced]:
-            if each in self.layers:
-                reduce_now(self.layers[each])
-                self._reduced.add(each)
-        if not name:
-            self._reduced.clear()
+    def reduce(self, waiting: Collection[str]) -> None:
+        """To be called in W when a layer has all its gradients, given those that have not: reduces in one order, also
+        where a replica left a layer out.
+        """
+        for name, layer in self.layers.items():
+            if name in waiting:
+                return
+            if name not in self._reduced:
+                reduce_now(layer)
+                self._reduced.add(name)
+        self._reduced.clear()
 
 
 class FullyShardedReduction(ShardedReduction):

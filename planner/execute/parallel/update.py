@@ -29,10 +29,11 @@ class Update:
         device: torch.device,
         pieces: Mapping[int, ShardPiece] = MappingProxyType({}),
         wholes: Mapping[int, nn.Parameter] = MappingProxyType({}),
+        whole: Mapping[str, nn.Parameter] = MappingProxyType({}),
     ) -> None:
         """`named`: all parameters here, as `layer:path`; `counted`: those, or their pieces, that no other process
         counts; `pieces`: by the identity of the parameter in whose place each is stepped; `wholes`: what a group
-        computes with, by the identity of the part of it that is named here.
+        computes with, by the identity of the part of it that is named here; `whole`: as in `make_optimizers`.
         """
         self.training, self.device, self.counted, self.pieces = training, device, list(counted), pieces
         self.wholes = wholes
@@ -46,7 +47,7 @@ class Update:
         shown = dict[nn.Parameter, tuple[str, nn.Parameter]]()
         for name, parameter in trained:  # a weight of several layers by its first name
             shown.setdefault(self.stepped_for(parameter), (name, wholes.get(id(parameter), parameter)))
-        self.optimizers = make_optimizers(training, list(shown.values()), stepped=list(shown))
+        self.optimizers = make_optimizers(training, list(shown.values()), stepped=list(shown), whole=whole)
         self._steps = [OptimizerStep(each, is_accelerated=device.type == "cuda") for each in self.optimizers]
         self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
         self.num_updates = 0
@@ -209,14 +210,21 @@ def _short(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 
 
 def make_optimizers(
-    training: Training, named: Sequence[tuple[str, nn.Parameter]], *, stepped: Sequence[nn.Parameter]
+    training: Training,
+    named: Sequence[tuple[str, nn.Parameter]],
+    *,
+    stepped: Sequence[nn.Parameter],
+    whole: Mapping[str, nn.Parameter] = MappingProxyType({}),
 ) -> tuple[torch.optim.Optimizer, ...]:
-    """Those of the factory; `stepped`: for every parameter what is given in its place.
+    """Those of the factory, which gets the parameters in the model's order; `stepped`: what stands for each there;
+    `whole`: all of the model, whose shapes count: those that are not here are taken out again.
 
     Raises ValueError if the factory gives something else, a parameter twice, or one of another model.
     """
     if not named:
         return ()
+    here = set(map(id, stepped))
+    named, stepped = _as_in_one_process(training, named, stepped=stepped, whole=whole)
     given: list[Any] = list(stepped) if training.settings is None else _groups(training, named, stepped=stepped)
     with calling("the optimizer's factory"):
         made = training.optimizer(given)
@@ -237,7 +245,33 @@ def make_optimizers(
         if id(parameter) in owners:
             raise ValueError(f"{names[id(parameter)]} is given to two optimizers; give each parameter to one")
         owners.add(id(parameter))
-    return optimizers
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in (each for each in group["params"] if id(each) not in here):
+                optimizer.state.pop(parameter, None)
+            group["params"] = [each for each in group["params"] if id(each) in here]
+    return tuple(each for each in optimizers if any(group["params"] for group in each.param_groups))
+
+
+def _as_in_one_process(
+    training: Training,
+    named: Sequence[tuple[str, nn.Parameter]],
+    *,
+    stepped: Sequence[nn.Parameter],
+    whole: Mapping[str, nn.Parameter],
+) -> tuple[list[tuple[str, nn.Parameter]], list[nn.Parameter]]:
+    """All weights in the model's order, a tie once; in the place of those elsewhere are others of their shapes."""
+    first = {each: names[0] for names in training.tied for each in names}
+    rows: dict[str, list[tuple[tuple[str, nn.Parameter], nn.Parameter]]] = {first.get(n, n): [] for n in whole}
+    for pair, mine in zip(named, stepped, strict=True):
+        rows.setdefault(first.get(pair[0], pair[0]), []).append((pair, mine))
+    one = stepped[0].detach().new_zeros(())
+    for name, own in rows.items():
+        if not own:
+            own.append(((name, whole[name]), nn.Parameter(one.to(whole[name].dtype).expand(whole[name].shape))))
+    names = sorted(rows, key=lambda name: training.order.get(name, len(training.order)))
+    pairs = [row for name in names for row in rows[name]]
+    return [pair for pair, _ in pairs], [mine for _, mine in pairs]
 
 
 def _groups(

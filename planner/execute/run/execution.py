@@ -31,7 +31,7 @@ from planner.execute.run.local_model import LocalModel
 from planner.execute.run.microbatch_rounds import MicrobatchRounds
 from planner.execute.run.nonfinite import locate_nonfinite
 from planner.execute.run.preparation import Preparation
-from planner.execute.run.shard_check import require_sharding
+from planner.execute.run.shard_check import find_trained, require_sharding
 from planner.execute.run.unused_stages import forget_unused_weights
 from planner.execute.stage.direct_runtime import DirectRuntime, is_direct
 from planner.execute.stage.forward_pass import ForwardPass
@@ -115,6 +115,7 @@ class Execution:
             device=self.device,
             pieces=pieces,
             wholes=self.model.parts.wholes,
+            whole=find_trained(self.training),
         )
         whole, *more = self.plan.stages
         is_whole = all(len(group) == 1 for group in whole.replicas) and not (whole.is_split or whole.is_sharded)
@@ -134,6 +135,9 @@ class Execution:
         self._reductions = self.model.reductions
         self._can_leave_alone = any(stage.wanting for stage in self.model.running)
         """Whether an input of a stage here may end without a gradient."""
+        traits = [each for shape in self.preparation.shapes for each in shape.traits.values()]
+        self._moves_weights = any(each.moved_weight for each in traits)
+        """Whether the forward of a layer of any process changes a weight."""
         self._means = 0
         self._means = self._num_means(self.layout)
         """Of a step of the whole plan."""
@@ -228,6 +232,8 @@ class Execution:
         is_due = self.update.is_due(self.number)
         start, begin = time.perf_counter_ns(), self.log.clock.mark()
         losses = self._run(share, is_due=is_due)
+        if is_checking and self._moves_weights:  # a step on pieces would give all replicas the same again
+            require_same_replicas(self.model, number=self.number)
         sums = self._add_up(share, losses, is_due=is_due)
         reduced = self.log.clock.mark()
         if self._is_checked and is_due and self.training.max_norm is None:
@@ -302,6 +308,8 @@ class Execution:
         with _own_generators(self.device), nullcontext() if self.active is None else self.active.iteration():
             losses = runtime.run(share.targets)
         self.log.on_note = None
+        for stage in self.stages:
+            stage.module.trial = None  # the first iteration is over
         return losses
 
     def _give_out(self, share: BatchShare) -> None:

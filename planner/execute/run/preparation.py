@@ -94,6 +94,7 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     if fully_shard or plan.shards_weights:
         fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, is_asked=fully_shard)
     _require_no_compiled(layout, shapes, synchronised=synchronised, fully=fully)
+    _require_still_weights(shapes, fully=fully)
     _require_no_gradient_hooks(layout, tracer.layers, shapes=shapes, fully=fully)
     _require_no_tied_hooks(training, tracer.layers)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
@@ -154,6 +155,18 @@ def _require_no_compiled(
             raise ValueError(
                 f"layer {shape.compiled[0]!r} of stage {number} is compiled, but {reason}; leave `compile()` out"
             )
+
+
+def _require_still_weights(shapes: Sequence[StageShape], *, fully: frozenset[int]) -> None:
+    """What a forward does to weights that are gathered for it is forgotten with them."""
+    for number in sorted(fully):
+        for name, traits in shapes[number].traits.items():
+            if traits.moved_weight:
+                raise ValueError(
+                    f"layer {name!r} of stage {number} changes its weight {traits.moved_weight!r} in its forward, but "
+                    "its replicas hold parts of it (fully_shard), which stay as they are; change it after the "
+                    "optimizer's step, or run without fully_shard"
+                )
 
 
 def _require_no_gradient_hooks(

@@ -30,12 +30,12 @@ def require_sharding(plan: Plan, training: Training, *, device: torch.device) ->
     """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned, or if
     the devices of a group cannot each step the part of its layers that it holds, or processes their stages.
     """
-    _require_same_settings(plan, training, device=device)
-    _require_separate_steps(plan, training, device=device)
+    if len(holdings := _find_holdings(plan)) > 1:
+        _require_separate_steps(holdings, training, device=device)
     for number, stage in enumerate(plan.stages):
         width = len(stage.replicas[0])
         if stage.shard != "none" or width > 1:
-            named = _trained_in(training, stage.layers)
+            named = find_trained(training, stage.layers)
             problem = _find_gaps(named) if stage.shard != "none" else ""
             instead = _WHOLE if width == 1 else "max_width = 1"
             if problem := problem or _find_joint_step(training, named, device=device, instead=instead):
@@ -43,69 +43,38 @@ def require_sharding(plan: Plan, training: Training, *, device: torch.device) ->
                 raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
 
 
-def _trained_in(training: Training, layers: Iterable[str]) -> dict[str, nn.Parameter]:
+def find_trained(training: Training, layers: Iterable[str] | None = None) -> dict[str, nn.Parameter]:
+    """The weights of all layers, or of some, that are trained, on the meta device; as `layer:path`."""
     return {
         f"{layer}:{path}": parameter
-        for layer in layers
+        for layer in (training.layers if layers is None else layers)
         for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
         if parameter.requires_grad
     }
 
 
-def _require_same_settings(plan: Plan, training: Training, *, device: torch.device) -> None:
-    """Of optimizers that one process would make of all weights, and several of those that they hold."""
+def _find_holdings(plan: Plan) -> list[tuple[str, ...]]:
+    """The layers that a process holds, each set of them once."""
     holders = dict[str, list[str]]()
     for stage in plan.stages:
         for each in {each for group in stage.replicas for each in group}:
             holders.setdefault(each, []).extend(stage.layers)
-    own = {tuple(layers) for layers in holders.values()}
-    if len(own) < 2:
-        return
-    first = {each: names[0] for names in training.tied for each in names}
-    expected = _find_settings(training, training.layers, first=first, device=device)
-    for layers in sorted(own):
-        for name, settings in _find_settings(training, layers, first=first, device=device).items():
-            if settings != expected[name]:
-                key = next(key for key in (*settings, *expected[name]) if settings.get(key) != expected[name].get(key))
-                found, wanted = (each.get(key, "none") for each in (settings, expected[name]))
-                raise ExecutionError(
-                    f"the optimizer's factory gives {name} {key} = {found} where a process holds some layers, and "
-                    f"{wanted} where one holds all; let it go by shape, not by place or number, or give "
-                    "`Training.settings`"
-                )
+    return sorted({tuple(layers) for layers in holders.values()})
 
 
-def _find_settings(
-    training: Training, layers: Iterable[str], *, first: Mapping[str, str], device: torch.device
-) -> dict[str, dict[str, str]]:
-    """What optimizers are told of each weight, and which they are; of a tie by its first name."""
-    held = {first.get(name, name): each for name, each in _trained_in(training, layers).items()}
-    stepped = list(map(nn.Parameter, _make_numbers(held, device=device)[0]))
-    places = {id(each): name for name, each in zip(held, stepped, strict=True)}
-    found = {name: dict[str, str]() for name in held}
-    for optimizer in make_optimizers(training, list(held.items()), stepped=stepped):
-        for group in optimizer.param_groups:
-            told = {"optimizer": type(optimizer).__name__}
-            told |= {key: str(value) for key, value in group.items() if key != "params" and not callable(value)}
-            found |= {places[id(each)]: told for each in group["params"]}
-    return found
-
-
-def _require_separate_steps(plan: Plan, training: Training, *, device: torch.device) -> None:
-    """Of processes with other stages each; tried with a layer of each stage, where the optimizer is not torch's."""
-    if len({stage.replicas for stage in plan.stages}) < 2:
-        return
-    found = [next(filter(None, (_trained_in(training, [each]) for each in stage.layers)), {}) for stage in plan.stages]
-    named = {name: parameter for own in found for name, parameter in own.items()}
+def _require_separate_steps(holdings: Sequence[Sequence[str]], training: Training, *, device: torch.device) -> None:
+    """Of processes that hold other layers each; tried where the optimizer is not torch's."""
+    named = find_trained(training)
     values, *grads = _make_numbers(named, device=device)
     whole = [nn.Parameter(value.clone()) for value in values]
     if all(type(each) in BY_PARAMETER for each in make_optimizers(training, list(named.items()), stepped=whole)):
         return
-    optimizers = _train(training, named, stepped=whole, grads=grads)
-    for own in filter(None, found):
+    optimizers = _train(training, named, stepped=whole, grads=grads, whole=named)
+    for layers in holdings:
+        own = {name: each for name, each in named.items() if name.partition(":")[0] in layers}
         places = [place for place, name in enumerate(named) if name in own]
         mine = [nn.Parameter(values[place].clone()) for place in places]
-        _train(training, own, stepped=mine, grads=[[row[place] for place in places] for row in grads])
+        _train(training, own, stepped=mine, grads=[[row[place] for place in places] for row in grads], whole=named)
         for name, place, one in zip(own, places, mine, strict=True):
             after = whole[place].detach()
             if _differs(one.detach(), after, most=_largest(after - values[place])):
@@ -137,18 +106,18 @@ def _find_joint_step(
 
     `named`: the parameters, on any device; only their shapes count. `instead`: what to plan with, if so.
     """
-    remedy = _REMEDY + instead
+    remedy, every = _REMEDY + instead, find_trained(training)
     values, *grads = _make_numbers(named, device=device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         whole = [nn.Parameter(value.clone()) for value in values]
-        _train(training, named, stepped=whole, grads=grads)
+        _train(training, named, stepped=whole, grads=grads, whole=every)
         for replica in range(NUM_PIECES):
             pieces = [
                 ShardPiece(nn.Parameter(value.clone()), replica=replica, num_replicas=NUM_PIECES) for value in values
             ]
             mine = [each.parameter if is_cut(each.whole) else each.whole for each in pieces]
             cut = [[_like(*pair) for pair in zip(pieces, row, strict=True)] for row in grads]
-            optimizers = _train(training, named, stepped=mine, grads=cut)
+            optimizers = _train(training, named, stepped=mine, grads=cut, whole=every)
             for name, before, after, piece, own in zip(named, values, whole, pieces, mine, strict=True):
                 if _differs(own.detach(), _like(piece, after.detach()), most=_largest(after.detach() - before)):
                     kinds = ", ".join(type(each).__name__ for each in optimizers)
@@ -176,9 +145,10 @@ def _train(
     *,
     stepped: Sequence[nn.Parameter],
     grads: Sequence[Sequence[torch.Tensor]],
+    whole: Mapping[str, nn.Parameter],
 ) -> tuple[torch.optim.Optimizer, ...]:
     """The optimizers after a step for every row of gradients."""
-    optimizers = make_optimizers(training, list(named.items()), stepped=stepped)
+    optimizers = make_optimizers(training, list(named.items()), stepped=stepped, whole=whole)
     for row in grads:
         for parameter, grad in zip(stepped, row, strict=True):
             parameter.grad = grad.clone()

@@ -96,6 +96,8 @@ class StageModule(nn.Module):
         """What is noted of its layers while they run without data."""
         self.trial: MemoryTrial | None = None
         """What layers are to be seen not to remember of microbatches, in the next one; None: they may."""
+        self.decides = False
+        """Whether a layer was seen to read values: then each microbatch of the first iteration is a trial."""
         self.places: SamplePlaces | None = None
         """Where samples lie, if each replica has a part of them: layers are to be seen to treat them apart."""
         self.is_loss_known = False
@@ -137,7 +139,7 @@ class StageModule(nn.Module):
                 self.sharing.note(name, places, tensors=arguments, versions=versions)
                 self.sharing.note_copies(given, values[name])
                 self.sharing.sizes[name] = tuple(tensor.shape for tensor in given)
-        if is_trying:
+        if is_trying and not self.decides:
             self.trial = None
         self.leaving_counts = {name: len(values[name]) for name in self.wiring.leaves}
         leaving = tuple(as_sent(tensor) for name in self.wiring.leaves for tensor in values[name])
@@ -175,7 +177,7 @@ class StageModule(nn.Module):
     def _call(self, name: str, layer: nn.Module, *, arguments: Sequence[torch.Tensor]) -> torch.Tensor | Tensors:
         result: torch.Tensor | Tensors
         if arguments[0].is_meta:
-            with self.finder.finding(self.traits, name):
+            with self.finder.finding(self.traits, name, layer=layer):
                 result = layer(*arguments)
             return result
         seed = None
@@ -203,6 +205,7 @@ class StageModule(nn.Module):
             _require_no_memory(run, arguments, name=name, trial=trial)
             if self.places is not None:
                 _require_uncoupled(run, arguments, name=name, takes=self.wiring.takes[name], places=self.places)
+                self.decides |= run.reads.is_seen
         return result
 
 

@@ -67,7 +67,14 @@ def write(plan: Plan, path: Path) -> Path:
 
 
 def torchrun(num_processes: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+    launcher = [
+        sys.executable,
+        "-m",
+        "planner.execute.run.agent",
+        "--standalone",
+        "--nproc-per-node",
+        str(num_processes),
+    ]
     command = [*launcher, "-m", "planner.execute", *map(str, arguments)]
     return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
 

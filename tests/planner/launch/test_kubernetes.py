@@ -64,7 +64,7 @@ def test_a_job_set_pins_every_host(monkeypatch, record_property):
     assert pod["nodeSelector"] == {"kubernetes.io/hostname": "b"}
     (container,) = pod["containers"]
     assert container["command"] == [
-        *("python3", "-m", "torch.distributed.run", "--nnodes=2", "--node-rank=0", "--nproc-per-node=2"),
+        *("python3", "-m", "planner.execute.run.agent", "--nnodes=2", "--node-rank=0", "--nproc-per-node=2"),
         *("--master-addr=job-host0-0-0.job", "--master-port=29500"),
         *("-m", "planner.execute.enter", "/etc/pipeplan/plan.json", "--sha256", "f00d"),
         *("--", "train.py", "--steps", "3"),

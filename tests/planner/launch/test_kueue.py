@@ -119,7 +119,7 @@ def test_a_pod_finds_its_host_by_its_index():
             done = subprocess.run(
                 [shell, options, script], env={"JOB_COMPLETION_INDEX": str(index)}, capture_output=True, text=True
             )
-            host, arguments = done.stdout.split(" -m torch.distributed.run ")
+            host, arguments = done.stdout.split(" -m planner.execute.run.agent ")
             started[host] = arguments.split()[:5]
     common = ["--nnodes=5", "--nproc-per-node=1", "--master-addr=job-host0-0-0.job", "--master-port=29500"]
     order = ["a", "b", "node.d", "e", "c"]

@@ -220,7 +220,7 @@ def test_a_detached_job_is_asked_about_and_read(tmp_path: Path, monkeypatch, cap
     folder = tmp_path / "job"
     launch = ["launch", "torchrun", *given, "--detach", "--folder", str(folder), "--", str(tmp_path / "fails.py")]
     assert main(launch) == 0
-    assert wait(folder, capsys) == "ended with 1"  # torchrun's own code
+    assert wait(folder, capsys) == "ended with 3"
     assert main(["job", "logs", str(folder)]) == 0
     assert "says d" in capsys.readouterr().out
 

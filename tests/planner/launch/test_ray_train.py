@@ -43,7 +43,7 @@ def test_a_job_has_an_agent_per_host():
         "max_failures": 1,
     }
     assert first == [
-        *("python3", "-m", "torch.distributed.run", "--nnodes=2", "--node-rank=0", "--nproc-per-node=2"),
+        *("python3", "-m", "planner.execute.run.agent", "--nnodes=2", "--node-rank=0", "--nproc-per-node=2"),
         *("--master-addr={master}", "--master-port=4000", "-m", "planner.execute.enter", "{folder}/plan.json"),
         *("--sha256", "f00d", "--host", "b=node17", "--", "train.py", "--steps", "3"),
     ]

@@ -52,7 +52,14 @@ def test_every_node_starts_its_hosts_processes(tmp_path: Path):
         said.append(done.stdout.split("\0")[:-1])
     for number, (words, host, count) in enumerate(zip(said, "ba", (2, 1), strict=True)):
         assert words == [
-            *(host, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={number}", f"--nproc-per-node={count}"),
+            *(
+                host,
+                "-m",
+                "planner.execute.run.agent",
+                "--nnodes=2",
+                f"--node-rank={number}",
+                f"--nproc-per-node={count}",
+            ),
             *("--master-addr=10.0.0.1", "--master-port=29500", "-m", "planner.execute.enter"),
             *("/tmp/pipeplan/job/plan.json", "--sha256", "f00d", "--", "train.py", HOSTILE, "$X"),
         ]

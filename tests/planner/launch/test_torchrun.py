@@ -25,23 +25,26 @@ def test_one_agent_per_host():
     """Tests that hosts follow their first rank, with as many processes each as the plan uses devices there."""
     assert render_torchrun(make_job()).render(folder="/job") == (
         "# on b\n"
-        "$ PLAN_NODE=b python3 -m torch.distributed.run --nnodes=2 --node-rank=0 --nproc-per-node=2 --master-addr=b "
-        "--master-port=29500 -m planner.execute.enter /shared/plan.json --sha256 f00d -- train.py --steps 3\n"
+        "$ PLAN_NODE=b python3 -m planner.execute.run.agent --nnodes=2 --node-rank=0 --nproc-per-node=2 "
+        "--master-addr=b --master-port=29500 -m planner.execute.enter /shared/plan.json --sha256 f00d "
+        "-- train.py --steps 3\n"
         "\n"
         "# on a\n"
-        "$ PLAN_NODE=a python3 -m torch.distributed.run --nnodes=2 --node-rank=1 --nproc-per-node=1 --master-addr=b "
-        "--master-port=29500 -m planner.execute.enter /shared/plan.json --sha256 f00d -- train.py --steps 3\n"
+        "$ PLAN_NODE=a python3 -m planner.execute.run.agent --nnodes=2 --node-rank=1 --nproc-per-node=1 "
+        "--master-addr=b --master-port=29500 -m planner.execute.enter /shared/plan.json --sha256 f00d "
+        "-- train.py --steps 3\n"
     )
 
 
 def test_a_single_host_needs_no_address():
     """Tests that one agent finds a port by itself, and that with is_here the plan's hosts do not matter."""
     assert render_torchrun(make_job("2 3")).render(folder="/job") == (
-        "$ PLAN_NODE=b python3 -m torch.distributed.run --standalone --nproc-per-node=2 "
-        "-m planner.execute.enter /shared/plan.json --sha256 f00d -- train.py --steps 3\n"
+        "$ PLAN_NODE=b python3 -m planner.execute.run.agent --standalone --nproc-per-node=2 "
+        "-m planner.execute.enter /shared/plan.json --sha256 f00d "
+        "-- train.py --steps 3\n"
     )
     assert render_torchrun(make_job(), is_here=True).render(folder="/job") == (
-        "$ python3 -m torch.distributed.run --standalone --nproc-per-node=3 "
+        "$ python3 -m planner.execute.run.agent --standalone --nproc-per-node=3 "
         "-m planner.execute.enter /shared/plan.json --sha256 f00d --here -- train.py --steps 3\n"
     )
 

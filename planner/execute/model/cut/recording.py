@@ -36,7 +36,7 @@ from planner.execute.model.cut.trees import (
 )
 from planner.execute.model.memory_order import order_of
 
-_READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
+READS = {"__bool__", "item", "__int__", "__float__", "__index__", "tolist", "is_nonzero", "equal", "allclose"}
 """Functions whose answer to Python hangs on the values of tensors."""
 
 _RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_", "uniform_", "exponential_")
@@ -342,7 +342,7 @@ class _Notes:
         version = _version_of(arguments)
         result = run()
         step = self._call(function, given)
-        if name in _READS:
+        if name in READS:
             self.steps.append(replace(step, is_guard=True, expects=result))
         elif name == "register_hook":
             self._hooked(*arguments[0][:2], given=given)

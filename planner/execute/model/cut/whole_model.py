@@ -204,6 +204,7 @@ def make_parts(
         "inputs": cut.inputs,
         "tied": cut.tied,
         "aliases": _find_aliases(module, cut),
+        "order": _find_order(module, cut),
         "batch": reader,
         "loss": _loss_of_last(loss, cut),
         "not_compared": not_compared,
@@ -264,6 +265,13 @@ def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:
             known.add(path)
     kept = kept_tensors(module)
     return {key: homes[id(tensor)] for key, tensor in kept.items() if key not in known and id(tensor) in homes}
+
+
+def _find_order(module: nn.Module, cut: CutModel) -> dict[str, int]:
+    """Where the model's own list of weights has each; copies of one are at one place."""
+    places = {id(each): place for place, each in enumerate(module.parameters())}
+    named = [(name, *pair) for name, layer in cut.layers.items() for pair in layer.named_parameters()]
+    return {f"{name}:{path}": places[id(each)] for name, path, each in named if id(each) in places}
 
 
 def _further_arguments(module: nn.Module) -> dict[str, Any]:

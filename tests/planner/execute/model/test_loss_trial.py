@@ -118,7 +118,7 @@ def test_what_microbatches_do_not_train_is_told_once(
     """
     compared, found = compare(loss, size=size)
     said = capfd.readouterr().err
-    assert compared.is_compared
+    assert compared.is_tried
     assert said.count("by halves") == (0 if LOSSES[loss] else 1)
     assert LOSSES[loss] or "4 microbatches do not train as their batch would" in said
     assert LOSSES[loss] or "plan one microbatch (-m 1)" in said

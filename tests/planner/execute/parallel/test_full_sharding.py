@@ -10,6 +10,7 @@ import pytest
 
 from planner.actions import parse_action
 from planner.document import render_plan
+from planner.execute.parallel.full_sharding import ShardedLayers
 from tests.long_runs import IS_LONG
 from tests.planner.execute.data.test_dealt_rows import dealt
 from tests.planner.execute.orders import make_random_plan
@@ -296,3 +297,16 @@ def test_it_stops_in_the_same_words(runs, name: str):
     first, second = (rank[name] for rank in runs)
     assert first == second
     assert first.startswith(STOPPED[name]), first
+
+
+def test_layers_are_reduced_in_one_order_whatever_a_replica_left_out(monkeypatch: pytest.MonkeyPatch):
+    """Tests that a layer whose gradients come early waits for those before it, and one without any keeps its place."""
+    for waits in ([("a", "c"), ("c",), ()], [("c", "b"), ("b",), ()], [()]):
+        done = list[Any]()
+        monkeypatch.setattr("planner.execute.parallel.full_sharding.reduce_now", done.append)
+        layers: Any = {"c": "c", "b": "b", "a": "a"}
+        sharded = ShardedLayers(layers)
+        for _ in range(2):
+            for waiting in waits:
+                sharded.reduce(waiting)
+        assert "".join(done) == "cba" * 2

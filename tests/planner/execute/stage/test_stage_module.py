@@ -2,6 +2,7 @@
 
 import queue
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -184,6 +185,32 @@ def test_layers_that_couple_samples_are_refused_on_replicas(function: Callable[[
         return
     with pytest.raises(ExecutionError, match=r"layer 'l' gives results .* each replica has a part of it; let"):
         stage(torch.randn(count, 3))
+
+
+def by_its_sign(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.is_meta or x.sum() > 0 else x
+
+
+def test_layers_that_decide_by_values_are_tried_on_every_microbatch():
+    """Tests that a branch which the first microbatch does not show is found in a later one; others are tried once."""
+    one_way, both_ways = torch.ones(4, 3), torch.tensor([[1.0], [1.0], [-9.0], [1.0]]).expand(4, 3)
+    for function, is_deciding in {by_its_sign: True, torch.tanh: False}.items():
+        stage = StageModule(WIRING, {"l": Function(function)}, counts={BATCH: 1}).eval()
+        stage.trial, stage.moment, stage.places = (
+            TRIAL, Moment(0, 0, 0), SamplePlaces({BATCH: (0,), "l": (0,)}, 4, False)
+        )  # fmt: skip
+        stage(one_way)
+        assert (stage.trial is TRIAL) is is_deciding
+        with pytest.raises(ExecutionError, match="layer 'l' gives results") if is_deciding else nullcontext():
+            stage(both_ways)
+
+
+def test_weights_that_a_forward_changes_are_known_without_data():
+    """Tests that an embedding that keeps its rows short is one, and that others are not."""
+    for layer, moved in ((nn.Embedding(3, 2, max_norm=1.0), "weight"), (nn.Embedding(3, 2), "")):
+        stage = StageModule(WIRING, {"l": layer.to("meta")}, counts={BATCH: 1})
+        stage(torch.zeros(2, dtype=torch.long, device="meta"))
+        assert stage.traits["l"].moved_weight == moved
 
 
 def test_a_trial_compiles_nothing_anew():
