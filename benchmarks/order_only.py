@@ -50,7 +50,7 @@ def settings(*, quick: bool) -> Iterator[Setting]:
         for seed in (None, 1):
             yield Setting(size=size, memory=2, seed=seed, target=0, limit_s=2)
     for size in TIGHT[:1] if quick else TIGHT:
-        for memory, target in ((1.0, 0.02), (0.5, 0.03)):
+        for memory, target in ((1.0, 0.02), (0.5, 0.01)):
             for seed in (1,) if quick else (1, 2):
                 yield Setting(size=size, memory=memory, seed=seed, target=target, limit_s=4 if quick else 58)
 

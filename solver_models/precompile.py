@@ -269,11 +269,14 @@ def _path_prices() -> None:
 
 
 def _branch_and_bound(searcher: Searcher, candidate: Candidate) -> None:
+    from solver_models.exact_order.order_trees import find_tree
     from solver_models.joint.case_trees import refute_case
 
     searcher.exact_lower_bound(candidate)
     searcher.sequence(candidate, threshold=10**9, most_nodes=10)
-    refute_case(searcher, candidate, threshold=10, most_nodes=10, stop=np.zeros(1, np.int64))
+    net, stop = searcher.net_of(candidate), np.zeros(1, np.int64)
+    refute_case(searcher, candidate, threshold=10, most_nodes=10, stop=stop)
+    find_tree(net, np.zeros((3 * len(net.replica_stage), 2), np.int64), 10, 10, 10, stop)  # sets of several words
 
 
 def _enumeration(searcher: Searcher, candidate: Candidate) -> None:

@@ -91,7 +91,7 @@ MANY_NAMES = {
     "solver_models/exact_order/branch_and_bound.py": 15,
     "solver_models/exact_order/lower_bounds.py": 12,
     "solver_models/joint/partition_enumeration.py": 13,
-    "solver_models/exact_order/propagation.py": 15,
+    "solver_models/exact_order/propagation.py": 13,
     "solver_models/local_search/critical_path_search.py": 16,
     "solver_models/moves/annealing.py": 14,
     "solver_models/moves/neighbourhood.py": 18,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.exact_order.action_sets import ONE_LIMB, num_limbs, put_before, unknown
 from solver_models.exact_order.lower_bounds import (
     MAX_REPLICAS,
     find_colocated,
@@ -22,7 +23,6 @@ from solver_models.exact_order.propagation import (
     BEGIN,
     END,
     FUSED_PASS,
-    MAX_JOBS,
     OPEN_PASS,
     TICKS_BETWEEN,
     NetActions,
@@ -34,7 +34,6 @@ from solver_models.exact_order.propagation import (
     make_jobs,
     make_windows,
     narrow,
-    put_before,
     split_pass,
 )
 from solver_models.exact_order.shaving import shave
@@ -101,7 +100,7 @@ def make_decisions(windows: TimeWindows, most: int) -> Decisions:
 @kernel
 def _draft_order(net: Net, jobs: NetActions, windows: TimeWindows, order: Integers) -> None:
     """The actions of every device by the middle of their windows, but none before what must come first."""
-    key, total = np.empty(MAX_JOBS, np.int64), net.scalars[MICROBATCHES]
+    key, total = np.empty(ONE_LIMB, np.int64), net.scalars[MICROBATCHES]
     for d in range(jobs.length.shape[0]):
         count, done, adjacent = jobs.length[d], int64(0), -1
         for x in range(count):
@@ -259,12 +258,12 @@ def open_pair(net: Net, jobs: NetActions, windows: TimeWindows, pair: Integers) 
     found, least, has_fusible = False, 0.0, jobs.fusible.sum() > 0
     for d in range(jobs.length.shape[0]):
         count = jobs.length[d]
-        full = (int64(1) << count) - 1
-        for a in range(count):
-            rest = full & ~(windows.prior[d, a] | windows.after[d, a] | ((int64(2) << a) - 1))
-            i = jobs.own[d, a]
-            for b in range(a + 1, count if rest else 0):
-                if rest >> b & 1:
+        prior, after = windows.prior[d], windows.after[d]
+        for x in range(count * num_limbs(prior)):
+            a, w = x % count, x // count
+            rest, i = unknown(prior, after, count, a, w), jobs.own[d, a]
+            for b in range(max(a + 1, w << 6), min(count, (w + 1) << 6) if rest else 0):
+                if rest >> (b & 63) & 1:
                     j = jobs.own[d, b]
                     both = windows.time[i] + windows.time[j]
                     one, two = windows.end[j] - windows.start[i] - both, windows.end[i] - windows.start[j] - both
@@ -375,13 +374,13 @@ def best_sequence(
     device_orders, lengths = np.zeros((num_devices, longest_order(net)), np.int32), np.zeros(num_devices, np.int64)
     if overflow(net) > 0:
         return best, device_orders, lengths, nodes, True
-    if longest_order(net) > MAX_JOBS or net.replica_stage.shape[0] > MAX_REPLICAS:
+    if longest_order(net) > ONE_LIMB or net.replica_stage.shape[0] > MAX_REPLICAS:
         return best, device_orders, lengths, nodes, False
     colocated = find_colocated(net)
     times, worst = settle_times(net, split_backward(net), colocated, most_in_flight(net, colocated), threshold)
     if worst + net.scalars[TAIL] >= threshold:
         return best, device_orders, lengths, nodes, True
-    jobs = make_jobs(net)
+    jobs = make_jobs(net, np.zeros(3 * net.replica_stage.shape[0], np.int64))
     windows, most = make_windows(net, jobs, times, threshold), min(MAX_DEPTH, most_nodes + 1)
     decisions, pair, size = make_decisions(windows, most), np.zeros(3, np.int64), windows.start.shape[0]
     draft = _Draft(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import kernel
+from solver_models.exact_order.action_sets import ONE_LIMB
 from solver_models.exact_order.branch_and_bound import (
     MAX_DEPTH,
     RUN_GROWTH,
@@ -24,7 +25,6 @@ from solver_models.exact_order.branch_and_bound import (
 )
 from solver_models.exact_order.lower_bounds import MAX_REPLICAS, RETURN_TAIL
 from solver_models.exact_order.propagation import (
-    MAX_JOBS,
     NetActions,
     TimeWindows,
     job_of,
@@ -36,6 +36,9 @@ from solver_models.exact_order.shaving import COMES_FIRST, shave
 from solver_models.instance import Integers
 from solver_models.moves.annealing import longest_order
 from solver_models.simulation.evaluator import MICROBATCHES, Net
+
+MAX_JOBS = 256
+"""Most actions of a device."""
 
 FIRST_RUN = 100
 """Nodes until the search starts again for the first time, with the weighted degrees learnt."""
@@ -112,16 +115,30 @@ def _shave_tree(
 
 
 @kernel
-def find_tree(net: Net, threshold: int, most_nodes: int, first_run: int, stop: Integers) -> tuple[OrderTree, int, bool]:
-    """(tree, nodes looked at, whether the tree refutes every order below the threshold).
+def _most_actions(sets: Integers) -> int:
+    """Actions that a set has room for."""
+    return ONE_LIMB if sets.ndim == 1 else 64 * sets.shape[1]
+
+
+def make_sets(net: Net) -> Integers:
+    """Empty sets of the actions of every stage replica by kind, [3 N] or [3 N, W], for `find_tree`."""
+    longest, size = min(longest_order(net), MAX_JOBS), 3 * len(net.replica_stage)
+    return np.zeros(size if longest <= ONE_LIMB else (size, (longest + 63) // 64), np.int64)
+
+
+@kernel
+def find_tree(
+    net: Net, kinds: Integers, threshold: int, most_nodes: int, first_run: int, stop: Integers
+) -> tuple[OrderTree, int, bool]:
+    """(tree, nodes looked at, whether the tree refutes every order below the threshold); `kinds`: `make_sets`.
 
     It starts again after `first_run` nodes, and now and then, with the weighted degrees learnt; what was decided at the
     top stays, and so does its part of the tree.
     """
     tree = OrderTree(np.full((most_nodes + 1, 3), LEAF), np.zeros(most_nodes + 1, np.int64))
-    if longest_order(net) > MAX_JOBS or net.replica_stage.shape[0] > MAX_REPLICAS:
+    if longest_order(net) > _most_actions(kinds) or net.replica_stage.shape[0] > MAX_REPLICAS:
         return tree, 0, False
-    jobs, most = make_jobs(net), min(MAX_DEPTH, most_nodes + 1)
+    jobs, most = make_jobs(net, kinds), min(MAX_DEPTH, most_nodes + 1)
     windows = _make_free_windows(net, jobs, threshold)
     decisions, pair, place = make_decisions(windows, most), np.zeros(3, np.int64), np.zeros(most, np.int64)
     alive, run, last, depth, size = True, first_run, first_run, 0, 0

@@ -23,9 +23,19 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.exact_order.action_sets import (
+    has,
+    limb_of,
+    num_common,
+    num_limbs,
+    put,
+    put_before,
+    unknown,
+)
 from solver_models.exact_order.link_queues import (
     DEVICE,
     IS_GRADIENT,
+    MAX_SENDS,
     QUEUE,
     RECEIVER,
     SENDER,
@@ -44,11 +54,9 @@ from solver_models.exact_order.lower_bounds import (
     split_backward,
 )
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
+from solver_models.moves.annealing import longest_order
 from solver_models.simulation.columns import MEMORY, REST, RETURNING
 from solver_models.simulation.evaluator import MICROBATCHES, SPLIT, TAIL, Net
-
-MAX_JOBS = 62
-"""Most actions of a device: sets of them are bits."""
 
 MAX_NARROWINGS = 80
 """Passes over all rules; each leaves valid windows."""
@@ -83,7 +91,7 @@ class NetActions(NamedTuple):
     place: Integers
     """[J] index into `own`; -1 if there is no such action."""
     kinds: Integers
-    """[N, 3] bits: the actions of a stage replica of a kind, on its device."""
+    """[3 N] sets (`action_sets`): the actions of a stage replica of a kind, on its device."""
     fusible: Integers
     """[N] 1 where B is shorter than I and W: then each of the stage replica's backward passes has the choice."""
     sends: Integers
@@ -94,9 +102,9 @@ class _Precedence(NamedTuple):
     """What comes before what on one device."""
 
     prior: Integers
-    """[X] bits: actions that come before."""
+    """[X] sets: actions that come before."""
     after: Integers
-    """[X] bits: actions that come after."""
+    """[X] sets: actions that come after."""
     num_actions: int
     """Of the device."""
 
@@ -117,9 +125,9 @@ class TimeWindows(NamedTuple):
     pass_kind: Integers
     """[N, M] `SPLIT_PASS` or `FUSED_PASS` once it is known whether I and W are one, else `OPEN_PASS`."""
     prior: Integers
-    """[D, X] bits: actions of the device that come before."""
+    """[D, X] sets: actions of the device that come before."""
     after: Integers
-    """[D, X] bits: actions of the device that come after."""
+    """[D, X] sets: actions of the device that come after."""
     seen: Integers
     """[2, D] `_mark_of` a device before its rules were last applied, without edges and with them: if it is still the
     same, they tell nothing new."""
@@ -167,14 +175,14 @@ def _make_arcs(net: Net, has_rest: Integers, fusible: Integers) -> tuple[Integer
 
 
 @kernel
-def make_jobs(net: Net) -> NetActions:
-    """The actions of a net; no device may have more than `MAX_JOBS`."""
+def make_jobs(net: Net, kinds: Integers) -> NetActions:
+    """The actions of a net; `kinds`: zeros, with as many words as they need."""
     num_replicas, total = net.replica_stage.shape[0], net.scalars[MICROBATCHES]
     has_rest = net.has_weight * net.scalars[SPLIT]
     place = np.full(3 * num_replicas * total, -1)
     fusible = np.zeros(num_replicas, np.int64)
-    count, kinds = np.zeros(net.devices.shape[0], np.int64), np.zeros((num_replicas, 3), np.int64)
-    own = np.zeros((net.devices.shape[0], MAX_JOBS), np.int64)
+    count = np.zeros(net.devices.shape[0], np.int64)
+    own = np.zeros((net.devices.shape[0], longest_order(net)), np.int64)
     for n in range(num_replicas):
         d = net.replica_device[n]
         if has_rest[n] and net.duration[n, BACKWARD] < net.duration[n, INPUT_GRAD] + net.duration[n, WEIGHT_GRAD]:
@@ -183,33 +191,28 @@ def make_jobs(net: Net) -> NetActions:
             for k in range(total):
                 job = job_of(n, kind, k, total)
                 place[job], own[d, count[d]] = count[d], job
-                kinds[n, kind] |= int64(1) << count[d]
+                put(kinds, 3 * n + kind, count[d])
                 count[d] += 1
     arcs, span = _make_arcs(net, has_rest, fusible)
     return NetActions(arcs, span, count, own, place, kinds, fusible, list_sends(net))
 
 
 @kernel
-def put_before(prior: Integers, after: Integers, count: int, a: int, b: int) -> bool:
-    """Let action a of a device come before b, with all that comes before a or after b; False if that is a circle."""
-    if after[b] >> a & 1 or a == b:
-        return False
-    first, second = prior[a] | (int64(1) << a), after[b] | (int64(1) << b)
-    for x in range(count):
-        if first >> x & 1:
-            after[x] |= second
-        if second >> x & 1:
-            prior[x] |= first
-    return True
+def _shaped(row: Integers, own: Integers, sets: Integers) -> Integers:
+    """Figures of a row as two tables of sets of all devices, in as many words as `sets`."""
+    devices, longest = own.shape
+    if sets.ndim == 1:
+        return row.reshape((2, devices, longest))
+    return row.reshape((2, devices, longest, sets.shape[1]))
 
 
 @kernel
 def windows_of(jobs: NetActions, row: Integers, weighted_degree: Integers) -> TimeWindows:
     """The windows whose figures stand in a row."""
     (devices, longest), size, replicas = jobs.own.shape, jobs.place.shape[0], jobs.fusible.shape[0]
-    passes, order = 4 * size + size // 3, devices * longest
+    passes, order = 4 * size + size // 3, devices * longest * num_limbs(jobs.kinds)
     by_job, by_device = row[: 4 * size].reshape((4, size)), row[passes : passes + 2 * order]
-    pairs = by_device.reshape((2, devices, longest))
+    pairs = _shaped(by_device, jobs.own, jobs.kinds)
     kinds, seen = row[4 * size : passes].reshape((replicas, -1)), row[passes + 2 * order :].reshape((2, devices))
     start, end, time, late = by_job[0], by_job[1], by_job[2], by_job[3]
     return TimeWindows(row, start, end, time, late, kinds, pairs[0], pairs[1], seen, weighted_degree)
@@ -220,7 +223,7 @@ def make_windows(net: Net, jobs: NetActions, times: Integers, threshold: int) ->
     """The windows that heads and tails leave below the threshold, and what comes before what in any case."""
     num_replicas, total, size = net.replica_stage.shape[0], net.scalars[MICROBATCHES], jobs.place.shape[0]
     last, parts, devices = threshold - 1 - net.scalars[TAIL], split_backward(net), jobs.own.shape[0]
-    row = np.zeros(4 * size + size // 3 + 2 * jobs.own.size + 2 * devices, np.int64)
+    row = np.zeros(4 * size + size // 3 + 2 * jobs.own.size * num_limbs(jobs.kinds) + 2 * devices, np.int64)
     windows = windows_of(jobs, row, np.zeros(size, np.int64))
     start, end, time, pass_kind = windows.start, windows.end, windows.time, windows.pass_kind
     windows.seen[:] = -1
@@ -277,7 +280,7 @@ def split_pass(net: Net, jobs: NetActions, windows: TimeWindows, n: int, k: int)
                 if k < other
                 else (jobs.place[job_of(n, 2, other, total)], own)
             )
-            if not windows.prior[d, b] >> a & 1 and not put_before(
+            if not has(windows.prior[d], b, a) and not put_before(
                 windows.prior[d], windows.after[d], jobs.length[d], a, b
             ):
                 return False
@@ -327,9 +330,9 @@ def _keep_adjacent(windows: TimeWindows, d: int, job: int, rest: int, a: int, b:
     windows.end[rest] = min(windows.end[rest], windows.end[job] + windows.time[rest])
     for x in range(count):
         if x != a and x != b:
-            if prior[b] >> x & 1 and not prior[a] >> x & 1 and not put_before(prior, after, count, x, a):
+            if has(prior, b, x) and not has(prior, a, x) and not put_before(prior, after, count, x, a):
                 return False
-            if after[a] >> x & 1 and not after[b] >> x & 1 and not put_before(prior, after, count, b, x):
+            if has(after, a, x) and not has(after, b, x) and not put_before(prior, after, count, b, x):
                 return False
     return True
 
@@ -346,7 +349,7 @@ def _decide_passes(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
             if (
                 windows.pass_kind[n, k] == OPEN_PASS
                 and (
-                    windows.after[d, a] & windows.prior[d, b] != 0
+                    num_common(windows.after[d], a, windows.prior[d], b) > 0
                     or is_late_as_one(jobs, windows, job, rest, windows.start[job])
                 )
                 and not split_pass(net, jobs, windows, n, k)
@@ -375,17 +378,22 @@ def _decide_pairs(
     prior: Integers, after: Integers, count: int, release: Integers, due: Integers, time: Integers
 ) -> int:
     """Of two actions, the one that cannot come first comes second; one of them if neither can, else -1."""
-    full = (int64(1) << count) - 1
+    full = (int64(1) << (count & 63)) - 1
     for a in range(count):
-        open_pairs = full & ~(prior[a] | after[a] | (int64(2) << a) - 1)
-        for b in range(a + 1, count):
-            if open_pairs >> b & 1 and not ((prior[a] | after[a]) >> b & 1):
-                both = time[a] + time[b]
-                if release[a] + both > due[b]:
-                    if release[b] + both > due[a] or not put_before(prior, after, count, b, a):
+        for w in range(num_limbs(prior)):
+            left = (
+                full & ~(prior[a] | after[a] | (int64(2) << a) - 1)
+                if prior.ndim == 1
+                else unknown(prior, after, count, a, w)
+            )
+            for b in range(max(a + 1, w << 6), min(count, (w + 1) << 6) if left else 0):
+                if left >> (b & 63) & 1 and not (has(prior, a, b) or has(after, a, b)):
+                    both = time[a] + time[b]
+                    if release[a] + both > due[b]:
+                        if release[b] + both > due[a] or not put_before(prior, after, count, b, a):
+                            return b
+                    elif release[b] + both > due[a] and not put_before(prior, after, count, a, b):
                         return b
-                elif release[b] + both > due[a] and not put_before(prior, after, count, a, b):
-                    return b
     return -1
 
 
@@ -406,9 +414,10 @@ def _wait_for_prior(
 ) -> None:
     """An action starts after all that come before it have run one by one; `order`: by release; `raised`: scratch."""
     for b in range(count):
-        first, now = prior[b], int64(-1) << 60
-        for x in range(count if first else 0):
-            if first >> order[x] & 1:
+        first, now = limb_of(prior, b, 0), int64(-1) << 60
+        for x in range(count if first or num_limbs(prior) > 1 else 0):
+            limb = first if prior.ndim == 1 else limb_of(prior, b, order[x] >> 6)
+            if limb >> (order[x] if prior.ndim == 1 else order[x] & 63) & 1:
                 now = max(now, release[order[x]]) + time[order[x]]
         raised[b] = max(release[b], now)
     release[:count] = raised[:count]
@@ -451,18 +460,6 @@ def find_edges(
 
 
 @kernel
-def _num_bits(bits: int) -> int:
-    """How many bits are set; of numbers from 0."""
-    bits = bits - (bits >> 1 & 0x5555555555555555)
-    bits = (bits & 0x3333333333333333) + (bits >> 2 & 0x3333333333333333)
-    bits = bits + (bits >> 4) & 0x0F0F0F0F0F0F0F0F
-    bits += bits >> 8
-    bits += bits >> 16
-    bits += bits >> 32
-    return bits & 0x7F
-
-
-@kernel
 def _least_held(forwards: int, returns: int, rests: int, held: int, kept: int) -> int:
     """Least units of a stage replica of which so many F have started, and at most so many I and W have ended."""
     returns = min(returns, forwards)
@@ -487,15 +484,16 @@ def _make_room(net: Net, jobs: NetActions, precedence: _Precedence, replicas: In
     for y in range(replicas.shape[0]):
         n = replicas[y]
         for a in range(count):
-            if not bits[n, F_BITS] >> a & 1:
+            if not has(bits, 3 * n + F_BITS, a):
                 continue
             room = net.devices[net.replica_device[n], MEMORY] - net.workspace[n]
             for x in range(replicas.shape[0]):
                 m = replicas[x]
-                forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (m == n)
-                returns = total - _num_bits(after[a] & bits[m, I_BITS])
-                rests = total - _num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
-                kept = net.weight_stash[m] if bits[m, W_BITS] else 0
+                forwards = num_common(prior, a, bits, 3 * m + F_BITS) + (m == n)
+                returns = total - num_common(after, a, bits, 3 * m + I_BITS)
+                has_rest = jobs.place[job_of(m, 2, 0, total)] >= 0
+                rests = total - num_common(after, a, bits, 3 * m + W_BITS) if has_rest else returns
+                kept = net.weight_stash[m] if has_rest else 0
                 used[x] = _least_held(forwards, returns, rests, net.held[m], kept)
                 room -= used[x]
             if room < 0:
@@ -515,26 +513,26 @@ def _force_room(net: Net, jobs: NetActions, precedence: _Precedence, m: int, a: 
     Of a stage replica that gains by B, the W need not come in order: none is put anywhere.
     """
     total, bits, (prior, after, count) = net.scalars[MICROBATCHES], jobs.kinds, precedence
-    forwards = _num_bits(prior[a] & bits[m, F_BITS]) + (bits[m, F_BITS] >> a & 1)
-    if forwards * net.held[m] <= room and bits[m, W_BITS] == 0:
+    has_rest = jobs.place[job_of(m, 2, 0, total)] >= 0
+    forwards = num_common(prior, a, bits, 3 * m + F_BITS) + has(bits, 3 * m + F_BITS, a)
+    if forwards * net.held[m] <= room and not has_rest:
         return True
-    returns = total - _num_bits(after[a] & bits[m, I_BITS])
-    rests = total - _num_bits(after[a] & bits[m, W_BITS]) if bits[m, W_BITS] else returns
-    kept = net.weight_stash[m] if bits[m, W_BITS] else 0
+    returns = total - num_common(after, a, bits, 3 * m + I_BITS)
+    rests = total - num_common(after, a, bits, 3 * m + W_BITS) if has_rest else returns
+    kept = net.weight_stash[m] if has_rest else 0
     least_returns, least_rests = min(returns, forwards), min(returns, rests, forwards)
     while least_returns > 0 and _least_held(forwards, least_returns - 1, rests, net.held[m], kept) <= room:
         least_returns -= 1
     while least_rests > 0 and _least_held(forwards, returns, least_rests - 1, net.held[m], kept) <= room:
         least_rests -= 1
-    if not bits[m, W_BITS] or jobs.fusible[m]:
+    if not has_rest or jobs.fusible[m]:
         least_rests = int64(0)
     for kind in range(1, 3):
-        wanted, seen = least_returns if kind == 1 else least_rests, 0
-        for b in range(count):
-            if seen < wanted and bits[m, kind] >> b & 1:
-                seen += 1
-                if not prior[a] >> b & 1 and not put_before(prior, after, count, b, a):
-                    return False
+        wanted = least_returns if kind == 1 else least_rests
+        if wanted > 0:
+            b = jobs.place[job_of(m, kind, wanted - 1, total)]
+            if not has(prior, a, b) and not put_before(prior, after, count, b, a):
+                return False
     return True
 
 
@@ -619,7 +617,7 @@ def _decide_sends(jobs: NetActions, windows: TimeWindows, own: Integers, ready: 
         for y in range(own.shape[0]):
             b = place[own[y, SENDER]]
             is_late = a != b and ready[x] + own[x, TICKS] + own[y, TICKS] > due[y]
-            if is_late and not prior[a] >> b & 1 and not put_before(prior, after, jobs.length[d], b, a):
+            if is_late and not has(prior, a, b) and not put_before(prior, after, jobs.length[d], b, a):
                 return False
     return True
 
@@ -630,20 +628,22 @@ def _wait_on_link(
 ) -> None:
     """What a device sends leaves after all that it is known to send before, and before all that is known to follow."""
     d, place, count = own[0, DEVICE], jobs.place, own.shape[0]
+    prior, after = windows.prior[d], windows.after[d]
     _sort_by(order, count, ready)
     for b in range(count):
-        before, moment = windows.prior[d, place[own[b, SENDER]]], int64(-1) << 60
-        for x in range(count if before else 0):
-            if before >> place[own[order[x], SENDER]] & 1:
+        job, moment = own[b, SENDER], int64(-1) << 60
+        has_any = num_limbs(prior) > 1 or limb_of(prior, place[job], 0)
+        for x in range(count if has_any else 0):
+            if has(prior, place[job], place[own[order[x], SENDER]]):
                 moment = max(moment, ready[order[x]]) + own[order[x], TICKS]
         target = own[b, RECEIVER]
         windows.start[target] = max(windows.start[target], max(ready[b], moment) + own[b, TICKS])
     _sort_by(order, count, due)
     for b in range(count):
-        job = own[b, SENDER]
-        follows, moment = windows.after[d, place[job]], int64(1) << 60
-        for x in range(count - 1 if follows else -1, -1, -1):
-            if follows >> place[own[order[x], SENDER]] & 1:
+        job, moment = own[b, SENDER], int64(1) << 60
+        has_any = num_limbs(after) > 1 or limb_of(after, place[job], 0)
+        for x in range(count - 1 if has_any else -1, -1, -1):
+            if has(after, place[job], place[own[order[x], SENDER]]):
                 moment = min(moment, due[order[x]]) - own[order[x], TICKS]
         late = own[b, IS_GRADIENT] * windows.late[job]
         windows.end[job] = min(windows.end[job], min(due[b], moment) - own[b, TICKS] - late)
@@ -671,7 +671,8 @@ def _narrow_queues(jobs: NetActions, windows: TimeWindows, scratch: Integers) ->
 @kernel
 def narrow(net: Net, jobs: NetActions, windows: TimeWindows) -> bool:
     """Apply all rules until nothing changes, edges where the others tell nothing new; False if no order is left."""
-    scratch, has_choice, has_edges = np.empty((6, MAX_JOBS), np.int64), jobs.fusible.sum() > 0, False
+    scratch = np.empty((6, max(jobs.own.shape[1], MAX_SENDS)), np.int64)
+    has_choice, has_edges = jobs.fusible.sum() > 0, False
     for _ in range(MAX_NARROWINGS):
         passes_before = windows.pass_kind.sum()
         _follow_arcs(jobs.arcs, windows.time, windows.late, windows.start, windows.end)

@@ -5,13 +5,13 @@ search below: worth its price at the root of a long one.
 """
 
 from solver_models.compiled import kernel
+from solver_models.exact_order.action_sets import is_known, put_before
 from solver_models.exact_order.propagation import (
     OPEN_PASS,
     NetActions,
     TimeWindows,
     is_branched_on,
     narrow,
-    put_before,
     windows_of,
 )
 from solver_models.instance import Integers
@@ -32,8 +32,11 @@ def is_open(net: Net, jobs: NetActions, windows: TimeWindows, what: int, d: int,
     """
     total, job = net.scalars[MICROBATCHES], jobs.own[d, a]
     if what == COMES_FIRST:
-        is_known = a == b or (windows.prior[d, a] | windows.after[d, a]) >> b & 1
-        return not is_known and is_branched_on(net, jobs, windows, job, jobs.own[d, b])
+        return (
+            a != b
+            and not is_known(windows.prior, windows.after, d, a, b)
+            and is_branched_on(net, jobs, windows, job, jobs.own[d, b])
+        )
     n, kind, k = job // total // 3, job // total % 3, job % total
     return windows.start[job] + windows.time[job] < windows.end[job] and (
         kind == 0 or windows.pass_kind[n, k] != OPEN_PASS

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from solver_models.exact_order.decomposition import likeness, split_net
-from solver_models.exact_order.order_trees import FIRST_RUN, OrderTree, find_tree
+from solver_models.exact_order.order_trees import FIRST_RUN, OrderTree, find_tree, make_sets
 from solver_models.instance import Integers
 from solver_models.local_search.search import Candidate, Searcher
 
@@ -34,7 +34,7 @@ def refute_case(
         if key in seen:
             continue
         seen.add(key)
-        tree, _, is_closed = find_tree(part, threshold, most_nodes, FIRST_RUN, stop)
+        tree, _, is_closed = find_tree(part, make_sets(part), threshold, most_nodes, FIRST_RUN, stop)
         if is_closed:
             return CaseTree(tree=tree, stage=part.replica_stage, device=part.replica_device)
     return None

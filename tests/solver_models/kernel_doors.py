@@ -36,7 +36,7 @@ def shaved_windows(net, limit):
     """(actions, their windows below the limit, whether narrowing and then shaving leave an order)."""
     colocated = find_colocated(net)
     times, _ = settle_times(net, split_backward(net), colocated, most_in_flight(net, colocated), limit)
-    jobs = make_jobs(net)
+    jobs = make_jobs(net, np.zeros(3 * net.replica_stage.shape[0], np.int64))
     windows = make_windows(net, jobs, times, limit)
     leaves_any = narrow(net, jobs, windows)
     return jobs, windows, leaves_any, shave(net, jobs, windows, np.zeros((0, 4), np.int64), np.zeros(1, np.int64))[2]

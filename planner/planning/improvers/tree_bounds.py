@@ -15,7 +15,7 @@ _NODES = 2_000
 """Nodes of a tree in the first step, at most; in each further one twice as many."""
 _VALUES = 6
 """Values that a step tries: half way to the incumbent, then the incumbent or less, by halves of what is open."""
-_SHARE = 0.15
+_SHARE = 0.3
 """Of the time left, what a step takes at most for its trees, and once more, about, for its certificate."""
 _MOST_SHARE = 0.5
 """Of the time left, what the certificate takes at most where the machine is busy."""

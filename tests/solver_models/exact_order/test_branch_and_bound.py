@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from solver_models.exact_order.branch_and_bound import best_sequence
 from solver_models.exact_order.lower_bounds import schedule_lower_bound
-from solver_models.exact_order.order_trees import find_tree
+from solver_models.exact_order.order_trees import find_tree, make_sets
 from solver_models.simulation.evaluator import FAR
 from tests.long_runs import examples
 from tests.planner.builders import make_layer, make_link, make_problem, make_stage
@@ -112,6 +112,22 @@ def test_devices_with_too_many_actions_are_left_open():
     assert case.searcher.sequence(case.candidate(), threshold=FAR, most_nodes=MANY) == (False, None)
 
 
+def test_sets_of_several_words_hold_the_same():
+    """Tests that trees are the same whether sets have one word or more, and that none is made beyond their room."""
+    case, stop = chain_in_turns(5), np.zeros(1, np.int64)
+    net, floor = case.net, case.searcher.exact_lower_bound(case.candidate())
+    assert floor is not None
+    sets = make_sets(net)
+    assert sets.ndim == 1
+    for threshold in range(floor, floor + 8):
+        one, *found = find_tree(net, sets.copy(), threshold, MANY, MANY, stop)
+        more, *same = find_tree(net, np.zeros((len(sets), 2), np.int64), threshold, MANY, MANY, stop)
+        assert (found, one.nodes.tolist()) == (same, more.nodes.tolist())
+    long = chain_in_turns(30).net
+    assert make_sets(long).ndim == 2
+    assert find_tree(long, sets.copy(), 10**9, MANY, MANY, stop)[1:] == (0, False)
+
+
 def test_more_stage_replicas_than_bits():
     """Tests that of more stage replicas than fit into bits only bounds are claimed that plans keep to."""
     names, layers = (
@@ -128,5 +144,5 @@ def test_more_stage_replicas_than_bits():
     net, stop, threshold = case.searcher.net_of(played), np.zeros(1, np.int64), played.objective + 1
     assert schedule_lower_bound(net, FAR) == 0
     assert best_sequence(net, threshold, MANY, MANY, stop)[-1] is False
-    assert find_tree(net, threshold, MANY, MANY, stop)[1:] == (0, False)
+    assert find_tree(net, make_sets(net), threshold, MANY, MANY, stop)[1:] == (0, False)
     assert case.searcher.sequence(played, threshold=threshold, most_nodes=MANY) == (False, None)

@@ -12,6 +12,7 @@ from planner.bounds.cases.case_tables import WorkCount
 from planner.evidence.certificate import Bound, OtherRulesError, check_certificate, make_bound, refute
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
+from planner.planning import Limits, make_plan
 from planner.planning.improvers.tree_proposals import TreeProposals
 from planner.problem import Problem
 from solver_models.local_search.search import Searcher
@@ -65,6 +66,21 @@ def test_trees_close_what_windows_leave_open():
     assert bound is not None
     assert bound.kind == given_orders.KIND
     assert check_certificate(problem, bound.certificate) == best
+
+
+@pytest.mark.parametrize(("num_stages", "num_microbatches"), [(4, 21), (3, 22)])
+def test_devices_with_more_actions_than_a_word_has_bits(num_stages: int, num_microbatches: int):
+    """Tests that a tree closes more than 62 actions per device below an order, and none what that order shows."""
+    problem = make_problem(uneven_times(num_stages, seed=2), num_microbatches=num_microbatches, memory=0.5)
+    plan = make_plan(problem, limits=Limits(time_limit_s=600, max_rounds=0, threads=1))
+    assert plan.evidence is not None
+    best, before = plan.evidence.makespan_ns, make_bound(problem, CostModel(problem)).value_ns
+    value = before + (best - before) // 4
+    bound = closed(problem, value)
+    assert bound is not None
+    assert bound.kind == given_orders.KIND
+    assert check_certificate(problem, bound.certificate) == value
+    assert value < best or closed(problem, best + 1) is None
 
 
 def test_what_does_not_close_is_refused():
