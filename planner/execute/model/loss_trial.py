@@ -82,7 +82,7 @@ class ComparedLoss(_LossTrial):
         most = min(_MOST // 2, len(first[-1]) if first else _MOST)
         few = min(most, len(target), _MOST_NUMBERS // max(1, sum(tensor[:1].numel() for tensor in given)))
         self._first, self.is_tried = tuple(each[:few].detach().clone() for each in given), bool(first) or not few
-        if not (first and few):
+        if not (first and few) or [each.shape[1:] for each in first] != [each.shape[1:] for each in given]:
             return
         *joint, wanted = (torch.cat([a[:few], b[:few].detach()]) for a, b in zip(first, given, strict=True))
         self._first = ()
