@@ -93,16 +93,16 @@ def write(tree: OrderTree, size: int, first: int, second: int, third: int) -> No
 
 @kernel
 def _shave_tree(
-    net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, stop: Integers
+    net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, most: int, stop: Integers
 ) -> tuple[int, int, bool]:
-    """(nodes looked at, size of the tree, whether any order is left): shaving, written down.
+    """(nodes looked at, size of the tree, whether any order is left): shaving, of `most` trials or fewer, written down.
 
     A supposition that is refuted is a node whose first child is closed; the windows are those of its second child.
     """
     refuted = np.zeros(((tree.nodes.shape[0] - 1 - size) // 2, 4), np.int64)
     if refuted.shape[0] == 0:
         return 0, size, True
-    trials, count, alive = shave(net, jobs, windows, refuted, stop)
+    trials, count, alive = shave(net, jobs, windows, refuted, most, stop)
     for n in range(count):
         what, d, a, b = refuted[n]
         if what == COMES_FIRST:
@@ -143,12 +143,12 @@ def find_tree(
     decisions, pair, place = make_decisions(windows, most), np.zeros(3, np.int64), np.zeros(most, np.int64)
     alive, run, last, depth, size = True, first_run, first_run, 0, 0
     nodes = 0
-    while nodes < most_nodes:
+    while nodes < most_nodes or not alive:
         nodes += 1
         if nodes >= last and depth > 0:
             take_back(windows, decisions, 0, threshold)
             depth, run = 0, run * RUN_GROWTH
-            trials, size, alive = _shave_tree(net, jobs, windows, tree, place[0], stop)
+            trials, size, alive = _shave_tree(net, jobs, windows, tree, place[0], most_nodes - nodes, stop)
             nodes += trials
             last = nodes + run
         if alive and narrow(net, jobs, windows):
@@ -161,6 +161,8 @@ def find_tree(
             record(jobs, tree, size, pair, decisions.is_one[depth])
             place[depth], depth, size = size, depth + 1, size + 1
             continue
+        if size >= tree.nodes.shape[0]:  # what shaving wrote may leave no room
+            return tree, nodes, False
         write(tree, size, LEAF, LEAF, LEAF)
         size += 1
         if depth == 0:

@@ -60,11 +60,13 @@ def suppose(jobs: NetActions, windows: TimeWindows, what: int, d: int, a: int, b
 
 
 @kernel
-def shave(net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, stop: Integers) -> tuple[int, int, bool]:
+def shave(
+    net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, most: int, stop: Integers
+) -> tuple[int, int, bool]:
     """(trials, suppositions refuted, whether any order is left): all of them on all actions, each until it may hold.
 
     `refuted`: [R, 4] is filled with what was supposed, device and actions as in `suppose`, and full it ends; with no
-    rows nobody asks. `stop`: [1] another thread sets it.
+    rows nobody asks. `most`: trials after which it ends. `stop`: [1] another thread sets it.
     """
     trials, count, room = 0, 0, refuted.shape[0]
     spare = windows_of(jobs, windows.row.copy(), windows.weighted_degree)
@@ -74,6 +76,8 @@ def shave(net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, s
             for x in range(length * length if what == COMES_FIRST else length):
                 a, b = x % length, x // length
                 while is_open(net, jobs, windows, what, d, a, b) and (room == 0 or count < room) and stop[0] == 0:
+                    if trials >= most:
+                        return trials, count, True
                     spare.row[:] = windows.row
                     trials += 1
                     if suppose(jobs, spare, what, d, a, b, True) and narrow(net, jobs, spare):

@@ -32,11 +32,11 @@ _PER_SHAPE = 2
 _POLISH_TEMPERATURES = (0.0, 0.0003, 0.001, 0.0001)
 """Temperatures of polishing orders, which take turns."""
 _NEAR_TEMPERATURES: SuccessiveHalving = ((0.01, 0.0003), (0.003, 0.0001))
-"""Temperatures of anneals by the lower bound that begin with a candidate whose orders are good; they take turns."""
-_LOWER_BOUND_TICKS = 200
-"""Work of a step by the lower bound, in played actions, on up to `_LOWER_BOUND_DEVICES` devices."""
-_LOWER_BOUND_DEVICES = 16
-"""With more devices the work of a step by the lower bound grows in proportion."""
+"""Temperatures of anneals by the estimate that begin with a candidate whose orders are good; they take turns."""
+_ESTIMATE_TICKS = 200
+"""Work of a step by the estimate, in played actions, on up to `_ESTIMATE_DEVICES` devices."""
+_ESTIMATE_DEVICES = 16
+"""With more devices the work of a step by the estimate grows in proportion."""
 _MOST_FLOORED_ACTIONS = 30_000
 """Actions of the largest candidate whose schedule bound is asked for before its orders are polished."""
 _MOST_POLISHED = 3
@@ -217,7 +217,7 @@ class JointSearch:
         seed = (self.seed * 1_000_003 + number) % 2**31
         by_lower_bound, number = _split_task(number, are_most_by_lower_bound=start.epoch > 0)
         if by_lower_bound and not (start.is_first or self.searcher.by_span):
-            return self._lower_bound_task(number, start, seed=seed)
+            return self._estimate_task(number, start, seed=seed)
         polishes = number % 3 == 2 and start.round >= self.annealing.first_polish_round
         chosen = self._choose_polish(number, start) if polishes else None
         if chosen is not None:
@@ -229,8 +229,8 @@ class JointSearch:
             return self._restart(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
         return self._anneal(candidate, number, searcher=searcher, seed=seed, steps=start.steps)
 
-    def _lower_bound_task(self, number: int, start: _RoundStart, *, seed: int) -> Candidate:
-        """Stages with low bounds and polished orders: new ones, ones near good ones, or good ones themselves, in turn.
+    def _estimate_task(self, number: int, start: _RoundStart, *, seed: int) -> Candidate:
+        """Stages with low estimates and polished orders: new ones, some near good ones, or good ones, in turn.
 
         Policies play many stages badly whose best orders are the best of all, and annealing what policies reach leaves
         those behind.
@@ -252,25 +252,25 @@ class JointSearch:
             begin, temperatures = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
             temperature = temperatures[number // 3 % len(temperatures)]
         tries = (
-            self._from_lower_bound(begin, start, searcher=searcher, temperature=temperature, seed=seed + part)
+            self._from_estimate(begin, start, searcher=searcher, temperature=temperature, seed=seed + part)
             for part in range(max(1, start.steps // self.iterations))
         )
         return min(tries, key=lambda candidate: candidate.sort_key)
 
-    def _from_lower_bound(
+    def _from_estimate(
         self, begin: Candidate, start: _RoundStart, *, searcher: Searcher, temperature: tuple[float, float], seed: int
     ) -> Candidate:
-        """What annealing by the lower bound leads to; its orders are polished unless its schedule bound is too high."""
-        steps = self._lower_bound_steps(self.iterations)
+        """What annealing by the estimate leads to; its orders are polished unless its schedule bound is too high."""
+        steps = self._estimate_steps(self.iterations)
         found = searcher.anneal(begin, iterations=steps, temperature=temperature, seed=seed, by_estimate=True)
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         if not rated.is_feasible or self._is_hopeless(rated, start):
             return rated
         return self.searcher.polish(rated, iterations=self.iterations, temperature=0.0, seed=seed)
 
-    def _lower_bound_steps(self, steps: int) -> int:
-        """Steps by the lower bound that take half as long as so many steps of an anneal."""
-        ticks = _LOWER_BOUND_TICKS * max(1, self.num_devices // _LOWER_BOUND_DEVICES)
+    def _estimate_steps(self, steps: int) -> int:
+        """Steps by the estimate that take half as long as so many steps of an anneal."""
+        ticks = _ESTIMATE_TICKS * max(1, self.num_devices // _ESTIMATE_DEVICES)
         return max(steps * (self.num_actions + 150) // ticks, steps) // 2
 
     def _is_hopeless(self, candidate: Candidate, start: _RoundStart) -> bool:
@@ -304,11 +304,11 @@ class JointSearch:
         return best
 
     def _restart(self, start: Candidate, number: int, *, searcher: Searcher, seed: int, steps: int) -> Candidate:
-        """Somewhere else: first annealed by the lower bound, many times as fast, then as the others."""
+        """Somewhere else: first annealed by the estimate, many times as fast, then as the others."""
         temperatures = self.annealing.floor_heats
         temperature = temperatures[(number // 4) % len(temperatures)]
         found = searcher.anneal(
-            start, iterations=self._lower_bound_steps(steps), temperature=temperature, seed=seed, by_estimate=True
+            start, iterations=self._estimate_steps(steps), temperature=temperature, seed=seed, by_estimate=True
         )
         rated = searcher.rate(found.stage_of, found.groups, modes=found.modes)
         return self._anneal(rated, number, searcher=searcher, seed=seed, steps=steps)

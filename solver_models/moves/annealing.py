@@ -9,7 +9,7 @@ import numpy as np
 
 from solver_models.compiled import int64, kernel
 from solver_models.instance import Integers, Layers
-from solver_models.moves.lower_bounds import net_lower_bounds
+from solver_models.moves.lower_bounds import net_estimates, net_lower_bounds
 from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
 from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, assemble, play
@@ -105,7 +105,7 @@ def evaluate(layers: Layers, solution: Solution, threshold: int, by_span: bool, 
     if overflow(net) > 0:
         return lacking(OVERFLOWS, net)
     if by_estimate or not by_span:
-        lower_bound, total = net_lower_bounds(net, by_estimate)
+        lower_bound, total = net_estimates(net) if by_estimate else net_lower_bounds(net)
         if lower_bound >= threshold or by_estimate:
             return Objective(int64(FITS), lower_bound, total)
     return rate_policy(net, solution.policy_params, solution.modes.shape[0], threshold, by_span)

@@ -120,10 +120,9 @@ def _most_held(net: Net, d: int) -> int:
     if last - first == 2:
         other = net.held[net.device_replicas[first + 1]]
     most, count = int64(0), net.scalars[MICROBATCHES]
-    for x in range(count + 1):
+    for x in range((min(count, room // one) if one > 0 else 0) + 1):
         left = room - x * one
-        if left >= 0:
-            most = max(most, x * one + (min(count, left // other) * other if other > 0 else 0))
+        most = max(most, x * one + (min(count, left // other) * other if other > 0 else 0))
     return most
 
 
@@ -189,12 +188,24 @@ def _busy_ticks(net: Net, shares: Integers) -> Integers:
 
 
 @kernel
-def net_lower_bounds(net: Net, by_estimate: bool = False) -> tuple[int, int]:
-    """(ticks that no order of this net is below, sum of the lower bounds of its devices).
+def net_lower_bounds(net: Net) -> tuple[int, int]:
+    """(ticks that no order of this net is below, sum of the lower bounds of its devices)."""
+    return _rate(net, False)
 
-    `by_estimate`: where memory is scarce no bounds, but what good orders come to. A microbatch then stays as if its
-    gradient waited for the rest of every backward pass on its way, and stays share the memory of a device.
+
+@kernel
+def net_estimates(net: Net) -> tuple[int, int]:
+    """As `net_lower_bounds`, but where memory is scarce what good orders come to, which orders may be below.
+
+    A microbatch then stays as if its gradient waited for the rest of every backward pass on its way, and stays share
+    the memory of a device.
     """
+    return _rate(net, True)
+
+
+@kernel
+def _rate(net: Net, by_estimate: bool) -> tuple[int, int]:
+    """The figures of `net_lower_bounds` or `net_estimates`."""
     shares = make_shares(net)
     stays = np.empty((2, shares.shape[0]), np.int64)
     stays[TURNAROUND] = stays[STAY] = make_turnarounds(net, shares)

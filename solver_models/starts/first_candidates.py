@@ -110,9 +110,9 @@ def _balanced(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
 
 
 def _in_chunks(instance: Instance) -> Iterator[tuple[Integers, Groups]]:
-    """Two stages on every device, or on every group of as many replicas as there may be; more on single devices."""
+    """Two stages on every device, or on every group of equally many replicas; more on single devices."""
     num_devices, num_layers = instance.num_devices, instance.num_layers
-    for num_groups in dict.fromkeys(num_devices // replicas for replicas in common_replicas(instance)):
+    for num_groups in [num_devices // each for each in common_replicas(instance) if num_devices % each == 0]:
         if 1 < num_groups <= num_layers // 2:
             for groups in _chunked(instance, num_groups):
                 for first in _FIRST_CHUNKS:

@@ -17,6 +17,7 @@ from solver_models.moves.neighbourhood import (
     split_stage,
     swap_devices,
 )
+from solver_models.simulation.evaluator import FAR
 
 MOVES = (
     "shift_boundary",
@@ -39,7 +40,8 @@ def shaved_windows(net, limit):
     jobs = make_jobs(net, np.zeros(3 * net.replica_stage.shape[0], np.int64))
     windows = make_windows(net, jobs, times, limit)
     leaves_any = narrow(net, jobs, windows)
-    return jobs, windows, leaves_any, shave(net, jobs, windows, np.zeros((0, 4), np.int64), np.zeros(1, np.int64))[2]
+    nobody, stop = np.zeros((0, 4), np.int64), np.zeros(1, np.int64)
+    return jobs, windows, leaves_any, shave(net, jobs, windows, nobody, FAR, stop)[2]
 
 
 @kernel

@@ -17,6 +17,8 @@ _VALUES = 6
 """Values that a step tries: half way to the incumbent, then the incumbent or less, by halves of what is open."""
 _SHARE = 0.3
 """Of the time left, what a step takes at most for its trees, and once more, about, for its certificate."""
+_SEARCHED = 4
+"""Nodes looked at per node that a certificate may hold: searches begin again, and shaving tries more than it keeps."""
 _MOST_SHARE = 0.5
 """Of the time left, what the certificate takes at most where the machine is busy."""
 _UNITS_PER_S = 20_000
@@ -53,6 +55,7 @@ class OrderTrees(Improver):
         if run.limits.max_rounds is None:
             effort = min(effort, int(_SHARE * run.seconds_left * _UNITS_PER_S))
         has_time, found = run.time_until(_SHARE), list[int]()
+        most_nodes = min(most_nodes, _SEARCHED * effort // orders.units)
         for number in range(_VALUES):
             value = high if number == 1 and found else (low + high) // 2
             if value <= low or not has_time():

@@ -57,7 +57,7 @@ def test_floor_tasks_give_polished_orders():
     start = search._round_start()
     found: list[Candidate] = []
     for number in range(6):
-        candidate = search._lower_bound_task(number, start, seed=number)
+        candidate = search._estimate_task(number, start, seed=number)
         assert search.searcher.is_allowed(candidate)
         if candidate.device_orders is not None:
             found.append(candidate)
@@ -82,14 +82,14 @@ def test_stages_that_cannot_be_better_are_not_polished():
     fast = best.with_orders(search.searcher.device_orders(best)[0], objective=least // 100)
     search.polished = [fast]
     for number in (0, 1, 3, 4):
-        assert search._lower_bound_task(number, search._round_start(), seed=number).device_orders is None
+        assert search._estimate_task(number, search._round_start(), seed=number).device_orders is None
 
 
 def test_more_candidates_with_words_are_kept_than_polished_beside_annealing():
     """Tests that floor tasks draw from all candidates with words, and policies' polishing from the first few."""
     search = chain_search()
     for number in count():
-        candidate = search._lower_bound_task(3 * number, search._round_start(), seed=number)
+        candidate = search._estimate_task(3 * number, search._round_start(), seed=number)
         if candidate.device_orders is not None:
             search.take([candidate])
         if len(search.polished) > multistart._MOST_POLISHED or number > 40:

@@ -10,7 +10,7 @@ from planner.plan import Stage
 from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
-from solver_models.moves.lower_bounds import net_lower_bound, net_lower_bounds
+from solver_models.moves.lower_bounds import net_estimates, net_lower_bound, net_lower_bounds
 from solver_models.simulation.columns import MEMORY
 from tests.solver_models.nets import Case, random_case, random_policy_params
 from tests.solver_models.simulation.test_evaluator import randoms
@@ -32,11 +32,11 @@ def test_no_order_is_faster_than_the_floor(overlap: bool, rng: Random):
 def test_the_estimate_differs_only_where_memory_is_scarce(rng: Random):
     """Tests that it is the bound where all microbatches fit, and never below it."""
     net = random_case(rng, is_tight=True).net
-    floor, estimate = net_lower_bounds(net), net_lower_bounds(net, True)
+    floor, estimate = net_lower_bounds(net), net_estimates(net)
     assert estimate[0] >= floor[0]
     assert estimate[1] >= floor[1]
     net.devices[:, MEMORY] = 1 << 40
-    assert net_lower_bounds(net, True) == net_lower_bounds(net)
+    assert net_estimates(net) == net_lower_bounds(net)
 
 
 def test_stays_share_the_memory_of_a_device():
@@ -57,5 +57,5 @@ def test_stays_share_the_memory_of_a_device():
     )
     stages = tuple(Stage(layers=(name,), replicas=((on,),)) for name, on in zip("abcdef", "012340", strict=True))
     net = Case(problem, stages).net
-    assert net_lower_bounds(net, True)[0] == 6 * (72 + 12) // 3 + 4
+    assert net_estimates(net)[0] == 6 * (72 + 12) // 3 + 4
     assert net_lower_bounds(net)[0] < 6 * (72 + 12) // 3
