@@ -73,6 +73,18 @@ def unknown(prior: Integers, after: Integers, count: int, a: int, w: int) -> int
 
 
 @kernel
+def sum_of(sets: Integers) -> int:
+    """A number that grows with all sets of a table: their sum, or of several words, whose sums wrap, the bits set."""
+    if sets.ndim == 1:
+        total: int = sets.sum()
+        return total
+    count = int64(0)
+    for a in range(sets.shape[0]):
+        count += num_common(sets, a, sets, a)
+    return count
+
+
+@kernel
 def _num_bits(bits: int) -> int:
     """How many of 64 bits are set."""
     bits = bits - (bits >> 1 & 0x5555555555555555)

@@ -395,7 +395,7 @@ def best_sequence(
             take_back(windows, decisions, 0, best)
             depth, alive, run = 0, True, run * RUN_GROWTH
             if run >= SHAVED_RUN * first_run:
-                trials, _, alive = shave(net, jobs, windows, unasked, max(most_nodes - nodes, 1), stop)
+                trials, _, alive = shave(net, jobs, windows, unasked, stop)
                 nodes += trials
             last = nodes + run
         if alive:

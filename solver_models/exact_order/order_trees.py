@@ -93,16 +93,16 @@ def write(tree: OrderTree, size: int, first: int, second: int, third: int) -> No
 
 @kernel
 def _shave_tree(
-    net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, most: int, stop: Integers
+    net: Net, jobs: NetActions, windows: TimeWindows, tree: OrderTree, size: int, stop: Integers
 ) -> tuple[int, int, bool]:
-    """(nodes looked at, size of the tree, whether any order is left): shaving, of `most` trials or fewer, written down.
+    """(nodes looked at, size of the tree, whether any order is left): shaving, written down.
 
     A supposition that is refuted is a node whose first child is closed; the windows are those of its second child.
     """
     refuted = np.zeros(((tree.nodes.shape[0] - 1 - size) // 2, 4), np.int64)
     if refuted.shape[0] == 0:
         return 0, size, True
-    trials, count, alive = shave(net, jobs, windows, refuted, most, stop)
+    trials, count, alive = shave(net, jobs, windows, refuted, stop)
     for n in range(count):
         what, d, a, b = refuted[n]
         if what == COMES_FIRST:
@@ -148,7 +148,7 @@ def find_tree(
         if nodes >= last and depth > 0:
             take_back(windows, decisions, 0, threshold)
             depth, run = 0, run * RUN_GROWTH
-            trials, size, alive = _shave_tree(net, jobs, windows, tree, place[0], most_nodes - nodes, stop)
+            trials, size, alive = _shave_tree(net, jobs, windows, tree, place[0], stop)
             nodes += trials
             last = nodes + run
         if alive and narrow(net, jobs, windows):

@@ -30,6 +30,7 @@ from solver_models.exact_order.action_sets import (
     num_limbs,
     put,
     put_before,
+    sum_of,
     unknown,
 )
 from solver_models.exact_order.link_queues import (
@@ -539,10 +540,10 @@ def _force_room(net: Net, jobs: NetActions, precedence: _Precedence, m: int, a: 
 @kernel
 def _mark_of(jobs: NetActions, windows: TimeWindows, d: int) -> int:
     """A number that grows with all that is known of a device, and with nothing else."""
-    mark, prior = int64(0), windows.prior[d]
+    mark = sum_of(windows.prior[d])
     for x in range(jobs.length[d]):
         job = jobs.own[d, x]
-        mark += num_common(prior, x, prior, x) + windows.start[job] - windows.end[job] + windows.time[job]
+        mark += windows.start[job] - windows.end[job] + windows.time[job]
     return mark
 
 

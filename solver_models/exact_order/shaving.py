@@ -23,6 +23,9 @@ STARTS_EARLY, ENDS_LATE, COMES_FIRST = 0, 1, 2
 SHARE = 8
 """Parts of the room of an action."""
 
+_MOST_TRIALS = 20_000
+"""Of one call: with hundreds of actions per device there are many more, which take longer than they bring."""
+
 
 @kernel
 def is_open(net: Net, jobs: NetActions, windows: TimeWindows, what: int, d: int, a: int, b: int) -> bool:
@@ -60,13 +63,11 @@ def suppose(jobs: NetActions, windows: TimeWindows, what: int, d: int, a: int, b
 
 
 @kernel
-def shave(
-    net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, most: int, stop: Integers
-) -> tuple[int, int, bool]:
+def shave(net: Net, jobs: NetActions, windows: TimeWindows, refuted: Integers, stop: Integers) -> tuple[int, int, bool]:
     """(trials, suppositions refuted, whether any order is left): all of them on all actions, each until it may hold.
 
     `refuted`: [R, 4] is filled with what was supposed, device and actions as in `suppose`, and full it ends; with no
-    rows nobody asks. `most`: trials after which it ends. `stop`: [1] another thread sets it.
+    rows nobody asks. `stop`: [1] another thread sets it.
     """
     trials, count, room = 0, 0, refuted.shape[0]
     spare = windows_of(jobs, windows.row.copy(), windows.weighted_degree)
@@ -76,7 +77,7 @@ def shave(
             for x in range(length * length if what == COMES_FIRST else length):
                 a, b = x % length, x // length
                 while is_open(net, jobs, windows, what, d, a, b) and (room == 0 or count < room) and stop[0] == 0:
-                    if trials >= most:
+                    if trials >= _MOST_TRIALS:
                         return trials, count, True
                     spare.row[:] = windows.row
                     trials += 1

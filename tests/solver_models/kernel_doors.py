@@ -17,7 +17,6 @@ from solver_models.moves.neighbourhood import (
     split_stage,
     swap_devices,
 )
-from solver_models.simulation.evaluator import FAR
 
 MOVES = (
     "shift_boundary",
@@ -41,7 +40,7 @@ def shaved_windows(net, limit):
     windows = make_windows(net, jobs, times, limit)
     leaves_any = narrow(net, jobs, windows)
     nobody, stop = np.zeros((0, 4), np.int64), np.zeros(1, np.int64)
-    return jobs, windows, leaves_any, shave(net, jobs, windows, nobody, FAR, stop)[2]
+    return jobs, windows, leaves_any, shave(net, jobs, windows, nobody, stop)[2]
 
 
 @kernel
