@@ -123,6 +123,7 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
             label = f"{wanted.model[:MAX_NAME_LENGTH]}: made, cut into layers, and compared with what they do together"
             reporter.hear("model", 0, total=1, label=label)
             loaded = _load(wanted)
+            reporter.hear("model", 1, total=1, label=label)
         survey, count = _plan_survey(wanted, loaded)
         _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused

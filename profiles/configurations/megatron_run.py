@@ -392,7 +392,7 @@ def _sort_out(take: Taking, read: ReadArguments, *, is_whole: bool) -> None:
     """
     notes = take.notes
     is_unread = read.kind == "script" and not any(name in take.taken - {*_LAUNCHER} for name in read.values)
-    before = len(notes.unknown)
+    before, is_forks = len(notes.unknown), bool(fork_flags(read.flags))
     take.switch("overlap_param_gather")
     notes.note_optimizer(take.text("optimizer") or "")
     for name, value in take.values.items():
@@ -400,11 +400,12 @@ def _sort_out(take: Taking, read: ReadArguments, *, is_whole: bool) -> None:
             continue
         if (meaning := meaning_of(name)) != "irrelevant":
             said = f"{shown(name)}{'' if value is True else f' {value}'}"
-            whole = [each for each in take.taken if each.startswith(name)] if read.kind == "script" else []
+            is_cut = read.kind == "script" and not is_forks
+            whole = [each for each in take.taken if each.startswith(name)] if is_cut else []
             if meaning == "unknown" and whole:
                 raise ValueError(f"{said[:80]}: argparse takes it for {shown(min(whole))}; write it whole")
             if meaning == "unknown":
-                notes.note_unknown(name, value, known=take.taken, said=said)
+                notes.note_unknown(name, value, known=take.taken, said=said, is_forks=is_forks)
             else:
                 notes.not_counted.append(said[:120])
     stated = len([value for value in take.values.values() if value is not False])

@@ -54,13 +54,15 @@ class ReadingNotes:
     refusals: list[str] = field(default_factory=list)
     """Why the program itself does not start, each with a remedy."""
 
-    def note_unknown(self, name: str, value: object, *, known: Collection[str] = (), said: str = "") -> None:
+    def note_unknown(
+        self, name: str, value: object, *, known: Collection[str] = (), said: str = "", is_forks: bool = False
+    ) -> None:
         """Keep a field that is not known; raises ValueError where it is a degree of 2 or more, or cuts a pipeline.
 
-        So it does for a slip in one of the names that are `known`.
+        So it does for a slip in one of the names that are `known`; a fork may have shorter ones of its own.
         """
         said = said or f"{name} = {str(value)[:60]}"
-        self.require_no_slip(name, known=known, said=said)
+        self.require_no_slip(name, known=known, said=said, is_forks=is_forks)
         if _DEGREE.search(name) and re.fullmatch(r"[2-9]|[1-9]\d+", str(value)):
             raise ValueError(f"{said[:80]}: is a degree that is not known; put --tp, --pp and so on in its place")
         if _CUT.search(name):
@@ -68,9 +70,10 @@ class ReadingNotes:
         self.unknown.append(said[:120])
 
     @staticmethod
-    def require_no_slip(name: str, *, known: Collection[str], said: str) -> None:
-        """Raise ValueError for a name that is nearly one of those that are known, or most of its words."""
-        parts = [each for each in known if f"_{name}_" in f"_{each}_" and len(name) > 0.7 * len(each)]
+    def require_no_slip(name: str, *, known: Collection[str], said: str, is_forks: bool = False) -> None:
+        """Raise ValueError for a name that is nearly one of those known, or, but in forks, most of its words."""
+        longer = () if is_forks else known
+        parts = [each for each in longer if f"_{name}_" in f"_{each}_" and len(name) > 0.7 * len(each)]
         if near := get_close_matches(name, known, n=1, cutoff=0.9) or parts:
             whole = f"--{near[0].replace('_', '-')}" if said.startswith("--") else near[0]
             raise ValueError(f"{said[:80]}: is not known; write {whole}, or leave it out")

@@ -143,6 +143,25 @@ def weights_elsewhere() -> list[str]:
     return found
 
 
+def weights_changed() -> list[str]:
+    """A weight that another forward changes before the backward of this one is told, where the gradient needs it."""
+    found = []
+    for is_needed in (True, False):
+        linear, store = nn.Linear(5, 2), WeightGradStore()
+        defer_weight_grads(linear, store, owner="l0")
+        y = linear(torch.randn(3, 5, requires_grad=is_needed))
+        with torch.no_grad():
+            linear.weight.mul_(0.5)
+        try:
+            y.sum().backward()
+        except RuntimeError as error:
+            is_told = "the weight of l0 has changed between its forward and its backward" in str(error)
+            found += [] if is_needed and is_told else [str(error)]
+        else:
+            found += ["not told"] if is_needed else []
+    return found
+
+
 def main() -> None:
     answers = {name: faults(make) for name, make in KINDS.items()}
     answers |= {f"{name}, at once": faults(make, is_deferring=False) for name, make in KINDS.items()}
@@ -150,6 +169,7 @@ def main() -> None:
     answers["convolution, recomputed"] = faults(KINDS["convolution 2d"], recomputes=True)
     answers["linear, autocast"] = faults(lambda: (nn.Linear(5, 3), torch.randn(4, 5)), casts=True)
     answers["weights elsewhere in W"] = weights_elsewhere()
+    answers["weights changed"] = weights_changed()
     answers["left alone"] = not_converted()
     json.dump(answers, sys.stdout)
 

@@ -1,5 +1,6 @@
 """Models for the executor's tests; imported by processes that have torch, never by pytest itself."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,8 +31,7 @@ class Recording(torch.optim.SGD):
 
     def __init__(self, parameters: list[Any]) -> None:
         super().__init__(parameters, lr=0.05, momentum=0.9)
-        every = [parameter for group in self.param_groups for parameter in group["params"]]
-        self.seen: dict[int, list[torch.Tensor | None]] = {id(parameter): [] for parameter in every}
+        self.seen = defaultdict[int, list[torch.Tensor | None]](list)
 
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
@@ -48,6 +48,34 @@ def make_layer(kind: str, *, dtype: torch.dtype) -> nn.Module:
     if kind == "s":  # its output is strided
         return nn.Sequential(Block(), nn.Linear(WIDTH, 2 * WIDTH), nn.Unflatten(1, (WIDTH, 2)), First()).to(dtype)
     return Block().to(dtype).requires_grad_(kind != "f")
+
+
+class Bounded(Block):
+    """Keeps its inner weights short in its forward."""
+
+    def __init__(self, *, by_data: bool) -> None:
+        super().__init__()
+        self.by_data = by_data
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            (self.inner.weight.data if self.by_data else self.inner.weight).clamp_(-0.25, 0.25)
+        return super().forward(x)
+
+
+def bounded(kinds: str, *, num_microbatches: int, by_data: bool = False, **more: Any) -> Training:
+    """The first layer changes a weight in its forward."""
+    training = vectors(kinds, num_microbatches=num_microbatches, **more)
+    layers = dict(training.layers) | {"l0": lambda: Bounded(by_data=by_data).double()}
+    return Training(**(vars(training) | {"layers": layers}))
+
+
+def bounded_data(kinds: str, *, num_microbatches: int) -> Training:
+    return bounded(kinds, num_microbatches=num_microbatches, by_data=True)
+
+
+def bounded_tied(kinds: str, *, num_microbatches: int) -> Training:
+    return bounded(kinds, num_microbatches=num_microbatches, tied=(("l0:inner.weight", "l1:inner.weight"),))
 
 
 class View(nn.Module):

@@ -1,5 +1,6 @@
 """Models that do not use every weight in every iteration; imported by processes that have torch only."""
 
+from collections import defaultdict
 from functools import partial
 from typing import Any
 
@@ -78,8 +79,7 @@ class RecordingAdamW(torch.optim.AdamW):
 
     def __init__(self, parameters: list[Any], **more: Any) -> None:
         super().__init__(parameters, lr=0.05, weight_decay=0.1, **more)
-        every = [parameter for group in self.param_groups for parameter in group["params"]]
-        self.seen: dict[int, list[torch.Tensor | None]] = {id(parameter): [] for parameter in every}
+        self.seen = defaultdict[int, list[torch.Tensor | None]](list)
 
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:

@@ -70,8 +70,8 @@ class Traits:
     """It calls torch.autograd itself, so its weight gradients must not wait."""
     has_hooks: bool = False
     """It hooks something to the gradients of tensors that it makes or is given."""
-    moved_weight: str = ""
-    """Path of a weight that its forward changes."""
+    moved_weights: tuple[str, ...] = ()
+    """Paths of the weights that its forward changes."""
 
     @property
     def has_batch_norm(self) -> bool:
@@ -85,6 +85,8 @@ class TraitFinder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: Counter[str] = Counter()
+        self._aliases: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+        """Tensors whose `data` were asked for, which count their versions apart, or None if they were given others."""
 
     def __torch_function__(self, func: Any, types: Any, *given: Any) -> Any:
         """Note it, and do it."""
@@ -99,22 +101,32 @@ class TraitFinder(TorchFunctionMode):
             self.seen["autograd"] += 1
         if func is torch.Tensor.register_hook:
             self.seen["hooks"] += 1
-        return func(*args, **kwargs)
+        found = func(*args, **kwargs)
+        if getattr(func, "__self__", None) is torch.Tensor.data:
+            self._aliases.append((args[0], found))
+        return found
 
     @contextmanager
     def finding(self, traits: dict[str, Traits], name: str, *, layer: nn.Module) -> Iterator[None]:
         """Note what happens meanwhile under the name of a layer."""
-        self.seen = Counter()
+        self.seen, self._aliases = Counter(), []
         weights = [(path, each, each._version) for path, each in layer.named_parameters()]
         with self:
             yield
+        after = dict(layer.named_parameters())
+        changed = [each for each, alias in self._aliases if alias is None or alias._version]
+        written = {id(each if each._base is None else each._base) for each in changed}
         traits[name] = Traits(
             forward_exchanges=self.seen["norms"],
             backward_exchanges=self.seen["differentiated norms"],
             has_unanswered_batch_norm=self.seen["unanswered"] > 0,
             differentiates=self.seen["autograd"] > 0,
             has_hooks=self.seen["hooks"] > 0,
-            moved_weight=next((path for path, each, version in weights if each._version != version), ""),
+            moved_weights=tuple(
+                path
+                for path, each, version in weights
+                if each._version != version or id(each) in written or after.get(path) is not each
+            ),
         )
 
 

@@ -32,6 +32,8 @@ class WeightGradStore:
         backward of Python functions takes longer than torch's own."""
         self.is_open = True
         """Whether a backward that comes by is the stage's own; any other must not leave gradients behind."""
+        self.is_watching = True
+        """Whether weights are to be as they were in the forward: not where one graph serves all iterations."""
         self.after: Callable[[Collection[str]], None] | None = None
         """What W does once it has all weight gradients of a layer of the stage, given those whose are still to come."""
         self._waiting: list[WeightGrad] = []
@@ -267,6 +269,7 @@ class _Deferred(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         ctx.weight, ctx.bias, ctx.rule, ctx.store = rest
+        ctx.version = ctx.weight._version
         y: torch.Tensor = ctx.rule.output(x, weight=ctx.weight, bias=ctx.bias)
         ctx.x_dtype, ctx.is_weight = x.dtype, isinstance(_whole(x), nn.Parameter)
         ctx.save_for_backward(x.to(y.dtype) if x.is_floating_point() else x)  # autocast computes in the type of y
@@ -289,6 +292,11 @@ class _Deferred(torch.autograd.Function):
         (x,), weight, bias = ctx.saved_tensors, ctx.weight, ctx.bias
         x_grad = None
         if ctx.needs_input_grad[0]:
+            if ctx.store.is_watching and weight._version != ctx.version:  # torch would see it of what it saves itself
+                raise RuntimeError(
+                    f"the weight of {ctx.rule.name or 'a layer'} has changed between its forward and its backward, "
+                    "perhaps in the forward of another microbatch; change it after the optimizer's step"
+                )
             x_grad = ctx.rule.input_grad(grad, x=x, weight=weight.to(grad.dtype)).to(ctx.x_dtype)
         call = WeightGrad(ctx.rule, weight, bias, x, grad)
         if ctx.store.is_deferring:

@@ -206,6 +206,8 @@ class LayerRun:
             first, second, whole = (self._give(each) for each in (some, more, both))
             for a, b, c, dim in zip(first, second, whole, made, strict=True):
                 pairs = [(a, c)]
+                if dim is not None and c.shape[dim] != (length := a.shape[dim] + b.shape[dim]):
+                    return f"results of length {c.shape[dim]}, not {length},"
                 if dim is not None:
                     pairs = list(zip((a, b), torch.split(c, [a.shape[dim], b.shape[dim]], dim), strict=True))
                 elif a.is_floating_point():

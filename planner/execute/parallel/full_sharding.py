@@ -137,7 +137,8 @@ class ShardedLayers:
             if name not in self._reduced:
                 reduce_now(layer)
                 self._reduced.add(name)
-        self._reduced.clear()
+        if not waiting:  # a tied layer may be the last
+            self._reduced.clear()
 
 
 class FullyShardedReduction(ShardedReduction):

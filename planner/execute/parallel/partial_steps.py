@@ -42,7 +42,8 @@ class OptimizerStep:
         groups, optimizer = self.optimizer.param_groups, self.optimizer
         is_watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
         if type(optimizer) not in BY_PARAMETER or is_watched:
-            optimizer.step()
+            with filled_groups(optimizer):
+                optimizer.step()
         elif any(_steps_together(group, is_accelerated=self.is_accelerated) for group in groups):
             for part in _parts([each for group in groups for each in group["params"]]):
                 with _only(optimizer, part):
@@ -61,6 +62,18 @@ class OptimizerStep:
         finally:
             for group in groups:
                 group["foreach"] = None
+
+
+@contextmanager
+def filled_groups(optimizer: optim.Optimizer) -> Iterator[None]:
+    """Meanwhile the optimizer has no empty groups: those of weights of other processes, which its author never saw."""
+    groups = optimizer.param_groups
+    whole = list(groups)
+    groups[:] = [group for group in whole if group["params"]]
+    try:
+        yield
+    finally:
+        groups[:] = whole
 
 
 def _is_small(parameters: Sequence[nn.Parameter]) -> bool:

@@ -1,5 +1,6 @@
 """From gradients that are added up to weights: scaling, clipping, the optimizers and their schedules."""
 
+import copy
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -223,8 +224,8 @@ def make_optimizers(
     """
     if not named:
         return ()
-    here = set(map(id, stepped))
-    named, stepped = _as_in_one_process(training, named, stepped=stepped, whole=whole)
+    named, copies = _as_in_one_process(training, named, stepped=stepped, whole=whole)
+    here, stepped = set(map(id, stepped)), [mine for mine, *_ in copies]
     given: list[Any] = list(stepped) if training.settings is None else _groups(training, named, stepped=stepped)
     with calling("the optimizer's factory"):
         made = training.optimizer(given)
@@ -245,12 +246,25 @@ def make_optimizers(
         if id(parameter) in owners:
             raise ValueError(f"{names[id(parameter)]} is given to two optimizers; give each parameter to one")
         owners.add(id(parameter))
+    twins = {id(mine): more for mine, *more in copies}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for parameter in (each for each in group["params"] if id(each) not in here):
                 optimizer.state.pop(parameter, None)
-            group["params"] = [each for each in group["params"] if id(each) in here]
+            own = [each for each in group["params"] if id(each) in here]
+            for parameter in (each for each in own if each in optimizer.state):
+                for twin in twins[id(parameter)]:
+                    optimizer.state[twin] = copy.deepcopy(optimizer.state[parameter])
+            group["params"] = [each for first in own for each in (first, *twins[id(first)])]
     return tuple(each for each in optimizers if any(group["params"] for group in each.param_groups))
+
+
+class _Elsewhere(nn.Parameter):
+    """Stands for a weight of another process, without memory: constructors may make states of its size."""
+
+    def data_ptr(self) -> int:
+        """Another one for each: factories may tell weights apart by it."""
+        return id(self)
 
 
 def _as_in_one_process(
@@ -259,19 +273,20 @@ def _as_in_one_process(
     *,
     stepped: Sequence[nn.Parameter],
     whole: Mapping[str, nn.Parameter],
-) -> tuple[list[tuple[str, nn.Parameter]], list[nn.Parameter]]:
-    """All weights in the model's order, a tie once; in the place of those elsewhere are others of their shapes."""
+) -> tuple[list[tuple[str, nn.Parameter]], list[list[nn.Parameter]]]:
+    """All weights in the model's order, a tie once by its first name, and of each the copies here; in the place of
+    those elsewhere are others of their shapes.
+    """
     first = {each: names[0] for names in training.tied for each in names}
     rows: dict[str, list[tuple[tuple[str, nn.Parameter], nn.Parameter]]] = {first.get(n, n): [] for n in whole}
     for pair, mine in zip(named, stepped, strict=True):
         rows.setdefault(first.get(pair[0], pair[0]), []).append((pair, mine))
-    one = stepped[0].detach().new_zeros(())
     for name, own in rows.items():
         if not own:
-            own.append(((name, whole[name]), nn.Parameter(one.to(whole[name].dtype).expand(whole[name].shape))))
+            own.append(((name, whole[name]), _Elsewhere(torch.empty_like(whole[name], device="meta"))))
     names = sorted(rows, key=lambda name: training.order.get(name, len(training.order)))
-    pairs = [row for name in names for row in rows[name]]
-    return [pair for pair, _ in pairs], [mine for _, mine in pairs]
+    shown = [(name, rows[name][0][0][1]) for name in names]
+    return shown, [[mine for _, mine in rows[name]] for name in names]
 
 
 def _groups(

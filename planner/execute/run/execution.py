@@ -92,7 +92,8 @@ class Execution:
         self.preparation, self.device = preparation, device
         self.plan, self.training, self.layout = preparation.plan, preparation.training, preparation.layout
         self.rank = distributed.get_rank()
-        require_sharding(self.plan, self.training, device=device)
+        trained = find_trained(self.training)
+        require_sharding(self.plan, self.training, trained=trained, device=device)
         self.log = log or make_log(device)
         self.log.needs = describe_needs(self.layout, preparation.edges, rank=self.rank)
         groups = ProcessGroups(self.layout)
@@ -115,7 +116,7 @@ class Execution:
             device=self.device,
             pieces=pieces,
             wholes=self.model.parts.wholes,
-            whole=find_trained(self.training),
+            whole=trained,
         )
         whole, *more = self.plan.stages
         is_whole = all(len(group) == 1 for group in whole.replicas) and not (whole.is_split or whole.is_sharded)
@@ -136,7 +137,7 @@ class Execution:
         self._can_leave_alone = any(stage.wanting for stage in self.model.running)
         """Whether an input of a stage here may end without a gradient."""
         traits = [each for shape in self.preparation.shapes for each in shape.traits.values()]
-        self._moves_weights = any(each.moved_weight for each in traits)
+        self._moves_weights = any(each.moved_weights for each in traits)
         """Whether the forward of a layer of any process changes a weight."""
         self._means = 0
         self._means = self._num_means(self.layout)

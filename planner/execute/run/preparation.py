@@ -94,7 +94,7 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     if fully_shard or plan.shards_weights:
         fully = find_fully_sharded(plan, training, layout=layout, layers=tracer.layers, is_asked=fully_shard)
     _require_no_compiled(layout, shapes, synchronised=synchronised, fully=fully)
-    _require_still_weights(shapes, fully=fully)
+    _require_still_weights(layout, training, stages=stages, shapes=shapes, fully=fully)
     _require_no_gradient_hooks(layout, tracer.layers, shapes=shapes, fully=fully)
     _require_no_tied_hooks(training, tracer.layers)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
@@ -157,15 +157,30 @@ def _require_no_compiled(
             )
 
 
-def _require_still_weights(shapes: Sequence[StageShape], *, fully: frozenset[int]) -> None:
-    """What a forward does to weights that are gathered for it is forgotten with them."""
-    for number in sorted(fully):
-        for name, traits in shapes[number].traits.items():
-            if traits.moved_weight:
+def _require_still_weights(
+    layout: Layout,
+    training: Training,
+    *,
+    stages: Sequence[Sequence[str]],
+    shapes: Sequence[StageShape],
+    fully: frozenset[int],
+) -> None:
+    """What a forward does to a weight is done where it runs, and only there."""
+    held = {name: number for number, names in enumerate(stages) for name in names}
+    ties = {each: {held.get(other.partition(":")[0]) for other in names} for names in training.tied for each in names}
+    for number, shape in enumerate(shapes):
+        for name, path in ((name, path) for name, traits in shape.traits.items() for path in traits.moved_weights):
+            tied = ties.get(f"{name}:{path}", ())
+            reasons = {
+                "its replicas hold parts of it, which stay as they are; run without fully_shard": number in fully,
+                "another process that runs its backward has a copy, which stays as it is; plan with split_placement = "
+                "false": bool(layout.parts_of(number)),
+                "it is tied to one of another stage, which stays as it is; plan one stage for both": len(tied) > 1,
+            }
+            for reason in (text for text, is_so in reasons.items() if is_so):
                 raise ValueError(
-                    f"layer {name!r} of stage {number} changes its weight {traits.moved_weight!r} in its forward, but "
-                    "its replicas hold parts of it (fully_shard), which stay as they are; change it after the "
-                    "optimizer's step, or run without fully_shard"
+                    f"layer {name!r} of stage {number} changes its weight {path!r} in its forward, but {reason}, or "
+                    "change it after the optimizer's step"
                 )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from planner.errors import ExecutionError
 from planner.execute.model.user_code import calling
-from planner.execute.parallel.partial_steps import BY_PARAMETER
+from planner.execute.parallel.partial_steps import BY_PARAMETER, filled_groups
 from planner.execute.parallel.sharding import ShardPiece, is_cut
 from planner.execute.parallel.update import make_optimizers
 from planner.execute.stage.stage_module import make_layer
@@ -26,31 +26,46 @@ _REMEDY = "use one that works element by element (SGD, Adam, AdamW, ...), or pla
 _WHOLE = "shard = 'none'"
 
 
-def require_sharding(plan: Plan, training: Training, *, device: torch.device) -> None:
+def require_sharding(
+    plan: Plan, training: Training, *, trained: Mapping[str, nn.Parameter], device: torch.device
+) -> None:
     """Raise ExecutionError, the same on every process, if a stage cannot shard its optimizer's state as planned, or if
     the devices of a group cannot each step the part of its layers that it holds, or processes their stages.
+
+    `trained`: as `find_trained` gives it.
     """
     if len(holdings := _find_holdings(plan)) > 1:
-        _require_separate_steps(holdings, training, device=device)
+        _require_separate_steps(holdings, training, trained=trained, device=device)
     for number, stage in enumerate(plan.stages):
         width = len(stage.replicas[0])
         if stage.shard != "none" or width > 1:
-            named = find_trained(training, stage.layers)
+            named = _held_by(stage.layers, training, trained=trained)
             problem = _find_gaps(named) if stage.shard != "none" else ""
             instead = _WHOLE if width == 1 else "max_width = 1"
-            if problem := problem or _find_joint_step(training, named, device=device, instead=instead):
+            if problem := problem or _find_joint_step(training, named, every=trained, device=device, instead=instead):
                 what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
                 raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
 
 
-def find_trained(training: Training, layers: Iterable[str] | None = None) -> dict[str, nn.Parameter]:
-    """The weights of all layers, or of some, that are trained, on the meta device; as `layer:path`."""
+def find_trained(training: Training) -> dict[str, nn.Parameter]:
+    """The weights of all layers that are trained, on the meta device; as `layer:path`."""
     return {
         f"{layer}:{path}": parameter
-        for layer in (training.layers if layers is None else layers)
+        for layer in training.layers
         for path, parameter in make_layer(training, layer, device=torch.device("meta")).named_parameters()
         if parameter.requires_grad
     }
+
+
+def _held_by(
+    layers: Iterable[str], training: Training, *, trained: Mapping[str, nn.Parameter]
+) -> dict[str, nn.Parameter]:
+    """Those of some layers, a tied one once, by its first name."""
+    first, held = {each: names[0] for names in training.tied for each in names}, dict[str, nn.Parameter]()
+    for name, each in trained.items():
+        if name.partition(":")[0] in layers:
+            held.setdefault(first.get(name, name), each)
+    return held
 
 
 def _find_holdings(plan: Plan) -> list[tuple[str, ...]]:
@@ -62,16 +77,23 @@ def _find_holdings(plan: Plan) -> list[tuple[str, ...]]:
     return sorted({tuple(layers) for layers in holders.values()})
 
 
-def _require_separate_steps(holdings: Sequence[Sequence[str]], training: Training, *, device: torch.device) -> None:
+def _require_separate_steps(
+    holdings: Sequence[Sequence[str]],
+    training: Training,
+    *,
+    trained: Mapping[str, nn.Parameter],
+    device: torch.device,
+) -> None:
     """Of processes that hold other layers each; tried where the optimizer is not torch's."""
-    named = find_trained(training)
+    named = _held_by(training.layers, training, trained=trained)
     values, *grads = _make_numbers(named, device=device)
     whole = [nn.Parameter(value.clone()) for value in values]
     if all(type(each) in BY_PARAMETER for each in make_optimizers(training, list(named.items()), stepped=whole)):
         return
     optimizers = _train(training, named, stepped=whole, grads=grads, whole=named)
     for layers in holdings:
-        own = {name: each for name, each in named.items() if name.partition(":")[0] in layers}
+        held = _held_by(layers, training, trained=trained)
+        own = {name: each for name, each in named.items() if name in held}
         places = [place for place, name in enumerate(named) if name in own]
         mine = [nn.Parameter(values[place].clone()) for place in places]
         _train(training, own, stepped=mine, grads=[[row[place] for place in places] for row in grads], whole=named)
@@ -100,13 +122,19 @@ def _find_gaps(named: Mapping[str, nn.Parameter]) -> str:
 
 
 def _find_joint_step(
-    training: Training, named: Mapping[str, nn.Parameter], *, device: torch.device, instead: str = _WHOLE
+    training: Training,
+    named: Mapping[str, nn.Parameter],
+    *,
+    every: Mapping[str, nn.Parameter],
+    device: torch.device,
+    instead: str,
 ) -> str:
     """A sentence if the training's optimizers treat a piece otherwise than a whole, or keep what cannot be cut.
 
-    `named`: the parameters, on any device; only their shapes count. `instead`: what to plan with, if so.
+    `named`: the parameters, on any device; only their shapes count. `every`: those of all layers;
+    `instead`: what to plan with, if so.
     """
-    remedy, every = _REMEDY + instead, find_trained(training)
+    remedy = _REMEDY + instead
     values, *grads = _make_numbers(named, device=device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         whole = [nn.Parameter(value.clone()) for value in values]
@@ -153,7 +181,7 @@ def _train(
         for parameter, grad in zip(stepped, row, strict=True):
             parameter.grad = grad.clone()
         for optimizer in optimizers:
-            with calling(f"the optimizer's step ({type(optimizer).__name__})"):
+            with calling(f"the optimizer's step ({type(optimizer).__name__})"), filled_groups(optimizer):
                 optimizer.step()
     return optimizers
 

@@ -177,7 +177,7 @@ class SplitBackward:
         self, share: ShareOfBackward, saved: Sequence[torch.Tensor], *, grads: Sequence[torch.Tensor | None]
     ) -> list[torch.Tensor | None]:
         """I of a share: what its weights want waits in the store."""
-        self.store.is_deferring = True
+        self.store.is_deferring, self.store.is_watching = True, False
         with self.store.opened():
             return share.graph.run(saved, grads)
 

@@ -39,6 +39,8 @@ def refusals_of(flags: str, *, before: str = "", model: str | None = None) -> li
         ),
         ("--mtp-num-layers 1", "asks for --position-embedding-type rope or --position-embedding-type none beside"),
         ("--delay-wgrad-compute", "asks for --overlap-moe-expert-parallel-comm beside"),
+        ("--moe-router-group-topk 1 --num-experts 4", "--moe-router-group-topk: asks for --moe-router-num-groups"),
+        ("--moe-router-group-topk 1 --moe-router-num-groups 2", "asks for --num-experts above 0 beside"),
         ("--cp-comm-type a2a+p2p", "asks for --hierarchical-context-parallel-sizes beside"),
         ("--num-experts 4 --moe-router-topk 1", "--moe-router-topk 1: asks for --moe-router-pre-softmax or"),
         (
@@ -71,6 +73,8 @@ def test_commands_that_end_at_once(flags: str, told: str) -> None:
         "--tensor-model-parallel-size 2 --num-experts 4 --sequence-parallel --tp-comm-overlap --disable-bias-linear",
         "--num-experts 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --bf16 "
         "--overlap-moe-expert-parallel-comm --delay-wgrad-compute",
+        "--moe-router-num-groups 2",
+        "--moe-router-group-topk 1 --moe-router-num-groups 2 --num-experts 4",
         "--mtp-num-layers 1 --position-embedding-type rope --override-opt_param-scheduler",
     ],
 )
@@ -100,6 +104,17 @@ def test_forks(flags: str, told: str) -> None:
     run = run_of(f"torchrun pretrain_gpt.py {WHOLE} {flags}")
     assert f"a fork or an old release of Megatron-LM: 0.19 does not start with {told}" in run.notes.assumed
     assert not run.notes.refusals
+
+
+def test_shorter_names_of_forks() -> None:
+    """Tests that a fork's name that begins as a known one is told as unknown, but a slip or a degree is refused."""
+    command = f"torchrun pretrain_gpt.py {WHOLE} --num-experts 4 --expert-model-parallel"
+    with pytest.raises(ValueError, match="argparse takes it for --expert-model-parallel-size; write it whole"):
+        run_of(command)
+    assert "--expert-model-parallel" in run_of(f"{command} --zero-stage 1").notes.unknown
+    for flags, told in {" --recompute-granularty full": "write --recompute-granularity", " 2": "is a degree"}.items():
+        with pytest.raises(ValueError, match=told):
+            run_of(f"{command}{flags} --zero-stage 1")
 
 
 def test_rules_are_of_names_that_are_read() -> None:

@@ -1,6 +1,7 @@
 """Steps of an optimizer in parts: the same weights with less memory."""
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -149,3 +150,32 @@ def test_copies_of_an_optimizer_are_divided_too():
             weight.grad = torch.ones_like(weight)
         OptimizerStep(each, is_accelerated=False).take()
     assert all(torch.equal(a, b) for a, b in zip(weights_of(parts), weights_of(other), strict=True))
+
+
+class OfAllWeights(optim.SGD):
+    """Wants some weights in every group, and may fail."""
+
+    is_failing = False
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            torch._foreach_mul_(group["params"], 0.5)
+            assert group["params"][-1].shape
+        if self.is_failing:
+            raise ArithmeticError
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_groups_without_weights_are_not_there_in_a_step(is_failing: bool):
+    """Tests that an optimizer meets none that are empty here, and has them again afterwards, whatever happens."""
+    weights = [nn.Parameter(torch.ones(3)) for _ in range(2)]
+    made = OfAllWeights([{"params": [each], "lr": 0.1} for each in weights])
+    made.is_failing = is_failing
+    made.param_groups[0]["params"] = []
+    groups = list(made.param_groups)
+    with pytest.raises(ArithmeticError) if is_failing else nullcontext():
+        OptimizerStep(made, is_accelerated=False).take()
+    assert [each.tolist() for each in weights] == [[1.0] * 3, [0.5] * 3]
+    assert made.param_groups == groups
+    assert made.param_groups[0]["params"] == []

@@ -88,6 +88,20 @@ def by_shape(parameters: list[Any]) -> torch.optim.Optimizer:
     )
 
 
+def by_address(parameters: list[Any]) -> torch.optim.Optimizer:
+    return by_number(list({each.data_ptr(): each for each in parameters}.values()))
+
+
+def by_identity(parameters: list[Any]) -> torch.optim.Optimizer:
+    return by_number(list({id(each): each for each in parameters if each.is_leaf and each.requires_grad}.values()))
+
+
+def by_size(parameters: list[Any]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        [{"params": [each], "lr": 1 / each.shape[0] / each.numel() / each.ndim} for each in parameters]
+    )
+
+
 def without_last(parameters: list[Any]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters[:-2], lr=0.1)
 
@@ -117,7 +131,12 @@ def told_of(training: Training, *layers: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("factory", [by_place, by_number, by_shape, without_last, of_two_kinds, of_two_forms])
+FACTORIES = [
+    by_place, by_number, by_shape, by_address, by_identity, by_size, without_last, of_two_kinds, of_two_forms,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
 def test_factories_tell_what_they_tell_in_one_process(factory: Any):
     """Tests that a process with some layers steps their weights as one with all does, if a factory goes by place, by
     number or by shape, wants some of each shape, or leaves weights out.
@@ -129,6 +148,54 @@ def test_factories_tell_what_they_tell_in_one_process(factory: Any):
     assert len(alone) == 7 - 2 * (factory is without_last)
     for layers in (("l0",), ("l0", "l1"), ("l2", "l3"), ("l3",)):
         assert told_of(training, *layers) == {name: each for name, each in alone.items() if name[:2] in layers}
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_weights_of_other_processes_take_no_memory(is_fused: bool):
+    """Tests that a constructor that makes states of all weights makes none of those that are elsewhere."""
+    sizes = list[int]()
+
+    def factory(parameters: list[Any]) -> torch.optim.Optimizer:
+        made = torch.optim.Adagrad(parameters, fused=is_fused)
+        sums = (state["sum"] for state in made.state.values())
+        sizes.append(sum(each.nbytes for each in sums if not each.is_meta))
+        return made
+
+    make = {"l0": lambda: nn.Linear(2, 2, bias=False), "l1": lambda: nn.Linear(2**19, 2**9)}
+    given: Any = {"layers": make, "loss": nn.functional.mse_loss, "batch": lambda _: ()}
+    told_of(Training(**given, optimizer=factory), "l0")
+    assert sizes == [16]
+
+
+def settings_of_first(name: str, _: Any) -> dict[str, float]:
+    return {"lr": 0.5 if name == "l0:weight" else 0.1}
+
+
+def keeping_sums(parameters: list[Any]) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(parameters, lr=1 / len(parameters), initial_accumulator_value=0.25)
+
+
+@pytest.mark.parametrize(
+    ("factory", "settings"),
+    [(by_place, None), (by_number, None), (keeping_sums, None), (keeping_sums, settings_of_first)],
+)
+def test_copies_of_a_tied_weight_count_once(factory: Any, settings: Any):
+    """Tests that a process that holds both copies, in two stages, gives its factory one, and steps both alike; so does
+    one that holds the second alone.
+    """
+    make = {f"l{number}": lambda: nn.Linear(3, 3, bias=False) for number in range(3)}
+    given: Any = {"layers": make, "loss": nn.functional.mse_loss, "batch": lambda _: (), "settings": settings}
+    training = Training(**given, optimizer=factory, tied=(("l0:weight", "l2:weight"),))
+    alone, whole = told_of(training, "l0", "l1"), find_trained(training)
+    for layers in (("l0", "l2"), ("l0", "l1", "l2"), ("l2",), ("l1",)):
+        told = told_of(training, *layers)
+        assert told == {f"{each}:weight": alone[f"{'l0' if each == 'l2' else each}:weight"] for each in layers}
+    mine = {name: nn.Parameter(torch.zeros(each.shape)) for name, each in whole.items()}
+    (made,) = make_optimizers(training, list(mine.items()), stepped=list(mine.values()), whole=whole)
+    if factory is keeping_sums:
+        one, twin = (made.state[mine[name]]["sum"] for name in ("l0:weight", "l2:weight"))
+        assert torch.equal(one, twin)
+        assert one is not twin
 
 
 def make_all(factory: Any, *parameters: nn.Parameter, **more: Any) -> tuple[torch.optim.Optimizer, ...]:

@@ -376,6 +376,10 @@ REFUSED = {
         drawn("0 1", num_microbatches=2, model="no_module"),
         "layer 'l1' is made as a int, not as a torch.nn",
     ),
+    "tied to a weight that a forward changes": (
+        drawn("0 1", num_microbatches=2, model="bounded_tied"),
+        "layer 'l0' of stage 0 changes its weight 'inner.weight' in its forward, but it is tied to one of another",
+    ),
     "tied to nothing": (
         drawn("0 1", num_microbatches=2, model="tied_to_nothing"),
         "`tied` names 'l9:inner.weight', which is not a layer",

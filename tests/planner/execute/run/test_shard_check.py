@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from planner.errors import ExecutionError
-from planner.execute.run.shard_check import require_sharding
+from planner.execute.run.shard_check import find_trained, require_sharding
 from planner.execute.training import Training
 from tests.planner.execute.orders import make_random_plan
 
@@ -25,7 +25,9 @@ class Limiting(torch.optim.Optimizer):
         grads = [each.grad for group in self.param_groups for each in group["params"]]
         together = torch.nn.utils.get_total_norm(grads)
         for parameter in (each for group in self.param_groups for each in group["params"]):
-            parameter.sub_(0.1 * parameter.grad / (together if self.is_joint else parameter.grad.norm()))
+            parameter.sub_(
+                self.param_groups[0]["lr"] * parameter.grad / (together if self.is_joint else parameter.grad.norm())
+            )
 
 
 @pytest.mark.parametrize("placement", ["0 1", "0 0", "0/1 0/1"])
@@ -40,9 +42,29 @@ def test_joint_steps_want_all_weights_on_one_process(placement: str, is_joint: b
     )
     plan = make_random_plan(placement, num_microbatches=2, cut=(1, 2))
     if not is_joint or placement != "0 1":
-        require_sharding(plan, training, device=torch.device("cpu"))
+        require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))
         return
     with pytest.raises(
         ExecutionError, match=r"its optimizer \(Limiting\) moves l0:weight otherwise without the others"
     ):
-        require_sharding(plan, training, device=torch.device("cpu"))
+        require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))
+
+
+def by_number(parameters: list[Any]) -> torch.optim.Optimizer:
+    """Looks at each weight alone, but at how many there are when it is made."""
+    made = Limiting(parameters, is_joint=False)
+    made.param_groups[0]["lr"] = 1 / len(parameters)
+    return made
+
+
+def test_both_names_of_a_tied_weight_are_one_weight():
+    """Tests that a step that depends on the number of weights is let be where a tied one has a name in two stages."""
+    training = Training(
+        layers={"l0": lambda: nn.Linear(3, 3), "l1": nn.Tanh, "l2": lambda: nn.Linear(3, 3)},
+        loss=nn.functional.mse_loss,
+        batch=lambda number: (torch.ones(8, 3), torch.ones(8, 3)),
+        optimizer=by_number,
+        tied=(("l0:weight", "l2:weight"),),
+    )
+    plan = make_random_plan("0 1", num_microbatches=2, cut=(1, 2))
+    require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))

@@ -65,6 +65,14 @@ FOUR = {
     ),
 }
 REFUSED = {
+    "a weight that a forward changes": (
+        split("0;0,1;1 1", num_microbatches=2, model="bounded"),
+        "layer 'l0' of stage 0 changes its weight 'inner.weight' in its forward, but another process",
+    ),
+    "a weight that a forward changes through its data": (
+        split("0;0,1;1 1", num_microbatches=2, model="bounded_data"),
+        "layer 'l0' of stage 0 changes its weight 'inner.weight' in its forward, but another process",
+    ),
     "a norm over the microbatch, in halves": (
         split("0 1;0,1", num_microbatches=2, model="normed"),
         "stage 1: the backward of layers 'l1' to 'l1' does not come to the same on another process",

@@ -187,6 +187,14 @@ def test_layers_that_couple_samples_are_refused_on_replicas(function: Callable[[
         stage(torch.randn(count, 3))
 
 
+def test_lengths_that_do_not_add_up_are_named():
+    """Tests that results of samples together which are shorter than theirs one by one are told by their lengths."""
+    stage = StageModule(WIRING, {"l": Function(lambda x: x[: (len(x) + 1) // 2])}, counts={BATCH: 1}).eval()
+    stage.trial, stage.moment, stage.places = TRIAL, Moment(0, 0, 0), SamplePlaces({BATCH: (0,), "l": (0,)}, 3, False)
+    with pytest.raises(ExecutionError, match="layer 'l' gives results of length 1, not 2, for some samples"):
+        stage(torch.randn(3, 3))
+
+
 def by_its_sign(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.is_meta or x.sum() > 0 else x
 
@@ -205,12 +213,54 @@ def test_layers_that_decide_by_values_are_tried_on_every_microbatch():
             stage(both_ways)
 
 
+class Moving(nn.Linear):
+    """Does something to its weight before it computes."""
+
+    def __init__(self, move: Callable[["Moving"], Any]) -> None:
+        super().__init__(2, 2)
+        self.move = move
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.move(self)
+        return super().forward(x)
+
+
+def set_data(layer: Moving) -> None:
+    layer.weight.data = layer.weight.data * 0.5
+
+
+def replace_bias(layer: Moving) -> None:
+    layer.bias = nn.Parameter(layer.bias.detach() * 0.5)
+
+
+def move_both(layer: Moving) -> None:
+    for each in layer.parameters():
+        each.detach().mul_(0.5)
+
+
+MOVES: dict[Callable[[Moving], Any], tuple[str, ...]] = {
+    set_data: ("weight",),
+    replace_bias: ("bias",),
+    move_both: ("weight", "bias"),
+    lambda layer: layer.weight.data.clamp_(-1, 1): ("weight",),
+    lambda layer: layer.weight[0].data.clamp_(-1, 1): ("weight",),
+    lambda layer: layer.weight.data[0].clamp_(-1, 1): ("weight",),
+    lambda layer: layer.weight.data.clone().clamp_(-1, 1): (),
+    lambda layer: layer.bias.data.dtype: (),
+}
+
+
 def test_weights_that_a_forward_changes_are_known_without_data():
-    """Tests that an embedding that keeps its rows short is one, and that others are not."""
-    for layer, moved in ((nn.Embedding(3, 2, max_norm=1.0), "weight"), (nn.Embedding(3, 2), "")):
+    """Tests that an embedding that keeps its rows short is one, and a layer that writes through `data`, to it or puts
+    another weight in its place; others are not.
+    """
+    layers: list[tuple[nn.Module, tuple[str, ...]]] = [(Moving(move), moved) for move, moved in MOVES.items()]
+    layers += [(nn.Embedding(3, 2, max_norm=1.0), ("weight",)), (nn.Embedding(3, 2), ())]
+    for layer, moved in layers:
         stage = StageModule(WIRING, {"l": layer.to("meta")}, counts={BATCH: 1})
-        stage(torch.zeros(2, dtype=torch.long, device="meta"))
-        assert stage.traits["l"].moved_weight == moved
+        dtype = torch.long if isinstance(layer, nn.Embedding) else None
+        stage(torch.zeros(2, dtype=dtype, device="meta"))
+        assert stage.traits["l"].moved_weights == moved
 
 
 def test_a_trial_compiles_nothing_anew():
