@@ -119,11 +119,7 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
     with reading():
         if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
             raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
-        with ProfilingReporter(console, style) as reporter:
-            label = f"{wanted.model[:MAX_NAME_LENGTH]}: made, cut into layers, and compared with what they do together"
-            reporter.hear("model", 0, total=1, label=label)
-            loaded = _load(wanted)
-            reporter.hear("model", 1, total=1, label=label)
+        loaded = _load(wanted)
         survey, count = _plan_survey(wanted, loaded)
         _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused

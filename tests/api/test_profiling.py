@@ -8,17 +8,14 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from api.failures import InputError
 from api.profiling import (
     WIDE,
-    ProfileRequest,
     ProfilingReporter,
     _leave_sizes_open,
     _measure_again_where_wide,
     _ProfilingRun,
     _told_cut,
     _told_sizes,
-    run_profile,
 )
 from profiles.measure.record import Journal
 from profiles.model_profile import ProbeRun
@@ -134,18 +131,3 @@ def test_a_loss_that_is_no_mean_is_told_however_the_batch_is_cut(monkeypatch: py
         "  no replicas: the loss of several samples is no mean of theirs, so microbatches train as one"
     )
     assert told.endswith("count its tokens (loss_is_sum, num_tokens)")
-
-
-def test_a_model_that_was_read_is_told(monkeypatch: pytest.MonkeyPatch):
-    """Tests that the reading of the model is counted as finished before anything is measured."""
-
-    def stop(*_: Any) -> None:
-        raise InputError("enough")
-
-    monkeypatch.setattr("api.profiling._load", lambda _: None)
-    monkeypatch.setattr("api.profiling._plan_survey", stop)
-    monkeypatch.setattr("api.profiling.require_torch", lambda: None)
-    screen, wanted = io.StringIO(), cast(ProfileRequest, SimpleNamespace(num_microbatches=None, model="m:f"))
-    with pytest.raises(InputError, match="enough"):
-        run_profile(wanted, console=Console(file=screen, width=200), style="lines")
-    assert [line.split("  ")[0] for line in screen.getvalue().splitlines()] == ["model 0/1", "model 1/1"]
