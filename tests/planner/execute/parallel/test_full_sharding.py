@@ -10,7 +10,6 @@ import pytest
 
 from planner.actions import parse_action
 from planner.document import render_plan
-from planner.execute.parallel.full_sharding import ShardedLayers
 from tests.long_runs import IS_LONG
 from tests.planner.execute.data.test_dealt_rows import dealt
 from tests.planner.execute.orders import make_random_plan
@@ -303,6 +302,8 @@ def test_layers_are_reduced_in_one_order_whatever_a_replica_left_out(monkeypatch
     """Tests that a layer whose gradients come early waits for those before it, and one without any keeps its place;
     one that is not sharded may be the last.
     """
+    from planner.execute.parallel.full_sharding import ShardedLayers
+
     tied = [("a", "tied"), ("tied",), ()]
     for waits in ([("a", "c"), ("c",), ()], [("c", "b"), ("b",), ()], [()], tied):
         done = list[Any]()
