@@ -55,18 +55,21 @@ class OrderTrees(Improver):
         if run.limits.max_rounds is None:
             effort = min(effort, int(_SHARE * run.seconds_left * _UNITS_PER_S))
         has_time, found = run.time_until(_SHARE), list[int]()
-        most_nodes = min(most_nodes, _SEARCHED * effort // orders.units)
+        room = _SEARCHED * effort // orders.units
         for number in range(_VALUES):
             value = high if number == 1 and found else (low + high) // 2
             if value <= low or not has_time():
                 break
-            trees = TreeProposals(run.problem, self.searcher, value=value, has_time=has_time, most_nodes=most_nodes)
+            trees = TreeProposals(
+                run.problem, self.searcher, value=value, has_time=has_time, most_nodes=min(most_nodes, room)
+            )
             tree = trees.propose(orders.stages, orders.codes)
             if tree is None or len(tree) * orders.units > effort:
                 high = value
             else:
                 low, found = value, tree
         if not found:
+            self.is_open = most_nodes < room  # no certificate could hold the nodes of a further step
             return None
         has_time = run.time_until(_MOST_SHARE)
         return refute(run.problem, run.costs, value=low, effort=effort, has_time=has_time, propose=lambda _, __: found)
