@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any
 
 from planner.errors import PlanError
-from planner.judge.case import Case, Findings, Played, shown
-from planner.judge.remedies import REMEDIES
+from planner.judge.case import Case, Findings, Played, Rules, shown
 from planner.judge.rules import (
     agreement,
     deadlock_rules,
@@ -101,7 +100,7 @@ def verify(problem: Problem, plan: Plan, *, earlier: Verdict | None = None) -> V
         chosen = (GROUPS[0], GROUPS[-1])
     violations: list[Violation] = []
     for is_gate, rules in chosen:
-        found = [violation for rule in rules for violation in _apply(rule, case)]
+        found = [violation for rule, remedy in rules.items() for violation in _apply(rule, case, remedy=remedy)]
         violations += found
         if is_gate and found:
             return Verdict(violations=tuple(violations), timeline=None)
@@ -118,16 +117,15 @@ def _play(problem: Problem, plan: Plan) -> Played:
         return str(error)
 
 
-def _apply(rule: Callable[[Case], Findings], case: Case) -> Iterator[Violation]:
-    name = _rule_name(rule)
+def _apply(rule: Callable[[Case], Findings], case: Case, *, remedy: str) -> Iterator[Violation]:
     for finding in islice(rule(case), MAX_VIOLATIONS_PER_RULE):
         yield Violation(
-            rule=name,
+            rule=_rule_name(rule),
             subject=finding.subject,
             expected=shown(finding.expected),
             actual=shown(finding.actual),
             message=finding.message,
-            remedy=REMEDIES[name],
+            remedy=remedy,
         )
 
 
@@ -135,30 +133,28 @@ def _rule_name(rule: Callable[[Case], Findings]) -> str:
     return rule.__name__.strip("_").replace("_", "-")
 
 
-Rule = Callable[[Case], Findings]
-
-GROUPS: tuple[tuple[bool, tuple[Rule, ...]], ...] = (
+GROUPS: tuple[tuple[bool, Rules], ...] = (
     (True, shape.RULES),
     (False, reference.RULES),
     (True, dealt.RULES),
-    (True, (*partition.RULES, *groups.RULES, *split_placement.RULES)),
+    (True, partition.RULES | groups.RULES | split_placement.RULES),
     (True, gathered.RULES),
     (True, offloaded.RULES),
     (False, options.RULES),
-    (True, (agreement.route_missing,)),
+    (True, agreement.ROUTE_RULES),
     (True, lists.RULES),
-    (True, (gathered.gathered_order, gathered.full_shard_order)),
+    (True, gathered.ORDER_RULES),
     (False, loops.RULES),
-    (True, (deadlock_rules.forward_first, deadlock_rules.input_grad_first)),
-    (True, (deadlock_rules.deadlock,)),
-    (True, (offloaded.offload_order,)),
-    (False, (agreement.memory_exceeded, offloaded.host_memory_exceeded)),
-    (True, (agreement.timeline_broken,)),
-    (False, (agreement.span_differs, agreement.bubble_differs, agreement.peaks_differ)),
-    (False, (rental.deadline_missed,)),
-    (False, (*evidence.RULES, *rental.RULES)),
+    (True, deadlock_rules.PRECEDENCE_RULES),
+    (True, deadlock_rules.DEADLOCK_RULES),
+    (True, offloaded.ORDER_RULES),
+    (False, agreement.MEMORY_RULES | offloaded.MEMORY_RULES),
+    (True, agreement.TIMELINE_RULES),
+    (False, agreement.FIGURE_RULES),
+    (False, rental.DEADLINE_RULES),
+    (False, evidence.RULES | rental.RULES),
 )
-"""The rules in the order in which they are applied; the flag says whether a group is a gate."""
+"""The rules in the order in which they are applied, each with its remedy; the flag says whether a group is a gate."""
 
 RULES: dict[str, str] = {_rule_name(rule): (rule.__doc__ or "").strip() for _, rules in GROUPS for rule in rules}
 """What every rule demands, by its name."""

@@ -121,7 +121,7 @@ class Message:
 
 
 def sentences_of_verdicts() -> Iterator[Message]:
-    """What the verifier's rules say of a plan: a cause each, whose remedy `planner.judge.remedies` has."""
+    """What the verifier's rules say of a plan: a cause each, whose remedy stands beside it."""
     for path in sorted((ROOT / "planner" / "judge" / "rules").glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assigned = {

@@ -85,3 +85,7 @@ class Case:
     def split_stages(self) -> Iterator[tuple[int, Stage]]:
         """The stages whose I or W is on other devices, with their numbers."""
         return ((number, stage) for number, stage in enumerate(self.plan.stages) if is_split(stage))
+
+
+Rules = dict[Callable[[Case], Findings], str]
+"""Rules in the order in which they are applied, each with what to do about it, in a sentence."""

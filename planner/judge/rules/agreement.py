@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.memory import usable_bytes
 from planner.judge.rules.evidence import TOLERANCE
 from planner.judge.synchronisation import ring_pairs
@@ -72,3 +72,22 @@ def peaks_differ(case: Case) -> Findings:
 def _evaluations(figure: str, *, expected: object, actual: object) -> Findings:
     message = f"The core and the judge disagree about {figure}: {shown(actual)}, {shown(expected)}."
     yield Finding(figure, expected, actual, message)
+
+
+ROUTE_RULES: Rules = {
+    route_missing: "Add a link to the cluster, or put the stages on devices that links connect.",
+}
+
+MEMORY_RULES: Rules = {
+    memory_exceeded: "Run fewer microbatches at a time there, recompute, or move layers.",
+}
+
+TIMELINE_RULES: Rules = {
+    timeline_broken: "Report it with the plan: the planner itself is wrong.",
+}
+
+FIGURE_RULES: Rules = {
+    span_differs: "Report it with the plan: the planner itself is wrong.",
+    bubble_differs: "Report it with the plan: the planner itself is wrong.",
+    peaks_differ: "Report it with the plan: the planner itself is wrong.",
+}

@@ -6,7 +6,7 @@ import numpy
 
 from planner.actions import Action
 from planner.errors import PlanError
-from planner.judge.case import Case, Finding, Findings
+from planner.judge.case import Case, Finding, Findings, Rules
 from planner.judge.costs import KINDS
 from planner.judge.traffic import EVERY, Channel
 from planner.plan import DeviceGroup
@@ -167,3 +167,13 @@ class _Untimed:
                 if is_source and (stage, microbatch) == (replica.stage, action.microbatch):
                     return Action(kind, stage, microbatch), other
         raise PlanError(f"{action} on {device} waits for nothing, yet it does not run")
+
+
+PRECEDENCE_RULES: Rules = {
+    forward_first: "Move the later action behind the earlier one.",
+    input_grad_first: "Move the later action behind the earlier one.",
+}
+
+DEADLOCK_RULES: Rules = {
+    deadlock: "Change the order of one of these actions.",
+}

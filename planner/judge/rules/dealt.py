@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 
 
 def dealing_unasked(case: Case) -> Findings:
@@ -54,5 +54,9 @@ def dealing_devices(case: Case) -> Findings:
             yield Finding(f"device {shown(device, 80)}", "one pipeline", sorted(pipelines), message)
 
 
-RULES = (dealing_unasked, dealing_once, dealing_replicas, dealing_devices)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    dealing_unasked: "Remove `dealing`, or list the question's `microbatches`.",
+    dealing_once: "Write every microbatch into one list of `dealing`, and no list without one.",
+    dealing_replicas: "Give every stage a replica in each pipeline, without `samples` and split placement.",
+    dealing_devices: "Put the device into one pipeline only.",
+}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 
 TOLERANCE = 1e-9
 """How far a stated fraction may lie from the recomputed one."""
@@ -122,16 +122,18 @@ def _is_near(stated: object, expected: float) -> bool:
     return is_number and expected - TOLERANCE <= stated <= expected + TOLERANCE  # type: ignore[operator]
 
 
-RULES = (
-    evidence_makespan,
-    evidence_span,
-    evidence_peaks,
-    evidence_bubble,
-    evidence_lower_bound,
-    evidence_schedule_bound,
-    evidence_gap,
-    evidence_status,
-    evidence_proof,
-    evidence_search_params,
+RULES: Rules = dict.fromkeys(
+    (
+        evidence_makespan,
+        evidence_span,
+        evidence_peaks,
+        evidence_bubble,
+        evidence_lower_bound,
+        evidence_schedule_bound,
+        evidence_gap,
+        evidence_status,
+        evidence_proof,
+        evidence_search_params,
+    ),
+    "Plan again, or leave `evidence` out; figures of a plan are not written by hand.",
 )
-"""The rules of this page, in the order in which they are applied."""

@@ -1,6 +1,6 @@
 """Rules: stages that gather their weights can, and the plan says how many at a time, or gathers each layer."""
 
-from planner.judge.case import Case, Finding, Findings
+from planner.judge.case import Case, Finding, Findings, Rules
 from planner.judge.stage_replicas import is_fully_sharded, is_gathered, is_split
 
 
@@ -84,5 +84,15 @@ def full_shard_order(case: Case) -> Findings:
             yield Finding(f"device {device}", f"F and {back} in turn, in one order", "another order", message)
 
 
-RULES = (gathered_limit, gathered_forbidden, gathered_ranks, full_shard_forbidden, full_shard_alone)
-"""The rules of this page that ask nothing of device orders, in the order in which they are applied."""
+RULES: Rules = {
+    gathered_limit: "State `max_active_stages` with stages that gather, or remove it.",
+    gathered_forbidden: "Let fewer stages gather at a time, or raise `max_active_stages`.",
+    gathered_ranks: "Give these devices the same stages, all of which gather, on single devices.",
+    full_shard_forbidden: "Remove `shard` from the stage, or allow `fully_shard`.",
+    full_shard_alone: "Put all layers into one stage on single devices, or shard less.",
+}
+
+ORDER_RULES: Rules = {
+    gathered_order: "Copy the order of one of these devices to the others.",
+    full_shard_order: "Write F and B of one microbatch after the other on every device.",
+}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.reading import Reading
 from planner.judge.samples import cut
 
@@ -132,18 +132,17 @@ def _unmeasured(reading: Reading) -> Findings:
                     yield Finding(f"stage {number}", f"costs and bytes of {name} {where}", "none", message)
 
 
-RULES = (
-    group_empty,
-    device_unknown,
-    device_repeated,
-    group_mixed,
-    width_uneven,
-    shard_alone,
-    samples_cut,
-    samples_per_replica,
-    samples_none,
-    samples_sum,
-    samples_needless,
-    width_unmeasured,
-)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    group_empty: "Name a device for every replica.",
+    device_unknown: "Correct the device's name, or give the cluster that has it.",
+    device_repeated: "Name the device once.",
+    group_mixed: "Form the group of devices of one type.",
+    width_uneven: "Give all replicas of the stage as many devices.",
+    shard_alone: "Remove `shard`, or add a replica.",
+    samples_cut: "Choose a number of replicas that divides the microbatch, or state `samples`.",
+    samples_per_replica: "Correct the stage's `samples` or its replicas, or plan again.",
+    samples_none: "Correct the stage's `samples` or its replicas, or plan again.",
+    samples_sum: "Correct the stage's `samples` or its replicas, or plan again.",
+    samples_needless: "Remove `samples`.",
+    width_unmeasured: "Measure the layer there, or put the stage on other devices.",
+}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.costs import KINDS
 from planner.judge.device_orders import Booleans
 from planner.judge.stage_replicas import is_split
@@ -161,18 +161,17 @@ def dealing_order(case: Case) -> Findings:
             yield Finding(f"pipeline {pipeline}", shown(list(assignment), 80), shown(list(begun), 80), message)
 
 
-RULES = (
-    list_missing,
-    list_foreign,
-    action_foreign,
-    action_undealt,
-    action_misplaced,
-    split_fused,
-    action_repeated,
-    action_missing,
-    backward_mixed,
-    weight_grad_foreign,
-    group_order,
-    dealing_order,
-)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    list_missing: "Add the device's list to `schedule`.",
+    list_foreign: "Remove the device's list from `schedule`.",
+    action_foreign: "Remove the action, or correct its stage, kind or microbatch.",
+    action_undealt: "Move the action to a device of the microbatch's pipeline.",
+    action_misplaced: "Move the action to the device that `input_grad_replicas` or `weight_grad_replicas` names.",
+    split_fused: "Write I and W instead of B.",
+    action_repeated: "Remove one of the two.",
+    action_missing: "Add the action to the device's list.",
+    backward_mixed: "Write B, or I and W, not both.",
+    weight_grad_foreign: "Write I instead, without W.",
+    group_order: "Copy the stage's order from one device of the group to the others.",
+    dealing_order: "Change the order of `dealing` or of the first stage.",
+}

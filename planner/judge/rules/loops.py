@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from planner.judge.case import Case, Finding, Findings
+from planner.judge.case import Case, Finding, Findings, Rules
 from planner.judge.costs import KINDS
 from planner.judge.device_orders import Integers
 from planner.plan import DeviceGroup
@@ -97,5 +97,7 @@ def _wanted(rank: int, *, ranks: int, chunks: int, count: int) -> Integers:
     return numpy.stack([is_backward, chunk[chosen] * ranks + rank, microbatch[chosen]])
 
 
-RULES = (loop_stages, loop_order)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    loop_stages: "Plan again with `--target` of the program, or remove `order`.",
+    loop_order: "Plan again with `--target` of the program, or remove `order`.",
+}

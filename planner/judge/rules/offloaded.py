@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.host_memory import host_bytes, recomputes, rows_of, rows_on
 from planner.judge.stage_replicas import is_split
 
@@ -59,5 +59,16 @@ def host_memory_exceeded(case: Case) -> Findings:
             yield Finding(f"host {host}", f"at most {limits[host]}", size, message)
 
 
-RULES = (offload_forbidden, offload_wrong, offload_unlinked)
-"""The rules of this page that ask nothing of device orders, in the order in which they are applied."""
+RULES: Rules = {
+    offload_forbidden: "Remove `offload` of the stage, or allow it.",
+    offload_wrong: "List microbatches of the problem in order that the stage keeps whole.",
+    offload_unlinked: "Give the device a `host_link`, or put the stage elsewhere.",
+}
+
+ORDER_RULES: Rules = {
+    offload_order: "Name actions that each of its devices runs after F, and not after I or B.",
+}
+
+MEMORY_RULES: Rules = {
+    host_memory_exceeded: "Let fewer microbatches wait there at a time, or raise `memory_bytes` of the host.",
+}

@@ -2,7 +2,7 @@
 
 import numpy
 
-from planner.judge.case import Case, Finding, Findings
+from planner.judge.case import Case, Finding, Findings, Rules
 from planner.judge.costs import KINDS
 from planner.judge.stage_replicas import is_sharded
 
@@ -154,22 +154,21 @@ def placement_given(case: Case) -> Findings:
             yield Finding("the stages", given, actual, message)
 
 
-RULES = (
-    width_limit,
-    stages_per_device,
-    replica_limit,
-    replicas_uneven,
-    unequal_forbidden,
-    edge_skips,
-    recompute_forbidden,
-    recompute_uneven,
-    _recompute_some,
-    shard_option,
-    split_forbidden,
-    split_placement_forbidden,
-    device_idle,
-    layer_pinned,
-    partition_given,
-    placement_given,
-)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    width_limit: "Form smaller groups, or raise `max_width`.",
+    stages_per_device: "Move a stage, or raise `max_stages_per_device`.",
+    replica_limit: "Remove replicas, or raise `max_replicas`.",
+    replicas_uneven: "Use one number of replicas, or allow `uneven_replication`.",
+    unequal_forbidden: "Remove `samples`, or allow `unequal_shares`.",
+    edge_skips: "Move a layer, or allow `skip_edges`.",
+    recompute_forbidden: "Remove `recompute` of the stage, or allow it.",
+    recompute_uneven: "Recompute all layers of the stage or none, or allow `recompute_layers`.",
+    _recompute_some: "Remove the list, or allow `recompute_microbatches`.",
+    shard_option: "Change `shard` of the stage, or the option `shard_optimizer`.",
+    split_forbidden: "Run B, or allow `split_backward`.",
+    split_placement_forbidden: "Name no other devices, or allow `split_placement`.",
+    device_idle: "Put a stage on the device, or allow `idle_devices`.",
+    layer_pinned: "Put the stage on that device, or change the pin.",
+    partition_given: "Use these stages, or change `partition`.",
+    placement_given: "Use these groups, or change `placement`.",
+}

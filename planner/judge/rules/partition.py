@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from itertools import pairwise
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.recomputation import recompute_kinds
 from profiles.degrees import Degrees
 
@@ -99,15 +99,14 @@ def degrees_wrong(case: Case) -> Findings:
             yield Finding(f"stage {number}", wanted, dict(stage.degrees), message)
 
 
-RULES = (
-    layer_unknown,
-    layer_repeated,
-    layer_missing,
-    stage_empty,
-    stage_order,
-    layer_order,
-    recompute_unknown,
-    recompute_microbatches_wrong,
-    degrees_wrong,
-)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    layer_unknown: "Correct the layer's name, or give the profile that has it.",
+    layer_repeated: "Remove the layer from one of the stages.",
+    layer_missing: "Put the layer into a stage.",
+    stage_empty: "Put a layer into the stage, or remove it.",
+    stage_order: "Number the stages along the edges, or move one of the two layers.",
+    layer_order: "List the layers of the stage along the edges.",
+    recompute_unknown: "Name layers of the stage, and kinds of their `recompute_kinds`.",
+    recompute_microbatches_wrong: "List microbatches of the problem in order, for a stage that recomputes.",
+    degrees_wrong: "State degrees that the profile has at this width, or remove `degrees`.",
+}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from planner.judge.batch import measured_at
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.problem import Options
 from profiles.documents.canonical_json import to_plain
 
@@ -101,15 +101,14 @@ def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-RULES = (
-    profile_name,
-    profile_hash,
-    cluster_hash,
-    microbatch_count,
-    microbatches_listed,
-    batch_size,
-    batch_cut,
-    size_unmeasured,
-    options_differ,
-)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    profile_name: "Give the question that the plan was made for, or plan again.",
+    profile_hash: "Give the question that the plan was made for, or plan again.",
+    cluster_hash: "Give the question that the plan was made for, or plan again.",
+    microbatch_count: "Give the question that the plan was made for, or plan again.",
+    microbatches_listed: "Give the question that the plan was made for, or plan again.",
+    batch_size: "Give the question that the plan was made for, or plan again.",
+    batch_cut: "Correct the plan's number of microbatches or their size.",
+    size_unmeasured: "Measure this size, or plan with one that was measured.",
+    options_differ: "Give the question that the plan was made for, or plan again.",
+}

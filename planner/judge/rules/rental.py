@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.plan import RentalResult
 
 _MICROS = 10**6
@@ -83,10 +83,13 @@ def _recomputed(case: Case) -> tuple[int, int]:
     return price, price * case.judgement.makespan_ns
 
 
-RULES = (
-    evidence_rental,
-    evidence_rented,
-    evidence_cost,
-    evidence_cost_bound,
-)
-"""The rules about evidence on this page, in the order in which they are applied."""
+RULES: Rules = {
+    evidence_rental: "Plan again, or leave `evidence` out; figures of a plan are not written by hand.",
+    evidence_rented: "Plan again, or leave `evidence` out; figures of a plan are not written by hand.",
+    evidence_cost: "Plan again, or leave `evidence` out; figures of a plan are not written by hand.",
+    evidence_cost_bound: "Plan again, or leave `evidence` out; figures of a plan are not written by hand.",
+}
+
+DEADLINE_RULES: Rules = {
+    deadline_missed: "Raise `deadline_ns`, or plan again.",
+}

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from planner.actions import Action
 from planner.documents.plan_values import DEGREES
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.device_orders import are_actions
 from planner.plan import Evidence, Plan, ProblemReference, RentalResult, Stage
 from profiles.field_rules import MAX_SAMPLES
@@ -96,5 +96,6 @@ def _is_names(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
 
 
-RULES = (malformed,)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    malformed: "Correct the field; `pipeplan schema plan` prints the form.",
+}

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
-from planner.judge.case import Case, Finding, Findings, shown
+from planner.judge.case import Case, Finding, Findings, Rules, shown
 from planner.judge.samples import is_whole
 from planner.plan import Share, Stage
 
@@ -132,17 +132,16 @@ def weight_share_foreign(case: Case) -> Findings:
             yield Finding(f"stage {number}", "no device for W", devices, message)
 
 
-RULES = (
-    split_replicated,
-    split_recomputes,
-    share_wide,
-    share_device_unknown,
-    share_count,
-    share_sum,
-    share_cut,
-    share_unmeasured,
-    share_repeated,
-    share_needless,
-    weight_share_foreign,
-)
-"""The rules of this page, in the order in which they are applied."""
+RULES: Rules = {
+    split_replicated: "Give the stage one replica of one device, or remove its split placement.",
+    split_recomputes: "Remove `recompute` or the split placement.",
+    share_wide: "Name one device.",
+    share_device_unknown: "Correct the device's name, or give the cluster that has it.",
+    share_count: "Name two devices for I at most, and one for W.",
+    share_sum: "Correct the shares so that they add up to 1.",
+    share_cut: "Choose shares of whole samples.",
+    share_unmeasured: "Measure the layer there, or name another device.",
+    share_repeated: "Name different devices.",
+    share_needless: "Remove the field.",
+    weight_share_foreign: "Remove `weight_grad_replicas`.",
+}
