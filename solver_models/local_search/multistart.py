@@ -235,22 +235,17 @@ class JointSearch:
         Policies play many stages badly whose best orders are the best of all, and annealing what policies reach leaves
         those behind.
         """
-        temperatures = _NEAR_TEMPERATURES
         searcher, pool = self._scope(start)
         polished = self._within(searcher, start.polished)
         if number % 3 == 2 and polished:
             chosen = _draw(polished, seed=seed, weight=_RANK_WEIGHT)
             if self.searcher.is_open(chosen):
                 return self.searcher.polish(chosen, iterations=2 * start.steps, temperature=0.0, seed=seed)
-        if number % 3 == 1 and polished:
-            begin, temperature = (
-                _draw(polished, seed=seed, weight=_RANK_WEIGHT),
-                temperatures[number // 3 % len(temperatures)],
-            )
-        else:
-            starts = self._within(searcher, start.starts) or pool
-            begin, temperatures = _draw(starts, seed=seed, weight=1.0), self.annealing.floor_heats
-            temperature = temperatures[number // 3 % len(temperatures)]
+        is_near = number % 3 == 1 and bool(polished)
+        begins = polished if is_near else self._within(searcher, start.starts) or pool
+        begin = _draw(begins, seed=seed, weight=_RANK_WEIGHT if is_near else 1.0)
+        temperatures = _NEAR_TEMPERATURES if is_near else self.annealing.floor_heats
+        temperature = temperatures[number // 3 % len(temperatures)]
         tries = (
             self._from_estimate(begin, start, searcher=searcher, temperature=temperature, seed=seed + part)
             for part in range(max(1, start.steps // self.iterations))

@@ -315,11 +315,9 @@ class Searcher:
             encode(net, candidate.device_orders, device_orders=device_orders, lengths=lengths, first=self.first_member)
         policy = make_policy(net, candidate.policy_params, len(candidate.groups))
         makespan, span, _ = play(net, policy, device_orders, lengths, candidate.device_orders is not None, FAR, None)
-        if peak_excess(net, device_orders, lengths) > 0:
-            return net, device_orders, lengths, OVERFLOWS, 0
-        if makespan >= FAR:
-            return net, device_orders, lengths, DEADLOCKS, 0
-        return net, device_orders, lengths, FITS, int(span if self.by_span else makespan)
+        is_over = peak_excess(net, device_orders, lengths) > 0
+        fit = OVERFLOWS if is_over else DEADLOCKS if makespan >= FAR else FITS
+        return net, device_orders, lengths, fit, int(span if self.by_span else makespan) if fit == FITS else 0
 
 
 def solution_of(candidate: Candidate) -> Solution:
