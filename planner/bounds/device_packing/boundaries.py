@@ -69,6 +69,11 @@ class Boundaries:
         self.beside = self.count * int(everything)
         self.memory = max(device.usable_bytes for device in least.problem.cluster.devices)
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether the devices lack memory for all states on half as many replicas as a stage may have."""
+        return self.replicas * int(self.trunk.state[-1]) > 2 * self.num_devices * self.memory
+
     @cached_property
     def kinds(self) -> list[_AlikeDevices]:
         """Devices of like type and memory; where these are many, the fastest together, and so on, in equal parts."""

@@ -18,7 +18,7 @@ docs/proofs/refutations.md has the rules; these prove those of memory for stages
 import itertools
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy
@@ -77,15 +77,7 @@ class DeviceLoads:
 
     def keep(self, which: Mask) -> "DeviceLoads":
         """The entries that a mask or indices choose."""
-        return DeviceLoads(
-            first=self.first[which],
-            second=self.second[which],
-            first_latest=self.first_latest[which],
-            second_latest=self.second_latest[which],
-            follows=self.follows[which],
-            kind=self.kind[which],
-            room=self.room[which],
-        )
+        return DeviceLoads(**{each.name: getattr(self, each.name)[which] for each in fields(self)})
 
 
 def parts_up(numbers: Integers, whole: int) -> Integers:
@@ -103,15 +95,8 @@ def parts_down(numbers: Integers, whole: int, *, parts: int = FULL) -> Integers:
 
 def join_loads(parts: Sequence[DeviceLoads]) -> DeviceLoads:
     """One table from several, in their order."""
-    return DeviceLoads(
-        first=numpy.concatenate([loads.first for loads in parts]),
-        second=numpy.concatenate([loads.second for loads in parts]),
-        first_latest=numpy.concatenate([loads.first_latest for loads in parts]),
-        second_latest=numpy.concatenate([loads.second_latest for loads in parts]),
-        follows=numpy.concatenate([loads.follows for loads in parts]),
-        kind=numpy.concatenate([loads.kind for loads in parts]),
-        room=numpy.concatenate([loads.room for loads in parts]),
-    )
+    names = [each.name for each in fields(DeviceLoads)]
+    return DeviceLoads(**{name: numpy.concatenate([getattr(loads, name) for loads in parts]) for name in names})
 
 
 class OpenStages:

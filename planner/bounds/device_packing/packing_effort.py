@@ -17,6 +17,9 @@ _FORMS_SMALL = 4_096
 `SMALL_FACTOR` times as many at most: a first case has more stages there, and needs few further ones.
 """
 
+_SCARCE_FACTOR = 4
+"""So many times as many where memory forbids most replicas: no other bound knows that."""
+
 PER_CASE = 4_000
 """Loads that narrowing a case counts for, or a round of prices, however small."""
 
@@ -46,7 +49,8 @@ def most_effort(boundaries: Boundaries) -> int:
     if size <= SMALL:
         return MAX_EFFORT * SMALL_FACTOR
     has_forms = len(boundaries.forms.width) > 1
-    return MAX_EFFORT * (min(max(_FORMS_SMALL // size, 1), SMALL_FACTOR) if has_forms else 1)
+    factor = min(max(_FORMS_SMALL // size, 1), SMALL_FACTOR) if has_forms else 1
+    return MAX_EFFORT * max(factor, _SCARCE_FACTOR * boundaries.is_scarce)
 
 
 class CheckEffort:

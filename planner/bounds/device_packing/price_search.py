@@ -360,9 +360,14 @@ class Refutation:
         return True
 
     def _price(self, packing: Packing) -> tuple[list[Prices], Split | None]:
-        """Rounds of prices, and what to split by if they do not do."""
+        """Rounds of prices, in scarce memory the first of memory alone, and what to split by if they do not do."""
         rounds: list[Prices] = []
         split = None
+        if len(self.cases) == 1 and self.boundaries.is_scarce and not packing.is_empty:
+            self.effort -= len(packing.loads.first)
+            rounds.append([0] * (self.boundaries.size + 1) + [PRICE])
+            if packing.is_refuted(rounds[0]):
+                packing.close()
         while not packing.is_empty and len(rounds) < MAX_ROUNDS and (not rounds or self.has_time()):
             before = int(packing.stages.is_open.sum())
             self.effort -= len(packing.loads.first) + _EFFORT_PER_STAGE * before

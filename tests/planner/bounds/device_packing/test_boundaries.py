@@ -27,6 +27,21 @@ def test_five_kinds_of_devices_are_four_at_most():
     assert [kind.count for kind in kinds] == [2, 2, 1]
 
 
+@pytest.mark.parametrize(("room", "is_scarce"), [(0, False), (-1, True)])
+def test_memory_is_scarce_where_not_all_layers_may_have_half_the_replicas(room, is_scarce):
+    """Tests that memory is scarce by one byte less than half as many replicas take, and not where none are allowed."""
+    problem = heavy(4, 3)
+    layers = tuple(replace(layer, state_bytes=30) for layer in problem.profile.layers)
+    needed = problem.max_replicas * 30 * len(layers)
+    devices = tuple(replace(each, memory_bytes=needed // 6 + room) for each in problem.cluster.devices)
+    profile, cluster = replace(problem.profile, layers=layers), replace(problem.cluster, devices=devices)
+    problem = replace(problem, profile=profile, cluster=cluster)
+    assert problem.max_replicas == 3
+    assert Boundaries(Least(problem, CostModel(problem))).is_scarce == is_scarce
+    alone = replace(problem, options=replace(problem.options, max_replicas=1))
+    assert not Boundaries(Least(alone, CostModel(alone))).is_scarce
+
+
 def test_shares_of_a_microbatch():
     """Tests that three replicas that feed two give the middle one's samples to both, and the others' to one."""
     received, given = Boundaries(Least(heavy(4, 3), CostModel(heavy(4, 3)))).shares

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from unittest import mock
 
 import numpy
 import pytest
@@ -14,7 +15,7 @@ from planner.bounds.cases.refutation import RULES
 from planner.bounds.device_packing import packing_effort, price_search
 from planner.bounds.device_packing.boundaries import Boundaries
 from planner.bounds.device_packing.device_loads import OpenStages
-from planner.bounds.device_packing.packing_bound import Packing, is_out_of_reach, write_cases
+from planner.bounds.device_packing.packing_bound import PRICE, Packing, PackingCertificate, is_out_of_reach, write_cases
 from planner.bounds.device_packing.packing_effort import PER_CASE, PER_STAGE
 from planner.bounds.device_packing.price_search import Packed, Refutation, raise_further, raise_packing_bound
 from planner.bounds.minimum_costs import Least
@@ -26,7 +27,7 @@ from tests.long_runs import examples
 from tests.planner.bounds.device_packing.test_packing_bound import climbed, heavy, is_ruled_out, timed
 from tests.planner.brute_force import brute_force
 from tests.planner.evidence.test_certificate import plans_of
-from tests.strategies import random_problem, tiny_problem
+from tests.strategies import random_chain, random_problem, tiny_problem
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -132,6 +133,52 @@ def test_each_plan_that_passes_is_found_once(deadline):
     assert refutation.find(deadline) is None
     assert len(refutation.timely) == refutation.num_passed == len(set(refutation.timely))
     assert set(refutation.timely) == passing
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_asking_for_memory_alone_denies_no_best_plan(rng):
+    """Tests that the optimum of tiny chains with replicas in little memory is not denied where memory is asked for
+    first, nor by random prices after that.
+    """
+    problem = random_chain(rng, sizes=(3, 3, 2), tight=True)
+    options = replace(problem.options, max_stages_per_device=rng.choice([1, 2, 2]), max_replicas=rng.choice([2, None]))
+    problem = replace(problem, options=options, profile=replace(problem.profile, microbatch_size=6))
+    best = brute_force(problem)
+    if best is not None:
+        with mock.patch.object(Boundaries, "is_scarce", new=True):
+            assert not is_ruled_out(problem, best)
+        boundaries = Boundaries(Least(problem, CostModel(problem)))
+        asked = [0] * (boundaries.size + 1) + [PRICE]
+        others = [[rng.randint(0, PRICE) for _ in asked] for _ in range(2)]
+        cases = [PackingCertificate((asked, *others), None)]
+        if boundaries.size:
+            assert not is_out_of_reach(boundaries, best - problem.profile.optimizer_ns, cases=cases)
+
+
+@pytest.mark.parametrize("is_scarce", [False, True])
+def test_memory_is_asked_for_first_where_it_is_scarce(monkeypatch, is_scarce):
+    """Tests that in scarce memory the first case, and no other, begins with prices of memory alone."""
+    monkeypatch.setattr(Boundaries, "is_scarce", is_scarce)
+    boundaries = Boundaries(Least(starving(), CostModel(starving())))
+    refutation = Refutation(boundaries, Covering, most=63, effort=10**9, wanted=100, with_trees=True)
+    cases = refutation.find(51_988_605)
+    assert cases is not None
+    asks = [not any(prices[:-1]) for case in cases for prices in case.prices]
+    assert asks == [is_scarce, *[False] * (len(asks) - 1)]
+    assert is_out_of_reach(boundaries, 51_988_605, cases=cases, trees=refutation.trees)
+
+
+def test_a_certificate_may_be_larger_where_memory_is_scarce(monkeypatch):
+    """Tests that a check may take so many times as much there, and no more where small problems have that anyway."""
+    boundaries = Boundaries(Least(starving(), CostModel(starving())))
+    monkeypatch.setattr(Boundaries, "is_scarce", True)
+    small = packing_effort.most_effort(boundaries)
+    monkeypatch.setattr(packing_effort, "SMALL", 0)
+    large = packing_effort.most_effort(boundaries)
+    monkeypatch.setattr(Boundaries, "is_scarce", False)
+    assert large == 4 * packing_effort.most_effort(boundaries)
+    assert small == packing_effort.SMALL_FACTOR * packing_effort.most_effort(boundaries)
 
 
 def starving() -> Problem:
