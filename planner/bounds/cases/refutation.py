@@ -18,7 +18,7 @@ from planner.bounds.cases.case_enumeration import CaseEnumeration
 from planner.bounds.cases.case_tables import MAX_DEADLINE_NS, CaseTables, TooManyCasesError, WorkCount
 from planner.bounds.cases.open_cases import CaseMaker
 from planner.bounds.cases.order_windows import Cases, OrderNodes, begin, narrow, screen
-from planner.bounds.cases.tree_codes import TreeCodes, are_sound, choose, decide
+from planner.bounds.cases.tree_codes import TreeCodes, are_sound, choose, decide, subtree_sizes
 from planner.bounds.minimum_costs import Integers
 from planner.clock import HasTime, always
 from planner.errors import refused_certificate
@@ -295,7 +295,7 @@ class _Proposed:
 def _flatten(trees: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
     """The nodes of all trees one after the other, and how many the subtree of each has."""
     codes = numpy.array([code for tree in trees for code in tree], dtype=numpy.int64)
-    return codes, numpy.array([size for tree in trees for size in _sizes(tree)], dtype=numpy.int64)
+    return codes, numpy.array([size for tree in trees for size in subtree_sizes(tree)], dtype=numpy.int64)
 
 
 def _next(ahead: list[OrderNodes], cases: Cases, *, is_narrowed: bool, effort: WorkCount) -> OrderNodes:
@@ -341,22 +341,6 @@ class _TreeCheck:
             both = decide(left, pairs, nodes=(left.node + 1, second), cases=cases)
             ahead += _parts(both, size)
         return True
-
-
-def _sizes(tree: Sequence[int]) -> list[int]:
-    """Nodes of the subtree that begins at every place; raises ValueError if the tree is none."""
-    sizes, done = [0] * len(tree), list[int]()
-    for place in range(len(tree) - 1, -1, -1):
-        if not tree[place]:
-            sizes[place] = 1
-        elif len(done) < 2:
-            raise refused_certificate("one of its trees ends too soon")
-        else:
-            sizes[place] = 1 + done.pop() + done.pop()
-        done.append(sizes[place])
-    if len(done) != 1:
-        raise refused_certificate("one of its trees has nodes that lead nowhere")
-    return sizes
 
 
 def _parts(orders: OrderNodes, size: int) -> list[OrderNodes]:

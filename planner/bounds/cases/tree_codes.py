@@ -4,6 +4,7 @@ A code names two actions of a device, one of which comes first; or a backward pa
 action, which starts in some part of its room or does not. One of both holds in every order, whatever is known.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -11,6 +12,7 @@ import numpy
 from planner.bounds.cases.backward_passes import ONE, SPLIT, settle
 from planner.bounds.cases.order_windows import Bits, Cases, OrderNodes
 from planner.bounds.minimum_costs import Integers
+from planner.errors import refused_certificate
 
 STARTS_EARLY, ENDS_LATE = 0, 1
 """What the first child supposes of an action: it starts in the first part of its room, or ends in the last."""
@@ -145,3 +147,19 @@ def _bound_starts(both: OrderNodes, codes: Integers, *, known: TreeCodes) -> Non
         else:
             both.start[first] = numpy.maximum(start, end - time - part)
             both.end[second] = end - part - 1
+
+
+def subtree_sizes(tree: Sequence[int]) -> list[int]:
+    """Nodes of the subtree that begins at every place, 0 in a leaf; raises ValueError if the tree is none."""
+    sizes, done = [0] * len(tree), list[int]()
+    for place in range(len(tree) - 1, -1, -1):
+        if not tree[place]:
+            sizes[place] = 1
+        elif len(done) < 2:
+            raise refused_certificate("one of its trees ends too soon")
+        else:
+            sizes[place] = 1 + done.pop() + done.pop()
+        done.append(sizes[place])
+    if len(done) != 1:
+        raise refused_certificate("one of its trees has nodes that lead nowhere")
+    return sizes

@@ -21,9 +21,9 @@ _SEARCHED = 4
 """Nodes looked at per node that a certificate may hold: searches begin again, and shaving tries more than it keeps."""
 _MOST_SHARE = 0.5
 """Of the time left, what the certificate takes at most where the machine is busy."""
-_UNITS_PER_S = 20_000
+_UNITS_PER_S = 60_000
 """Units of work of a certificate in a second, roughly."""
-_MOST_EFFORT = 400_000
+_MOST_EFFORT = 1_200_000
 """Units of work of a certificate, at most."""
 
 

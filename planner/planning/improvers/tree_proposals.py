@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.bounds.cases.tree_codes import TreeCodes
+from planner.bounds.cases.tree_codes import TreeCodes, subtree_sizes
 from planner.clock import HasTime, always
 from planner.lowering import make_candidate_arrays, modes_of
 from planner.plan import Stage
@@ -53,7 +53,7 @@ def _encode(found: CaseTree, codes: TreeCodes) -> Iterator[int]:
     """The nodes in preorder: 0 for a leaf, 1 + what it decides for another; of a pass, one piece comes first."""
     replicas = _places(found)
     nodes, is_one_first = found.tree.nodes.tolist(), found.tree.is_one_first.tolist()
-    size = _sizes(nodes)
+    size = subtree_sizes([kind != LEAF for kind, *_ in nodes])
     ahead = [0]
     while ahead:
         place = ahead.pop()
@@ -85,13 +85,3 @@ def _action(replicas: Sequence[tuple[int, int]], job: int, *, codes: TreeCodes) 
     replica, kind, microbatch = job // codes.count // 3, job // codes.count % 3, job % codes.count
     device, place = replicas[replica]
     return device, codes.action(place, kind, microbatch=microbatch)
-
-
-def _sizes(nodes: Sequence[Sequence[int]]) -> list[int]:
-    """Nodes of the subtree that begins at every place."""
-    sizes, done = [1] * len(nodes), list[int]()
-    for place in range(len(nodes) - 1, -1, -1):
-        if nodes[place][0] != LEAF:
-            sizes[place] += done.pop() + done.pop()
-        done.append(sizes[place])
-    return sizes
