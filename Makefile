@@ -198,9 +198,9 @@ database:
 # The exporters' and the launchers' tests ask the real programs' own code where it can be had; none of them can be installed
 # beside everything else without CUDA, so they are unpacked. Without them (no network, say) the tests go by what is documented.
 PARSED := megatron-core==0.16.1 torchtitan==0.3.0 deepspeed==0.19.8 kubeflow-trainer-api==2.3.0 axe-playwright-python==0.1.8
-# Of wheels that want Python 3.12, the files that read patterns of hybrid models and make layouts of recipes.
+# Of wheels that want Python 3.12: the first with its startup code, of the second the files that make layouts of recipes.
 LATER := megatron-core==0.19.2 megatron-bridge==0.6.2
-LATER_FILES := megatron/core/models/hybrid/hybrid_layer_allocation.py $(addprefix megatron/bridge/recipes/,kimi/h100/kimi_k2.py deepseek/h100/deepseek_v3.py)
+LATER_FILES := megatron/core/ megatron/training/ $(addprefix megatron/bridge/recipes/,kimi/h100/kimi_k2.py deepseek/h100/deepseek_v3.py)
 DEEPSPEED_NEEDS := einops hjson msgpack psutil py-cpuinfo tqdm
 parsers: $(STAMP)
 	@if [ -e .parsers/.stamp ]; then exit 0; fi; \
@@ -210,7 +210,7 @@ parsers: $(STAMP)
 	$(BIN)/python -m pip install --quiet --target .parsers/dependencies $(DEEPSPEED_NEEDS) >/dev/null 2>&1 && \
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --python-version 3.12 --dest .parsers/hybrid $(LATER) >/dev/null 2>&1 && \
 	for wheel in .parsers/hybrid/*.whl; do $(BIN)/python -c 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
-		wheel.extractall(".parsers/hybrid", set(sys.argv[2:]) & set(wheel.namelist()))' $$wheel $(LATER_FILES); done && \
+		wheel.extractall(".parsers/hybrid", [each for each in wheel.namelist() if each.startswith((*sys.argv[2:],))])' $$wheel $(LATER_FILES); done && \
 	for archive in .parsers/archives/*; do case $$archive in \
 		*.whl) $(BIN)/python -m zipfile -e $$archive .parsers;; \
 		*) tar -xzf $$archive -C .parsers --strip-components 1;; \

@@ -23,10 +23,8 @@ from planner.packing.play_packs import play_packs
 
 _NUMBERS_OF_PACKS = 5
 """That are tried with about as much to do each."""
-_PARTS = (0.5, 0.65)
+_PARTS = (0.3, 0.5, 0.65, 0.75)
 """Of the most packs that there may be: numbers that are tried with shapes."""
-_BONUSES = (0.0, 2.0)
-"""By how much more the longest sequences count where a shape is chosen: with it few pipelines take many of them."""
 _ROUNDS = 6
 """The best shapes are filled again, each time with less to do for pipelines that ended late."""
 _DAMPING = 0.9
@@ -327,16 +325,13 @@ def _shaped(given: _Sequences, pipelines: int, *, counts: Sequence[int]) -> Iter
         return assignments, given.ends(assignments)
 
     filled = list[tuple[Reals, Table]]()
-    for count in counts:
-        shapes = play_shapes(count, forward=forward, backward=backward, least=work[-1] / work[0])
-        if shapes is None:
-            continue
-        for bonus in _BONUSES:
-            sizes = shape_pipelines(work, pipelines, shapes=shapes, bonus=bonus)
-            found = fill(sizes)
-            if found is not None:
-                yield found
-                filled.append((sizes, found[1]))
+    every = play_shapes(max(counts), forward=forward, backward=backward, least=work[-1] / work[0])
+    for shapes in every.of(counts) if every else ():
+        sizes = shape_pipelines(work, pipelines, shapes=shapes)
+        found = fill(sizes)
+        if found is not None:
+            yield found
+            filled.append((sizes, found[1]))
     if not filled:
         return
     sizes, ends = min(filled, key=lambda each: int(each[1].sum()))

@@ -6,10 +6,9 @@ rise and fall in several ways are played; for a time and a longest pack, the one
 """
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from operator import mul, neg
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy
@@ -28,8 +27,6 @@ _LEAST = 1e-3
 _UNIT = 1 << 24
 _SLACK = 1.02
 """A pack may have so much more to do than its shape says."""
-_LONG = 0.9
-"""Sequences are among the longest with so much of the work of the longest one."""
 _STAYING = 0.9
 """How much less of a change goes to the longest pack than to short ones."""
 _STEPS = 3
@@ -48,6 +45,17 @@ class Shapes(NamedTuple):
     """[C]"""
     time: Reals
     """[C] until the pipeline ends."""
+
+    def of(self, counts: Sequence[int]) -> Iterator["Shapes"]:
+        """Of every number of packs the shapes that need no more, with so many; those without work take no time."""
+        has_work, rows = self.sizes > 0, self.sizes
+        first, several = has_work.argmax(axis=1), has_work.sum(axis=1)
+        for count in counts:
+            fits = several <= count
+            begin = numpy.maximum(first - (count - several + 1) // 2, 0)[fits, None]
+            if fits.any():
+                sizes = numpy.take_along_axis(rows[fits], begin + numpy.arange(count), axis=1)
+                yield Shapes(sizes, self.work[fits], self.time[fits])
 
 
 def play_shapes(count: int, *, forward: Sequence[float], backward: Sequence[float], least: float) -> Shapes | None:
@@ -100,32 +108,27 @@ def _rise(others: int, ratio: float) -> float:
     return low
 
 
-def shape_pipelines(work: Sequence[int], pipelines: int, *, shapes: Shapes, bonus: float) -> Reals:
+def shape_pipelines(work: Sequence[int], pipelines: int, *, shapes: Shapes) -> Reals:
     """[R, K] what the packs of each pipeline shall have to do, all pipelines together as much as there is.
 
     `work`: of the sequences, falling. Each pipeline takes the longest sequences that are left and fit its shape.
-    `bonus`: how much more work in the longest sequences that are left counts than work in others.
     """
     total = sum(work)
     time, found = float(total / pipelines + work[0] * (shapes.time - shapes.work).min()), numpy.zeros((0, 0))
     for _ in range(_STEPS):
-        found = _shape_in(work, pipelines, shapes=shapes, time=time, bonus=bonus)
+        found = _shape_in(work, pipelines, shapes=shapes, time=time)
         time += 0.8 * (total - found.sum()) / pipelines
     return numpy.asarray(found * (total / found.sum()))
 
 
-def _shape_in(work: Sequence[int], pipelines: int, *, shapes: Shapes, time: float, bonus: float) -> Reals:
+def _shape_in(work: Sequence[int], pipelines: int, *, shapes: Shapes, time: float) -> Reals:
     """The same in so much time; what is left then is not done."""
     peaks = time / shapes.time
     left, found = list(work), list[Reals]()
     for wanting in range(pipelines, 0, -1):
         fitting = peaks >= left[0]
         if fitting.any():
-            long = _LONG * left[0]
-            places = (shapes.sizes >= (long / peaks)[:, None]).sum(axis=1)
-            places = numpy.minimum(places, bisect_right(left, -long, key=neg))
-            value = shapes.work * peaks + bonus * left[0] * places
-            chosen = int(numpy.where(fitting, value, -1).argmax())
+            chosen = int(numpy.where(fitting, shapes.work * peaks, -1).argmax())
             found.append(shapes.sizes[chosen] * peaks[chosen])
         else:
             found.append(shapes.sizes[int(shapes.time.argmin())] * left[0])

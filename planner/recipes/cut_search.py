@@ -46,16 +46,17 @@ class CutQuestion:
         """[2, stages, cuts] for [cuts, stages + 1] bounds."""
         costs = self.chain.costs[variant]
         sums = numpy.concatenate((numpy.zeros((2, 1), numpy.int64), numpy.cumsum(costs, axis=1)), axis=1)
-        return numpy.diff(sums[:, cuts], axis=2).transpose(0, 2, 1)
+        return numpy.diff(sums.take(cuts.T, axis=1), axis=1)
 
     def least(self, cuts: Integers) -> Integers:
         """[cuts] no less than what comes before a rank's work, the work, and what follows it."""
-        found = numpy.zeros(len(cuts), dtype=numpy.int64)
-        for variant in range(len(self.chain.costs)):
-            times = self.stage_times(cuts, variant=variant)
-            filling = times[:, : self.ranks - 1].sum(axis=0) + 2 * self.chain.transfer
-            before = numpy.concatenate((numpy.zeros((1, len(cuts)), numpy.int64), numpy.cumsum(filling, axis=0)))
-            found = numpy.maximum(found, (self.microbatches * self._rank_work(times) + before).max(axis=0))
+        found, places = numpy.zeros(len(cuts), dtype=numpy.int64), numpy.ascontiguousarray(cuts.T)
+        for costs in self.chain.costs:
+            times = numpy.diff(numpy.cumsum([0, *costs.sum(axis=0)]).take(places), axis=0)
+            work = times.reshape(-1, self.ranks, len(cuts)).sum(axis=0)
+            work *= self.microbatches
+            work[1:] += numpy.cumsum(times[: self.ranks - 1] + 2 * self.chain.transfer, axis=0)
+            numpy.maximum(found, work.max(axis=0), out=found)
         return found
 
     def play(self, cuts: Integers, *, most: int, limit: int | None = None) -> Integers:
@@ -152,12 +153,11 @@ class _Beam:
 
 def _neighbours(cuts: Integers) -> Integers:
     """Cuts in which one stage has a layer less and another one more, those between moved along; none empty."""
-    stages, places = cuts.shape[1] - 1, numpy.arange(cuts.shape[1])
+    stages = cuts.shape[1] - 1
     can_give = (numpy.diff(cuts, axis=1) > 1)[:, :, None]
-    number, *pair = numpy.nonzero(can_give & ~numpy.eye(stages, dtype=bool))
-    giving, taking = (each[:, None] for each in pair)
-    down, up = (giving < places) & (places <= taking), (taking < places) & (places <= giving)
-    return cuts[number] + up - down
+    number, giving, taking = numpy.nonzero(can_give & ~numpy.eye(stages, dtype=bool))
+    until = numpy.tri(stages, stages + 1, dtype=numpy.int8)
+    return cuts[number] + (until[giving] - until[taking])
 
 
 def _starts(question: CutQuestion, *, chunks: int) -> Iterator[tuple[int, ...]]:

@@ -16,7 +16,7 @@ _TYPE, _MEMORY_BYTES, _FAST = "device", 1 << 40, 1 << 50
 _PARTS = 16
 """In which costs are mixed."""
 
-_EFFORT_S = 1.5
+_EFFORT_S = 1.2
 """Work that goes into the bound, as seconds of a slow machine: it is counted, for the same bound anywhere."""
 
 

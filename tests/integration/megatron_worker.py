@@ -136,7 +136,7 @@ def taken(case: dict[str, Any]) -> dict[str, Any]:
     megatron_arguments.validate_args(arguments)
     config = megatron_arguments.core_transformer_config_from_args(arguments)
     ranks = range(config.pipeline_model_parallel_size)
-    layout = config.pipeline_model_parallel_layout.layout
+    layout = None if arguments.hybrid_layer_pattern else config.pipeline_model_parallel_layout.layout
     count = arguments.global_batch_size // (arguments.micro_batch_size * arguments.data_parallel_size)
     generator = RankGenerator(
         tp=arguments.tensor_model_parallel_size,
@@ -148,7 +148,9 @@ def taken(case: dict[str, Any]) -> dict[str, Any]:
     )
     has_pipeline = len(ranks) > 1
     return {
-        "layout": [["".join(LETTERS[layer.name] for layer in stage) for stage in row] for row in layout],
+        "layout": layout and [["".join(LETTERS[layer.name] for layer in stage) for stage in row] for row in layout],
+        "hybrid": [arguments.hybrid_layer_pattern, arguments.num_layers],
+        "chunks": config.virtual_pipeline_model_parallel_size,
         "num_microbatches": count,
         "orders": [order_of(config, rank=rank, num_microbatches=count) for rank in ranks] if has_pipeline else None,
         "pipelines": generator.get_ranks("pp"),

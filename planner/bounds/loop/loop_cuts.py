@@ -136,7 +136,7 @@ class LoopCuts:
     @cached_property
     def _least(self) -> list[Integers]:
         """Per rank: [chunks + 1, layers] what so many layers take in its stages from a chunk on."""
-        return [_least_from_chunk(self.alone[rank :: self.ranks]) for rank in range(self.ranks)]
+        return list(_least_from_chunk(self.alone.reshape(self.chunks, self.ranks, -1)))
 
     @cached_property
     def _fillings(self) -> Fillings | None:
@@ -146,13 +146,10 @@ class LoopCuts:
         if not all(map(len, self._totals)):
             return [[] for _ in range(self.ranks)]
         for rank, totals in enumerate(self._totals):
-            rows = list[tuple[int, ...]]()
-            for total in totals.tolist():
-                room = int(self.rooms[rank] - self.extra[rank, total])
-                few = _fillings_of(self.alone[rank :: self.ranks], self._least[rank], total=total, room=room)
-                if few is None or sum(map(len, found)) + len(rows) + len(few) > MOST_FILLINGS:
-                    return None
-                rows += few
+            rooms = self.rooms[rank] - self.extra[rank, totals]
+            rows = _fillings_of(self.alone[rank :: self.ranks], self._least[rank], totals=totals, rooms=rooms)
+            if rows is None or sum(map(len, found)) + len(rows) > MOST_FILLINGS:
+                return None
             found.append(rows)
         return found
 
@@ -249,28 +246,33 @@ def _most_of_both(some: Integers, others: Integers) -> Integers:
 
 
 def _least_from_chunk(times: Integers) -> Integers:
-    """[chunks + 1, layers] what so many layers take in the stages of a rank from a chunk on, for [chunks, layers]."""
-    size = times.shape[1]
-    found = numpy.full((len(times) + 1, size), NEVER, dtype=numpy.int64)
-    found[-1, 0] = 0
-    for chunk in range(len(times) - 1, -1, -1):
-        for number in numpy.flatnonzero(times[chunk] < NEVER):
-            later = found[chunk + 1, : size - number] + times[chunk, number]
-            numpy.minimum(found[chunk, number:], later, out=found[chunk, number:])
-    return found
+    """[ranks, chunks + 1, layers] what so many take in a rank's stages from a chunk on; [chunks, ranks, layers]."""
+    chunks, ranks, size = times.shape
+    found = numpy.full((chunks + 1, ranks, size), NEVER, dtype=numpy.int64)
+    found[-1, :, 0] = 0
+    for chunk in range(chunks - 1, -1, -1):
+        for number in numpy.flatnonzero((times[chunk] < NEVER).any(axis=0)):
+            later = found[chunk + 1, :, : size - number] + times[chunk, :, number, None]
+            numpy.minimum(found[chunk, :, number:], later, out=found[chunk, :, number:])
+    return found.transpose(1, 0, 2)
 
 
-def _fillings_of(times: Integers, least: Integers, *, total: int, room: int) -> list[tuple[int, ...]] | None:
-    """Numbers of layers of a rank's stages, so many in all, that fit into its room; None where these are too many."""
-    found: list[tuple[tuple[int, ...], int, int]] = [((), 0, 0)]
-    for chunk, own in enumerate(times.tolist()):
-        behind = least[chunk + 1].tolist()
-        found = [
-            ((*row, number), held + number, time + own[number])
-            for row, held, time in found
-            for number in range(1, total - held + 1)
-            if time + own[number] + behind[total - held - number] <= room
-        ]
-        if len(found) > MOST_FILLINGS:
+def _fillings_of(
+    times: Integers, least: Integers, *, totals: Integers, rooms: Integers
+) -> list[tuple[int, ...]] | None:
+    """Numbers of layers of a rank's stages, so many in all, that fit into its room; None where these are too many.
+
+    `totals`, each with one of `rooms`, come one after the other.
+    """
+    which, left, room = numpy.arange(len(totals)), totals, rooms
+    rows = numpy.zeros((len(totals), 0), dtype=numpy.int64)
+    for own, behind in zip(times, least[1:], strict=True):
+        number = numpy.flatnonzero(own <= room.max(initial=0))
+        after = left[:, None] - number
+        fits = (after >= 0) & (own[number] + behind[numpy.maximum(after, 0)] <= room[:, None])
+        at, place = numpy.nonzero(fits)
+        which, left, room = which[at], after[fits], room[at] - own[number[place]]
+        rows = numpy.column_stack((rows[at], number[place]))
+        if len(which) and numpy.bincount(which).max() > MOST_FILLINGS:
             return None
-    return [row for row, _, _ in found]
+    return [*map(tuple, rows.tolist())]

@@ -66,26 +66,25 @@ class LoopOrder:
         cases = numpy.arange(times.shape[2])
         takes = numpy.concatenate((times.reshape(-1, len(cases)), numpy.zeros_like(times[0, :1])))
         clocks = numpy.zeros((self.ranks, len(cases)), numpy.int64)
-        sent, sender = (
-            numpy.zeros((int(left.max()) + 1, len(cases)), numpy.int64),
-            numpy.zeros((left.max() + 1, 2), int),
-        )
+        sent, sender = numpy.zeros((left.max() + 1, len(cases)), numpy.int64), numpy.zeros((left.max() + 1, 2), int)
         waits, senders = numpy.zeros((len(rows), *clocks.shape), bool), numpy.zeros((*rows.shape, 2), int)
-        hop = numpy.array(hops)[directions]
+        hop, here = numpy.array(hops)[directions], numpy.zeros((self.ranks, 2), int)
+        here[:, 1] = numpy.arange(self.ranks)
         for wave, row in enumerate(rows):
-            senders[wave] = sender[taken[wave]]
-            waits[wave] = sent[taken[wave]] > clocks
-            clocks = numpy.maximum(clocks, sent[taken[wave]]) + takes[row]
+            senders[wave], came = sender[taken[wave]], sent[taken[wave]]
+            numpy.greater(came, clocks, out=waits[wave])
+            clocks = numpy.maximum(clocks, came) + takes[row]
             sent[left[wave]] = clocks + hop[wave][:, None]
-            sender[left[wave]] = numpy.stack((numpy.full(self.ranks, wave), numpy.arange(self.ranks)), axis=1)
+            here[:, 0] = wave
+            sender[left[wave]] = here
         counts, travel = numpy.zeros_like(takes), numpy.zeros_like(cases)
         rank, until = clocks.argmax(axis=0), numpy.full(len(cases), len(rows))
         for wave in range(len(rows))[::-1]:
-            here = until >= wave
-            counts[rows[wave][rank], cases] += here
-            came = here & waits[wave][rank, cases]
+            reached = until >= wave
+            counts[rows[wave][rank], cases] += reached
+            came = reached & waits[wave][rank, cases]
             travel += came * hop[wave][rank]
-            until, rank = (numpy.where(came, senders[wave][rank, n], old) for n, old in enumerate((until, rank)))
+            until, rank = numpy.where(came, senders[wave][rank].T, (until, rank))
         return counts[:-1], travel
 
 

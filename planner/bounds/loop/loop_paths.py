@@ -86,7 +86,8 @@ def _sums(takes: Integers, rows: Integers, *, late: int) -> Integers:
     """[paths, ways] what the stages of a rank take together, or `late`; `takes` is [paths, chunks, layers]."""
     found = numpy.zeros((len(takes), len(rows)), dtype=numpy.int64)
     for chunk, numbers in enumerate(rows.T):
-        found = numpy.minimum(found + takes[:, chunk, numbers], late)
+        found += takes[:, chunk].take(numbers, axis=1)
+        numpy.minimum(found, late, out=found)
     return found
 
 

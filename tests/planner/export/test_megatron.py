@@ -1,6 +1,6 @@
 """What is exported for Megatron-LM in the hands of its own parser, checks, configuration and schedules.
 
-PIPEPLAN_MEGATRON=FOLDER names a checkout of Megatron-LM; megatron-core on the package index has no `megatron.training`.
+PIPEPLAN_MEGATRON=FOLDER names a checkout of Megatron-LM; without it, the package that `make parsers` unpacks.
 """
 
 import importlib.util
@@ -10,11 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from benchmarks.hybrids import MODELS
+from planner.export.hybrid_pattern import pattern_of
 from planner.export.looped_pipelines import as_looped
 from planner.export.megatron import make_megatron_job
 from planner.export.model_parts import cut_by, letters_of
@@ -25,9 +29,18 @@ from profiles.degrees import Degrees
 from profiles.model_profile import RecomputeBytes, RecomputeTime
 from tests.planner.execute.test_enter import environment
 from tests.planner.export.test_deepspeed import replicated
-from tests.planner.export.test_targets import cut, language_model, on_two_devices, predicting_tokens, recomputing
+from tests.planner.export.test_hybrid_pattern import hybrid
+from tests.planner.export.test_targets import (
+    cut,
+    language_model,
+    on_two_devices,
+    parser_file,
+    predicting_tokens,
+    recomputing,
+)
 
-CHECKOUT = os.environ.get("PIPEPLAN_MEGATRON")
+UNPACKED = parser_file("hybrid", "megatron", "training", "arguments.py")
+CHECKOUT = os.environ.get("PIPEPLAN_MEGATRON") or (UNPACKED and str(UNPACKED.parents[2]))
 
 
 def is_there() -> bool:
@@ -41,7 +54,7 @@ def is_there() -> bool:
 
 
 pytestmark = pytest.mark.skipif(
-    not is_there(), reason="no Megatron-LM: PIPEPLAN_MEGATRON names no checkout, and megatron.training is not installed"
+    not is_there(), reason="no Megatron-LM: `make parsers` unpacked none, and PIPEPLAN_MEGATRON names none"
 )
 
 Case = tuple[Problem, Plan]
@@ -222,6 +235,49 @@ def test_megatron_has_the_degrees_of_the_plan(answers: dict[str, dict[str, Any]]
     assert found["experts on tensor-parallel ranks"] == [2, 1, 2]
 
 
+def uneven_hybrid(pattern: str, *, ranks: int, chunks: int, seed: int) -> Case:
+    """Stages of a hybrid model of any size."""
+    size = len(pattern) + 3
+    inner = sorted(Random(seed).sample(range(2, size - 2), ranks * chunks - 1))
+    sizes = [b - a for a, b in pairwise((0, *inner, size))]
+    return hybrid(pattern, sizes, " ".join(str(number % ranks) for number in range(ranks * chunks)))
+
+
+HYBRIDS = {
+    f"{name}, {ranks} x {chunks}": uneven_hybrid(pattern, ranks=ranks, chunks=chunks, seed=seed)
+    for name, pattern in [*((model.name, model.pattern) for model in MODELS), ("begins as a flag", "-M*-M*-M*-M*-M*-")]
+    for seed, (ranks, chunks) in enumerate([(1, 1), (2, 1), (4, 1), (7, 1), (2, 2), (4, 2), (2, 3)])
+}
+
+
+@pytest.fixture(scope="module")
+def hybrid_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """By case of a hybrid model."""
+    asked = []
+    for problem, plan in HYBRIDS.values():
+        job = make_megatron_job(problem, plan)
+        words = [*(word for words in job.arguments for word in words), *MIXTURE]
+        asked.append({"arguments": words, "world_size": len(job.ranks)})
+    return dict(zip(HYBRIDS, ask(asked, tmp_path_factory.mktemp("hybrids")), strict=True))
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_megatron_takes_hybrid_models(name: str, hybrid_answers: dict[str, dict[str, Any]]):
+    """Tests that it takes the pattern of a hybrid model, with as many layers and stages, and runs the plan's orders."""
+    problem, plan = HYBRIDS[name]
+    found = hybrid_answers[name]
+    assert "refused" not in found, found["refused"]
+    pattern, layers = found["hybrid"]
+    assert (pattern.replace("|", ""), pattern.count("|") + 1) == (
+        pattern_of([[*problem.profile.topological_order]]),
+        len(plan.stages),
+    )
+    assert layers == len(problem.profile.layers) - 3
+    assert (found["chunks"] or 1) * len(plan.schedule) == len(plan.stages)
+    for rank, order in enumerate(found["orders"] or ()):
+        assert [*map(str, plan.schedule[f"d{rank}"])] == order
+
+
 def test_megatron_refuses_what_we_refuse(tmp_path: Path):
     """Tests that each refusal of ours that is not about a plan's order is Megatron's own, by its words."""
     base = ("--num-layers", "6", "--micro-batch-size", "4")
@@ -237,6 +293,7 @@ def test_megatron_refuses_what_we_refuse(tmp_path: Path):
             "16",
             2,
         ),
+        "should not be used with --hybrid-layer-pattern": (2, ("--hybrid-layer-pattern", "M-M|*-M", *chunks), "16", 2),
     }
     cases = [
         {

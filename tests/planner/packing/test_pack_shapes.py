@@ -41,16 +41,30 @@ def test_too_few_packs_have_no_shape_that_rises():
     assert shapes.sizes.tolist() == [[1.0]]
 
 
-@pytest.mark.parametrize("bonus", [0.0, 2.0])
-def test_pipelines_share_all_work(bonus: float):
-    """Tests that shapes hold all work, and that with a bonus the first pipeline takes several of the longest."""
+@pytest.mark.parametrize(("forward", "backward"), [(1 / 3, 2 / 3), (2 / 3, 1 / 3)])
+@pytest.mark.parametrize("count", [1, 7, 12, 23, 24])
+def test_shapes_of_fewer_packs_are_those_that_are_played_for_them(forward: float, backward: float, count: int):
+    """Tests that shapes cut to fewer packs are those played with so many, and take the same time."""
+    question = {"forward": [forward] * 4, "backward": [backward] * 4, "least": 0.02}
+    every, alone = play_shapes(24, **question), play_shapes(count, **question)
+    assert every is not None
+    assert alone is not None
+    (cut,) = every.of([count])
+    assert cut.sizes.shape == alone.sizes.shape
+    assert [sorted(row) for row in cut.sizes.tolist()] == [sorted(row) for row in alone.sizes.tolist()]
+    assert cut.work.tolist() == pytest.approx(alone.work.tolist())
+    assert cut.time.tolist() == alone.time.tolist()
+
+
+def test_pipelines_share_all_work():
+    """Tests that shapes hold all work, and that the first pipeline takes one of the longest."""
     shapes = play_shapes(12, **THIRDS, least=0.01)
     assert shapes is not None
     work = [900] * 3 + [100] * 90 + [20] * 40
-    sizes = shape_pipelines(work, 3, shapes=shapes, bonus=bonus)
+    sizes = shape_pipelines(work, 3, shapes=shapes)
     assert sizes.shape == (3, 12)
     assert sizes.sum() == pytest.approx(sum(work))
-    assert (sizes[0] > 0.9 * sizes[0].max()).sum() == (2 if bonus else 1)
+    assert (sizes[0] > 0.9 * sizes[0].max()).sum() == 1
 
 
 def test_work_is_shifted_from_short_packs():
