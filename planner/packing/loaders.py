@@ -44,8 +44,10 @@ class Packer:
         `samples`: an id and a length each. By microbatch, then by rank of data times context parallelism, the ids of
         its pack; ranks of one context-parallel group have the same.
         """
-        if cp_size < 1:
-            raise ValueError(f"cp_size = {cp_size}; give at least one")
+        if not isinstance(cp_size, int) or cp_size < 1:
+            raise ValueError(f"cp_size = {cp_size!r}; give a whole number, at least one")
+        if bad := next((each for each in samples if not isinstance(each, Sequence) or len(each) != 2), None):
+            raise ValueError(f"samples: {str(bad)[:60]} is not an id and a length; give two values each")
         packing = self.pack([length for _, length in samples], dp_size)
         steps = zip(*(packing.of_pipeline(rank) for rank in range(dp_size)), strict=True)
         return [[[samples[place][0] for place in each] for each in packs for _ in range(cp_size)] for packs in steps]

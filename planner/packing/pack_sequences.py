@@ -206,9 +206,12 @@ def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
     Raises ValueError for a length that is no whole number or that no pack has room for, and for what is no list.
     """
     cap = _whole("cap", cap)
-    if isinstance(lengths, Mapping | Set | bytes | bytearray):
-        raise ValueError(f"lengths are {type(lengths).__name__}; give a list of them, in the order of the sequences")
-    found = [_whole(f"lengths[{number}]", length) for number, length in enumerate(lengths)]
+    try:
+        listed = list(None if isinstance(lengths, Mapping | Set | bytes | bytearray) else lengths)  # type: ignore[arg-type]
+    except TypeError:  # None, and arrays without an axis
+        told = type(lengths).__name__
+        raise ValueError(f"lengths are {told}; give a list of them, in the order of the sequences") from None
+    found = [_whole(f"lengths[{number}]", length) for number, length in enumerate(listed)]
     for number, length in enumerate(found):
         if length > cap:
             raise ValueError(
@@ -219,7 +222,8 @@ def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
 
 def _whole(name: str, value: object) -> int:
     try:
-        found = index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
+        is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+        found = index(None if is_truth else value)  # type: ignore[arg-type]
     except TypeError:
         shown = " ".join(repr(value).split())[:60]
         raise ValueError(f"{name} = {shown}: is no whole number; give an integer") from None
@@ -240,8 +244,8 @@ def _require_sane(
     counts = {"pipelines": pipelines, "multiple": multiple, "stages": len(stages)}
     for name, count in (counts if number is None else counts | {"number": number}).items():
         _whole(name, count)
-    if transfer_ns < 0:
-        raise ValueError(f"transfer_ns = {transfer_ns}: is negative; give 0 or more")
+    if not isinstance(transfer_ns, int) or transfer_ns < 0:
+        raise ValueError(f"transfer_ns = {transfer_ns!r}: is no whole number of 0 or more; give one")
     if number is not None and number % multiple:
         raise ValueError(f"number = {number} is no multiple of multiple = {multiple}; give one, or leave number out")
     each = number or multiple

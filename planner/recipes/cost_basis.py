@@ -19,7 +19,7 @@ MtpLoss = Literal["m", "L"]
 MTP_LOSSES: tuple[MtpLoss, ...] = ("m", "L")
 """Stages in which multi-token prediction may have its logits and its loss."""
 
-_PREDICTING_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+_PREDICTING_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 _MAX_PREDICTING = 8
 
 
@@ -93,6 +93,10 @@ def read_model(config: ModelConfig, *, basis: CostBasis) -> RecipeModel:
     stated = next((fields[name] for name in _PREDICTING_FIELDS if fields.get(name) is not None), None)
     if stated is not None and (type(stated) is not int or not 0 <= stated <= _MAX_PREDICTING):
         raise ValueError(f"{shape.name}: layers of multi-token prediction = {str(stated)[:60]}; state 0 to 8")
+    if stated and fields.get("use_mtp") is False:
+        stated = 0
+    if stated and (blocks := fields.get("mtp_transformer_layers", 1)) != 1:
+        raise ValueError(f"{shape.name}: mtp_transformer_layers = {str(blocks)[:60]}; only 1 is read, state predicting")
     return RecipeModel(
         shape=shape,
         sequence=basis.sequence or sequence or DEFAULT_SEQUENCE,

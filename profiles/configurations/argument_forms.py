@@ -1,6 +1,7 @@
 """Megatron-LM's arguments out of a shell script, a YAML or JSON file, a recipe in Python, or a log's block of them."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,10 @@ _RECIPES = ("recipe", "model_recipe_name")
 """Flags that name a recipe of Megatron-Bridge's, beside which overrides stand."""
 _RANKS = ("srun", "mpirun", "mpiexec")
 """Launchers that start a process for every device."""
-_RANK_FLAGS = {"n": "ntasks", "np": "ntasks", "N": "nodes", "ntasks_per_node": "tasks", "tasks_per_node": "tasks"}
+_RANK_FLAGS = {
+    "n": "ntasks", "np": "ntasks", "N": "nnodes", "nodes": "nnodes", "G": "gpus", "tasks_per_node": "ntasks_per_node",
+}  # fmt: skip
+_SLURM = ("nnodes", "ntasks", "ntasks_per_node", "gpus", "gpus_per_node", "ntasks_per_gpu")
 _VARIABLE = re.compile(
     r"\$\{(?:oc\.env:|env:)?(?P<name>\w+)(?:[:,][-=]?(?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
 )
@@ -298,16 +302,18 @@ def _started(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, 
     """The processes that Slurm or MPI starts, as their flags say, or Slurm's header."""
     if not any(word.rpartition("/")[2] in _RANKS for word in words):
         return {}
-    slurm = {"nodes": "SLURM_NNODES", "tasks": "SLURM_NTASKS_PER_NODE", "ntasks": "SLURM_NTASKS"}
-    found = {name: environment[variable] for name, variable in slurm.items() if variable in environment}
+    found = {name: value for name in _SLURM if (value := environment.get(f"SLURM_{name.upper()}")) is not None}
     for word, follows in pairwise((*words, "")):
-        if word.startswith("-"):
+        if joined := re.fullmatch(r"-([nNG])(\d+)", word):
+            found[_RANK_FLAGS[joined[1]]] = joined[2]
+        elif word.startswith("-"):
             name, _, value = _plain(word).partition("=")
             found[_RANK_FLAGS.get(name, name)] = value or follows
-    nodes, tasks, whole = (found.get(name, "") for name in ("nodes", "tasks", "ntasks"))
-    if whole.isdigit():
-        return {"world_size": whole}
-    return {"world_size": str(int(nodes or 1) * int(tasks))} if tasks.isdigit() and (nodes or "1").isdigit() else {}
+    nodes, gpus = found.get("nnodes", "1"), found.get("gpus")
+    all_gpus = (nodes, found.get("gpus_per_node", "")) if gpus is None else (gpus,)
+    factors_of = {"ntasks": (), "ntasks_per_gpu": all_gpus, "ntasks_per_node": (nodes,)}
+    factors = next(([found[name], *more] for name, more in factors_of.items() if name in found), [""])
+    return {"world_size": str(math.prod(map(int, factors)))} if all(map(str.isdecimal, factors)) else {}
 
 
 def _launched(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Value]:
@@ -317,7 +323,7 @@ def _launched(words: Sequence[str], environment: Mapping[str, str]) -> dict[str,
         if re.match(r"--[A-Za-z]", word):
             name, equals, value = word[2:].partition("=")
             values[_plain(name)] = value if equals else True if follows.startswith("-") else follows
-    told = {key: value for key, value in _named(values).items() if key in _LAUNCHER}
+    told = {key: value for key, value in _named(values).items() if key in (*_LAUNCHER, "world_size")}
     return told or _started(words, environment)
 
 

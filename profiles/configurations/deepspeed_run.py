@@ -71,6 +71,8 @@ _SWITCHED = {
 }
 """In small letters, as DeepSpeed reads what stands for true or false."""
 
+_BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
 METHODS = "uniform, parameters, type:REGEX"
 
 _NAMES = {
@@ -222,10 +224,9 @@ def _note_halves(document: Mapping[str, Any], notes: ReadingNotes) -> None:
 
 def _batch(document: Mapping[str, Any], notes: ReadingNotes, *, data: int, stages: int) -> tuple[int, int]:
     """Two of three numbers say the third; what is missing besides is assumed."""
-    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    whole, micro, steps = (_count(document, name) for name in names)
+    whole, micro, steps = (_count(document, name) for name in _BATCH)
     if 0 in (whole, micro, steps):
-        raise ValueError(f"{names[(whole, micro, steps).index(0)]} = 0: is no number of samples; give 1 or more")
+        raise ValueError(f"{_BATCH[(whole, micro, steps).index(0)]} = 0: is no number of samples; give 1 or more")
     if micro is None:
         micro = whole // (data * steps) if whole and steps else 1
         if not (whole and steps):
@@ -330,6 +331,8 @@ def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
     names = list(_names(document))
     for name, value in names:
         if name in READ["deepspeed"]:
+            if value == "auto" and name not in _BATCH:
+                notes.assumed.append(f"{name} is auto, and read as if it were not there")
             continue
         if (meaning := meaning_of(name, "deepspeed")) == "not counted":
             notes.not_counted.append(name)

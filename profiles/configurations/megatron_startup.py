@@ -1,5 +1,6 @@
 """What Megatron-LM asks of a command before it starts, beside how layers, devices and batches divide."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -9,6 +10,7 @@ from profiles.configurations.flag_meanings import FORKS, STARTUP
 _UPSTREAM = re.compile(r"(?:^|/)pretrain_(?:gpt|hybrid|mamba)\.py$")
 """Programs of Megatron-LM that train decoders; forks have them, too."""
 _SIZES = ("max_position_embeddings", "seq_length", "hidden_size", "num_attention_heads")
+_LEVELS = "hierarchical_context_parallel_sizes"
 _SHARED = ("num_query_groups", "tensor_model_parallel_size")
 
 
@@ -45,6 +47,10 @@ def startup_refusals(values: Mapping[str, Value], *, switches: Mapping[str, Valu
     if _holds("group_query_attention", values) and groups % ranks and ranks % groups:
         size = f"--tensor-model-parallel-size {ranks}"
         yield f"--num-query-groups {groups} is neither a multiple nor a divisor of {size}; use another number"
+    sizes, context = str(values.get(_LEVELS, "")).split(), _number(values.get("context_parallel_size", "")) or 1
+    if _LEVELS in values and math.prod(map(_number, sizes)) != context:
+        told = f"{_shown(_LEVELS)} {' '.join(sizes)[:40]}: their product is not --context-parallel-size {context}"
+        yield f"{told}; make them equal"
 
 
 def _number(value: Value) -> int:

@@ -40,16 +40,14 @@ _FUNCTION = re.compile(
 _CHANGE = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)\s*(?P<sign>[-+*/%]?)=(?!=)(?P<sum>[^=].*?)(?:\)\))?\s*")
 """Arithmetic that sets a variable."""
 _STEP = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)(?:\+\+|--).*")
-_SLURM = re.compile(
-    r"^#SBATCH[ \t]+(?:--(?P<long>[\w-]+)[= ]|-(?P<short>[Nn])) *(?:gpu:)?(?:[\w-]+:)?(?P<count>\d+)[ \t]*(?:#.*)?$",
-    re.MULTILINE,
-)
+_SLURM = re.compile(r"^#SBATCH[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
+_SLURM_OPTION = re.compile(r"(?<!\S)(?:--([\w-]+)[= ]|-([NnG])) *((?!-)\S+)")
 _SLURM_NAMES = {
-    "N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "n": ("SLURM_NTASKS",),
-    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",), "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "N": "nodes", "n": "ntasks", "G": "gpus", "tasks-per-node": "ntasks-per-node", "gres": "gpus-per-node",
 }  # fmt: skip
-_SLURM_SAME = {"nodes": "N", "ntasks": "n", "tasks-per-node": "ntasks-per-node", "gres": "gpus-per-node"}
-"""Options of Slurm's header, and the variables that it sets by them."""
+"""Other names of options of Slurm's header."""
+_SLURM_MORE = {"nodes": ("NNODES", "JOB_NUM_NODES"), "gpus-per-node": ("GPUS_PER_NODE", "GPUS_ON_NODE")}
+"""Variables that it sets by them, where these are not called like the option."""
 _PLAIN = re.compile(r"[\w./:,-]+")
 """Characters that neither open, close nor end anything."""
 _SUBSTITUTION = re.compile(r"\$\(|`")
@@ -121,9 +119,17 @@ def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
 def _slurm_variables(text: str) -> dict[str, str]:
     """What Slurm sets by the header of the script."""
     found = dict[str, str]()
-    for match in _SLURM.finditer(text.replace("\r\n", "\n")):
-        option = match["long"] or match["short"]
-        found.update(dict.fromkeys(_SLURM_NAMES.get(_SLURM_SAME.get(option, option), ()), match["count"]))
+    for header in _SLURM.findall(text.replace("\r\n", "\n")):
+        if header.split()[:1] in (["hetjob"], ["packjob"]):
+            raise ValueError(f"#SBATCH {header[:40]}: jobs of unlike parts are not read; give one part alone")
+        for long, short, value in _SLURM_OPTION.findall(header):
+            name = _SLURM_NAMES.get(long or short, long)
+            if long == "gres":
+                value = next((each for each in value.split(",") if re.match(r"gpu\b", each)), "")
+            if name.startswith("gpus") and (count := re.fullmatch(r"(?:gpu:)?(?:[\w.-]+:)?(\d+)", value)):
+                value = count[1]
+            for variable in _SLURM_MORE.get(name, (name.replace("-", "_").upper(),)) if value else ():
+                found[f"SLURM_{variable}"] = value
     return found
 
 

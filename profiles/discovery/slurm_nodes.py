@@ -1,6 +1,5 @@
-"""What Slurm says about nodes: the answer of `scontrol show node`, on one line, on many, or as JSON."""
+"""What Slurm says about nodes: the answer of `scontrol show node`, on one line, on many, as JSON or as YAML."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,8 +15,14 @@ from profiles.discovery.hosts import (
     notes_about,
 )
 from profiles.discovery.migs import mig_memory_bytes
+from profiles.documents.unique_names import read_json, read_yaml
 
 _QUESTION = "`scontrol show node`"
+_FIELDS = {
+    "NodeName": "name", "Gres": "gres", "GresUsed": "gres_used", "GresDrain": "gres_drained", "CfgTRES": "tres",
+    "AllocTRES": "tres_used", "CPUTot": "cpus", "RealMemory": "real_memory",
+}  # fmt: skip
+"""By their names in the text, those in JSON and YAML."""
 _SUFFIXES = {
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
@@ -51,7 +56,7 @@ _USABLE = {
 
 
 def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> FoundHosts:
-    """The nodes of `scontrol show node`, with `--oneliner` or without, or with `--json`.
+    """The nodes of `scontrol show node`, with `--oneliner` or without, or with `--json` or `--yaml`.
 
     Nodes that take no jobs are left out; those that are powered down are not, for Slurm starts them. Raises ValueError
     that names the node and the field where something is not understood, and where there is no node at all.
@@ -60,7 +65,8 @@ def parse_slurm_nodes(text: str, *, sizes: DeviceDefaults) -> FoundHosts:
     left_out: list[LeftOut] = []
     said: dict[str, list[str]] = {}
     known: set[str] = set()
-    records = _read_json(text) if text.lstrip().startswith("{") else list(_read_lines(text))
+    is_tree = re.search(r"\A\s*\{|^nodes:", text, flags=re.MULTILINE) is not None
+    records = _read_tree(text) if is_tree else list(_read_lines(text))
     if not records:
         raise ValueError(f"no node is described; give the answer of {_QUESTION}")
     for fields in records:
@@ -99,11 +105,11 @@ def _read_lines(text: str) -> Iterator[dict[str, str]]:
             yield fields
 
 
-def _read_json(text: str) -> list[dict[str, str]]:
+def _read_tree(text: str) -> list[dict[str, str]]:
     try:
-        nodes = json.loads(text)["nodes"]
-        return [_fields_of(node) for node in nodes]
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
+        answer = read_json(text) if text.lstrip().startswith("{") else read_yaml(text)[0]
+        return [_fields_of(node) for node in answer["nodes"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it cannot be read ({error}); give the answer of `scontrol show node --json`") from None
 
 
@@ -111,18 +117,16 @@ def _fields_of(node: Any) -> dict[str, str]:
     """The fields under the names that the text has; versions before 23.02 keep flags of the state apart."""
     state = node["state"]
     states = [state] if isinstance(state, str) else list(state)
-    told = {
-        "NodeName": node["name"],
-        "State": "+".join([*states, *(node.get("state_flags") or ())]),
-        "Gres": node.get("gres"),
-        "GresUsed": node.get("gres_used"),
-        "GresDrain": node.get("gres_drained"),
-        "CfgTRES": node.get("tres"),
-        "AllocTRES": node.get("tres_used"),
-        "CPUTot": node.get("cpus"),
-        "RealMemory": node.get("real_memory"),
-    }
+    told = {"State": "+".join([*states, *(node.get("state_flags") or ())])}
+    told |= {field: _number(node.get(name)) for field, name in _FIELDS.items()}
     return {key: str(value) for key, value in told.items() if value is not None}
+
+
+def _number(value: Any) -> Any:
+    """A number, bare or as some parsers of Slurm's write it; None: it is not set."""
+    if not isinstance(value, Mapping):
+        return value
+    return value["number"] if value["set"] and not value.get("infinite") else None
 
 
 def _read_state(text: str) -> tuple[str, tuple[str, ...]]:

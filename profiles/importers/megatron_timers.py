@@ -18,7 +18,8 @@ _MARK = "times across ranks (ms)"
 """Before the timers of an interval."""
 
 _NEEDED = ("world_size", "pipeline_model_parallel_size", "data_parallel_size", "global_batch_size", "micro_batch_size")
-_CHOSEN = ("use_tp_pp_dp_mapping", "rampup_batch_size")
+_CHUNKS = "virtual_pipeline_model_parallel_size"
+_CHOSEN = ("use_tp_pp_dp_mapping", "rampup_batch_size", _CHUNKS)
 _KINDS = {"forward-compute": "F", "backward-compute": "B"}
 _WRAPPED = re.compile(r'^\{.*"(?:log|message|msg|line)": *("(?:[^"\\]|\\.)*").*\}\s*$')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -132,6 +133,10 @@ def _require_arguments(log: _Log) -> dict[str, int]:
     if missing := [name for name in _NEEDED if found.get(name, 0) < 1]:
         raise ValueError(
             f"{log.path}: does not state {missing[0]}; give the whole log, with the arguments at its start"
+        )
+    if (chunks := log.arguments.get(_CHUNKS, "None")) not in ("None", "1"):
+        raise ValueError(
+            f"{log.path}: {_CHUNKS} = {chunks}: a rank's timers add up its stages; give torch's profiler's traces"
         )
     pipelines = found["pipeline_model_parallel_size"] * found["data_parallel_size"]
     if found["world_size"] % pipelines:

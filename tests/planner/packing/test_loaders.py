@@ -69,7 +69,7 @@ def test_samplers_refuse_what_is_out_of_range():
         PackedBatches(LENGTHS, per_step=49, pipelines=3, rank=0, packer=PACKER)
     with pytest.raises(ValueError, match="per_step = 2: give 3 or more, a sequence per pack"):
         PackedBatches(LENGTHS, per_step=2, pipelines=3, rank=0, packer=PACKER)
-    with pytest.raises(ValueError, match="cp_size = 0; give at least one"):
+    with pytest.raises(ValueError, match="cp_size = 0; give a whole number, at least one"):
         PACKER.megatron_groups(list(enumerate(LENGTHS)), dp_size=2, cp_size=0)
 
 

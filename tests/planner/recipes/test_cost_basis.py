@@ -44,3 +44,12 @@ def test_a_file_is_read_as_its_fields_are(tmp_path: Path):
     assert layout(path, 4, virtual=1).value == wanted
     for config in (path, str(path), json.dumps(KIMI_K2), KIMI_K2):
         assert read_model(config, basis=CostBasis()) == read_model(KIMI_K2, basis=CostBasis())
+
+
+def test_modules_of_prediction_are_layers():
+    """Tests that MiniMax's own fields state multi-token prediction, unless turned off, of one block each alone."""
+    fields = {**KIMI_K2, "num_nextn_predict_layers": None, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
+    assert read_model(fields, basis=CostBasis()).predicting == 3
+    assert read_model({**fields, "use_mtp": False}, basis=CostBasis()).predicting == 0
+    with pytest.raises(ValueError, match="mtp_transformer_layers = 2; only 1 is read, state predicting"):
+        read_model({**fields, "mtp_transformer_layers": 2}, basis=CostBasis())

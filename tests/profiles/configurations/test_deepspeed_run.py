@@ -210,3 +210,14 @@ def test_other_optimizers_and_names_twice() -> None:
     with pytest.raises(ValueError, match="give --pp"):
         deep({"pipeline": {"stages": 0}}, stages=None)
     assert "does not divide the 32 heads" in deep({}, tensor=3, devices=24).notes.refusals[0]
+
+
+def test_values_left_to_another_program_are_told() -> None:
+    """Tests that `auto`, which Hugging Face's Trainer may replace, is named; batches say what is assumed of them."""
+    sections = {"tensor_parallel": {"autotp_size": "auto"}, "zero_optimization": {"stage": "auto"}}
+    document = {"train_batch_size": "auto", **sections, "bf16": {"enabled": True}}
+    found = [each for each in deep(document).notes.assumed if "auto" in each]
+    assert found == [
+        f"{name} is auto, and read as if it were not there"
+        for name in ("tensor_parallel.autotp_size", "zero_optimization.stage")
+    ]

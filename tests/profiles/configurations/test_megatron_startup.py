@@ -42,6 +42,10 @@ def refusals_of(flags: str, *, before: str = "", model: str | None = None) -> li
         ("--moe-router-group-topk 1 --num-experts 4", "--moe-router-group-topk: asks for --moe-router-num-groups"),
         ("--moe-router-group-topk 1 --moe-router-num-groups 2", "asks for --num-experts above 0 beside"),
         ("--cp-comm-type a2a+p2p", "asks for --hierarchical-context-parallel-sizes beside"),
+        (
+            "--context-parallel-size 8 --hierarchical-context-parallel-sizes 2 2 --world-size 8",
+            "--hierarchical-context-parallel-sizes 2 2: their product is not --context-parallel-size 8; make them",
+        ),
         ("--num-experts 4 --moe-router-topk 1", "--moe-router-topk 1: asks for --moe-router-pre-softmax or"),
         (
             "--cpu-offloading-num-layers 2 --pipeline-model-parallel-size 2",
@@ -74,6 +78,7 @@ def test_commands_that_end_at_once(flags: str, told: str) -> None:
         "--num-experts 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --bf16 "
         "--overlap-moe-expert-parallel-comm --delay-wgrad-compute",
         "--moe-router-num-groups 2",
+        "--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4 --world-size 8",
         "--moe-router-group-topk 1 --moe-router-num-groups 2 --num-experts 4",
         "--mtp-num-layers 1 --position-embedding-type rope --override-opt_param-scheduler",
     ],

@@ -275,12 +275,25 @@ def test_commands_that_are_not_read_are_named() -> None:
         ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\nsrun python", "8"),
         ("#SBATCH -N 2\n#SBATCH -n 6\nsrun -l python", "6"),
         ("srun python", None),
+        ("#SBATCH --exclusive --nodes=4 --ntasks-per-node=8 # -N 9\nsrun python", "32"),
+        ("#SBATCH -N2 --gres=nvme:3,gpu:h100:4\n#SBATCH --ntasks-per-gpu=1\nsrun python", "8"),
+        ("#SBATCH --gpus=h100:16 --ntasks-per-gpu=1\nsrun python", "16"),
+        ("#SBATCH --nodes=2-4\n#SBATCH --ntasks-per-node=8\nsrun python", None),
+        ("#SBATCH --nodes=4\nsrun -N2 --ntasks-per-node 8 python", "16"),
+        ("accelerate launch --num_processes 16 --num_machines 2", "16"),
     ],
 )
 def test_processes_that_slurm_and_mpi_start(start: str, wanted: str | None) -> None:
     """Tests that there are as many devices as a launcher starts processes."""
     read = read_arguments(f"{start} pretrain_gpt.py --bf16 --num-layers 2", source="train.sh")
     assert read.values.get("world_size") == wanted
+
+
+def test_jobs_of_unlike_parts_are_refused() -> None:
+    """Tests that a header of several parts, each with its own nodes, is not read as one."""
+    text = "#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 2\nsrun python pretrain_gpt.py --bf16"
+    with pytest.raises(ValueError, match="#SBATCH hetjob: jobs of unlike parts are not read; give one part alone"):
+        read_arguments(text, source="train.sh")
 
 
 def test_arguments_that_are_elsewhere_are_no_values() -> None:

@@ -132,6 +132,17 @@ def test_json_is_read():
     assert found.left_out == (LeftOut(what="n2", why="DRAIN"),)
     with pytest.raises(ValueError, match="give the answer of `scontrol show node --json`"):
         parse("{}")
+    with pytest.raises(ValueError, match="gres stands there twice"):
+        parse('{"nodes": [{"name": "n1", "state": "IDLE", "gres": "gpu:4", "gres": "gpu:8"}]}')
+
+
+def test_yaml_and_numbers_that_may_be_unset_are_read():
+    """Tests that `scontrol --yaml` says the same, and that a number that is not set is not told."""
+    number = "{set: true, infinite: false, number: 64}"
+    unset = "{set: false, infinite: false, number: 0}"
+    text = f"---\nnodes:\n- name: n1\n  state: [IDLE]\n  gres: gpu:h100:2\n  cpus: {number}\n  real_memory: {unset}\n"
+    (host,) = parse(text).hosts
+    assert (len(host.devices), host.cores, host.memory_bytes) == (2, 64, None)
 
 
 @pytest.mark.parametrize(

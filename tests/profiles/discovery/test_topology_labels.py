@@ -30,3 +30,7 @@ def test_labels_of_nodes_are_switches():
     assert switches_of_labels(layers)[-1] == "nn-1/nn-2/nn-3"
     tiers = {"fabric.topograph.run/tier-0": "leaf", "fabric.topograph.run/tier-1": "spine"}
     assert switches_of_labels(tiers) == ("spine", "spine/leaf")
+    blocks = {f"oci.oraclecloud.com/rdma.{level}": level[0] for level in ("local_block_id", "host_id", "hpc_island_id")}
+    assert switches_of_labels(blocks) == ("h", "h/l")
+    groups = {"ib.coreweave.cloud/leafgroup": "l", "ib.coreweave.cloud/superpod": "s", "ib.coreweave.cloud/fabric": ""}
+    assert switches_of_labels(groups) == ("s", "s/l")

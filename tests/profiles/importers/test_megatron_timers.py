@@ -176,3 +176,10 @@ def test_what_a_log_leaves_open_is_refused(tmp_path: Path, text: str, message: s
     """Tests that two runs in one log, sizes that contradict each other and unknown batches are refused by name."""
     with pytest.raises(ValueError, match=message):
         read(tmp_path, text)
+
+
+def test_logs_of_several_stages_per_rank_are_refused(tmp_path: Path):
+    """Tests that timers which add up the stages of a rank are not taken for one stage's."""
+    assert read(tmp_path, log(virtual_pipeline_model_parallel_size=None)).num_microbatches == 4
+    with pytest.raises(ValueError, match="virtual_pipeline_model_parallel_size = 2: a rank's timers add up its stages"):
+        read(tmp_path, log(virtual_pipeline_model_parallel_size=2))
