@@ -40,12 +40,11 @@ def explain_command(
     With --shadow-prices also what a little more of each resource is worth: the plan is made again with it, from the
     present one on, for --time-limit seconds in all.
     """
-    from api.inputs import play, reading, require_limits
+    from api.inputs import reading, require_limits
     from planner.simulation.explain import explain
 
     require_limits(time_limit_s=time_limit)
-    plan, problem = source.read()
-    timeline = play(problem, plan, source=source.plan)
+    problem, plan, timeline = source.play()
     with reading():
         explanation = explain(problem, plan, timeline=timeline)
     prices = None

@@ -22,12 +22,10 @@ targets = Commands()
 @commands.command("trace", epilog="Example: pipeplan export trace plan.json demo:resnet50-two-hosts -o trace.json")
 def export_trace_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write the timeline as a Chrome trace, for Perfetto or chrome://tracing."""
-    from api.inputs import play, require_writable
     from planner.export.trace import render_trace
 
-    require_writable(output)
-    plan, problem = source.read()
-    write_document(render_trace(problem, plan, timeline=play(problem, plan, source=source.plan)), output)
+    problem, plan, timeline = source.play(to=output)
+    write_document(render_trace(problem, plan, timeline=timeline), output)
 
 
 @commands.command("torch", epilog="Example: pipeplan export torch plan.json demo:gpt-1.5b-zero-bubble -o schedule.csv")
@@ -41,12 +39,10 @@ def export_torch_command(
     ] = False,
 ) -> None:
     """Write the compute-only table that torch.distributed.pipelining loads (torch 2.13); ranks go to standard error."""
-    from api.inputs import require_writable
     from planner.export.stated_assumptions import told_in_notes, unstated_note
     from planner.export.torch_table import render_torch_table, torch_ranks
 
-    require_writable(output)
-    plan, problem = source.read()
+    plan, problem = source.read(to=output)
     with as_input_errors():
         notes = (
             *told_in_notes(problem, plan, what="torch's runtime"),
@@ -86,25 +82,21 @@ def export_model_command(
 
     `pipeplan import solution ANSWER PLAN` turns what the solver answers into a plan.
     """
-    from api.inputs import play, require_writable
     from planner.planning.complete.complete_files import write_model
 
-    require_writable(output)
-    plan, problem = source.read()
+    problem, _, timeline = source.play(to=output)
     with as_input_errors():
-        ticks = write_model(problem, play(problem, plan, source=source.plan), path=Path(output), form=form)  # type: ignore[arg-type]
+        ticks = write_model(problem, timeline, path=Path(output), form=form)  # type: ignore[arg-type]
     print(f"{output}: makespan in {ticks:,} ns", file=sys.stderr)
 
 
 @commands.command("megatron", epilog="Example: pipeplan export megatron plan.json -o arguments.txt")
 def export_megatron_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write Megatron-LM's layout and flags, one per line; ranks and their memory go to standard error."""
-    from api.inputs import require_writable
     from planner.export.megatron import make_megatron_job, render_megatron
     from planner.export.stated_assumptions import unstated_note
 
-    require_writable(output)
-    plan, problem = source.read()
+    plan, problem = source.read(to=output)
     with as_input_errors():
         job = make_megatron_job(problem, plan)
     write_document(render_megatron(job), output)
@@ -137,12 +129,10 @@ def export_torchtitan_command(
 @commands.command("deepspeed", epilog="Example: pipeplan export deepspeed plan.json -o planned_pipeline.py")
 def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write a module whose PlannedPipelineModule (PlannedDualPipeVModule for a V) cuts the layers as planned."""
-    from api.inputs import require_writable
     from planner.export.deepspeed import deepspeed_ranks, render_deepspeed
     from planner.export.stated_assumptions import unstated_note
 
-    require_writable(output)
-    plan, problem = source.read()
+    plan, problem = source.read(to=output)
     with as_input_errors():
         text = render_deepspeed(problem, plan)
     write_document(text, output)
@@ -153,11 +143,9 @@ def export_deepspeed_command(*, source: PlanSource, output: arg.Output = None) -
 @commands.command("zero-bubble", epilog="Example: pipeplan export zero-bubble plan.json -o schedule.json")
 def export_zero_bubble_command(*, source: PlanSource, output: arg.Output = None) -> None:
     """Write the schedule as nodes of the zero-bubble fork of Megatron, a list per rank."""
-    from api.inputs import require_writable
     from planner.export.zero_bubble import render_zero_bubble
 
-    require_writable(output)
-    plan, problem = source.read()
+    plan, problem = source.read(to=output)
     with as_input_errors():
         text = render_zero_bubble(problem, plan)
     write_document(text, output)

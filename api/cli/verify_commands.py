@@ -86,10 +86,7 @@ def _verify_evidence(problem: "Problem", plan: "Plan", *, with_baselines: bool |
 @commands.command("simulate", epilog="Example: pipeplan simulate plan.json demo:resnet50-two-hosts --json")
 def simulate_command(*, source: PlanSource, json: arg.Json = False) -> None:
     """Play a plan: makespan, work and memory of every device."""
-    from api.inputs import play
-
-    plan, problem = source.read()
-    timeline = play(problem, plan, source=source.plan)
+    problem, _, timeline = source.play()
     if json:
         from api.reporting.summaries import summarise_timeline
 

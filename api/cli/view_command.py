@@ -26,7 +26,7 @@ def view_command(
     open_it: Annotated[bool, option("--open", "Show it in the browser.")] = False,
 ) -> None:
     """Draw a plan's timeline: one HTML file that works offline, or text."""
-    from api.inputs import play, read_plan, require_writable
+    from api.inputs import play, read_plan
     from api.reporting.plan_difference import why_not_on_one_scale
     from api.viewer import render_picture
 
@@ -37,8 +37,7 @@ def view_command(
         return
     if output is None and (open_it or sys.stdout.isatty()):
         raise InputError("the picture has no file; add -o plan.html (or -o - for standard output)")
-    require_writable(output)
-    plan, problem = source.read()
+    plan, problem = source.read(to=output)
     second = None if against is None else read_plan(against)
     if second is not None and (reason := why_not_on_one_scale(plan.problem, second.problem)):
         raise InputError(f"--against {against}: {reason}; give another plan for the same question")
@@ -52,11 +51,8 @@ def view_command(
 
 
 def _draw_text(source: PlanSource, *, output: str | None) -> None:
-    from api.inputs import play, require_writable
     from planner.simulation.drawing import draw_schedule, fit_tick_ns
 
-    require_writable(output)
-    plan, problem = source.read()
-    timeline = play(problem, plan, source=source.plan)
+    timeline = source.play(to=output)[-1]
     tick_ns = fit_tick_ns(timeline, width=make_console(is_report=True).width)
     write_document(f"a column is {tick_ns / 1e6:.3g} ms\n{draw_schedule(timeline, tick_ns=tick_ns)}", output)

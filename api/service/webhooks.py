@@ -8,7 +8,6 @@ Only hosts that the operator allows are contacted, and redirects are not followe
 
 import http.client
 import ipaddress
-import json
 import logging
 import re
 import secrets
@@ -29,7 +28,7 @@ from api.jobs.job import DamagedError, Job
 from api.jobs.logs import tell
 from api.jobs.stores.hashes import hash_of_row, is_row_of
 from api.jobs.stores.job_rows import is_object
-from api.jobs.stores.sql_store import freeing
+from api.jobs.stores.sql_store import announce, freeing
 from api.jobs.stores.store import STORE_FAILURES
 from api.jobs.stores.transactions import Database
 from api.signatures import HEADER, sign
@@ -197,13 +196,7 @@ class Webhooks:
             row = cursor.fetchone()
             if row is not None and row[0] >= MOST_WAITING:
                 return None
-            cursor.execute(
-                "INSERT INTO deliveries (webhook_id, job_id, body, attempts, due_at) "
-                "SELECT id, CAST(? AS TEXT), CAST(? AS TEXT), 0, CAST(? AS DOUBLE PRECISION) FROM webhooks "
-                "WHERE tenant = ?",
-                (f"{job.id}.{secrets.token_hex(8)}", json.dumps(told), now, job.tenant),
-            )
-            return int(cursor.rowcount)
+            return announce(cursor, job, subject=f"{job.id}.{secrets.token_hex(8)}", told=told, now=now)
 
     def take_due(self) -> list[_Delivery]:
         """Deliveries that are this door's for `LEASE_S`."""

@@ -11,11 +11,10 @@ from itertools import chain
 from typing import Literal, get_args
 
 from planner.baselines.applicability import DoesNotApplyError, require_choices
-from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
+from planner.baselines.data_parallel import make_replicated_stage, make_single_stage_plan
 from planner.baselines.fully_sharded import NAME as FULLY_SHARDED
 from planner.baselines.fully_sharded import allowing_full_shards, make_fully_sharded_plan, recompute_choices
 from planner.baselines.layouts import EVEN, GIVEN, ONE_EACH, SMALLEST_LARGEST, TRANSFERS_TOO
-from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.registry import METHODS, Baseline, all_methods, make_method_plan, play_baseline
 from planner.baselines.spp.plans import make_spp_plan
 from planner.batch_problem import batch_problem_of, candidates_of
@@ -184,7 +183,7 @@ def _one_process(problem: Problem) -> Iterator[KindResult]:
     for group in ((_fastest(costs),), *_host_groups(wide)):
         stage, width = Stage(layers=problem.profile.topological_order, replicas=(group,)), len(group)
         try:
-            plan = _in_one_stage(costs, (stage,))
+            plan = make_single_stage_plan(costs, (stage,))
         except (ValueError, OutOfRangeError):  # a layer was not measured so wide
             continue
         for each in _played(costs, plan, name=ONE_PROCESS if width == 1 else f"{ONE_PROCESS} on {width} devices"):
@@ -221,16 +220,12 @@ def _fully_sharded(problem: Problem) -> Iterator[KindResult]:
 
 def _makers(costs: CostModel, *, has_time: HasTime) -> Iterator[tuple[str, Callable[[], Plan]]]:
     """Methods by name; those of one stage per device are worth a look where they can fill more than one of them."""
-    yield "data parallel", lambda: _in_one_stage(costs, make_replicated_stage(costs))
+    yield "data parallel", lambda: make_single_stage_plan(costs, make_replicated_stage(costs))
     for method in METHODS if costs.problem.num_microbatches > 1 else ():
         if method.placement is ONE_EACH and not method.is_slow and method.has_twins == method.is_always_played:
             for cut in (EVEN, SMALLEST_LARGEST):
                 yield f"{method.name} ({cut.name})", partial(make_method_plan, costs, method, cut=cut)
     yield "SPP", partial(make_spp_plan, costs, within_memory=True, has_time=has_time)
-
-
-def _in_one_stage(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
-    return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
 
 
 def _fastest(costs: CostModel) -> str:

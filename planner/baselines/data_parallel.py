@@ -3,9 +3,9 @@
 from planner.actions import Action
 from planner.baselines.alternation import fused_backward
 from planner.baselines.applicability import DoesNotApplyError, replicated_devices
-from planner.baselines.pipeline import DeviceOrders, Pipeline
+from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.layout.costs import CostModel
-from planner.plan import Stage
+from planner.plan import Plan, Stage
 
 
 def make_replicated_stage(costs: CostModel) -> tuple[Stage, ...]:
@@ -17,6 +17,11 @@ def make_replicated_stage(costs: CostModel) -> tuple[Stage, ...]:
     if options.placement is not None:
         return (Stage(layers=layers, replicas=options.placement[0]),)
     return (Stage(layers=layers, replicas=tuple((name,) for name in replicated_devices(costs))),)
+
+
+def make_single_stage_plan(costs: CostModel, stages: tuple[Stage, ...]) -> Plan:
+    """The plan of one stage, every replica of which runs that order."""
+    return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
 
 
 def order_data_parallel(pipeline: Pipeline) -> DeviceOrders:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.baselines.applicability import DoesNotApplyError, require_choices
-from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
-from planner.baselines.pipeline import make_pipeline, make_plan
+from planner.baselines.data_parallel import make_replicated_stage, make_single_stage_plan
 from planner.layout.costs import CostModel
 from planner.plan import Plan
 from planner.problem import Problem
@@ -22,7 +21,7 @@ def make_fully_sharded_plan(costs: CostModel, *, recompute: bool = False) -> Pla
     if any(len(group) > 1 for group in stage.replicas):
         raise DoesNotApplyError("shards over single devices, and is given groups of several")
     require_choices(costs, stages)
-    return make_plan(costs, stages, device_orders=order_data_parallel(make_pipeline(costs, stages)))
+    return make_single_stage_plan(costs, stages)
 
 
 def allowing_full_shards(problem: Problem) -> Problem:

@@ -22,16 +22,12 @@ def order_interleaved(pipeline: Pipeline, *, splits: bool = False) -> DeviceOrde
 
     return [
         alternate(
-            _forwards(pipeline, device),
+            [Action("F", device + chunk * pipeline.num_positions, m) for chunk, m in _rounds(pipeline)],
             [[backward(stage, m)] for stage, m in _returns(pipeline, device)],
             num_ahead=2 * (devices - device - 1) + pipeline.num_stages - devices + 1,
         )
         for device in range(devices)
     ]
-
-
-def _forwards(pipeline: Pipeline, device: int) -> list[Action]:
-    return [Action("F", device + chunk * pipeline.num_positions, m) for chunk, m in _rounds(pipeline)]
 
 
 def _returns(pipeline: Pipeline, device: int) -> list[tuple[int, int]]:

@@ -51,6 +51,10 @@ class Pipeline:
         """Device positions."""
         return len(self.devices)
 
+    def rank_of(self, makespan: int, span: int) -> tuple[int, int]:
+        """What orders are compared by: the time that is minimised, then the other one."""
+        return (span, makespan) if self.minimises_span else (makespan, span)
+
     def total_ns(self, stage: int) -> int:
         """Time of one microbatch in a stage, backward split."""
         cost = self.costs[stage]

@@ -18,9 +18,9 @@ from planner.export.megatron_flags import assumed_flags, degree_flags
 from planner.export.model_parts import Cut, cut_by, is_block, letters_of, require_blocks
 from planner.export.samples import require_known_shares, require_samples, require_told
 from planner.export.shards import is_sharded
+from planner.export.stated_assumptions import degrees_of
 from planner.plan import FULL_RECOMPUTATION, Plan
 from planner.problem import Problem
-from profiles.degrees import Degrees
 
 SELECTIVE = "selective"
 """The kind of recomputation that Megatron's granularity of that name is."""
@@ -44,7 +44,7 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
     require_expressible(problem, plan)
     ranks = require_looped(problem, plan, what="Megatron-LM", has_widths=True)
     letters = letters_of(problem, cut_by(plan))
-    replicas, degrees = len(plan.stages[0].replicas), _degrees(problem, plan)
+    replicas, degrees = len(plan.stages[0].replicas), degrees_of(problem, plan)
     per_replica = require_samples(problem, what="Megatron-LM") // replicas
     arguments: list[tuple[str, ...]] = [
         ("--pipeline-model-parallel-size", str(len(ranks))),
@@ -68,10 +68,6 @@ def make_megatron_job(problem: Problem, plan: Plan) -> _MegatronJob:
     )
 
 
-def _degrees(problem: Problem, plan: Plan) -> Degrees:
-    return problem.profile.degrees_at(len(plan.stages[0].replicas[0]))
-
-
 def _cut_flags(plan: Plan, letters: Sequence[str]) -> list[tuple[str, ...]]:
     """Where stages begin: of a hybrid model in its pattern, beside which Megatron takes no layout."""
     if is_hybrid(name for stage in plan.stages for name in stage.layers):
@@ -93,7 +89,7 @@ def require_expressible(problem: Problem, plan: Plan) -> None:
     require_known_shares(problem, plan, what="Megatron-LM")
     assumed_flags(problem, plan)
     degree_flags(problem, plan)
-    replicas = len(plan.stages[0].replicas) * _degrees(problem, plan).data
+    replicas = len(plan.stages[0].replicas) * degrees_of(problem, plan).data
     if not problem.profile.is_whole(Fraction(1, replicas)):
         raise ValueError(
             f"microbatches of {problem.profile.microbatch_size} samples cannot be cut for {replicas} replicas; plan "

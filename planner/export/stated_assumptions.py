@@ -38,6 +38,11 @@ class ExportedRun:
     """Whether any layer recomputes selectively."""
 
 
+def degrees_of(problem: Problem, plan: Plan) -> Degrees:
+    """What the devices of a group share; all groups of a plan that a program runs are alike."""
+    return problem.profile.degrees_at(len(plan.stages[0].replicas[0]))
+
+
 def run_of(problem: Problem, plan: Plan) -> ExportedRun:
     """What of a plan decides which assumptions matter."""
     width = max(len(group) for stage in plan.stages for group in stage.replicas)

@@ -13,12 +13,11 @@ from typing import Any
 
 from planner.export.model_parts import Cut, cut_by, letters_of, require_blocks
 from planner.export.samples import require_samples
-from planner.export.stated_assumptions import ExportedRun, States, state
+from planner.export.stated_assumptions import ExportedRun, States, degrees_of, state
 from planner.export.torch_table import torch_ranks
 from planner.export.torchtitan_copies import render_pipeline_table, require_whole_state
 from planner.plan import Plan
 from planner.problem import Problem
-from profiles.degrees import Degrees
 
 _SCHEDULE_FILE = "schedule.csv"
 """The table's name beside the configuration."""
@@ -135,7 +134,7 @@ def make_parallelism(problem: Problem, plan: Plan) -> dict[str, Any]:
 
 def _degree_fields(problem: Problem, plan: Plan) -> dict[str, int]:
     """Degrees of groups, and of copies; those of data are stated where there are copies, whatever they are."""
-    degrees, stage = _degrees(problem, plan), plan.stages[0]
+    degrees, stage = degrees_of(problem, plan), plan.stages[0]
     copies, is_sharded = len(stage.replicas), stage.is_gathered or stage.is_fully_sharded
     named = {
         "tensor_parallel_degree": degrees.tensor,
@@ -147,13 +146,9 @@ def _degree_fields(problem: Problem, plan: Plan) -> dict[str, int]:
     return {name: value for name, value in named.items() if value > 1 or (copies > 1 and name.startswith("data"))}
 
 
-def _degrees(problem: Problem, plan: Plan) -> Degrees:
-    return problem.profile.degrees_at(len(plan.stages[0].replicas[0]))
-
-
 def _copies(problem: Problem, plan: Plan) -> int:
     """Parts that take samples of their own: copies of the pipeline, and parts of their groups."""
-    return len(plan.stages[0].replicas) * _degrees(problem, plan).data
+    return len(plan.stages[0].replicas) * degrees_of(problem, plan).data
 
 
 def _samples(problem: Problem, plan: Plan) -> int:

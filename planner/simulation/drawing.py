@@ -60,9 +60,5 @@ def _cells(order: Sequence[TimedAction], labels: Sequence[str], *, tick_ns: int)
 
 
 def _row(name: str, cells: Sequence[str], *, column: int, margin: int) -> str:
-    body = "".join(_joined(cell, column) for cell in cells)
+    body = "".join(cell.rjust(column, "-" if cell.startswith("-") else " ") for cell in cells)
     return f"{name:>{margin}} |{body}".rstrip()
-
-
-def _joined(cell: str, column: int) -> str:
-    return cell.rjust(column, "-" if cell.startswith("-") else " ")

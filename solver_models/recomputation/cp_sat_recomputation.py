@@ -58,10 +58,7 @@ class _RecomputationModel:
             for stage in range(search.num_stages)
             for m in range(search.num_microbatches)
         }
-        self.keys = {
-            device: [(kind, search.replica_of[device, stage], m) for kind, stage, m in order]
-            for device, order in search.device_orders(start).items()
-        }
+        self.keys = search.replica_orders(start)
         self.tasks = {key: self._task(key) for keys in self.keys.values() for key in keys}
         self._replicas_keep_their_order()
         self._actions_wait_for_what_they_need()

@@ -191,8 +191,16 @@ class MicrobatchRecomputation:
 
     def device_orders(self, found: RecomputedOrders) -> dict[int, DeviceOrder]:
         """Per device its actions, as (kind, stage, microbatch)."""
+        stages = [replica.stage for replica in self.kept.replicas]
+        return {
+            device: [(kind, stages[number], m) for kind, number, m in order]
+            for device, order in self.replica_orders(found).items()
+        }
+
+    def replica_orders(self, found: RecomputedOrders) -> dict[int, list[tuple[int, int, int]]]:
+        """Per device its actions, as (kind, stage replica, microbatch)."""
         begun: dict[tuple[int, int], int] = {}
-        orders: dict[int, DeviceOrder] = {}
+        orders: dict[int, list[tuple[int, int, int]]] = {}
         for device, length in enumerate(found.lengths.tolist()):
             order = orders[device] = []
             for code in found.orders[device, :length].tolist():
@@ -200,7 +208,7 @@ class MicrobatchRecomputation:
                 places = (1, 2) if kind == 3 else (kind,)
                 microbatch = begun.get((number, places[0]), 0)
                 begun.update({(number, place): begun.get((number, place), 0) + 1 for place in places})
-                order.append((kind, self.kept.replicas[number].stage, microbatch))
+                order.append((kind, number, microbatch))
         return {device: order for device, order in orders.items() if order}
 
     def times(self, found: RecomputedOrders) -> dict[tuple[int, int, int], tuple[int, int]]:
@@ -209,10 +217,9 @@ class MicrobatchRecomputation:
         state.orders[:], state.lengths[:], state.wanted[:] = found.orders, found.lengths, found.wanted
         self._read(state)
         times: dict[tuple[int, int, int], tuple[int, int]] = {}
-        for device, order in self.device_orders(found).items():
-            for kind, stage, m in order:
-                n = self.replica_of[device, stage]
-                end, variant = int(state.ended[n, kind, m]), int(found.recomputed[stage, m])
+        for order in self.replica_orders(found).values():
+            for kind, n, m in order:
+                end, variant = int(state.ended[n, kind, m]), int(found.recomputed[self.tables.stage[n], m])
                 times[kind, n, m] = end - int(self.tables.ticks[n, variant, kind]), end
         return times
 

@@ -62,10 +62,7 @@ class OrderProgram:
 
     def __init__(self, search: MicrobatchRecomputation, start: RecomputedOrders) -> None:
         self.search, self.tables, self.start = search, search.tables, start
-        self.orders = {
-            device: [(kind, search.replica_of[device, stage], m) for kind, stage, m in order]
-            for device, order in search.device_orders(start).items()
-        }
+        self.orders = search.replica_orders(start)
         self.num_flags = start.recomputed.size
         keys = [key for order in self.orders.values() for key in order]
         self.columns = {key: self.num_flags + number for number, key in enumerate(keys)}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from api.progress import ReportStyle
     from planner.plan import Plan
     from planner.problem import Problem
+    from planner.simulation.simulate import Timeline
 
 
 def takes_groups(command: Callable[..., None]) -> Any:
@@ -64,11 +65,19 @@ class PlanSource(NamedTuple):
     workload: arg.PlansWorkload = None
     cluster: arg.Cluster = None
 
-    def read(self) -> "tuple[Plan, Problem]":
-        """The plan and the question that it answers."""
-        from api.inputs import read_plan_and_problem
+    def read(self, *, to: str | None = None) -> "tuple[Plan, Problem]":
+        """The plan and the question that it answers; refused before where `to` cannot be written to."""
+        from api.inputs import read_plan_and_problem, require_writable
 
+        require_writable(to)
         return read_plan_and_problem(self.plan, self.workload, cluster=self.cluster)
+
+    def play(self, *, to: str | None = None) -> "tuple[Problem, Plan, Timeline]":
+        """The same, played."""
+        from api.inputs import play
+
+        plan, problem = self.read(to=to)
+        return problem, plan, play(problem, plan, source=self.plan)
 
 
 class Reporting(NamedTuple):

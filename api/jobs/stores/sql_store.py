@@ -724,12 +724,18 @@ def _announce_end(cursor: Cursor, job: Job, *, now: float, data: dict[str, Any])
     told: dict[str, Any] = {"event": "plan.ended", "id": job.id, "href": f"/v1/plans/{job.id}"}
     told |= {"name": job.name, "project": job.project, "tags": job.tags.split(), "request_id": job.request_id}
     told |= {**data, "solution_status": job.solution_status, "plan_sha256": job.plan_sha256}
+    announce(cursor, job, subject=job.id, told=told, now=now)
+
+
+def announce(cursor: Cursor, job: Job, *, subject: str, told: dict[str, Any], now: float) -> int:
+    """Write down what each webhook of the job's tenant is to hear, once per `subject`; returns how many will."""
     cursor.execute(
         "INSERT INTO deliveries (webhook_id, job_id, body, attempts, due_at) "
         "SELECT id, CAST(? AS TEXT), CAST(? AS TEXT), 0, CAST(? AS DOUBLE PRECISION) FROM webhooks WHERE tenant = ? "
         "ON CONFLICT (webhook_id, job_id) DO NOTHING",
-        (job.id, json.dumps(told), now, job.tenant),
+        (subject, json.dumps(told), now, job.tenant),
     )
+    return cursor.rowcount
 
 
 def _put_back(cursor: Cursor, *, now: float, all_running: bool) -> int:

@@ -59,7 +59,8 @@ def best_capped(pipeline: Pipeline, rules: Iterable[Rule]) -> DeviceOrders:
         tried += actions
         if original is not None and found.makespan < FAR:
             found = play_orders(original, found, threshold=threshold)
-        if found.makespan < FAR and (best is None or _objective(pipeline, found) < _objective(pipeline, best)):
+        rank = pipeline.rank_of(found.makespan, found.span)
+        if found.makespan < FAR and (best is None or rank < pipeline.rank_of(best.makespan, best.span)):
             best = found
     if best is None:
         raise NoRoomError("has no room for one microbatch of every stage at a time")
@@ -76,11 +77,6 @@ def _play(net: Net, rule: Rule, *, threshold: int) -> ListSchedule:
         most_pending=FAR if rule.most_pending is None else rule.most_pending,
         threshold=threshold,
     )
-
-
-def _objective(pipeline: Pipeline, played: ListSchedule) -> tuple[int, int]:
-    both = played.makespan, played.span
-    return both[::-1] if pipeline.minimises_span else both
 
 
 def room_for(pipeline: Pipeline) -> tuple[int, ...]:

@@ -53,15 +53,10 @@ def best_filled(
         require_time(pipeline.has_time)
         most = UNLIMITED if best is None or pipeline.minimises_span else best.makespan
         found = filler.fill(orders, habit, most=most)
-        if best is None or _objective(pipeline, found) < _objective(pipeline, best):
+        if best is None or pipeline.rank_of(found.makespan, found.span) < pipeline.rank_of(best.makespan, best.span):
             best = found
     assert best is not None, "there are no trials"
     return filler.name(best)
-
-
-def _objective(pipeline: Pipeline, found: FilledOrders) -> tuple[int, int]:
-    both = found.makespan, found.span
-    return both[::-1] if pipeline.minimises_span else both
 
 
 def fill(pipeline: Pipeline, orders: DeviceOrders, *, habit: Habit, limits: Sequence[int]) -> _Filled:
