@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import distributed
 
-from benchmarks.gpu_clocks import predict_again
 from benchmarks.gpu_models import MODELS, PACED, TINY
 from benchmarks.gpu_orders import race, settle
 from benchmarks.gpu_runs import DTYPES, MICROBATCHES, Case, execute, fit, make_cluster, time_launch
@@ -57,12 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pace", action="store_true", help="five minutes: two short models on two clocks, bf16, one size"
     )
-    parser.add_argument("--again", type=Path, metavar="FOLDER", help="predict recorded runs again, and end")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/gpu"))
     options = parser.parse_args(arguments)
-    if options.again is not None:
-        print(predict_again(options.again), end="")
-        return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print(
             "gpu: torch finds no CUDA device; run it where there is one, or with --device cpu --quick", file=sys.stderr

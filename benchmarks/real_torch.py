@@ -13,7 +13,6 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as torch_schedules
 from torch.nn.parallel import DistributedDataParallel
 
-from planner.actions import parse_action
 from planner.execute.stage.stage_module import StageModule, StageTracer, make_layer
 from planner.execute.table.wiring import BATCH, StageWiring, make_wirings
 from planner.execute.training import Tensors, Training, as_tuple, load_training
@@ -101,15 +100,6 @@ class TorchSchedule:
         parameters = [p for stage in self.stages for p in stage.submod.parameters() if p.requires_grad]
         self.optimizer = self.training.optimizer(parameters)
 
-    def order(self) -> list[list[tuple[str, int, int]]]:
-        """Kind, stage and microbatch of everything that every rank computes, in torch's order."""
-        if isinstance(self.schedule, torch_schedules.PipelineScheduleSingle):
-            rows = _single_stage_rows(type(self.schedule).__name__, self.num_stages, count=self.num_microbatches)
-        else:
-            table = self.schedule.pipeline_order
-            rows = [[_read(cell) for cell in table[rank] if cell is not None] for rank in sorted(table)]
-        return rows
-
     def step(self, number: int) -> None:
         """As a training loop does it."""
         inputs, target = self.training.batch(number)
@@ -171,21 +161,3 @@ def _relayed(wirings: Sequence[StageWiring], order: Sequence[str]) -> list[Stage
     return [
         replace(wiring, arrives=before, leaves=after) for wiring, (before, after) in zip(wirings, cuts, strict=True)
     ]
-
-
-def _read(cell: Any) -> tuple[str, int, int]:
-    action = parse_action(str(cell))
-    return action.kind, action.stage, action.microbatch
-
-
-def _single_stage_rows(name: str, num_stages: int, *, count: int) -> list[list[tuple[str, int, int]]]:
-    """What the loops of torch's ScheduleGPipe and Schedule1F1B do, which keep no table."""
-    rows = []
-    for stage in range(num_stages):
-        ahead = count if name == "ScheduleGPipe" else min(count, num_stages - stage)
-        row = [("F", stage, number) for number in range(ahead)]
-        for number in range(count):
-            row.append(("B", stage, number))
-            row += [("F", stage, number + ahead)] if number + ahead < count else []
-        rows.append(row)
-    return rows

@@ -93,7 +93,8 @@ class Soak:
     def run(self) -> None:
         """Load, kills and samples, until the time is over and every client has seen its last job end."""
         clients = [
-            SoakClient(self.site.url, self.ledger, number=number, is_over=self.is_over) for number in range(NUM_CLIENTS)
+            SoakClient(self.site.port, self.ledger, number=number, is_over=self.is_over)
+            for number in range(NUM_CLIENTS)
         ]
         others = [threading.Thread(target=self._watch), threading.Thread(target=self._kill_now_and_then)]
         for thread in (*(client.thread for client in clients), *others):
@@ -106,7 +107,7 @@ class Soak:
                 thread.join()
 
     def _watch(self) -> None:
-        database = open_database(self.site.folder / "data", self.site.database_url)
+        database = open_database(self.site.folder / "data", self.site.url)
         while not self.is_over.wait(SAMPLE_S):
             stored = size_of(database) / 1e6
             self.samples.append(Sample(at_s=self.ledger.now(), roles=self.site.footprints(), stored_mb=stored))
@@ -219,15 +220,16 @@ def site_of(engine: str, *, retention_s: float) -> Iterator[SoakSite]:
         home = Path(folder) / engine
         home.mkdir()
         url = None if server is None else server.fresh_database()
-        site = SoakSite(folder=home, retention_s=retention_s, database_url=url)
+        site = SoakSite(folder=home, retention_s=retention_s, url=url)
         try:
             for name in site.names:
                 site.start(name)
             site.wait_ready()
             yield site
+            site.close()
             (home / "log").replace(Path(tempfile.gettempdir()) / f"soak-{engine}.log")
         finally:
-            site.close()
+            site.abandon()
             if server is not None:
                 server.close()
 

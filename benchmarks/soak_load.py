@@ -64,8 +64,8 @@ class Ledger:
 class SoakClient:
     """One client: a thread that continues until it is told that it is over."""
 
-    def __init__(self, url: str, ledger: Ledger, *, number: int, is_over: threading.Event) -> None:
-        self._client = Client(url, num_tries=1, timeout_s=60.0)
+    def __init__(self, port: int, ledger: Ledger, *, number: int, is_over: threading.Event) -> None:
+        self._client = Client(f"http://127.0.0.1:{port}", num_tries=1, timeout_s=60.0)
         self._ledger, self._is_over = ledger, is_over
         self._chance = random.Random(number)
         self._seeds = itertools.count(number * 1_000_000)

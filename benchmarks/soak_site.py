@@ -2,21 +2,16 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from tests.free_ports import free_port
+from api.client import ServerError
+from tests.api.service.site import Site
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SERVICE, WORKER, SOLVER, HELPER = "service", "worker", "solver", "helper"
+SERVICE, WORKER, SOLVER, HELPER = "api", "worker", "solver", "helper"
 """Roles of processes."""
 
 SOLVER_GIB = 1.5
@@ -36,50 +31,29 @@ class Footprint:
     """Of the one that has most."""
 
 
-@dataclass
-class SoakSite:
+@dataclass(kw_only=True)
+class SoakSite(Site):
     """A service with jobs that expire soon; with PostgreSQL two workers of its own beside it."""
 
-    folder: Path
+    num_workers: int = 2
+    is_forked: bool = False
     retention_s: float
-    database_url: str | None = None
-    port: int = field(default_factory=free_port)
-    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
-    """By role and number, e.g. `worker-1`."""
-    num_starts: int = 0
     limits: tuple[str, ...] = ("hourly_jobs=1000000",)
     """As `--limit` takes them."""
 
     @property
-    def url(self) -> str:
-        """Where it answers."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Processes that an operator starts."""
-        return (SERVICE,) if self.database_url is None else (SERVICE, f"{WORKER}-0", f"{WORKER}-1")
+        return (SERVICE,) if self.url is None else (SERVICE, f"{WORKER}-0", f"{WORKER}-1")
 
-    def start(self, name: str) -> None:
-        """One process; what it says goes to the site's log."""
-        database = () if self.database_url is None else ("--database-url", self.database_url)
-        if name == SERVICE:
-            days = self.retention_s / 86400
-            set_limits = [part for limit in self.limits for part in ("--limit", limit)]
-            limits = ("--retention-days", f"{days:.6f}", *set_limits, "--log-format", "text")
-            door = ("--port", str(self.port), "--data", str(self.folder / "data"), "--memory-gib", str(SOLVER_GIB))
-            command: Sequence[str] = ("serve", *door, *limits, *database)
-        else:
-            command = ("worker", *database, "--memory-gib", str(SOLVER_GIB))
-        with (self.folder / "log").open("ab") as log:
-            self.processes[name] = _open(command, log)
-        self.num_starts += 1
-
-    def kill(self, name: str) -> None:
-        """SIGKILL, and at once a new one."""
-        self.processes[name].kill()
-        self.processes[name].wait()
-        self.start(name)
+    def command(self, role: str) -> list[str]:
+        """Of a process that is no fork."""
+        cap = ["--memory-gib", str(SOLVER_GIB)]
+        if role != SERVICE:
+            return ["worker", "--database-url", str(self.url), *cap]
+        set_limits = [part for limit in self.limits for part in ("--limit", limit)]
+        days = f"{self.retention_s / 86400:.6f}"
+        return [*super().command(role), *cap, "--retention-days", days, *set_limits, "--log-format", "text"]
 
     def kill_below(self, role: str) -> bool:
         """SIGKILL to the first solver or helper process that is there."""
@@ -89,24 +63,19 @@ class SoakSite:
                 return True
         return False
 
-    def wait_ready(self) -> float:
-        """Seconds until `readyz` says yes with a living worker."""
-        begin = time.monotonic()
-        while not self._is_ready():
-            if self.processes[SERVICE].poll() is not None or time.monotonic() > begin + 300:
-                raise SystemExit("the service does not start: " + (self.folder / "log").read_text()[-1000:])
-            time.sleep(0.2)
-        return time.monotonic() - begin
-
-    def _is_ready(self) -> bool:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.request("GET", "/readyz?workers=1")
-            return connection.getresponse().status == 200
-        except (OSError, HTTPException):
-            return False
-        finally:
-            connection.close()
+    def wait_ready(self) -> None:
+        """Until `readyz` says yes with a living worker."""
+        until = time.monotonic() + 300
+        while True:
+            try:
+                self.client._bytes("GET", "/readyz?workers=1")
+            except (ServerError, OSError):
+                if self.processes[SERVICE].poll() is not None or time.monotonic() > until:
+                    said = (self.folder / "log").read_text()[-1000:]
+                    raise SystemExit(f"the service does not start: {said}") from None
+                time.sleep(0.2)
+            else:
+                return
 
     def pids(self) -> dict[str, list[int]]:
         """Processes that live, by role."""
@@ -135,23 +104,6 @@ class SoakSite:
                     num_threads=max(one.num_threads for one in each),
                 )
         return found
-
-    def close(self) -> None:
-        """SIGTERM to all, and SIGKILL to the one that stays."""
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _open(command: Sequence[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "api", *command], cwd=ROOT, start_new_session=True, stdout=log, stderr=log
-    )
 
 
 def _footprint(pid: int) -> Footprint | None:

@@ -13,6 +13,7 @@ from tests.api.forked_solvers import fork_solver, load_solver
 from tests.api.worlds import Shell
 
 if TYPE_CHECKING:
+    from api.jobs.stores.sql_store import SqlStore
     from tests.api.postgres import PostgresServer
 
 
@@ -46,3 +47,20 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     shell = Shell(tmp_path, capsys, monkeypatch)
     shell.write_world()
     return shell
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
+    """An empty store on each engine."""
+    from api.jobs.stores.sql_store import SqlStore
+
+    if request.param == "sqlite":
+        from api.jobs.stores.sqlite import SqliteDatabase
+
+        made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
+    else:
+        from api.jobs.stores.postgres import PostgresDatabase
+
+        made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
+    yield made
+    made.close_all()

@@ -871,11 +871,6 @@ def wide_accumulated(kinds: str, *, num_microbatches: int) -> Training:
     return wide(kinds, num_microbatches=num_microbatches, accumulate=2)
 
 
-def encoder_alone() -> Training:
-    """For the command line."""
-    return encoder("wwww", num_microbatches=4)
-
-
 def wide_skipping(kinds: str, *, num_microbatches: int) -> Training:
     return Training(**(vars(skipping(kinds, num_microbatches=num_microbatches)) | {"parallelize": in_two}))
 

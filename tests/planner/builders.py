@@ -27,6 +27,23 @@ def make_layer(name: str, times: tuple[int, ...] = (1, 1, 1), **fields: object) 
     return Layer(**({"name": name, "costs": (cost,), "parameter_bytes": 1 if times[2] else 0} | fields))
 
 
+def with_times(layer: Layer, factor: int) -> Layer:
+    """The layer with every time `factor` times as long."""
+    costs = (
+        replace(
+            cost,
+            forward_ns=factor * cost.forward_ns,
+            input_grad_ns=factor * cost.input_grad_ns,
+            weight_grad_ns=factor * cost.weight_grad_ns,
+            backward_ns=None if cost.backward_ns is None else factor * cost.backward_ns,
+            recompute_ns=factor * cost.recompute_ns,
+            optimizer_ns=factor * cost.optimizer_ns,
+        )
+        for cost in layer.costs
+    )
+    return replace(layer, costs=tuple(costs))
+
+
 def make_link(ends: str, *, bandwidth: int = GIGABYTE_PER_S, latency: int = 0, duplex: bool = True) -> Link:
     """A link between the two devices, hosts or switches in `ends`."""
     a, b = ends.split()

@@ -16,8 +16,7 @@ from planner.problem import Problem
 from planner.progress import Limits
 from planner.verify import verify
 from profiles.cluster import Device, Link
-from profiles.model_profile import Layer
-from tests.planner.builders import make_layer, make_link, make_problem
+from tests.planner.builders import make_layer, make_link, make_problem, with_times
 from tests.planner.hasty import make_plan
 
 pytestmark = pytest.mark.slow
@@ -50,21 +49,6 @@ def planned() -> tuple[Problem, Plan]:
 
 def scale_times(problem: Problem, factor: int) -> Problem:
     """Every time times `factor`: costs, latencies, bytes over bandwidth (the latter divided)."""
-
-    def scale(layer: Layer) -> Layer:
-        return replace(
-            layer,
-            costs=tuple(
-                replace(
-                    cost,
-                    forward_ns=factor * cost.forward_ns,
-                    input_grad_ns=factor * cost.input_grad_ns,
-                    weight_grad_ns=factor * cost.weight_grad_ns,
-                )
-                for cost in layer.costs
-            ),
-        )
-
     assert all(link.bandwidth_bytes_per_s % factor == 0 for link in problem.cluster.links)
     links = tuple(
         replace(
@@ -76,7 +60,7 @@ def scale_times(problem: Problem, factor: int) -> Problem:
     )
     return replace(
         problem,
-        profile=replace(problem.profile, layers=tuple(map(scale, problem.profile.layers))),
+        profile=replace(problem.profile, layers=tuple(with_times(layer, factor) for layer in problem.profile.layers)),
         cluster=replace(problem.cluster, links=links),
     )
 

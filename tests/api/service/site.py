@@ -51,17 +51,21 @@ class Site:
 
     def start(self, role: str) -> None:
         """A process; what it says goes to the site's log."""
-        more = [] if self.url is None else ["--database-url", self.url]
-        serve = ["serve", "--port", str(self.port), "--data", str(self.folder / "data"), *more]
         with (self.folder / "log").open("ab") as log:
             if not self.is_forked:
+                command = [sys.executable, "-m", "api", *self.command(role)]
                 self.processes[role] = subprocess.Popen(
-                    [sys.executable, "-m", "api", *serve], cwd=ROOT, start_new_session=True, stderr=log
+                    command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log
                 )
             elif role == "api":
-                self.processes[role] = fork_command(*serve, log=log.fileno())
+                self.processes[role] = fork_command(*self.command(role), log=log.fileno())
             else:
                 self.processes[role] = fork_program("tests.api.jobs.hasty_worker", str(self.url), log=log.fileno())
+
+    def command(self, role: str) -> list[str]:
+        """What `pipeplan` is told; workers alone are another program."""
+        more = [] if self.url is None else ["--database-url", self.url]
+        return ["serve", "--port", str(self.port), "--data", str(self.folder / "data"), *more]
 
     def start_all(self) -> None:
         """The API, and workers where they are on their own."""

@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.jobs.job import DamagedError, Outcome, ProgressUpdate
 from api.jobs.stores.sql_store import SqlStore
-from api.jobs.stores.sqlite import SqliteDatabase
 from api.jobs.stores.store import persistently
 from api.service.keys import KeyRing
 from api.service.webhooks import Webhooks, WebhookSender
@@ -117,19 +115,6 @@ def test_a_question_on_a_damaged_plan_is_no_fault_of_who_asks(holding: Running):
         status, _, text = request(holding, "POST", path, body)
         assert (status, json.loads(text)["code"]) == (500, "damaged"), path
     assert store.forget(job_id, "local")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
-    """An empty store on each engine."""
-    if request.param == "sqlite":
-        made = SqlStore(SqliteDatabase(tmp_path / "jobs.sqlite"))
-    else:
-        from api.jobs.stores.postgres import PostgresDatabase
-
-        made = SqlStore(PostgresDatabase(request.getfixturevalue("postgres").fresh_database()))
-    yield made
-    made.close_all()
 
 
 @pytest.mark.parametrize(("column", "how"), [("change", "'{{'"), ("error", "'no'"), ("plan_sha256", "'ab'")])

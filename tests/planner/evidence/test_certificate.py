@@ -25,6 +25,7 @@ from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
 from solver_models.covering import Covering
 from tests.long_runs import examples
 from tests.planner.brute_force import brute_force
+from tests.planner.builders import with_times
 from tests.strategies import chain_problems, random_plan, random_problem, split_cases, with_memory
 
 GIB = 2**30
@@ -409,7 +410,7 @@ def test_scaling_times_scales_the_work_bound(rng, factor):
         num_microbatches=2,
     )
     scaled = replace(
-        problem, profile=replace(problem.profile, layers=tuple(_slower(x, factor) for x in problem.profile.layers))
+        problem, profile=replace(problem.profile, layers=tuple(with_times(x, factor) for x in problem.profile.layers))
     )
     small, large = ({"kind": "work", "weights": {"gpu": 7}} for _ in range(2))
     value = sum(
@@ -418,19 +419,6 @@ def test_scaling_times_scales_the_work_bound(rng, factor):
     )
     assert check_certificate(problem, {**small, "value_ns": value}) == value
     assert check_certificate(scaled, {**large, "value_ns": factor * value}) == factor * value
-
-
-def _slower(layer: Layer, factor: int) -> Layer:
-    costs = tuple(
-        replace(
-            cost,
-            forward_ns=factor * cost.forward_ns,
-            input_grad_ns=factor * cost.input_grad_ns,
-            weight_grad_ns=factor * cost.weight_grad_ns,
-        )
-        for cost in layer.costs
-    )
-    return replace(layer, costs=costs)
 
 
 @settings(max_examples=examples(40), deadline=None)

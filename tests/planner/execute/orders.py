@@ -1,7 +1,7 @@
 """Plans for the executor, made without a profile: stages on a chain, and an order that some seed gives."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from planner.actions import Action
 from planner.plan import Plan, ProblemReference, Stage
@@ -45,13 +45,9 @@ def make_random_plan(
     )
     trained = [not kinds or any(kinds[int(name[1:])] in "wvs" for name in stage.layers) for stage in stages]
     sources = make_sources(len(groups), edges)
-    if "+" in placement:
-        schedule = make_team_order(
-            replicas, sources, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
-        )
-    elif edges or not are_side_by_side(groups):
+    if "+" in placement or edges or not are_side_by_side(groups):
         schedule = make_free_order(
-            groups, sources, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
+            replicas, sources, num_microbatches=num_microbatches, seed=seed, trained=trained, backward=backward
         )
     else:
         firsts = [group[0] for group in groups]
@@ -112,8 +108,12 @@ def make_sources(num_stages: int, edges: str) -> list[list[int]]:
     return [[a for a, b in ends if b == number] for number in range(num_stages)]
 
 
+Ready = list[tuple[Action, tuple[str, ...]]]
+"""Actions, each with the devices that would run it together."""
+
+
 def make_free_order(
-    groups: Groups,
+    replicas: Sequence[Sequence[tuple[str, ...]]],
     sources: Sequence[Sequence[int]],
     *,
     num_microbatches: int,
@@ -121,54 +121,21 @@ def make_free_order(
     trained: Sequence[bool],
     backward: str,
 ) -> dict[str, tuple[Action, ...]]:
-    """As `make_order`, but every replica has an order of its own; what it needs has to be done by all replicas."""
-    rng = random.Random(seed)
+    """As `make_order`, but every replica has an order of its own; what it needs has to be done by all replicas.
+
+    All devices of a group take each of its actions in the same tick.
+    """
+    rng = None if seed is None else random.Random(seed)
     kinds = [("F" + backward) if is_trained or backward == "B" else "FI" for is_trained in trained]
     todo = {
-        (Action(k, s, m), device)  # type: ignore[arg-type]
-        for s, mine in enumerate(kinds)
-        for k in mine
-        for m in range(num_microbatches)
-        for device in groups[s]
-    }
-    words: dict[str, list[Action]] = {device: [] for group in groups for device in group}
-    while todo:
-        open_actions = {action for action, _ in todo}
-        ready = [
-            (action, device)
-            for action, device in sorted(todo)
-            if not open_actions & set(before(action, sources))
-            and not (action.kind != "F" and (action._replace(kind="F" if action.kind != "W" else "I"), device) in todo)
-        ]
-        for device in words:
-            if mine := [action for action, where in ready if where == device]:
-                greedy = min(mine, key=lambda action: ("IBFW".index(action.kind), action.microbatch, -action.stage))
-                chosen = greedy if seed is None else rng.choice(mine)
-                words[device].append(chosen)
-                todo.remove((chosen, device))
-    return {device: tuple(word) for device, word in words.items()}
-
-
-def make_team_order(
-    replicas: Sequence[Sequence[Sequence[str]]],
-    sources: Sequence[Sequence[int]],
-    *,
-    num_microbatches: int,
-    seed: int | None,
-    trained: Sequence[bool],
-    backward: str,
-) -> dict[str, tuple[Action, ...]]:
-    """As `make_free_order`; all devices of a group take each of its actions in the same tick."""
-    rng = random.Random(seed)
-    kinds = [("F" + backward) if is_trained or backward == "B" else "FI" for is_trained in trained]
-    todo = {
-        (Action(k, s, m), tuple(team))  # type: ignore[arg-type]
+        (Action(k, s, m), team)  # type: ignore[arg-type]
         for s, mine in enumerate(kinds)
         for k in mine
         for m in range(num_microbatches)
         for team in replicas[s]
     }
     words: dict[str, list[Action]] = {device: [] for stage in replicas for team in stage for device in team}
+    pick = pick_for_groups if any(len(team) > 1 for stage in replicas for team in stage) else pick_for_devices
     while todo:
         open_actions = {action for action, _ in todo}
         ready = [
@@ -177,17 +144,36 @@ def make_team_order(
             if not open_actions & set(before(action, sources))
             and not (action.kind != "F" and (action._replace(kind="F" if action.kind != "W" else "I"), team) in todo)
         ]
-        ready.sort(key=lambda one: ("IBFW".index(one[0].kind), one[0].microbatch, -one[0].stage))
-        if seed is not None:
-            rng.shuffle(ready)
-        busy = set[str]()
-        for action, team in ready:
-            if not busy & set(team):
-                busy |= set(team)
-                todo.remove((action, team))
-                for device in team:
-                    words[device].append(action)
+        for action, team in pick(ready, words, rng=rng):
+            todo.remove((action, team))
+            for device in team:
+                words[device].append(action)
     return {device: tuple(word) for device, word in words.items()}
+
+
+def pick_for_devices(ready: Ready, devices: Iterable[str], *, rng: random.Random | None) -> Ready:
+    """What each device takes."""
+    mine = [[one for one in ready if one[1] == (device,)] for device in devices]
+    return [min(each, key=greed) if rng is None else rng.choice(each) for each in mine if each]
+
+
+def pick_for_groups(ready: Ready, devices: Iterable[str], *, rng: random.Random | None) -> Ready:
+    """What groups take of which no device is busy."""
+    ready.sort(key=greed)
+    if rng is not None:
+        rng.shuffle(ready)
+    free, picked = set(devices), Ready()
+    for action, team in ready:
+        if free.issuperset(team):
+            free.difference_update(team)
+            picked.append((action, team))
+    return picked
+
+
+def greed(one: tuple[Action, tuple[str, ...]]) -> tuple[int, int, int]:
+    """I comes before F before W."""
+    action, _ = one
+    return "IBFW".index(action.kind), action.microbatch, -action.stage
 
 
 def before(action: Action, sources: Sequence[Sequence[int]]) -> list[Action]:

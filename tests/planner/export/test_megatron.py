@@ -26,7 +26,6 @@ from planner.plan import Plan
 from planner.problem import Problem
 from profiles.assumptions import Assumptions
 from profiles.degrees import Degrees
-from profiles.model_profile import RecomputeBytes, RecomputeTime
 from tests.planner.execute.test_enter import environment
 from tests.planner.export.test_deepspeed import replicated
 from tests.planner.export.test_hybrid_pattern import hybrid
@@ -37,6 +36,7 @@ from tests.planner.export.test_targets import (
     parser_file,
     predicting_tokens,
     recomputing,
+    selective_model,
 )
 
 UNPACKED = parser_file("hybrid", "megatron", "training", "arguments.py")
@@ -81,13 +81,7 @@ def with_replicas(shard: str, sizes: list[int]) -> Case:
 
 def recomputed(kind: str) -> Case:
     """All blocks of every stage, the first two of each, or all of them selectively."""
-    problem = language_model(num_devices=4)
-    time, size = RecomputeTime(kind="selective", recompute_ns=0), RecomputeBytes(kind="selective", checkpoint_bytes=0)
-    layers = tuple(
-        replace(layer, costs=(replace(layer.costs[0], recompute_kinds=(time,)),), recompute_kinds=(size,))
-        for layer in problem.profile.layers
-    )
-    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    problem = selective_model()
     plan = cut(problem, [4, 5], "0 1")
     blocks = [[name for name in stage.layers if name.startswith("layers.")] for stage in plan.stages]
     if kind == "all":

@@ -242,15 +242,20 @@ def recomputing(plan: Plan, *maps: dict[str, str]) -> Plan:
     return replace(plan, stages=tuple(stages))
 
 
-def test_megatron_is_told_which_blocks_recompute():
-    """Tests that the first blocks of every stage, or all of one kind, become flags, and that others are refused."""
+def selective_model() -> Problem:
+    """One whose blocks may recompute selectively, for nothing."""
     problem = language_model(num_devices=4)
     time, size = RecomputeTime(kind="selective", recompute_ns=0), RecomputeBytes(kind="selective", checkpoint_bytes=0)
     layers = tuple(
         replace(layer, costs=(replace(layer.costs[0], recompute_kinds=(time,)),), recompute_kinds=(size,))
         for layer in problem.profile.layers
     )
-    problem = replace(problem, profile=replace(problem.profile, layers=layers))
+    return replace(problem, profile=replace(problem.profile, layers=layers))
+
+
+def test_megatron_is_told_which_blocks_recompute():
+    """Tests that the first blocks of every stage, or all of one kind, become flags, and that others are refused."""
+    problem = selective_model()
     plan = cut(problem, [4, 5], "0 1")
     blocks = [[name for name in stage.layers if name.startswith("layers.")] for stage in plan.stages]
     first = recomputing(plan, *(dict.fromkeys(own[:2], "full") for own in blocks))

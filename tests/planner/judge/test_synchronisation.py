@@ -124,18 +124,6 @@ def with_long_steps(problem: Problem, rng: Random) -> Problem:
     return replace(problem, profile=replace(problem.profile, layers=tuple(map(slower, problem.profile.layers))))
 
 
-def test_core_and_judge_agree_on_steps():
-    """Tests that random plans with long steps end when judge and core say, and not below their bounds."""
-    for seed in range(shortened(60, whole=1000)):
-        rng = Random(seed)
-        problem = with_long_steps(random_problem(rng), Random(seed))
-        plan = random_plan(rng, problem)
-        played = judged(problem, plan)
-        assert verify(problem, plan).violations == ()
-        objective = played.span_ns if problem.options.objective == "span" else played.makespan_ns
-        assert schedule_bound(problem, plan.stages, costs=CostModel(problem)) <= objective
-
-
 def with_ring_steps(problem: Problem, rng: Random) -> Problem:
     """Most links of the cluster say what a step of each ring takes at one to three sizes."""
 
@@ -181,11 +169,12 @@ def test_no_plan_is_below_bounds_with_ring_steps():
     assert sum(problem.max_replicas > 1 for problem in bounded(with_ring_steps)) > 10
 
 
-def test_core_and_judge_agree_on_ring_steps():
-    """Tests that random plans on slow rings end when judge and core say, and not below their bounds."""
+@pytest.mark.parametrize("slower", [with_long_steps, with_ring_steps])
+def test_core_and_judge_agree_on_steps(slower: Callable[[Problem, Random], Problem]):
+    """Tests that plans with long steps, or on slow rings, end when judge and core say, not below their bounds."""
     for seed in range(shortened(60, whole=1000)):
         rng = Random(seed)
-        problem = with_ring_steps(random_problem(rng), Random(seed))
+        problem = slower(random_problem(rng), Random(seed))
         plan = random_plan(rng, problem)
         played = judged(problem, plan)
         assert verify(problem, plan).violations == ()

@@ -83,14 +83,3 @@ def test_stages_without_replicas_need_no_groups():
     ):
         ProcessGroups(layout)
     new_group.assert_not_called()
-
-
-def test_a_process_makes_no_group_of_others():
-    """Tests that of 64 processes of a stage each none makes a group, or waits for one."""
-    layout = make_layout(make_random_plan(" ".join(map(str, range(64))), num_microbatches=1))
-    with (
-        mock.patch("planner.execute.parallel.process_groups.distributed.get_rank", return_value=5),
-        mock.patch("planner.execute.parallel.process_groups.distributed.new_group") as new_group,
-    ):
-        ProcessGroups(layout)
-    new_group.assert_not_called()

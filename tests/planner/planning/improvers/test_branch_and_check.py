@@ -24,7 +24,7 @@ from solver_models.local_search.search import Candidate, Searcher
 from tests.long_runs import shortened
 from tests.planner import builders
 from tests.planner.brute_force import brute_force
-from tests.planner.builders import make_edge, make_layer, make_link, make_problem
+from tests.planner.builders import make_edge, make_layer, make_link, make_problem, with_times
 from tests.planner.exactly import search_exactly, solve_exactly
 from tests.planner.hasty import make_plan
 from tests.solver_models.nets import random_exact_cluster, random_exact_problem
@@ -309,24 +309,7 @@ def test_scaled_times_scale_the_optimum(seed: int):
 
 def scaled(problem: Problem, factor: int) -> Problem:
     """The problem with every action `factor` times as long, and `factor` nanoseconds per byte on every link."""
-    layers = tuple(
-        replace(
-            layer,
-            costs=tuple(
-                replace(
-                    cost,
-                    forward_ns=factor * cost.forward_ns,
-                    input_grad_ns=factor * cost.input_grad_ns,
-                    weight_grad_ns=factor * cost.weight_grad_ns,
-                    backward_ns=None if cost.backward_ns is None else factor * cost.backward_ns,
-                    recompute_ns=factor * cost.recompute_ns,
-                    optimizer_ns=factor * cost.optimizer_ns,
-                )
-                for cost in layer.costs
-            ),
-        )
-        for layer in problem.profile.layers
-    )
+    layers = tuple(with_times(layer, factor) for layer in problem.profile.layers)
     overheads = scaled_overheads(problem.profile, factor)
     profile = replace(problem.profile, layers=layers, action_overhead_ns=overheads)
     return replace(with_slower_links(problem, factor), profile=profile)
