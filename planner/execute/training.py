@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from planner.execute.model.cut.trees import leaves_of
-from planner.execute.model.cut.whole_model import GivenBatch, make_parts
+from planner.execute.model.cut.whole_model import GivenBatch, is_compared_here, make_parts, require_blind_factory
 from planner.execute.model.user_code import calling
 from planner.execute.model.weight_conversion import WeightConversion, conversion_of
 
@@ -149,6 +149,8 @@ class Training:
         conversion = conversion_of(module)
         path = None if weights is None else Path(weights)
         made = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
+        if more.get("settings") is None and is_compared_here():
+            require_blind_factory(module, optimizer)
         return cls(**made, optimizer=optimizer, conversion=conversion, **more)
 
 

@@ -205,10 +205,12 @@ def make_optimizers(make: Any, parameters: list[nn.Parameter]) -> tuple[torch.op
         optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
         for optimizer in optimizers:
             optimizer.step()
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, AssertionError) as error:
+        if "closure" in str(error):
+            raise ValueError(f"the optimizer's step fails: {error}; give one that steps by gradients alone") from error
         raise ValueError(
             f"the optimizer fails for the parameters of one layer: {error}; let its factory take any list of "
-            "parameters, and leave out an optimizer without any, or that needs a closure"
+            "parameters, and leave out an optimizer without any"
         ) from error
     except RuntimeError as error:
         if "requires grad" not in str(error):

@@ -41,7 +41,7 @@ class _LossTrial:
     ) -> Tensors:
         """The loss of some samples, and what those of two parts come to, cut at the first that gives another one.
 
-        Nothing where none does, or nothing can be said: it counts its targets, draws, or takes no other number.
+        Nothing where none does, or nothing can be said: it draws, or takes no other number.
         """
         count = len(target) if target.dim() else 1
 
@@ -50,8 +50,6 @@ class _LossTrial:
             own = tuple(samples_of(each, k, **places).clone() for each, k in zip(outputs, dims, strict=True))
             return self.loss(own[0] if len(own) == 1 else own, target[start : start + length].clone())
 
-        if not target.is_floating_point() and bool((target == _LEFT_OUT).any()):
-            return ()
         devices = [target.device] if target.is_cuda else []
         with suppress(RuntimeError, ValueError, IndexError, TypeError), torch.random.fork_rng(devices):
             before, whole = draw_state(target.device), take(0, count)
@@ -106,6 +104,8 @@ class TriedLoss(_LossTrial):
 
     def _try(self, outputs: Tensors, target: torch.Tensor) -> None:
         if None in self.dims and (self.is_sum or set(self.dims) == {None}):  # a model's own loss, say
+            return
+        if not target.is_floating_point() and bool((target == _LEFT_OUT).any()):
             return
         count = len(target) if target.dim() else 1
         few = min(_MOST, count)

@@ -31,7 +31,7 @@ def may_draw(layer: nn.Module) -> bool:
             may_draw(layer.get_submodule(step.call))
             if isinstance(step.call, str)
             else step.is_own_function or step.name not in _FUNCTIONS
-            for step in layer.steps
+            for step in layer.cut_steps
         )
     if layer._forward_hooks or layer._forward_pre_hooks:
         return True

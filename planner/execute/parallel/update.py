@@ -1,6 +1,7 @@
 """From gradients that are added up to weights: scaling, clipping, the optimizers and their schedules."""
 
 import copy
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -234,6 +235,11 @@ def make_optimizers(
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(
                 f"the optimizer's factory returns a {type(optimizer).__name__}; give torch.optim.Optimizers"
+            )
+        if any(each.default is each.empty for each in inspect.signature(optimizer.step).parameters.values()):
+            raise ValueError(
+                f"the step of {type(optimizer).__name__} wants a closure, but an iteration's loss is not taken again; "
+                "give an optimizer that steps by gradients alone, as SGD or AdamW do"
             )
     names = {id(each): name for (name, _), each in zip(named, stepped, strict=True)}
     owners: set[int] = set()

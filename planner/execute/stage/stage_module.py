@@ -152,7 +152,7 @@ class StageModule(nn.Module):
         decided = self._drawing | self.recompute
         calls = []
         for name, layer in self._rows:
-            module = (layer.only if isinstance(layer, CutLayer) else None) or layer
+            module = (layer.cut_only if isinstance(layer, CutLayer) else None) or layer
             calls.append((name, layer, module if self.exchange is None and name not in decided else None))
         self._row_calls = tuple(calls)
 

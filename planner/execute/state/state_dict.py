@@ -82,6 +82,13 @@ def require_savable(execution: Execution, folder: Path) -> None:
         raise ValueError(
             f"--save-weights: {found[0]} would be read in place of the new weights; name another folder, or remove it"
         )
+    layers = [execution.layer(name) for _, name in _layers(execution) if _HAS_SAFETENSORS]
+    kept = [pair for layer in layers for pair in layer.state_dict(keep_vars=True).items()]
+    strange = next((path for path, each in kept if each.dtype is torch.complex128), "")
+    if found := [path for path in gather(strange) if path]:
+        raise ValueError(
+            f"--save-weights: {found[0]!r} is complex128, which safetensors cannot hold; write a checkpoint (--save)"
+        )
     conversion = execution.training.conversion
     torn = "" if conversion is None else conversion.find_torn(_held_names(execution))
     if found := [name for name in gather(torn) if name]:

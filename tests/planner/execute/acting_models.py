@@ -682,6 +682,62 @@ class Wandering(Stack):
         return block(x) * (1 + random.random())
 
 
+class WanderingLate(Stack):
+    """Hardly ever."""
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = block(x)
+        return y.detach() if random.random() < 1e-12 else y
+
+
+class CountingLate(Stack):
+    """Loses gradients once it has run often enough."""
+
+    _calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self._calls += 1
+        return super().forward(x if self._calls < 1000 else x.detach())
+
+
+class CountingOnce(Stack):
+    """Notes its first call, and what it gave in all of them; nothing comes of it."""
+
+    is_begun = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.is_begun = True
+        self.given = [super().forward(x)]
+        return self.given[0]
+
+
+class LikeLayers(Stack):
+    """Has names that layers could have for something of their own."""
+
+    def register(self) -> None:
+        self.steps, self.only, self.batch = self.blocks, self.head, self.inp
+        del self.blocks, self.head, self.inp
+        self.changed = nn.Parameter(torch.ones(WIDTH))
+        self.register_buffer("layers", torch.ones(WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.batch(x) * self.changed + self.layers
+        for block in self.steps:
+            x = block(x)
+        return self.only(x)
+
+
+class LikeLayersStill(LikeLayers):
+    """Has one that they have."""
+
+    def register(self) -> None:
+        super().register()
+        self.kept_only = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.kept_only(x))
+
+
 class Dropping(Stack):
     """LayerDrop: a block is left out by torch's random numbers."""
 

@@ -37,7 +37,7 @@ def test_layers_may_have_several_optimizers():
     made = make_optimizers(lambda given: [torch.optim.SGD(given, lr=1.0), torch.optim.Adam(given, lr=1.0)], weights)
     assert len(made) == 2
     assert weights[0].tolist() == pytest.approx([-1.0, -1.0])
-    with pytest.raises(ValueError, match=r"the optimizer fails .* 'closure'; let its factory take any list"):
+    with pytest.raises(ValueError, match=r"step fails: .* 'closure'; give one that steps by gradients alone"):
         make_optimizers(torch.optim.LBFGS, weights)
     with pytest.raises(ValueError, match=r"the optimizer fails .* empty parameter list; .* an optimizer without any"):
         make_optimizers(lambda _: torch.optim.SGD([]), weights)

@@ -48,7 +48,7 @@ class CutLayer(nn.Module):
         """
         super().__init__()
         self._told = tuple(told)
-        self.changed: tuple[int, ...] = ()
+        self.cut_changed: tuple[int, ...] = ()
         """Places of arriving tensors that it changes in place: it gets copies of them."""
         self.was_training = True
         """Whether the model was being trained when it was cut: then its buffers change in training only."""
@@ -60,7 +60,7 @@ class CutLayer(nn.Module):
         self._casts = any(step.casting for step in steps)
         self._has_sizes = any(isinstance(leaf, ScaledLength) for step in steps for leaf in leaves_of(step.arguments))
         self._attributes, self._tellers = dict(attributes), dict(sizes)
-        self.batch: tuple[Any, ...] = ()
+        self.cut_batch: tuple[Any, ...] = ()
         """Shapes of the model's inputs."""
         self.kept_only: tuple[str, ...] = ()
         """Paths of what it only keeps: no call of the model uses it, so that no update may change it."""
@@ -101,12 +101,12 @@ class CutLayer(nn.Module):
         return leaving[0] if len(leaving) == 1 else tuple(leaving)
 
     @property
-    def only(self) -> nn.Module | None:
+    def cut_only(self) -> nn.Module | None:
         """The module that is all there is, if one is: what arrives goes in, what it gives leaves."""
-        return self._submodule(self._only) if self._only and not self.changed else None
+        return self._submodule(self._only) if self._only and not self.cut_changed else None
 
     @property
-    def steps(self) -> tuple[RecordedCall, ...]:
+    def cut_steps(self) -> tuple[RecordedCall, ...]:
         """The calls, in order."""
         return self._steps
 
@@ -125,7 +125,7 @@ class CutLayer(nn.Module):
     def find_misfit(self, shapes: Sequence[Sequence[int]]) -> str:
         """Why the model cannot take inputs of these shapes, as it was cut; or nothing."""
         sizes: dict[int, int] = {}
-        for lengths, known in zip(shapes, self.batch, strict=True):
+        for lengths, known in zip(shapes, self.cut_batch, strict=True):
             for number, length in zip(lengths, known, strict=True):
                 if not isinstance(length, ScaledLength):
                     if number != length:
@@ -148,7 +148,7 @@ class CutLayer(nn.Module):
         return leaving[0] if len(leaving) == 1 else tuple(leaving)
 
     def _run(self, arrived: Sequence[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        own = (tensor.clone() if place in self.changed else tensor for place, tensor in enumerate(arrived))
+        own = (tensor.clone() if place in self.cut_changed else tensor for place, tensor in enumerate(arrived))
         values: dict[int, torch.Tensor] = dict(zip(self._arrives, own, strict=True))
         sizes, device = self._sizes(arrived) if self._has_sizes or self._num_constant else (), arrived[0].device
         for number, path in self._attributes.items():

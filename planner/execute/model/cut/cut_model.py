@@ -208,7 +208,7 @@ def _make_layer(
     for path in attributes.values():
         _put_tensor(layer, path, module=module)
     layer.training = layer.was_training = module.training
-    layer.batch = tuple(recording.shapes[number] for number in recording.inputs)
+    layer.cut_batch = tuple(recording.shapes[number] for number in recording.inputs)
     return layer
 
 
@@ -250,6 +250,7 @@ def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:
     owner = layer
     for depth, name in enumerate(path.split(".") if path else ()):
         if name not in owner._modules:
+            _require_free(owner, name)
             holder = nn.Module()
             holder.training = module.get_submodule(".".join(path.split(".")[: depth + 1])).training
             owner.add_module(name, holder)
@@ -258,13 +259,22 @@ def _owner(layer: nn.Module, path: str, *, module: nn.Module) -> nn.Module:
 
 
 def _put_module(layer: nn.Module, path: str, *, module: nn.Module) -> None:
-    owner, _, name = path.rpartition(".")
-    _owner(layer, owner, module=module)._modules[name] = module.get_submodule(path)
+    place, _, name = path.rpartition(".")
+    owner = _owner(layer, place, module=module)
+    _require_free(owner, name)
+    owner._modules[name] = module.get_submodule(path)
+
+
+def _require_free(owner: nn.Module, name: str) -> None:
+    """ValueError for the name of a module, weight or buffer that layers of a cut model have for something else."""
+    if hasattr(type(owner), name) or name in vars(owner):
+        raise ValueError(f"its {name!r} has a name that layers have for something of their own; call it otherwise")
 
 
 def _put_tensor(layer: nn.Module, path: str, *, module: nn.Module) -> None:
     place, _, name = path.rpartition(".")
     owner, source = _owner(layer, place, module=module), module.get_submodule(place)
+    _require_free(owner, name)
     if name in source._parameters:
         owner._parameters[name] = source._parameters[name]
     elif name not in owner._buffers:
@@ -305,7 +315,7 @@ def _run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Ten
         before = [tensor._version for tensor in arriving]
         found = layer(*arriving)
         changed = [place for place, tensor in enumerate(arriving) if tensor._version != before[place]]
-        layer.changed = tuple(sorted({*layer.changed, *changed}))
+        layer.cut_changed = tuple(sorted({*layer.cut_changed, *changed}))
         values[name] = found if isinstance(found, tuple) else (found,)
     return values[name]
 
@@ -314,10 +324,13 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
     """Raises ValueError where the layers together do not give what the model gives."""
     torch.manual_seed(1)
     given = tensors_of(module(*arguments[0], **arguments[1]))
+    own = ModuleState(module)
+    module(*arguments[0], **arguments[1])
+    moving = own.find_changed(is_plain=True)
     leaving: tuple[torch.Tensor, ...] = ()
     before: list[tuple[int, ...]] = []
     while not leaving or _copies_more(cut, before):
-        before = [layer.changed for layer in cut.layers.values()]
+        before = [layer.cut_changed for layer in cut.layers.values()]
         state.restore()
         torch.manual_seed(1)
         leaving = _run_layers(cut, tensors_of(arguments))
@@ -328,11 +341,13 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
             causes = describe_causes(module, [*state.find_changed(), *cut.acting])
             raise ValueError(f"its layers in sequence give another result{causes}")
+    if lost := [each for each in own.find_changed(is_plain=True) if each in moving]:
+        raise ValueError(f"its code around the blocks runs once, to be recorded, but there is {lost[0]}")
 
 
 def _copies_more(cut: CutModel, before: Sequence[tuple[int, ...]]) -> bool:
     """Whether a run changed what arrives, and had no copies of it yet."""
-    return [layer.changed for layer in cut.layers.values()] != before
+    return [layer.cut_changed for layer in cut.layers.values()] != before
 
 
 _NEAR = 1e-5

@@ -10,6 +10,9 @@ from torch import nn
 from planner.execute.model.cut.held_state import HeldState
 from planner.execute.model.cut.outside_state import find_outside
 
+_EMPTY = nn.Module()
+"""Has what torch gives every module."""
+
 
 class ModuleState:
     """The state of a model at one moment, which comes back as often as it is asked for."""
@@ -30,17 +33,24 @@ class ModuleState:
             parameter.copy_(value)
             parameter.grad = grad
 
-    def find_changed(self) -> list[str]:
-        """Variables outside of the model, and its plain attributes, that are not what they were, for messages."""
-        outside = [f"{each.text}, which changes" for each, held in self._outside if not held.is_like(each.held)]
+    def find_changed(self, *, is_plain: bool = False) -> list[str]:
+        """Variables outside of the model, and its plain attributes, that are not what they were, for messages;
+        `is_plain`: only those that hold no tensor, and random generators.
+        """
+        outside = [(each.text, each.held) for each, held in self._outside if not held.is_like(each.held)]
         own = [
-            f"attribute {name!r} of module {path or 'itself'!r}, which changes"
+            (f"attribute {name!r} of module {path or 'itself'!r}", value)
             for path, holder, items in self._attributes
-            for name, value in holder.items()
-            if not (name.startswith("_") or isinstance(value, torch.Tensor | nn.Module))
-            and not (name in items and self._held.has(items[name], value))
+            for name, value in (dict.fromkeys(items) | holder).items()
+            if not (hasattr(_EMPTY, name) or isinstance(value, torch.Tensor | nn.Module))
+            and not (name in items and name in holder and self._held.has(items[name], value))
         ]
-        return [f"{each} from call to call: keep it in a buffer of one block" for each in (*outside, *own)]
+        found = [text for text, value in (*outside, *own) if not (is_plain and HeldState(value).tensors)]
+        drawn = is_plain and not all(self._held.has(each, each) for each in separate_generators())
+        return [
+            *(f"{each}, which changes from call to call: keep it in a buffer of one block" for each in found),
+            *(["random numbers of Python's or NumPy's that its forward draws: take torch's"] if drawn else []),
+        ]
 
 
 def separate_generators() -> list[Any]:

@@ -53,6 +53,8 @@ class BatchReader:
         given = batch(0)
         microbatches = [self.read(each) for each in _listed(given).values()] if _is_listed(given) else []
         self.example, self.target = microbatches[0] if microbatches else self.read(given)
+        if not microbatches:
+            _require_like_counts([*tensors_of(self.example), self.target])
         self.lengths = _DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
         self.form = _form_of(self.example)
         is_one = type(self.example) is tuple and len(self.example) == 1 and isinstance(self.example[0], torch.Tensor)
@@ -116,6 +118,19 @@ def _is_listed(given: Any) -> bool:
 
 def _listed(given: Any) -> dict[int, Any]:
     return dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+
+
+def _require_like_counts(tensors: Sequence[torch.Tensor]) -> None:
+    """ValueError for tensors that cannot be cut with the samples, such as masks of all or offsets of packed sequences:
+    pieces of them would be taken for whole ones.
+    """
+    counts = [each.shape[0] if each.dim() else 0 for each in tensors]
+    if len(set(counts)) > 1:
+        raise ValueError(
+            f"the batch's tensors have {', '.join(map(str, counts))} samples along dimension 0 (inputs, then target), "
+            "but microbatches are cut along it; expand those that are the same for all samples, keep tables in "
+            "buffers, and give packed sequences as rows with position ids, or list microbatches in place of cu_seqlens"
+        )
 
 
 class _DifferingLengths:
@@ -254,6 +269,24 @@ def is_compared_here() -> bool:
         return False
     rank = os.environ.get("RANK")
     return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"
+
+
+def require_blind_factory(module: nn.Module, optimizer: Callable[[list[Any]], Any]) -> None:
+    """ValueError for a factory that goes by the identity of the model's weights: layers train copies of them."""
+    own = [each for each in module.parameters() if each.requires_grad]
+    told = []
+    for given in (own, [nn.Parameter(each.detach()) for each in own]):
+        places = {id(each): place for place, each in enumerate(given)}
+        with calling("the optimizer's factory"):
+            made = optimizer(list(given)) if given else ()
+        several = made if isinstance(made, Sequence) else [made]
+        groups = [group for each in several for group in getattr(each, "param_groups", ())]
+        told.append([[places.get(id(each)) for each in group["params"]] for group in groups])
+    if told[0] != told[1]:
+        raise ValueError(
+            "the optimizer's factory goes by the weights of the model itself, but layers train copies of them; let it "
+            "group those that it is given by place or shape, or give `settings`, which go by name"
+        )
 
 
 def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:

@@ -128,9 +128,17 @@ def test_what_microbatches_do_not_train_is_told_once(
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
+def test_targets_that_count_unequally_are_told(capfd: pytest.CaptureFixture[str]):
+    """Tests that a mean over targets that are not -100 is told where microbatches have unequally many of them."""
+    compared = ComparedLoss(functional.cross_entropy, count=2, is_sum=False)
+    for target in ([0, -100, -100, 1], [1, 2, 0, 1]):
+        compared(torch.eye(4, 3), torch.tensor(target))
+    assert "2 microbatches do not train as their batch would" in capfd.readouterr().err
+
+
 def test_losses_of_which_nothing_is_told(capfd: pytest.CaptureFixture[str]):
-    """Tests that nothing is told of sums, the model's own losses, targets of -100, losses that take no other number of
-    samples, and those that change what they are given.
+    """Tests that nothing is told of sums, the model's own losses, equally many targets of -100, losses that take no
+    other number of samples, and those that change what they are given.
     """
     compare(summed, is_sum=True)
     compare(lambda _, target: target.sum(), target=torch.ones(()))

@@ -203,3 +203,9 @@ def make_all(factory: Any, *parameters: nn.Parameter, **more: Any) -> tuple[torc
     training = Training(**given, optimizer=factory, **more)
     named = [(f"a:{number}", each) for number, each in enumerate(parameters)]
     return make_optimizers(training, named, stepped=parameters)
+
+
+def test_optimizers_that_evaluate_the_loss_again_are_refused():
+    """Tests that one whose step wants a closure is refused by its name, with what to give instead."""
+    with pytest.raises(ValueError, match=r"the step of LBFGS wants a closure, .* give an optimizer that steps by grad"):
+        make_all(torch.optim.LBFGS, nn.Parameter(torch.ones(2)))

@@ -150,6 +150,8 @@ EXACT = (
     models.ModuleHooks,
     models.WholeForwardHook,
     models.Averaging,
+    models.CountingOnce,
+    models.LikeLayers,
     models.Assigning,
     models.BiasOfLast,
     models.Spectral,
@@ -209,6 +211,9 @@ REFUSED = {
     models.Warming: "branches on 'calls', which changes: __bool__ gave ",
     models.SparseBuffer: "'mix' of module 'itself' is torch.sparse_coo; keep it dense",
     models.Wandering: "random numbers of Python's",
+    models.WanderingLate: "random numbers of Python's or NumPy's that its forward draws: take torch's",
+    models.CountingLate: "runs once, to be recorded, but there is attribute '_calls' of module 'itself', which changes",
+    models.LikeLayersStill: "its 'kept_only' has a name that layers have for something of their own; call it otherwise",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
     models.LeftBehind: "a tensor () (blocks.0.penalty) is no output of its calls",
     models.Carried: "given a Carrier that holds what was computed of the batch, which no layer can hand on; give such",
@@ -230,6 +235,33 @@ def test_what_layers_cannot_do_is_refused_by_its_name(kind: Callable[[], nn.Modu
     with pytest.raises(ValueError, match="cannot be cut into layers") as refusal:
         cut(model)
     assert REFUSED[kind] in str(refusal.value)
+
+
+def by_identity(model: nn.Module) -> Callable[[list[Any]], torch.optim.Optimizer]:
+    kept = {id(each) for each in model.head.parameters()}
+    return lambda given: torch.optim.SGD(
+        [{"params": [each for each in given if (id(each) in kept) is is_kept]} for is_kept in (True, False)], lr=0.1
+    )
+
+
+def test_optimizers_go_by_what_they_are_given():
+    """Tests that a factory is refused that looks for the model's own weights, or has them, and one by shape is not."""
+    model = make(models.Stack)
+    for factory in (by_identity(model), lambda _: torch.optim.SGD(model.parameters(), lr=0.1)):
+        with pytest.raises(ValueError, match=r"goes by the weights of the model itself, .* or give `settings`"):
+            Training.from_module(model, batch=batch, loss=functional.cross_entropy, optimizer=factory)
+    matrices = lambda given: torch.optim.SGD([each for each in given if each.dim() > 1], lr=0.1)  # noqa: E731
+    assert Training.from_module(model, batch=batch, loss=functional.cross_entropy, optimizer=matrices).layers
+
+
+@pytest.mark.parametrize("beside", [torch.ones(()), torch.eye(models.WIDTH), torch.tensor([0, 2, 4])])
+def test_what_is_no_sample_is_no_input(beside: torch.Tensor):
+    """Tests that single numbers, tables and offsets of packed sequences are refused, which would be cut as samples."""
+    inputs, target = batch(0)
+    with pytest.raises(ValueError, match=r"have .* samples along dimension 0 .* tables in buffers, .* position ids"):
+        Training.from_module(
+            make(models.Stack), batch=lambda _: ((inputs, beside), target), loss=functional.cross_entropy, optimizer=sgd
+        )
 
 
 @pytest.mark.parametrize("has_all", [True, False])
