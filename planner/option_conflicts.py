@@ -332,9 +332,25 @@ def _too_few_stages(decided: _Decided) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[_Decided], Iterator[str]], ...] = (
-    _stage_without_layers, _stages_out_of_order, _edge_skips, _stage_at_no_width, _group_wrong, _group_too_wide,
-    _group_unmeasured, _groups_overlap, _shares_all_devices, _too_many_replicas, _uneven_replicas, _listed_uncut,
-    _too_many_placed, _placed_idle, _pinned_elsewhere, _pinned_separately, _pinned_together, _pinned_looped,
-    _too_many_stages, _too_few_stages,
-)  # fmt: skip
+    _stage_without_layers,
+    _stages_out_of_order,
+    _edge_skips,
+    _stage_at_no_width,
+    _group_wrong,
+    _group_too_wide,
+    _group_unmeasured,
+    _groups_overlap,
+    _shares_all_devices,
+    _too_many_replicas,
+    _uneven_replicas,
+    _listed_uncut,
+    _too_many_placed,
+    _placed_idle,
+    _pinned_elsewhere,
+    _pinned_separately,
+    _pinned_together,
+    _pinned_looped,
+    _too_many_stages,
+    _too_few_stages,
+)
 """The rules, in the order in which they are applied."""

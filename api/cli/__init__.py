@@ -50,12 +50,24 @@ app = typer.Typer(
     "5 no plan found, 6 plan rejected, 7 server, 130 interrupted.",
 )
 for commands in (  # in the order of the help
-    plan_command.commands, profile_command.commands, tune_command.commands, verify_commands.commands,
-    explain_command.commands, what_if_command.commands, compare_command.commands, watch_command.commands,
-    advise_command.commands, audit_command.commands, export_commands.targets, view_command.commands,
-    import_command.commands, document_commands.commands, installation_commands.commands, serving_commands.commands,
+    plan_command.commands,
+    profile_command.commands,
+    tune_command.commands,
+    verify_commands.commands,
+    explain_command.commands,
+    what_if_command.commands,
+    compare_command.commands,
+    watch_command.commands,
+    advise_command.commands,
+    audit_command.commands,
+    export_commands.targets,
+    view_command.commands,
+    import_command.commands,
+    document_commands.commands,
+    installation_commands.commands,
+    serving_commands.commands,
     agent_commands.commands,
-):  # fmt: skip
+):
     app.add_typer(commands)
 app.add_typer(export_commands.commands, name="export")
 app.add_typer(launch_commands.commands, name="launch")
