@@ -31,7 +31,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(StrictRecord):
-    """When to stop. With max_rounds the answer is the same on every machine, byte for byte."""
+    """When to stop. If max_rounds ends it before time_limit_s, the answer is the same on every machine, to the byte."""
 
     __schema_rules__ = {  # noqa: RUF012
         "anyOf": [{"properties": {"solver": {"type": "null"}}}, given("method", {"const": "ilp"})]

@@ -26,7 +26,7 @@ TimeLimit = Annotated[float, timed("--time-limit -t SECONDS", "Wall-clock limit.
 Seed = Annotated[int, timed("--seed N", "Seed of every random choice.")]
 
 MaxRounds = Annotated[
-    int | None, timed("--max-rounds N", "Limit the search by steps instead of time: runs give the same plan.", min=0)
+    int | None, timed("--max-rounds N", "Limit the search by steps: runs that they end give the same plan.", min=0)
 ]
 Server = Annotated[
     str | None,
