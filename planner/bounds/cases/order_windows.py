@@ -24,10 +24,11 @@ FIRST, RETURN, LAST = range(3)
 """Kinds of actions: F, I and W, as far as they are distinguished here."""
 
 MAX_PASSES = 40
-"""Passes over the rules; each leaves valid windows."""
+"""Passes over the rules; each leaves valid windows. A node that begins again has as many once more."""
 
-_PART_CELLS = 250_000
-"""Products of a part of a table of pairs: beside a search, threads of the linear algebra mostly wait for each other."""
+_PART_CELLS, _PART_ROWS = 250_000, 64
+"""Products of a part of a table of pairs, for which no threads begin that wait for each other beside a search; its rows
+where that would leave fewer than three."""
 
 
 CHANGING = ("start", "end", "time", "is_open", "before")
@@ -201,13 +202,13 @@ def narrow(orders: OrderNodes, cases: Cases, *, settle: _Settle, passes: int = M
     leaves the same: of what is known better no rule tells less, so passes of all rules would have come as far in as
     many. Nodes for which the passes do not suffice begin again with all rules in each.
     """
-    is_late = numpy.asarray(~orders.is_open.any(axis=(1, 2)))
-    given, number = orders.take(numpy.flatnonzero(is_late)), numpy.cumsum(is_late) - 1
-    alive, active = _apply(orders, cases, settle=settle, passes=passes, is_late=is_late)
-    again = active[is_late[active]]
+    waits = numpy.asarray(~orders.is_open.any(axis=(1, 2)))
+    given, number = orders.take(numpy.flatnonzero(waits)), numpy.cumsum(waits) - 1
+    alive, active = _apply(orders, cases, settle=settle, passes=passes, waits=waits)
+    again = active[waits[active]]
     if len(again):
         rest = given.take(number[again])
-        alive[again], _ = _apply(rest, cases, settle=settle, passes=passes, is_late=numpy.zeros(len(again), bool))
+        alive[again], _ = _apply(rest, cases, settle=settle, passes=passes, waits=numpy.zeros(len(again), bool))
         _write(orders, rest, rows=again)
     return orders.take(numpy.flatnonzero(alive))
 
@@ -222,8 +223,8 @@ def _write(orders: OrderNodes, part: OrderNodes, *, rows: Integers) -> Bits:
     return is_new
 
 
-def _apply(orders: OrderNodes, cases: Cases, *, settle: _Settle, passes: int, is_late: Bits) -> tuple[Bits, Integers]:
-    """So many passes at most; which nodes are left, and those that may not be done. `is_late`: where edges wait."""
+def _apply(orders: OrderNodes, cases: Cases, *, settle: _Settle, passes: int, waits: Bits) -> tuple[Bits, Integers]:
+    """So many passes at most; which nodes are left, and those that may not be done. `waits`: where edges do."""
     alive, active = numpy.ones(len(orders.case), dtype=bool), numpy.arange(len(orders.case))
     for _ in range(passes):
         if not len(active):
@@ -232,7 +233,7 @@ def _apply(orders: OrderNodes, cases: Cases, *, settle: _Settle, passes: int, is
         own = cases.take(part.case)
         is_dead = _pass(part, own)
         is_new = _write(orders, part, rows=active)
-        due = numpy.flatnonzero(~is_dead & ~(is_new & is_late[active]))
+        due = numpy.flatnonzero(~is_dead & ~(is_new & waits[active]))
         if len(due):
             part = part.take(due)
             is_dead[due] = _find_edges(part) | _is_crossed(part)
@@ -366,10 +367,11 @@ def _order_pairs(orders: OrderNodes) -> Bits:
 
 
 def _close(before: Bits) -> None:
-    """What precedes an action precedes what follows it; in parts that are too small for threads of their own."""
+    """What precedes an action precedes what follows it."""
     size = before.shape[2]
     flat = before.reshape(-1, size, size).astype(numpy.float32)
-    for part in numpy.array_split(numpy.arange(size), -(-(size**3) // _PART_CELLS)):
+    rows = _PART_CELLS // size**2 if 3 * size**2 <= _PART_CELLS else _PART_ROWS
+    for part in (slice(first, first + rows) for first in range(0, size, rows)):
         before.reshape(flat.shape)[:, part] |= flat[:, part] @ flat > 0
 
 

@@ -273,6 +273,6 @@ def _fillings_of(
         at, place = numpy.nonzero(fits)
         which, left, room = which[at], after[fits], room[at] - own[number[place]]
         rows = numpy.column_stack((rows[at], number[place]))
-        if len(which) and numpy.bincount(which).max() > MOST_FILLINGS:
+        if len(which) > MOST_FILLINGS:
             return None
     return [*map(tuple, rows.tolist())]

@@ -86,8 +86,4 @@ TIMELINE_RULES: Rules = {
     timeline_broken: "Report it with the plan: the planner itself is wrong.",
 }
 
-FIGURE_RULES: Rules = {
-    span_differs: "Report it with the plan: the planner itself is wrong.",
-    bubble_differs: "Report it with the plan: the planner itself is wrong.",
-    peaks_differ: "Report it with the plan: the planner itself is wrong.",
-}
+FIGURE_RULES: Rules = dict.fromkeys((span_differs, bubble_differs, peaks_differ), *TIMELINE_RULES.values())

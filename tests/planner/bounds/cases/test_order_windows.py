@@ -32,7 +32,7 @@ def root(rng: Random) -> tuple[OrderNodes, Cases]:
 def by_all_rules(orders: OrderNodes, cases: Cases) -> OrderNodes:
     """What is left where every pass applies every rule."""
     never = numpy.zeros(len(orders.case), dtype=bool)
-    alive, _ = order_windows._apply(orders, cases, settle=settle_passes, passes=order_windows.MAX_PASSES, is_late=never)
+    alive, _ = order_windows._apply(orders, cases, settle=settle_passes, passes=order_windows.MAX_PASSES, waits=never)
     return orders.take(numpy.flatnonzero(alive))
 
 
@@ -72,3 +72,10 @@ def test_sums_in_32_bits_are_those_in_64():
         rule(long, before, time=time * factor)
         assert (short != start).any()
         assert (long == short * factor).all()
+    for time in (5, 1 << 29):  # sums at the edge of 32 bits, and one above it
+        for first in ((1 << 31) - 1 - 2 * time, (1 << 31) - time):
+            start = numpy.full((1, 1, 2), first)
+            order_windows._wait(
+                start, numpy.array([[[[False, True], [False, False]]]]), time=numpy.full_like(start, time)
+            )
+            assert start.ravel().tolist() == [first, first + time]
