@@ -127,30 +127,6 @@ def _moves(searcher: Searcher, candidate: Candidate) -> None:
     neighbour(searcher.layers, searcher.rules, solution_of(candidate))
 
 
-def _nets(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.net_of(candidate)
-
-
-def _plays(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.device_orders(candidate)
-
-
-def _lower_bounds(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.lower_bound(candidate.stage_of, candidate.groups, modes=candidate.modes)
-
-
-def _ratings(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.rate(candidate.stage_of, candidate.groups)
-
-
-def _schedule_lower_bounds(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.exact_lower_bound(candidate)
-
-
-def _anneals(searcher: Searcher, candidate: Candidate) -> None:
-    searcher.anneal(candidate, iterations=20, temperature=(0.1, 0.01), seed=0)
-
-
 def _tabu_search(searcher: Searcher, candidate: Candidate) -> None:
     net, device_orders, lengths = _orders(searcher, candidate)
     follows_orders(net)
@@ -296,32 +272,32 @@ def _balanced(searcher: Searcher, candidate: Candidate) -> None:
     anneal_assignments(BalancedTimes(times, times, 0, 1), assignments, Cooling(steps=5, first=0.01, last=0.001, seed=0))
 
 
-BASELINE_KERNELS: dict[str, Callable[[Searcher, Candidate], None]] = {
+BASELINE_KERNELS: dict[str, Callable[[Searcher, Candidate], object]] = {
     "recorded-plays": _recorded_plays,
     "published-orders": _published_orders,
 }
 """Groups of the baselines, which are the first plans."""
 
-JOINT: dict[str, Callable[[Searcher, Candidate], None]] = BASELINE_KERNELS | {
+JOINT: dict[str, Callable[[Searcher, Candidate], object]] = BASELINE_KERNELS | {
     "moves": _moves,
-    "nets": _nets,
-    "plays": _plays,
-    "floors": _lower_bounds,
-    "ratings": _ratings,
-    "anneals": _anneals,
+    "nets": Searcher.net_of,
+    "plays": Searcher.device_orders,
+    "floors": lambda searcher, it: searcher.lower_bound(it.stage_of, it.groups, modes=it.modes),
+    "ratings": lambda searcher, it: searcher.rate(it.stage_of, it.groups),
+    "anneals": lambda searcher, it: searcher.anneal(it, iterations=20, temperature=(0.1, 0.01), seed=0),
     "cuts": _cuts,
 }
 """Groups of all until the first rounds of joint search end."""
 
-FIRST: dict[str, Callable[[Searcher, Candidate], None]] = JOINT | {
-    "schedule-floors": _schedule_lower_bounds,
+FIRST: dict[str, Callable[[Searcher, Candidate], object]] = JOINT | {
+    "schedule-floors": Searcher.exact_lower_bound,
     "tabu-search": _tabu_search,
     "policies": _policies,
     "polishes": _polishes,
 }
 """Groups that every plan needs which is not found in the first rounds."""
 
-LATER: dict[str, Callable[[Searcher, Candidate], None]] = {
+LATER: dict[str, Callable[[Searcher, Candidate], object]] = {
     "branch-and-bound": _branch_and_bound,
     "enumeration": _enumeration,
     "split-placement": _split_placement,
