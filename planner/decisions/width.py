@@ -1,18 +1,11 @@
 """Groups of several devices that share the layers of a stage, of one width per stage."""
 
-from typing import Any
-
 from planner.decisions.decision import Decision, Switch
-
-
-def _widest(profile: Any) -> object:
-    return max(cost.width for layer in profile.layers for cost in layer.costs)
-
 
 DECISION = Decision(
     bounds=None,
     is_enumerated=True,
-    opened=_widest,
+    opened=lambda profile: max(cost.width for layer in profile.layers for cost in layer.costs),
     switch=Switch(
         help="Devices that may share a stage (needs costs measured so).",
         metavar="N",

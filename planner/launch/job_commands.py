@@ -120,10 +120,6 @@ def read_down_nodes(text: str, *, hosts: Sequence[str]) -> dict[str, str]:
     return down
 
 
-def _selector(submitted: Submitted) -> str:
-    return f"--selector={_SELECTORS[submitted.kind]}={submitted.name}"
-
-
 def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[str, ...]:
     """Shows what the job's processes say."""
     following = ["--follow"] if follow else []
@@ -135,7 +131,8 @@ def logs_command(submitted: Submitted, *, folder: str, follow: bool) -> tuple[st
         case "torchrun" | "slurm":
             return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), "--", f"{folder}/log")
         case "kubernetes":
-            told = ("kubectl", "logs", f"--namespace={submitted.namespace}", _selector(submitted))
+            selector = f"--selector={_SELECTORS[submitted.kind]}={submitted.name}"
+            told = ("kubectl", "logs", f"--namespace={submitted.namespace}", selector)
             return (*told, "--all-containers", "--prefix", "--tail=-1", *following)
 
 

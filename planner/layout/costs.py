@@ -250,7 +250,7 @@ class CostModel:
         self._traffic_of = lru_cache(maxsize=_RECENT)(self._find_traffic)
         self.remembered = lru_cache(maxsize=_RECENT)(self._make)
         self._cost_on = cache(self._make_stage_cost)
-        self._at = cache(self._make_at)
+        self._at = cache(lambda size: CostModel(self.problem.at_size(size)))
 
     def at(self, size: int | None) -> "CostModel":
         """The costs of a microbatch of one of the sizes that the problem lists; None: it lists none."""
@@ -259,9 +259,6 @@ class CostModel:
     def _make(self, make: Callable[["CostModel", tuple[Stage, ...]], Any], stages: tuple[Stage, ...]) -> Any:
         """What is made of a partition on its devices, once for all orders of it."""
         return make(self, stages)
-
-    def _make_at(self, size: int) -> "CostModel":
-        return CostModel(self.problem.at_size(size))
 
     def _layer_work(self, name: str, device_type: str, *, width: int, replicas: int | Fraction) -> LayerWork | None:
         """`layer_work` of the layer `name`, or None if it has no cost at that type, width and share."""

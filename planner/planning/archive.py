@@ -66,7 +66,8 @@ class Archive:
             best.setdefault(_shape(candidate), candidate)
         for candidate in list(best.values())[: self.most_kinds]:
             plan = plan_of(self.run.problem, searcher, candidate=candidate)
-            self.candidates.append((_origin(candidate), plan))
+            origin = "joint search" if candidate.device_orders is None else "order search"
+            self.candidates.append((origin, plan))
 
     def others(self, best: Plan, *, conclude: Callable[[int], Conclusion], share: float) -> list[tuple[int, Plan]]:
         """Verified plans of other kinds than the best's and each other's, the fastest first, after what they take.
@@ -107,10 +108,6 @@ def _shape(candidate: Candidate) -> tuple[object, ...]:
     devices = [device for group in candidate.groups for device in group]
     chunks = max(map(devices.count, set(devices)))
     return len(sizes), min(sizes), max(sizes), chunks, frozenset(candidate.modes.tolist())
-
-
-def _origin(candidate: Candidate) -> str:
-    return "joint search" if candidate.device_orders is None else "order search"
 
 
 def _time_for(run: SearchState, *, share: float) -> HasTime:

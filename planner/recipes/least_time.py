@@ -52,7 +52,7 @@ def _least_room(beside: Sequence[float], *, unit: float, count: int) -> float:
 
 def as_problem(chain: LayerChain, costs: Integers, *, ranks: int, microbatches: int, most_chunks: int) -> Problem:
     """The question whose plans are the chain's layouts, and those with fewer chunks; nanoseconds are ticks."""
-    names = [_name(letter, number) for number, letter in enumerate(chain.letters)]
+    names = [{"m": "mtp", "L": "head"}.get(letter, f"layers.{number}") for number, letter in enumerate(chain.letters)]
     layers = tuple(
         Layer(
             name=name,
@@ -85,10 +85,6 @@ def as_problem(chain: LayerChain, costs: Integers, *, ranks: int, microbatches: 
             split_backward=False, max_stages_per_device=most_chunks, max_replicas=1, idle_devices=False, order="looped"
         ),
     )
-
-
-def _name(letter: str, number: int) -> str:
-    return {"m": "mtp", "L": "head"}.get(letter, f"layers.{number}")
 
 
 def find_least_time(problem: Problem, *, reached: int) -> Bound:

@@ -117,7 +117,7 @@ class _RatioRule:
     def _of(self, device: str, stage: int | None) -> dict[Kind, float]:
         kinds: tuple[Kind, ...] = ("F", "I", "W", "B")
         common = self.scales.factors.common
-        if self.is_best and not self._is_measured(device):
+        if self.is_best and all(pair[0] != device for pair in self.scales.pairs):
             common = min(1.0, common)
         assumed = common * self.chosen.devices.get(device, 1.0)
         assumed *= 1.0 if stage is None else self.chosen.stages.get(stage, 1.0)
@@ -132,9 +132,6 @@ class _RatioRule:
         # Of B alone, or of I and W alone, what the others take in proportion.
         whole = known.get("B", _split_ratio(known))
         return {kind: known.get(kind, assumed if whole is None or kind == "F" else whole) for kind in kinds}
-
-    def _is_measured(self, device: str) -> bool:
-        return any(pair[0] == device for pair in self.scales.pairs)
 
     def _least_noise(self, device: str, stage: int | None) -> float:
         """The least that a pair of the device or of the stage took beside what is explained."""

@@ -69,11 +69,7 @@ def _halve_unknown(profile: ModelProfile) -> ModelProfile:
     """Half of every microbatch, whose samples nobody counted: times and bytes halved, rounded up."""
     halved = profile_at(replace(profile, microbatch_size=2), 1)
     layers = tuple(
-        replace(half, costs=tuple(_scale(cost, _half) for cost in layer.costs))
+        replace(half, costs=tuple(_scale(cost, lambda number: -(-number // 2)) for cost in layer.costs))
         for layer, half in zip(profile.layers, halved.layers, strict=True)
     )
     return replace(profile, layers=layers, edges=halved.edges, held_once=halved.held_once)
-
-
-def _half(number: int) -> int:
-    return -(-number // 2)

@@ -150,12 +150,10 @@ class _KindProgramme:
         """Times of the slowest stage from perfect balance on all devices up to no pipeline at all."""
         kinds, speeds = self.kinds, np.zeros(len(self.class_units))
         np.maximum.at(speeds, kinds.device_class, 1 / np.maximum(kinds.load[:, -1] * kinds.units, 1))
-        low = max(1 / float(speeds @ np.array(self.class_units)), self._heaviest_layer())
+        heaviest = float(np.diff(self.kinds.load, axis=1).min(axis=0).max())
+        low = max(1 / float(speeds @ np.array(self.class_units)), heaviest)
         high = max(low, float(kinds.load[:, -1].min()))
         return np.append(np.geomspace(low, self.params.coarse * low, self.params.limits), high)
-
-    def _heaviest_layer(self) -> float:
-        return float(np.diff(self.kinds.load, axis=1).min(axis=0).max())
 
     def limits_beside(self, cut: KindCut, ends: tuple[float, float]) -> Floats:
         """Times close to the slowest stage of a cut, between these multiples of it."""
@@ -177,7 +175,7 @@ class _KindProgramme:
         least[:, self.size].reshape(len(limits), -1)[:, 0] = 0
         tables, best = [least], np.full(len(limits), np.inf)
         depth_of = np.zeros(len(limits), np.int64)
-        for depth in range(1, self._most_stages() + 1):
+        for depth in range(1, min(self.size, MOST_STAGES, sum(self.class_units)) + 1):
             allowed = self._allowed(depth, most_sync)
             tables.append(self._step(tables[-1], limits=limits, allowed=allowed))
             sums = tables[-1][:, 0].reshape(len(limits), -1).min(axis=1)
@@ -188,9 +186,6 @@ class _KindProgramme:
         for number, limit in enumerate(limits):
             if depth_of[number]:
                 yield self._trace(tables, number, limit=float(limit), most_sync=most_sync, depth=int(depth_of[number]))
-
-    def _most_stages(self) -> int:
-        return min(self.size, MOST_STAGES, sum(self.class_units))
 
     def _allowed(self, depth: int, most_sync: float) -> Floats:
         """[K, L + 1, L + 1] a stage's time, where one so deep fits into memory and synchronises in time; else inf."""

@@ -12,17 +12,14 @@ from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 def order_capped_greedy(pipeline: Pipeline) -> DeviceOrders:
     """I and W apart: W where nothing else can run, or sooner; caps as in 1F1B, twice those, and memory alone."""
-    return best_capped(pipeline, _split_rules(pipeline))
+    return best_capped(
+        pipeline, (Rule(caps=caps, most_pending=most) for most in (None, 1, 0) for caps in _caps(pipeline))
+    )
 
 
 def order_capped_whole(pipeline: Pipeline) -> DeviceOrders:
     """Whole backward passes: 1F1B with as many in flight as there is room for, early where the costs are uneven."""
     return best_capped(pipeline, (Rule(caps=caps, splits=False) for caps in _caps(pipeline)))
-
-
-def _split_rules(pipeline: Pipeline) -> Iterator[Rule]:
-    for most_pending in (None, 1, 0):
-        yield from (Rule(caps=caps, most_pending=most_pending) for caps in _caps(pipeline))
 
 
 def _caps(pipeline: Pipeline) -> Iterator[tuple[int, ...]]:

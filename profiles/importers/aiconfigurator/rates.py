@@ -102,7 +102,7 @@ class MeasuredRates:
             case Movement():
                 return self._movement(operation)
             case Exchange():
-                return self._exchange(operation)
+                return self.network.price(operation, inside=self._exchange_inside, name=f"{self.gpu}.yaml")
 
     def dtypes(self) -> tuple[str, ...]:
         """The types of numbers that matrix products were measured in."""
@@ -321,9 +321,6 @@ class MeasuredRates:
         rate = gpu["mem_bw"] * gpu.get("mem_bw_empirical_scaling_factor", 0.8)
         start = gpu.get("mem_empirical_constant_latency", 0.0)
         return assumed(1e9 * (wanted.num_bytes / rate + start), rule=f"{self.gpu}.yaml: {rate / 1e9:.0f} GB/s")
-
-    def _exchange(self, wanted: Exchange) -> PricedOperation:
-        return self.network.price(wanted, inside=self._exchange_inside, name=f"{self.gpu}.yaml")
 
     def _exchange_inside(self, wanted: Exchange) -> PricedOperation:
         grid = self._exchange_grid(wanted.kind)
