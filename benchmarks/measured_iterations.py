@@ -16,8 +16,8 @@ from itertools import combinations
 
 from benchmarks.audits import read_rows
 from benchmarks.report import Table, line, make_parser
+from planner.baselines.alternation import order_one_f_one_b
 from planner.baselines.interleaved import order_interleaved
-from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.layout.costs import CostModel
 from planner.plan import Stage

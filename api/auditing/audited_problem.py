@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from planner.actions import parse_action
-from planner.baselines.gpipe import order_gpipe
+from planner.baselines.alternation import order_gpipe
 from planner.baselines.pipeline import make_pipeline
 from planner.baselines.pipeline import make_plan as play_order
 from planner.baselines.zero_bubble.zb_v import order_zb_v

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.actions import Action
-from planner.baselines.pipeline import Pipeline
+from planner.baselines.pipeline import DeviceOrders, Pipeline
 
 
 def alternate(forwards: Sequence[Action], backwards: Sequence[Sequence[Action]], *, num_ahead: int) -> list[Action]:
@@ -42,3 +42,41 @@ def split_steps(pipeline: Pipeline, stage: int, *, deferral: int) -> list[list[A
         for microbatch in range(count):
             steps[min(microbatch + deferral, count - 1)].append(Action("W", stage, microbatch))
     return steps
+
+
+def order_gpipe(pipeline: Pipeline) -> DeviceOrders:
+    """GPipe (Huang et al., 2019, arXiv 1811.06965): every stage runs F0 F1 F2 ... B0 B1 B2 ...
+
+    The paper draws the backwards in reverse, the times are the same.
+    """
+    return [
+        alternate(forward_steps(pipeline, stage), fused_steps(pipeline, stage), num_ahead=pipeline.num_microbatches)
+        for stage in range(pipeline.num_stages)
+    ]
+
+
+def order_one_f_one_b(pipeline: Pipeline) -> DeviceOrders:
+    """1F1B (PipeDream-Flush, Narayanan et al., 2021, arXiv 2006.09503): as early as possible.
+
+    Stage s of S runs S - s forwards before its first backward, then alternates.
+    """
+    return [
+        alternate(forward_steps(pipeline, stage), fused_steps(pipeline, stage), num_ahead=pipeline.num_stages - stage)
+        for stage in range(pipeline.num_stages)
+    ]
+
+
+def order_zb_h(pipeline: Pipeline, *, number: int) -> DeviceOrders:
+    """ZB-H1 or ZB-H2 (Qi et al., 2024, arXiv 2401.10241, section 2): 1F1B with W deferred.
+
+    Stage s of S runs n (S - s) - n + 1 forwards ahead and keeps n s W back, so that all hold n S - n + 1 microbatches:
+    H1 keeps to the memory of 1F1B, and H2 has no bubble but the fill, in twice that memory.
+    """
+    return [
+        alternate(
+            forward_steps(pipeline, stage),
+            split_steps(pipeline, stage, deferral=number * stage),
+            num_ahead=number * (pipeline.num_stages - stage - 1) + 1,
+        )
+        for stage in range(pipeline.num_stages)
+    ]

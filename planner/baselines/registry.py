@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import ceil
 
+from planner.baselines.alternation import order_gpipe, order_one_f_one_b, order_zb_h
 from planner.baselines.applicability import (
     DoesNotApplyError,
     NoRoomError,
@@ -17,7 +18,6 @@ from planner.baselines.breadth_first import order_breadth_first
 from planner.baselines.data_parallel import make_replicated_stage, order_data_parallel
 from planner.baselines.fully_sharded import NAME as FULLY_SHARDED
 from planner.baselines.fully_sharded import make_fully_sharded_plan
-from planner.baselines.gpipe import order_gpipe
 from planner.baselines.greedy.capped_chunks import order_capped_chunks, order_capped_whole_chunks
 from planner.baselines.greedy.capped_greedy import order_capped_greedy, order_capped_whole
 from planner.baselines.idealised import twins
@@ -37,7 +37,6 @@ from planner.baselines.layouts import (
     make_stages,
     zigzag,
 )
-from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.out_of_order.first_k import make_first_k_plan
 from planner.baselines.out_of_order.pipelined import make_fast_forward_plan, make_modulo_plan
 from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
@@ -47,8 +46,6 @@ from planner.baselines.uneven_cores import make_even_cores_plan, make_uneven_cor
 from planner.baselines.zero_bubble.v_half import order_v_half
 from planner.baselines.zero_bubble.v_min import order_v_min
 from planner.baselines.zero_bubble.zb_automatic import order_zb_automatic
-from planner.baselines.zero_bubble.zb_h1 import order_zb_h1
-from planner.baselines.zero_bubble.zb_h2 import order_zb_h2
 from planner.baselines.zero_bubble.zb_interleaved import order_zb_interleaved
 from planner.baselines.zero_bubble.zb_v import order_zb_v
 from planner.clock import HasTime, always
@@ -111,8 +108,8 @@ METHODS = (
         is_always_played=True,
     ),
     Method(name="capped 1F1B", placement=ONE_EACH, order=order_capped_whole, splits_backward=False, has_twins=True),
-    Method(name="ZB-H1", placement=ONE_EACH, order=order_zb_h1, splits_backward=True),
-    Method(name="ZB-H2", placement=ONE_EACH, order=order_zb_h2, splits_backward=True),
+    Method(name="ZB-H1", placement=ONE_EACH, order=partial(order_zb_h, number=1), splits_backward=True),
+    Method(name="ZB-H2", placement=ONE_EACH, order=partial(order_zb_h, number=2), splits_backward=True),
     Method(name="ZB automatic", placement=ONE_EACH, order=order_zb_automatic, splits_backward=True, is_slow=True),
     Method(name="interleaved 1F1B", placement=LOOPED, order=order_interleaved, splits_backward=False),
     Method(name="ZB-V", placement=V_SHAPED, order=order_zb_v, splits_backward=True, is_slow=True),

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
+from planner.baselines.alternation import order_one_f_one_b
 from planner.baselines.applicability import (
     DoesNotApplyError,
     require_choices,
     require_few_actions,
     require_time,
 )
-from planner.baselines.one_f_one_b import order_one_f_one_b
 from planner.baselines.out_of_order.pipelined import order_fast_forward
 from planner.baselines.pipeline import make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation

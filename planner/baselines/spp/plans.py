@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy
 
+from planner.baselines.alternation import order_gpipe
 from planner.baselines.applicability import (
     DoesNotApplyError,
     require_choices,
     require_few_actions,
     require_time,
 )
-from planner.baselines.gpipe import order_gpipe
 from planner.baselines.partitions import crossing_bytes
 from planner.baselines.pipeline import DeviceOrders, Pipeline, make_pipeline, make_plan
 from planner.baselines.recomputing import breaks_memory, with_recomputation

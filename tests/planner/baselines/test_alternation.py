@@ -3,9 +3,13 @@
 import pytest
 
 from planner.actions import Action
-from planner.baselines.alternation import alternate, forward_steps, fused_steps, split_steps
-from planner.baselines.pipeline import Pipeline
+from planner.baselines.alternation import alternate, forward_steps, fused_steps, order_one_f_one_b, split_steps
+from planner.baselines.pipeline import Pipeline, make_pipeline, make_plan
+from planner.baselines.sequential import assign_sequential
 from planner.layout.costs import CostModel, StageCost
+from planner.verify import verify
+from tests.planner.baselines import test_sequential
+from tests.planner.baselines.drawings import require_as_kept
 from tests.planner.builders import make_layer, make_problem, make_stage
 
 
@@ -13,8 +17,6 @@ def pipeline(count: int, *, has_weights: bool = True) -> Pipeline:
     """One stage on one device."""
     times = (1, 1, 1) if has_weights else (1, 1, 0)
     costs = CostModel(make_problem([make_layer("x", times)], [], more_devices="a", num_microbatches=count))
-    from planner.baselines.pipeline import make_pipeline
-
     made = make_pipeline(costs, [make_stage("x @ a")])
     assert isinstance(made.costs[0], StageCost)
     return made
@@ -48,3 +50,22 @@ def test_weight_gradients_wait():
     steps = split_steps(pipeline(2, has_weights=False), 0, deferral=1)
     assert [words(step) for step in steps] == ["I0", "I1"]
     assert [words(step) for step in fused_steps(pipeline(2, has_weights=False), 0)] == ["I0", "I1"]
+
+
+@pytest.mark.parametrize("memory", ["loose", "tight", "scarce"])
+def test_one_forward_one_backward_fits(memory: str):
+    """Tests that where the full depth was granted, 1F1B on the stages passes the verifier, memory included."""
+    problem = test_sequential.make_problem(f"chain-48x8-m16-{memory}-two-level-classes")
+    costs = CostModel(problem)
+    seating = assign_sequential(costs)
+    plan = make_plan(costs, seating.stages, device_orders=order_one_f_one_b(make_pipeline(costs, seating.stages)))
+    if seating.in_flight == len(problem.cluster.devices):
+        assert verify(problem, plan).passed
+    else:
+        assert memory == "scarce"
+
+
+@pytest.mark.parametrize("method", ["GPipe", "1F1B", "ZB-H1", "ZB-H2"])
+def test_the_schedule_is_drawn_as_kept(method: str):
+    """Tests that the schedule is the one of the golden files, and a pipeline by the text alone."""
+    require_as_kept(method)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from planner.baselines.alternation import order_gpipe
 from planner.baselines.applicability import DoesNotApplyError
-from planner.baselines.gpipe import order_gpipe
 from planner.baselines.out_of_order.pipelined import (
     group_sizes,
     make_fast_forward_plan,

@@ -9,7 +9,7 @@ from benchmarks.zero_bubble import (
     play,
 )
 from tests.planner.baselines.drawings import require_as_kept
-from tests.planner.baselines.zero_bubble.test_zb_h1 import name
+from tests.planner.baselines.zero_bubble.test_published_bubbles import name
 
 V_SHAPED = {
     "1.5B-p8-m24-c601": (0.1702, 0.3353),
