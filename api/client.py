@@ -15,7 +15,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, TypedDict, cast
 from urllib.parse import quote, urlsplit
 
@@ -133,8 +133,7 @@ class Client:
 
     def jobs(self, *, limit: int = 20) -> list[JobDocument]:
         """The newest plans, latest first."""
-        found: list[JobDocument] = self._json("GET", f"/v1/plans?limit={limit}")["plans"]
-        return found
+        return cast(list[JobDocument], self._json("GET", f"/v1/plans?limit={limit}")["plans"])
 
     def follow(self, job_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
         """The story from `after` to its end; continues where it was when the connection breaks."""
@@ -183,8 +182,7 @@ class Client:
     def verify(self, plan: Plan, problem: Problem | None = None, *, certificate: bool = False) -> dict[str, Any]:
         """The verdict on any plan."""
         body = _checked(plan, problem) | {"certificate": certificate}
-        verdict: dict[str, Any] = self._json("POST", "/v1/verifications", body=body)
-        return verdict
+        return self._json("POST", "/v1/verifications", body=body)
 
     def play(self, plan: Plan, problem: Problem | None = None, *, what: Form, other: Plan | None = None) -> str:
         """What becomes of any plan: JSON, a picture, a trace, a table."""
@@ -195,8 +193,7 @@ class Client:
 
     def audit(self, program: str, **asked: object) -> dict[str, Any]:
         """What `pipeplan audit --json` says of a configuration; `asked` are the fields of `POST /v1/audits`."""
-        found: dict[str, Any] = self._json("POST", "/v1/audits", body={"program": program, **asked})
-        return found
+        return self._json("POST", "/v1/audits", body={"program": program, **asked})
 
     def demos(self) -> list[str]:
         """Names of the workloads that come along."""
@@ -204,18 +201,18 @@ class Client:
 
     def demo(self, name: str) -> dict[str, Any]:
         """A body that can be submitted as it is."""
-        body: dict[str, Any] = self._json("GET", f"/v1/demo-profiles/{quote(name)}")
-        return body
+        return self._json("GET", f"/v1/demo-profiles/{quote(name)}")
 
     def capabilities(self) -> dict[str, Any]:
         """Limits and versions of the service."""
-        found: dict[str, Any] = self._json("GET", "/v1/capabilities")
-        return found
+        return self._json("GET", "/v1/capabilities")
 
     # ------------------------------------------------------------ transport
 
-    def _json(self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        return json.loads(self._bytes(method, path, body=body, headers=headers))
+    def _json(
+        self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        return cast(dict[str, Any], json.loads(self._bytes(method, path, body=body, headers=headers)))
 
     def _bytes(self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> bytes:
         """The answer's body; tries again while the service cannot be reached, fails or says that it is busy."""
@@ -242,21 +239,15 @@ class Client:
     def _response(
         self, method: str, path: str, *, data: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = self._connect()
         sent = {"Accept": "*/*", **(headers or {})}
         if data is not None:
             sent["Content-Type"] = "application/json"
         if self._key is not None:
             sent["Authorization"] = f"Bearer {self._key}"
-        try:
+        with closing(self._connect()) as connection:
             connection.request(method, self._parts.path.rstrip("/") + path, body=data, headers=sent)
-            response = connection.getresponse()
-            try:
+            with connection.getresponse() as response:
                 yield response
-            finally:
-                response.close()
-        finally:
-            connection.close()
 
     def _connect(self) -> http.client.HTTPConnection:
         host = self._parts.hostname or ""
