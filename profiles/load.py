@@ -22,7 +22,6 @@ __all__ = [
     "demo_names",
     "dump_workload",
     "load_cluster",
-    "load_profile",
     "load_workload",
     "parse_workload",
     "workload_of",
@@ -55,11 +54,6 @@ def load_workload(source: Source) -> Workload:
     """
     name, data = _read(source)
     return parse_workload(data, source=name)
-
-
-def load_profile(source: Source) -> ModelProfile:
-    """The profile of a document."""
-    return load_workload(source).profile
 
 
 def load_cluster(source: Source) -> Cluster:

@@ -21,7 +21,6 @@ from profiles.load import (
     demo_names,
     dump_workload,
     load_cluster,
-    load_profile,
     load_workload,
     parse_workload,
 )
@@ -131,7 +130,7 @@ def test_workload_document(tmp_path: Path):
 def test_bare_profile(tmp_path: Path):
     """Tests that a profile document is a workload without a cluster."""
     path = write(tmp_path, {"format": "pipeline-profile/2", **PROFILE})
-    assert load_profile(path) == EXPECTED_PROFILE
+    assert load_workload(path).profile == EXPECTED_PROFILE
     assert load_workload(path) == Workload(profile=EXPECTED_PROFILE)
 
 
@@ -143,7 +142,7 @@ def test_bare_cluster(tmp_path: Path):
 def test_parts_of_a_workload(tmp_path: Path):
     """Tests that profile and cluster can each be taken out of a workload document."""
     path = str(write(tmp_path, WORKLOAD))
-    assert load_profile(path) == EXPECTED_PROFILE
+    assert load_workload(path).profile == EXPECTED_PROFILE
     assert load_cluster(path) == EXPECTED_CLUSTER
 
 
@@ -157,7 +156,7 @@ def test_neutral_form(tmp_path: Path):
 
 def test_graph_txt(tmp_path: Path):
     """Tests that PipeDream's graph.txt is known by its first line."""
-    assert load_profile(write(tmp_path, "\n" + GRAPH)).layers[0].costs[0].forward_ns == 1_000_000
+    assert load_workload(write(tmp_path, "\n" + GRAPH)).profile.layers[0].costs[0].forward_ns == 1_000_000
 
 
 # ---------------------------------------------------------------- sources
@@ -188,7 +187,7 @@ def test_demo_is_no_way_into_the_file_system(name: str):
         load_workload(f"demo:{name}")
 
 
-@pytest.mark.parametrize("load", [load_workload, load_profile, load_cluster])
+@pytest.mark.parametrize("load", [load_workload, load_cluster])
 def test_missing_file(load: Callable[[Path], object], tmp_path: Path):
     """Tests that a missing file is one clear ValueError, whatever was wanted from it."""
     with pytest.raises(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, Device, Link
 from profiles.field_rules import MAX_BYTES, MAX_NANOSECONDS
-from profiles.load import dump_workload, load_cluster, load_profile, parse_workload
+from profiles.load import dump_workload, load_cluster, load_workload, parse_workload
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile, WidthBytes
 from profiles.workload import Workload
 
@@ -192,7 +192,7 @@ def test_defaults_are_left_out():
 @pytest.mark.parametrize("count", [0, -1, 2**30 + 1])
 def test_number_of_microbatches(count: int):
     """Tests that a workload is not built with a number of microbatches that means nothing."""
-    profile = load_profile("demo:alexnet-two-gpus")
+    profile = load_workload("demo:alexnet-two-gpus").profile
     with pytest.raises(
         ValueError, match=rf"workload: num_microbatches = {count} is out of range; give an integer from 1"
     ):
