@@ -7,14 +7,14 @@ from typing import Any
 
 from planner.decisions.price.bound import check_subsets, write_boxes
 from planner.decisions.price.device_kinds import price_of
-from planner.decisions.price.driver import Subsets
+from planner.decisions.price.subsets import Subsets
 from planner.planning import SearchParams
 from planner.planning.planning_params import SubsetsParams
 from planner.problem import Problem
 from profiles.cluster import Cluster, Link
 from tests.long_runs import shortened
 from tests.planner.brute_force import LIMIT, every_mapping, explore, make_tables
-from tests.planner.decisions.price.test_driver import priced_batch
+from tests.planner.decisions.price.test_subsets import priced_batch
 from tests.strategies import random_chain
 
 SPEED = 10**9
