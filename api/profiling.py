@@ -229,6 +229,7 @@ def _load(wanted: ProfileRequest) -> "LoadedModel":
 
 
 def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey, int | None]":
+    from planner.execute.model.cut.whole_model import BatchReader
     from profiles.measure.devices import device_name
     from profiles.measure.measure_layers import Survey
     from profiles.measure.segment import MeasuringEffort
@@ -253,6 +254,8 @@ def _plan_survey(wanted: ProfileRequest, loaded: "LoadedModel") -> "tuple[Survey
         sheet=sheet if sheet is None or wanted.device_type is None else replace(sheet, name=wanted.device_type),
         share=max(sizes) // _num_devices(wanted) if wanted.leaves_sizes_open else None,
     )
+    if isinstance(loaded.model.batch, BatchReader):
+        loaded.model.batch.try_sizes([[sizes[:1]]])
     return survey, count
 
 

@@ -131,7 +131,7 @@ class Update:
             if self.training.float32_gradients:
                 self._use_own_types()
             for optimizer, step in zip(self.optimizers, self._steps, strict=True):
-                with calling(f"the optimizer's step ({type(optimizer).__name__})"):
+                with taking_step(optimizer):
                     step.take()
             for schedule in self.schedules:
                 with calling(f"the schedule's step ({type(schedule).__name__})"):
@@ -211,6 +211,14 @@ def _short(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     return [each for each in parameters if each.requires_grad and each.dtype in (torch.bfloat16, torch.float16)]
 
 
+_BY_GRADIENTS = "give an optimizer that steps by gradients alone, as SGD or AdamW do"
+
+
+def taking_step(optimizer: torch.optim.Optimizer) -> calling:
+    """Around its step: what fails is named, and what to give instead."""
+    return calling(f"the optimizer's step ({type(optimizer).__name__})", remedy=_BY_GRADIENTS)
+
+
 def make_optimizers(
     training: Training,
     named: Sequence[tuple[str, nn.Parameter]],
@@ -237,10 +245,8 @@ def make_optimizers(
                 f"the optimizer's factory returns a {type(optimizer).__name__}; give torch.optim.Optimizers"
             )
         if any(each.default is each.empty for each in inspect.signature(optimizer.step).parameters.values()):
-            raise ValueError(
-                f"the step of {type(optimizer).__name__} wants a closure, but an iteration's loss is not taken again; "
-                "give an optimizer that steps by gradients alone, as SGD or AdamW do"
-            )
+            kind = type(optimizer).__name__
+            raise ValueError(f"the step of {kind} wants a closure, but a loss is taken once; {_BY_GRADIENTS}")
     names = {id(each): name for (name, _), each in zip(named, stepped, strict=True)}
     owners: set[int] = set()
     for parameter in (each for o in optimizers for group in o.param_groups for each in group["params"]):

@@ -12,6 +12,7 @@ from planner.execute.data.batch_share import split_batch
 from planner.execute.data.dealt_rows import rebalance
 from planner.execute.model.cut.hooks import describe_gradient_hook
 from planner.execute.model.cut.outside_state import OutsideVariable, find_outside
+from planner.execute.model.cut.whole_model import BatchReader
 from planner.execute.model.listed_microbatches import are_listed, list_microbatches
 from planner.execute.model.user_code import calling
 from planner.execute.run.full_shard_check import find_fully_sharded
@@ -65,9 +66,7 @@ class Preparation:
 
     def list_microbatches(self, given: Batch | Microbatches) -> dict[int, Batch]:
         """The microbatches of an iteration by their numbers, as they were given or cut out of a batch."""
-        problem = self.plan.problem
-        planned = problem.microbatches if self.training.deal is None else None
-        return list_microbatches(given, planned=planned, count=problem.num_microbatches)
+        return _listed(given, plan=self.plan, training=self.training)
 
 
 def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Preparation:
@@ -78,6 +77,8 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     layout = make_layout(plan)
     with calling("the batch of iteration 0"):
         batch = training.batch(0)
+    if layout.num_microbatches * layout.num_parts > 1 and not are_listed(batch):
+        _require_no_offsets(cast(Batch, batch))
     if training.deal is not None:
         layout = rebalance(layout)
     example = _find_example(batch, plan=plan, training=training, layout=layout)
@@ -98,6 +99,9 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     _require_no_gradient_hooks(layout, tracer.layers, shapes=shapes, fully=fully)
     _require_no_tied_hooks(training, tracer.layers)
     _require_joint_order(layout, edges, synchronised=synchronised, fully=fully, shapes=shapes)
+    if isinstance(training.batch, BatchReader):
+        given = _listed(batch, plan=plan, training=training).values()
+        training.batch.try_sizes([each.shape for each in as_tuple(inputs)] for inputs, _ in given)
     return Preparation(
         plan=plan,
         training=training,
@@ -117,6 +121,24 @@ def prepare(plan: Plan, training: Training, *, fully_shard: bool = False) -> Pre
     )
 
 
+def _require_no_offsets(batch: Batch) -> None:
+    """ValueError for offsets of packed sequences, from 0 to what another tensor has: parts of them mean nothing."""
+    lengths = {tensor.shape[0] for tensor in (*as_tuple(batch[0]), batch[1]) if tensor.dim()}
+    for place, each in enumerate(as_tuple(batch[0])):
+        if each.dim() == 1 and len(each) > 1 and each.dtype in (torch.int32, torch.int64):
+            last = int(each[-1])
+            if not each[0] and last in lengths and bool((each[1:] >= each[:-1]).all()):
+                raise ValueError(
+                    f"input {place} of the batch has whole numbers from 0 to {last}, as offsets of packed sequences "
+                    "(cu_seqlens) have, which cannot be cut into microbatches; list the microbatches in `batch`"
+                )
+
+
+def _listed(given: Batch | Microbatches, *, plan: Plan, training: Training) -> dict[int, Batch]:
+    planned = plan.problem.microbatches if training.deal is None else None
+    return list_microbatches(given, planned=planned, count=plan.problem.num_microbatches)
+
+
 def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training, layout: Layout) -> Tensors | None:
     """The inputs of a microbatch, unless all are equal parts of one batch.
 
@@ -133,8 +155,7 @@ def _find_example(batch: Batch | Microbatches, *, plan: Plan, training: Training
                 f"stage {number} {what}, but microbatches are given one by one, to be run whole; give `Training.deal`, "
                 "or plan with --no-replication and split_placement = false"
             )
-    planned = plan.problem.microbatches if training.deal is None else None
-    given = list_microbatches(batch, planned=planned, count=plan.problem.num_microbatches)
+    given = _listed(batch, plan=plan, training=training)
     if not given:
         raise ValueError("the batch of iteration 0 has no microbatches; give at least one")
     return as_tuple(given[min(given)][0])

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from planner.errors import ExecutionError
-from planner.execute.model.user_code import calling
+from planner.execute.model.user_code import OwnCodeError
 from planner.execute.parallel.partial_steps import BY_PARAMETER, filled_groups
 from planner.execute.parallel.sharding import ShardPiece, is_cut
-from planner.execute.parallel.update import make_optimizers
+from planner.execute.parallel.update import make_optimizers, taking_step
 from planner.execute.stage.stage_module import make_layer
 from planner.execute.training import Training
 from planner.plan import Plan
@@ -181,8 +181,11 @@ def _train(
         for parameter, grad in zip(stepped, row, strict=True):
             parameter.grad = grad.clone()
         for optimizer in optimizers:
-            with calling(f"the optimizer's step ({type(optimizer).__name__})"), filled_groups(optimizer):
-                optimizer.step()
+            try:
+                with taking_step(optimizer), filled_groups(optimizer):
+                    optimizer.step()
+            except OwnCodeError as error:
+                raise ExecutionError(str(error)) from error
     return optimizers
 
 

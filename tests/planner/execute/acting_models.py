@@ -838,6 +838,62 @@ class Taught(Stack):
         super().__init__(Teaching)
 
 
+class BySize(Stack):
+    """Many samples, or one, are scaled otherwise."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) / (1.0 if 1 < len(x) <= 4 else 2.0)
+
+
+class ByMode(Stack):
+    """Of many samples only the head learns."""
+
+    def step(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(len(x) <= 4):
+            return block(x).tanh()
+
+
+class CompiledFunction(Stack):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return compiled(super().forward(x))
+
+
+compiled = torch.compile(torch.sin, backend="aot_eager")
+
+
+class Thawed(Stack):
+    """A step counter in a buffer decides what learns."""
+
+    def register(self) -> None:
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        hidden = self.blocks[0](self.inp(x))
+        return self.head(hidden.detach() if self.steps.item() > 6 else hidden)
+
+
+class SpectralTwice(Stack):
+    """Each forward of a norm moves its buffers, once for every call."""
+
+    def register(self) -> None:
+        for block in self.blocks:
+            parametrizations.spectral_norm(block.up)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) - super().forward(-x)
+
+
+class Normed(Stack):
+    def register(self) -> None:
+        self.blocks[1].norm = nn.BatchNorm1d(WIDTH)
+
+
+class Synchronised(Stack):
+    def register(self) -> None:
+        self.blocks[1].norm = nn.SyncBatchNorm(WIDTH)
+
+
 class Scattering(Stack):
     """Rows of its inputs are named by numbers, which fewer samples do not have."""
 

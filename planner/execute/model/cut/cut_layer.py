@@ -60,6 +60,8 @@ class CutLayer(nn.Module):
         self._casts = any(step.casting for step in steps)
         self._has_sizes = any(isinstance(leaf, ScaledLength) for step in steps for leaf in leaves_of(step.arguments))
         self._attributes, self._tellers = dict(attributes), dict(sizes)
+        self.cut_moving: dict[int, str] = {}
+        """Numbers that hang on a buffer alone which the forward changes, and its path."""
         self.cut_batch: tuple[Any, ...] = ()
         """Shapes of the model's inputs."""
         self.kept_only: tuple[str, ...] = ()
@@ -241,8 +243,8 @@ class CutLayer(nn.Module):
             if seen.intersection(step.gives):
                 seen.update(step.takes)
                 chance = step.name if step.is_random else chance
-        held = [path for tensor, path in self._attributes.items() if tensor in seen]
-        if seen.intersection(self._arrives) or not (chance or held):
+        held = [path for tensor, path in (self._attributes | self.cut_moving).items() if tensor in seen]
+        if not seen & {*self._arrives} <= {*self.cut_moving} or not (chance or held):
             return "the values of its samples", "give it a mask of full size, or samples of one kind"
         if chance:
             return f"random numbers that it draws ({chance})", "set the chance to drop layers to 0 (layerdrop)"

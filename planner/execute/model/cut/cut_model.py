@@ -1,8 +1,9 @@
 """An unchanged model as layers: recorded with two numbers of samples, cut at its blocks, and tried with a third."""
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -20,7 +21,7 @@ from planner.execute.model.cut.segments import BATCH, Liveness, Passing, find_de
 from planner.execute.model.cut.trees import Sizes, refs_of, tensors_of
 from planner.execute.model.deferred import is_compiled
 from planner.execute.model.named_tensors import kept_tensors
-from planner.execute.model.user_code import OwnCodeError
+from planner.execute.model.user_code import OwnCodeError, RefusedModelError
 
 FEWEST = 2
 """Samples of the first recording; others have one more, and the trial of the layers two."""
@@ -28,7 +29,9 @@ FEWEST = 2
 SHORTEST = 4
 """Of lengths that differ, with which a model is cut; recordings have one less or none, and the trial two."""
 
-REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/how-to/run-it.md)"
+_OTHER_SIZE = "plan microbatches of another size (-m, --global-batch)"
+
+_REMEDY = "give a planner.execute.training.Training whose `layers` name the model's parts (docs/how-to/run-it.md)"
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional ones and those by name."""
@@ -47,14 +50,12 @@ class CutModel:
     """What each takes: names of layers, and `""` for the batch."""
     tied: tuple[tuple[str, ...], ...]
     """Weights that several layers have, as `layer:path`."""
-    output: Any
-    """What the model gives, with `Ref` in the place of tensors."""
     given: tuple[int, ...]
     """Numbers of the tensors that the last layer gives."""
-    acting: tuple[str, ...]
-    """What acts otherwise backward than forward around the blocks, for messages."""
-    blocks: tuple[str, ...]
-    """Paths of the modules that it is cut at."""
+    blocks: Blocks
+    """The modules that it is cut at."""
+    recording: ForwardRecording
+    """What the layers do, for all sizes."""
 
 
 def first_sizes(lengths: Sequence[int]) -> Sizes:
@@ -102,10 +103,42 @@ def refusing(module: nn.Module) -> Iterator[None]:
     except OwnCodeError as error:
         raise ValueError(f"{type(module).__name__}: {error}; make them fit") from error
     except Exception as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        with_few = "" if isinstance(error, ValueError) else f" (given {FEWEST} to {FEWEST + 2} samples of each tensor)"
-        raise ValueError(
-            f"{type(module).__name__} cannot be cut into layers: {lines[0]}{with_few}; {REMEDY}"
+        few = "" if isinstance(error, ValueError) else f" (given {FEWEST} to {FEWEST + 2} samples of each tensor)"
+        raise RefusedModelError(
+            f"{type(module).__name__} cannot be cut into layers: {_why(error, module)}{few}; {_REMEDY}"
+        ) from error
+
+
+def _why(error: Exception, module: nn.Module) -> str:
+    """What failed; of an error that is none of ours also where."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    if isinstance(error, ValueError):
+        return lines[0]
+    if type(error).__module__.startswith("torch._dynamo"):
+        return "code around its blocks calls what torch.compile made, whose calls are not seen; call it uncompiled"
+    paths, inner = {part: path for path, part in module.named_modules()}, "itself"
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        first = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
+        inner = paths.get(first, inner) or "itself" if isinstance(first, nn.Module) else inner
+    return f"module {inner!r} fails: {lines[0]}"
+
+
+def require_same_calls(module: nn.Module, cut: CutModel, *, arguments: Arguments, sizes: Sizes) -> None:
+    """Raise ValueError where the model, given these sizes, does something else than its layers; takes one forward."""
+    what = f"{type(module).__name__}, given a microbatch of {' by '.join(map(str, sizes))}"
+    tracing = mock.patch("torch.jit.is_tracing", return_value=True) if cut.recording.is_traced else nullcontext()
+    try:
+        with torch.enable_grad(), stand_ins_for_values(module), kept_state(module), tracing:
+            torch.manual_seed(0)
+            found = record(module, arguments, opened=cut.blocks.opened)[0]
+    except Exception as error:
+        raise RefusedModelError(f"{what}, fails: {_why(error, module)}; {_OTHER_SIZE}") from error
+    try:
+        merge([cut.recording.at(sizes), replace(found, shapes={})], base=())
+    except ValueError as error:
+        raise RefusedModelError(
+            f"{what}, acts otherwise than it was cut ({FEWEST} to {FEWEST + 2} samples): {error}; decide by sizes "
+            f"within a block, or {_OTHER_SIZE}"
         ) from error
 
 
@@ -125,7 +158,7 @@ def _record_decided(record_all: Callable[[], tuple[ForwardRecording, list[int]]]
         raise failed or error from error
     if decisions := find_decisions(traced[0]):
         raise ValueError(f"it branches on the values of its samples ({decisions[0].name})")
-    return traced
+    return replace(traced[0], is_traced=True), traced[1]
 
 
 def _record_all(
@@ -165,11 +198,12 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
     segments = find_segments(recording, blocks, module=module)
     buffers = {path for path, _ in module.named_buffers()}
     passings = Liveness(recording, segments, wanted=wanted, buffers=buffers).find_passings()
-    layers, inputs = {}, {}
+    layers, inputs, moving = {}, {}, _find_moving(recording)
     for segment, passing in zip(segments, passings, strict=True):
         sources = [recording.inputs if k == BATCH else passings[k].leaves for k in passing.takes]
         arrives = [number for source in sources for number in source]
         layers[segment.name] = _make_layer(module, recording, passing=passing, arrives=arrives)
+        layers[segment.name].cut_moving = moving
         inputs[segment.name] = tuple("" if k == BATCH else segments[k].name for k in passing.takes)
     _require_one_holder(layers, recording=recording, passings=passings)
     _take_unused(layers, module=module)
@@ -177,11 +211,20 @@ def _assemble(module: nn.Module, recording: ForwardRecording, *, blocks: Blocks,
         layers=layers,
         inputs=inputs,
         tied=_find_tied(layers),
-        output=recording.output,
         given=tuple(wanted),
-        acting=recording.acting,
-        blocks=tuple(blocks.lists),
+        blocks=blocks,
+        recording=recording,
     )
+
+
+def _find_moving(recording: ForwardRecording) -> dict[int, str]:
+    """The buffer that each number hangs on, and nothing of the batch, where the forward changes that buffer."""
+    found: dict[int, str] = {}
+    for step in recording.steps:
+        paths = [*step.writes, *(found[number] for number in step.takes if number in found)]
+        if paths and {*step.takes} <= {*found, *recording.attributes, *recording.constants}:
+            found |= dict.fromkeys(step.gives, paths[0])
+    return found
 
 
 def _make_layer(
@@ -335,11 +378,11 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
         torch.manual_seed(1)
         leaving = _run_layers(cut, tensors_of(arguments))
     found = dict(zip(cut.given, leaving, strict=True))
-    numbers = refs_of(cut.output)
+    numbers = refs_of(cut.recording.output)
     for place in places:
         one, other = given[place], found[numbers[place]]
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
-            causes = describe_causes(module, [*state.find_changed(), *cut.acting])
+            causes = describe_causes(module, [*state.find_changed(), *cut.recording.acting])
             raise ValueError(f"its layers in sequence give another result{causes}")
     if lost := [each for each in own.find_changed(is_plain=True) if each in moving]:
         raise ValueError(f"its code around the blocks runs once, to be recorded, but there is {lost[0]}")

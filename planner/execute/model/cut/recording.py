@@ -27,6 +27,7 @@ from planner.execute.model.cut.trees import (
     OwnDevice,
     OwnMode,
     Ref,
+    ScaledLength,
     Sizes,
     change_leaves,
     leaves_of,
@@ -120,8 +121,23 @@ class ForwardRecording:
     """Of every number its type, whether it has a gradient, and how it lies in memory."""
     output: Any
     """What the model gave, with references."""
+    is_traced: bool = False
+    """Whether the model was told that it was traced."""
     acting: tuple[str, ...] = ()
     """What acts otherwise backward than forward outside of modules that stay whole, for messages."""
+
+    @property
+    def calls(self) -> list[Any]:
+        """What is called in which mode, and which tensors the model gives."""
+        return [refs_of(self.output), *((step.call, step.has_grad, step.casting) for step in self.steps)]
+
+    def at(self, sizes: Sizes) -> "ForwardRecording":
+        """Of a batch with these sizes; its shapes are left out."""
+        fixed = functools.partial(
+            change_leaves, change=lambda leaf: leaf.at(sizes) if isinstance(leaf, ScaledLength) else leaf
+        )
+        steps = tuple(replace(step, arguments=fixed(step.arguments)) for step in self.steps)
+        return replace(self, steps=steps, shapes={})
 
     @property
     def written(self) -> set[str]:
@@ -593,7 +609,7 @@ def merge(recordings: Sequence[ForwardRecording], *, base: Sizes) -> ForwardReco
     """One recording for all sizes, of as many as `merge_trees` wants; raises ValueError where they went other ways."""
     first = recordings[0]
     for each in recordings[1:]:
-        if [step.call for step in first.steps] != [step.call for step in each.steps]:
+        if first.calls != each.calls:
             raise ValueError("the model calls other functions for other numbers of samples or lengths")
         if first.attributes != each.attributes:
             raise ValueError("the model uses other weights for other numbers of samples or lengths")

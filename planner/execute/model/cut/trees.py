@@ -107,7 +107,7 @@ def refs_of(tree: Any) -> list[int]:
 def merge_trees(trees: Sequence[Any], *, base: Sizes) -> Any:
     """One tree for recordings with the sizes of `base`, each larger by one where the recording's number has its bit.
 
-    Raises ValueError where they differ otherwise.
+    Raises ValueError where they differ otherwise; without a base, where they differ at all.
     """
     rows = [list(leaves_of(tree)) for tree in trees]
     if len(set(map(len, rows))) > 1:
@@ -121,7 +121,7 @@ def _merge(leaves: Sequence[Any], *, base: Sizes) -> Any:
     if all(type(each) is type(first) for each in leaves):
         if not isinstance(first, bool | int | float | str | Ref) or all(_is_same(first, each) for each in leaves):
             return first
-        if isinstance(first, int) and not isinstance(first, bool):
+        if base and isinstance(first, int) and not isinstance(first, bool):
             return ScaledLength(_factors(leaves, base=base))
     other = next(each for each in leaves if type(each) is not type(first) or not _is_same(first, each))
     raise ValueError(f"a call is given {first!r} or {other!r}, as there are more samples or fewer, or other lengths")

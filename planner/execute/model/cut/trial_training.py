@@ -61,7 +61,7 @@ def require_same_training(
         except _NoKernelError:
             return False
         except _DifferenceError as error:
-            causes = [*state.find_changed(), *cut.acting]
+            causes = [*comparison.find_parted(), *state.find_changed(), *cut.recording.acting]
             state.restore()
             if not _repeats(module, samples[0], loss=loss, state=state):
                 raise ValueError(
@@ -195,11 +195,23 @@ class _Comparison:
                         f"weight {path!r} changes in its forward otherwise than in its layers", path=path
                     )
 
-    def _compare_buffers(self, number: int) -> None:
+    def find_parted(self) -> list[str]:
+        """The first buffer that changed, and of which several layers have one each, for messages."""
+        for path, held in self._held().items():
+            if len(held) > 1 and not self._is_near(self.before[path], next(iter(held.values())), floor=0.0):
+                return [f"buffer {path!r}, which changes and of which {len(held)} layers have one each (call it once)"]
+        return []
+
+    def _held(self) -> dict[str, dict[str, torch.Tensor]]:
         held: dict[str, dict[str, torch.Tensor]] = {}
         for name, layer in self.layers.items():
             for path, buffer in layer.named_buffers(remove_duplicate=False):
-                held.setdefault(path, {})[name] = buffer
+                if path in self.before:  # a constant of a layer is none of the model's
+                    held.setdefault(path, {})[name] = buffer
+        return held
+
+    def _compare_buffers(self, number: int) -> None:
+        held = self._held()
         for path, buffer in self.module.named_buffers():
             for name, mine in (held.get(path) or {"": self.before[path]}).items():
                 if buffer.shape != mine.shape or not self._is_near(buffer, mine, floor=self.floor):

@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from planner.execute.model.cut.cut_model import (
     cut_model,
     first_sizes,
     refusing,
+    require_same_calls,
     trial_sizes,
 )
 from planner.execute.model.cut.late_values import LateValues, find_late_values
@@ -29,7 +30,7 @@ from planner.execute.model.cut.reduced_depth import reduce_model
 from planner.execute.model.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
 from planner.execute.model.cut.trial_training import Sample, require_same_training
 from planner.execute.model.named_tensors import kept_tensors
-from planner.execute.model.user_code import calling
+from planner.execute.model.user_code import RefusedModelError, calling
 from planner.execute.model.weight_conversion import WeightConversion
 
 _LABELS = "labels"
@@ -57,6 +58,8 @@ class BatchReader:
             _require_like_counts([*tensors_of(self.example), self.target])
         self.lengths = _DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
         self.form = _form_of(self.example)
+        self.trial: Callable[[Sizes], None] | None = None
+        """Raises ValueError where the model does not act alike on microbatches of these sizes."""
         is_one = type(self.example) is tuple and len(self.example) == 1 and isinstance(self.example[0], torch.Tensor)
         self._dimensions = self.example[0].dim() if is_one else None
         """Of the only tensor of a batch, where that is all: it needs no walk through trees, which takes 20 us."""
@@ -77,6 +80,15 @@ class BatchReader:
                 f"the batch of iteration {number} has {_form_of(inputs)}, that of the first has {self.form}"
             )
         return tuple(tensors_of(inputs)), target
+
+    def try_sizes(self, microbatches: Iterable[Sequence[Sequence[int]]]) -> None:
+        """Raises ValueError where the model acts otherwise than its layers on the smallest or largest of these, each
+        the shapes of its inputs.
+        """
+        found = sorted({self.lengths.of(shapes) for shapes in microbatches})
+        if self.trial is not None:
+            for sizes in {found[0], found[-1]} - {(FEWEST + more,) for more in range(3)}:
+                self.trial(sizes)
 
     def inputs_of(self, sizes: Sizes) -> Any:
         """The example's, with other sizes."""
@@ -126,7 +138,7 @@ def _require_like_counts(tensors: Sequence[torch.Tensor]) -> None:
     """
     counts = [each.shape[0] if each.dim() else 0 for each in tensors]
     if len(set(counts)) > 1:
-        raise ValueError(
+        raise RefusedModelError(
             f"the batch's tensors have {', '.join(map(str, counts))} samples along dimension 0 (inputs, then target), "
             "but microbatches are cut along it; expand those that are the same for all samples, keep tables in "
             "buffers, and give packed sequences as rows with position ids, or list microbatches in place of cu_seqlens"
@@ -148,6 +160,14 @@ class _DifferingLengths:
                 if len(set(lengths)) > 1:
                     self.sizes[place, dimension] = seen.setdefault(lengths, len(seen) + 1)
         self.shortest = [max(SHORTEST, min(lengths)) for lengths in seen]
+
+    def of(self, shapes: Sequence[Sequence[int]]) -> Sizes:
+        """The sizes of a microbatch whose inputs have these shapes; of the target, as short as they come."""
+        found = [shapes[0][0], *self.shortest]
+        for (place, dimension), size in self.sizes.items():
+            if place < len(shapes):
+                found[size] = shapes[place][dimension]
+        return tuple(found)
 
     def take(self, tensor: torch.Tensor, place: int, *, sizes: Sizes) -> torch.Tensor:
         """The first of a tensor in every dimension, again from the first where there are not so many."""
@@ -213,6 +233,7 @@ def make_parts(
         def cut_again(reduced: nn.Module) -> CutModel:
             return cut_model(reduced, arguments, uses=uses, lengths=lengths)
 
+        reader.trial = lambda sizes: require_same_calls(module, cut, arguments=arguments(sizes), sizes=sizes)
         not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
     return {
         "layers": {name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
@@ -242,7 +263,7 @@ def _compare(
     everything = tuple(path for path, _ in module.named_children())
     if "RANK" in os.environ and any(each.is_meta for each in module.parameters()):
         return everything  # a process of a run takes the memory of its own layers only: `--check` compares
-    reduced = reduce_model(module, blocks=cut.blocks)
+    reduced = reduce_model(module, blocks=tuple(cut.blocks.lists))
     tried = reduced.module
     if tried is None:
         return reduced.left_out
@@ -283,7 +304,7 @@ def require_blind_factory(module: nn.Module, optimizer: Callable[[list[Any]], An
         groups = [group for each in several for group in getattr(each, "param_groups", ())]
         told.append([[places.get(id(each)) for each in group["params"]] for group in groups])
     if told[0] != told[1]:
-        raise ValueError(
+        raise RefusedModelError(
             "the optimizer's factory goes by the weights of the model itself, but layers train copies of them; let it "
             "group those that it is given by place or shape, or give `settings`, which go by name"
         )
@@ -336,8 +357,8 @@ class _OutputLoss:
     """The user's loss of what the model gives, of which the last layer gives the part that the loss uses."""
 
     def __init__(self, loss: Loss, cut: CutModel) -> None:
-        self.user_loss, self.output, self.given = loss, cut.output, cut.given
-        self._is_output = type(cut.output) is Ref and list(cut.given) == [cut.output.number]
+        self.user_loss, self.output, self.given = loss, cut.recording.output, cut.given
+        self._is_output = type(self.output) is Ref and list(cut.given) == [self.output.number]
 
     def __call__(self, output: Any, target: torch.Tensor) -> torch.Tensor:
         """Of one microbatch."""
@@ -367,6 +388,11 @@ def _require_followable(module: nn.Module) -> None:
         if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
             how = "wrapped by torch.compile" if hasattr(part, "_orig_mod") else "compiled by torch.jit"
             raise ValueError(f"module {path or 'itself'!r} is {how}; give it as it was before")
+        if isinstance(part, nn.SyncBatchNorm):
+            raise ValueError(
+                f"module {path!r} is a SyncBatchNorm, which averages over all processes; give torch.nn.BatchNorm, "
+                "which the executor averages over a stage's replicas"
+            )
         for name, tensor in (*part._parameters.items(), *part._buffers.items()):
             if is_lazy(tensor):
                 raise ValueError(f"{name!r} of module {path or 'itself'!r} has no shape yet; call the model once first")

@@ -68,3 +68,25 @@ def test_both_names_of_a_tied_weight_are_one_weight():
     )
     plan = make_random_plan("0 1", num_microbatches=2, cut=(1, 2))
     require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))
+
+
+class Asking(torch.optim.SGD):
+    """Evaluates the loss again, as sharpness-aware ones do, though its signature does not say so."""
+
+    def step(self, closure: Any = None) -> None:
+        assert closure is not None, "no closure"
+
+
+def test_a_step_that_fails_is_told_before_anything_runs():
+    """Tests that the optimizer, the error and what to give instead are named."""
+    training = Training(
+        layers={"l0": lambda: nn.Linear(3, 3), "l1": lambda: nn.Linear(3, 3)},
+        loss=nn.functional.mse_loss,
+        batch=lambda number: (torch.ones(8, 3), torch.ones(8, 3)),
+        optimizer=Asking,
+    )
+    plan = make_random_plan("0 1", num_microbatches=2)
+    with pytest.raises(
+        ExecutionError, match=r"step \(Asking\) raised AssertionError: no closure .*; give an optimizer"
+    ):
+        require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -43,6 +46,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kept(folder: Path, tmp_path: Path) -> Path:
     """A copy of the weights."""
     return shutil.copytree(folder / "first", tmp_path / "kept")
+
+
+def test_types_that_files_cannot_hold_are_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests that a weight is named that safetensors has no type for, and that shorter complex ones are none."""
+    import torch
+
+    from planner.execute.state import state_dict
+
+    monkeypatch.setattr(state_dict, "gather", lambda own: [own])
+    for dtype, is_refused in (("complex128", True), ("complex64", False)):
+        layer = torch.nn.Module()
+        layer.register_parameter("filter", torch.nn.Parameter(torch.zeros(2, dtype=getattr(torch, dtype))))
+        execution: Any = SimpleNamespace(
+            layer=lambda _, layer=layer: layer,
+            stages=[SimpleNamespace(stage_index=0)],
+            plan=SimpleNamespace(stages=[SimpleNamespace(layers=["a"])]),
+            training=SimpleNamespace(conversion=None),
+        )
+        with pytest.raises(ValueError, match=r"'filter' is complex128, .* \(--save\)") if is_refused else nullcontext():
+            state_dict.require_savable(execution, tmp_path)
 
 
 def files_of(folder: Path) -> set[str]:

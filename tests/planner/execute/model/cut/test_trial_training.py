@@ -214,11 +214,15 @@ REFUSED = {
     models.WanderingLate: "random numbers of Python's or NumPy's that its forward draws: take torch's",
     models.CountingLate: "runs once, to be recorded, but there is attribute '_calls' of module 'itself', which changes",
     models.LikeLayersStill: "its 'kept_only' has a name that layers have for something of their own; call it otherwise",
+    models.CompiledFunction: "calls what torch.compile made, whose calls are not seen; call it uncompiled",
+    models.Thawed: "branches on 'steps', which changes: item gave 1 when it was cut",
+    models.SpectralTwice: "weight.0._u', which changes and of which 2 layers have one each (call it once)",
+    models.Synchronised: "module 'blocks.1.norm' is a SyncBatchNorm, which averages over all processes; give ",
     models.OwnGenerator: "randn draws from a torch.Generator of its own",
     models.LeftBehind: "a tensor () (blocks.0.penalty) is no output of its calls",
     models.Carried: "given a Carrier that holds what was computed of the batch, which no layer can hand on; give such",
     models.Taught: "weight 'blocks.0.slow.weight', which its forward changes (let it be a buffer)",
-    models.Scattering: "out of bounds for dimension 0 with size 2 (given 2 to 4 samples of each tensor)",
+    models.Scattering: "index 2 is out of bounds for dimension 0 with size 2 (given 2 to 4 samples of each tensor)",
     models.MadeLate: "its forward makes buffer 'table', which is None before",
     models.Scripted: "module 'blocks.0' is compiled by torch.jit",
     models.Shapeless: "'weight' of module 'head' has no shape yet",
@@ -235,6 +239,46 @@ def test_what_layers_cannot_do_is_refused_by_its_name(kind: Callable[[], nn.Modu
     with pytest.raises(ValueError, match="cannot be cut into layers") as refusal:
         cut(model)
     assert REFUSED[kind] in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", [models.BySize, models.ByMode])
+def test_microbatches_of_the_plan_are_tried(kind: Callable[[], nn.Module]):
+    """Tests that a model that branches by the number of samples is refused for sizes that branch otherwise alone."""
+    training = cut(make(kind))
+    names = list(training.layers)
+    training.batch.try_sizes([[(2, models.WIDTH)], [(4, models.WIDTH)]])
+    for samples, is_alike in ((12, True), (24, False)):
+        many = replace(training, batch=training.batch)
+        many.batch.given = lambda number, samples=samples: tuple(
+            torch.cat([each] * 2)[:samples] for each in batch(number)
+        )
+        if is_alike:
+            prepare(plan_of(names, num_replicas=1), many)
+        else:
+            with pytest.raises(
+                ValueError, match=r"given a microbatch of 8, acts otherwise than .* or plan microbatches of"
+            ):
+                prepare(plan_of(names, num_replicas=1), many)
+
+
+def test_a_size_that_the_model_cannot_take_is_told():
+    """Tests that what fails with one size only is named with its module, and that it is the size."""
+    training = cut(make(models.Normed))
+    with pytest.raises(
+        ValueError, match=r"given a microbatch of 1, fails: .*Expected more than 1 value.*; plan microb"
+    ):
+        training.batch.try_sizes([[(1, models.WIDTH)]])
+
+
+def test_offsets_are_not_cut_as_samples():
+    """Tests that offsets of as many entries as there are samples are refused where there are several microbatches."""
+    offsets = torch.tensor([0, 3, 5, 8])
+    given = {"layers": {"a": nn.Identity, "b": nn.Identity}, "loss": functional.mse_loss, "optimizer": sgd}
+    training = Training(**given, batch=lambda _: ((torch.ones(8, 3), offsets), torch.ones(8, 3)))
+    with pytest.raises(
+        ValueError, match=r"input 1 of the batch has whole numbers from 0 to 8, .* list the microbatches"
+    ):
+        prepare(make_random_plan("0 1", num_microbatches=4), training)
 
 
 def by_identity(model: nn.Module) -> Callable[[list[Any]], torch.optim.Optimizer]:
@@ -444,9 +488,9 @@ def test_what_nobody_compares_is_named(monkeypatch: pytest.MonkeyPatch):
     """Tests that an estimate trains no model for a trial, so that even what differs passes, and says so of its parts;
     a process beside one that compares says nothing."""
     monkeypatch.setenv("PIPEPLAN_COMPARES", "never")
-    assert cut(make(models.Counting)).not_compared == ("inp", "blocks", "head")
+    assert cut(make(models.SpectralTwice)).not_compared == ("inp", "blocks", "head")
     monkeypatch.setenv("PIPEPLAN_COMPARES", "0")
-    assert cut(make(models.Counting)).not_compared == ()
+    assert cut(make(models.SpectralTwice)).not_compared == ()
 
 
 @pytest.mark.parametrize(
