@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.packing.pack_sequences import PackedSequences, SequenceTimes, pack, whole_lengths
+from planner.packing.pack_sequences import PackedSequences, SequenceTimes, pack, whole_lengths, whole_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,10 @@ class Packer:
         `samples`: an id and a length each. By microbatch, then by rank of data times context parallelism, the ids of
         its pack; ranks of one context-parallel group have the same.
         """
-        if not isinstance(cp_size, int) or cp_size < 1:
-            raise ValueError(f"cp_size = {cp_size!r}; give a whole number, at least one")
-        if bad := next((each for each in samples if not isinstance(each, Sequence) or len(each) != 2), None):
-            raise ValueError(f"samples: {str(bad)[:60]} is not an id and a length; give two values each")
-        packing = self.pack([length for _, length in samples], dp_size)
+        num_copies, pairs = whole_number("cp_size", cp_size), [_pair(each) for each in samples]
+        packing = self.pack([length for _, length in pairs], dp_size)
         steps = zip(*(packing.of_pipeline(rank) for rank in range(dp_size)), strict=True)
-        return [[[samples[place][0] for place in each] for each in packs for _ in range(cp_size)] for packs in steps]
+        return [[[pairs[place][0] for place in each] for each in packs for _ in range(num_copies)] for packs in steps]
 
     def verl_micro_batches(self, lengths: Sequence[int], *, number: int | None = None) -> list[list[int]]:
         """What verl's `rearrange_micro_batches` finds for the samples of one rank: the places of each micro-batch.
@@ -64,6 +61,14 @@ class Packer:
         packing = self.pack(lengths, shards)
         steps = zip(*(packing.of_pipeline(shard) for shard in range(shards)), strict=True)
         return [list(each) for packs in steps for each in packs]
+
+
+def _pair(sample: Sequence[int]) -> tuple[int, int]:
+    try:
+        name, length = (sample[place] for place in range(len(sample)))
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"samples: {str(sample)[:60]} is not an id and a length; give two values each") from None
+    return name, length
 
 
 class PackedBatches:

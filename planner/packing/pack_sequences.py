@@ -118,7 +118,9 @@ def pack(
     Raises ValueError for a sequence longer than `cap`, and for too few sequences to give every pipeline as many packs.
     """
     lengths = whole_lengths(lengths, cap=cap)
-    _require_sane(lengths, pipelines, stages=stages, multiple=multiple, number=number, transfer_ns=transfer_ns)
+    is_exact = isinstance(transfer_ns, float) and transfer_ns % 1 == 0  # as computed times are
+    transfer_ns = whole_number("transfer_ns", int(transfer_ns) if is_exact else transfer_ns, least=0)
+    _require_sane(lengths, pipelines, stages=stages, multiple=multiple, number=number)
     given, least = _read(lengths, stages, cap=cap, transfer_ns=transfer_ns)
     fewest, unit = fewest_packs(lengths, cap), pipelines * (number or multiple)
     filled = fill_in_order(lengths, unit, cap=cap)
@@ -205,13 +207,15 @@ def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
 
     Raises ValueError for a length that is no whole number or that no pack has room for, and for what is no list.
     """
-    cap = _whole("cap", cap)
+    cap = whole_number("cap", cap)
     try:
-        listed = list(None if isinstance(lengths, Mapping | Set | bytes | bytearray) else lengths)  # type: ignore[arg-type]
+        if isinstance(lengths, Mapping | Set | bytes | bytearray):
+            raise TypeError
+        listed = list(lengths)
     except TypeError:  # None, and arrays without an axis
         told = type(lengths).__name__
         raise ValueError(f"lengths are {told}; give a list of them, in the order of the sequences") from None
-    found = [_whole(f"lengths[{number}]", length) for number, length in enumerate(listed)]
+    found = [whole_number(f"lengths[{number}]", length) for number, length in enumerate(listed)]
     for number, length in enumerate(found):
         if length > cap:
             raise ValueError(
@@ -220,32 +224,25 @@ def whole_lengths(lengths: Sequence[int], *, cap: int) -> list[int]:
     return found
 
 
-def _whole(name: str, value: object) -> int:
+def whole_number(name: str, value: object, *, least: int = 1) -> int:
+    """The value as Python's integer; raises ValueError with its name for what is none, and for less than `least`."""
     try:
         is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
         found = index(None if is_truth else value)  # type: ignore[arg-type]
     except TypeError:
         shown = " ".join(repr(value).split())[:60]
         raise ValueError(f"{name} = {shown}: is no whole number; give an integer") from None
-    if found < 1:
-        raise ValueError(f"{name} = {found:,}; give at least one")
+    if found < least:
+        raise ValueError(f"{name} = {found:,}; give {least} or more")
     return found
 
 
 def _require_sane(
-    lengths: Sequence[int],
-    pipelines: int,
-    *,
-    stages: Sequence[SequenceTimes],
-    multiple: int,
-    number: int | None,
-    transfer_ns: int,
+    lengths: Sequence[int], pipelines: int, *, stages: Sequence[SequenceTimes], multiple: int, number: int | None
 ) -> None:
     counts = {"pipelines": pipelines, "multiple": multiple, "stages": len(stages)}
     for name, count in (counts if number is None else counts | {"number": number}).items():
-        _whole(name, count)
-    if not isinstance(transfer_ns, int) or transfer_ns < 0:
-        raise ValueError(f"transfer_ns = {transfer_ns!r}: is no whole number of 0 or more; give one")
+        whole_number(name, count)
     if number is not None and number % multiple:
         raise ValueError(f"number = {number} is no multiple of multiple = {multiple}; give one, or leave number out")
     each = number or multiple

@@ -95,7 +95,7 @@ def read_model(config: ModelConfig, *, basis: CostBasis) -> RecipeModel:
         raise ValueError(f"{shape.name}: layers of multi-token prediction = {str(stated)[:60]}; state 0 to 8")
     if stated and fields.get("use_mtp") is False:
         stated = 0
-    if stated and (blocks := fields.get("mtp_transformer_layers", 1)) != 1:
+    if stated and (blocks := fields.get("mtp_transformer_layers")) not in (None, 1):
         raise ValueError(f"{shape.name}: mtp_transformer_layers = {str(blocks)[:60]}; only 1 is read, state predicting")
     return RecipeModel(
         shape=shape,

@@ -234,9 +234,9 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
     """
     words = list(_parted(_without_redirections(words)))
     place, program = program_of(words) or (-1, "")
-    values = _launched(words[: max(0, place)], environment or {})
-    overrides: dict[str, Value] = {}
     strange, unset, name, flags = list[str](), list[str](), "", list[str]()
+    values = _launched(words[: max(0, place)], environment or {}, unset=unset)
+    overrides: dict[str, Value] = {}
     for word in words[place + 1 :]:
         if word in _END:
             break
@@ -313,18 +313,26 @@ def _started(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, 
     all_gpus = (nodes, found.get("gpus_per_node", "")) if gpus is None else (gpus,)
     factors_of = {"ntasks": (), "ntasks_per_gpu": all_gpus, "ntasks_per_node": (nodes,)}
     factors = next(([found[name], *more] for name, more in factors_of.items() if name in found), [""])
-    return {"world_size": str(math.prod(map(int, factors)))} if all(map(str.isdecimal, factors)) else {}
+    is_known = all(map(str.isdecimal, factors))
+    if "SLURM_HET_SIZE" in environment and (not is_known or {"het_group", "pack_group"} & found.keys()):
+        raise ValueError("#SBATCH hetjob: jobs of unlike parts are not read; give one part alone")
+    return {"world_size": str(math.prod(map(int, factors)))} if is_known else {}
 
 
-def _launched(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Value]:
-    """The numbers of processes that a launcher is told."""
+def _launched(words: Sequence[str], environment: Mapping[str, str], *, unset: list[str]) -> dict[str, Value]:
+    """The numbers of processes that a launcher is told; of all, beside others, an open one is noted as `unset`."""
     values: dict[str, Value] = {}
     for word, follows in pairwise((*words, "")):
         if re.match(r"--[A-Za-z]", word):
             name, equals, value = word[2:].partition("=")
             values[_plain(name)] = value if equals else True if follows.startswith("-") else follows
+    is_open = not str(values.get("num_processes", 1)).isdecimal()
+    total = f"--num_processes {values.pop('num_processes')}" if is_open else ""
     told = {key: value for key, value in _named(values).items() if key in (*_LAUNCHER, "world_size")}
-    return told or _started(words, environment)
+    told = told or _started(words, environment)
+    if total and told:
+        unset.append(f"{total} (which the script does not decide; give --devices)")
+    return told or ({"world_size": total} if total else {})
 
 
 def _without_redirections(words: Sequence[str]) -> Iterator[str]:

@@ -72,6 +72,11 @@ _SWITCHED = {
 """In small letters, as DeepSpeed reads what stands for true or false."""
 
 _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_HALVES = ("bf16", "fp16")
+_BY_OPTION = {
+    "pipeline.stages": "pp", "tensor_parallel.autotp_size": "tp", "sequence_parallel_size": "cp",
+    "expert_parallel.autoep_size": "ep",
+}  # fmt: skip
 
 METHODS = "uniform, parameters, type:REGEX"
 
@@ -95,7 +100,7 @@ def read_deepspeed(text: str, asked: AuditQuestion, *, source: str) -> RunConfig
     if asked.model is None:
         raise ValueError("the model is not in DeepSpeed's configuration; give --model")
     notes = ReadingNotes()
-    _sort_out(document, notes)
+    _sort_out(document, asked, notes=notes)
     shape, own_sequence = find_whole_model(asked.model, program="DeepSpeed")
     pipe = document.get("pipeline", {})
     count = asked.pp or _count(pipe, "stages")
@@ -215,7 +220,7 @@ def is_on(document: Mapping[str, Any], name: str) -> bool:
 
 
 def _note_halves(document: Mapping[str, Any], notes: ReadingNotes) -> None:
-    halves = sum(is_on(document, name) for name in ("bf16", "fp16"))
+    halves = sum(is_on(document, name) for name in _HALVES)
     if halves > 1:
         notes.refusals.append("bf16 and fp16 are both enabled; enable one of them")
     elif not halves:
@@ -324,14 +329,17 @@ def balanced_sizes(weights: Sequence[int], count: int) -> list[int]:
     return [end - start for end, start in pairwise(ends)][::-1]
 
 
-def _sort_out(document: Mapping[str, Any], notes: ReadingNotes) -> None:
+def _sort_out(document: Mapping[str, Any], asked: AuditQuestion, *, notes: ReadingNotes) -> None:
     """What is not counted, and what is not known; raises ValueError for a slip, and for another program's file."""
     optimizer = document.get("optimizer")
     notes.note_optimizer(str(optimizer.get("type", "")) if isinstance(optimizer, Mapping) else "")
     names = list(_names(document))
+    told = {*_BATCH, *(name for name, option in _BY_OPTION.items() if getattr(asked, option) is not None)}
+    if not any(is_on(document, each) for each in _HALVES):  # of which one note is made
+        told.update(f"{each}.enabled" for each in _HALVES)
     for name, value in names:
         if name in READ["deepspeed"]:
-            if value == "auto" and name not in _BATCH:
+            if value == "auto" and name not in told:
                 notes.assumed.append(f"{name} is auto, and read as if it were not there")
             continue
         if (meaning := meaning_of(name, "deepspeed")) == "not counted":

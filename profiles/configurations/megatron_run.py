@@ -99,7 +99,7 @@ class Taking:
                 if asked is None
                 else f"depends on {asked}, which only the cluster can answer"
             )
-            raise ValueError(f"{shown(name)}: ${match[1]} {why}; give --set {match[1]}=VALUE")
+            raise ValueError(f"{shown(name, value)}: ${match[1]} {why}; give --set {match[1]}=VALUE")
         return None if value is False or value in NOTHING else value
 
     def number(self, name: str, otherwise: int | None = None, *, assumes: bool = False) -> int | None:
@@ -110,7 +110,7 @@ class Taking:
                 self.notes.assumed.append(f"{name} = {otherwise}")
             return otherwise
         if not re.fullmatch(r"\d{1,12}", text):
-            raise ValueError(f"{shown(name)}: {text[:60]!r} is not a whole number; give one")
+            raise ValueError(f"{shown(name, text)}: {text[:60]!r} is not a whole number; give one")
         if int(text) > MOST.get(name, 10**12):
             raise ValueError(f"{shown(name)}: {text} is more than the {MOST[name]:,} that are read; give less")
         return int(text)
@@ -132,9 +132,9 @@ class Taking:
         return _SWITCHED[value]
 
 
-def shown(name: str) -> str:
-    """A name as a flag."""
-    return "--" + name.replace("_", "-")
+def shown(name: str, value: str = "") -> str:
+    """A name as a flag; one that stands before the value is a launcher's, by its own name."""
+    return value.partition(" ")[0] if value.startswith("--") else "--" + name.replace("_", "-")
 
 
 def read_megatron(read: ReadArguments, *, options: Mapping[str, Value], model: str | None) -> RunConfiguration:
@@ -716,7 +716,7 @@ def _pipelines(take: Taking, read: ReadArguments, *, within: int, group: int, ex
         node, nodes = take.number("nproc_per_node") or 1, take.number("nnodes")
         stated = node * (nodes or 1)
         header = "" if read.script is None else read.script.variables.get("SLURM_NNODES", "")
-        told = f", and Slurm's header asks for {header}" if header not in ("", str(nodes or 1)) else ""
+        told = f", and Slurm's header asks for {header}" if header.isdecimal() and header != str(nodes or 1) else ""
         where = "one node, as nnodes is not stated" if nodes is None else f"{nodes} nodes" if nodes > 1 else "one node"
         came = f" ({node} a node on {where}{told})"
     if stated is None:

@@ -117,20 +117,19 @@ def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
 
 
 def _slurm_variables(text: str) -> dict[str, str]:
-    """What Slurm sets by the header of the script."""
-    found = dict[str, str]()
-    for header in _SLURM.findall(text.replace("\r\n", "\n")):
-        if header.split()[:1] in (["hetjob"], ["packjob"]):
-            raise ValueError(f"#SBATCH {header[:40]}: jobs of unlike parts are not read; give one part alone")
-        for long, short, value in _SLURM_OPTION.findall(header):
-            name = _SLURM_NAMES.get(long or short, long)
-            if long == "gres":
-                value = next((each for each in value.split(",") if re.match(r"gpu\b", each)), "")
-            if name.startswith("gpus") and (count := re.fullmatch(r"(?:gpu:)?(?:[\w.-]+:)?(\d+)", value)):
-                value = count[1]
-            for variable in _SLURM_MORE.get(name, (name.replace("-", "_").upper(),)) if value else ():
-                found[f"SLURM_{variable}"] = value
-    return found
+    """What Slurm sets by the header of the script; what that leaves open, or states per part of a job, stays a name."""
+    found, headers = dict[str, str](), _SLURM.findall(text.replace("\r\n", "\n"))
+    for long, short, value in (option for header in headers for option in _SLURM_OPTION.findall(header)):
+        name = _SLURM_NAMES.get(long or short, long)
+        if long == "gres":
+            value = next((each for each in value.split(",") if re.match(r"gpu\b", each)), "")
+        if name.startswith("gpus") and (count := re.fullmatch(r"(?:gpu:)?(?:[\w.-]+:)?(\d+)", value)):
+            value = count[1]
+        for variable in _SLURM_MORE.get(name, (name.replace("-", "_").upper(),)) if value else ():
+            found[f"SLURM_{variable}"] = value
+    parts = 1 + sum(header.split()[:1] in (["hetjob"], ["packjob"]) for header in headers)
+    known = {name: value if value.isdecimal() and parts == 1 else f"${name}" for name, value in found.items()}
+    return known if parts == 1 else {**known, "SLURM_HET_SIZE": str(parts)}
 
 
 def _play(script: Script, statements: Sequence[_Statement], *, depth: int) -> None:

@@ -42,12 +42,10 @@ _LEFT_OUT = {
 }
 _ASLEEP = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP", "POWER"}
 """Slurm starts such a node for the job that wants it."""
-_SAID = dict.fromkeys(_ASLEEP, "powered down or starting") | {
-    "RESERVED": "reserved",
-    "RES": "reserved",
-    "REBOOT": "to be rebooted",
-    "REBOOT_REQUESTED": "to be rebooted",
-    "REBOOT_ISSUED": "to be rebooted",
+_SAID = {
+    **dict.fromkeys(_ASLEEP, "powered down or starting"),
+    **dict.fromkeys(("RESERVED", "RES"), "reserved"),
+    **dict.fromkeys(("REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"), "to be rebooted"),
 }
 _USABLE = {
     *("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "CLOUD", "PLANNED", "BLOCKED", "RESUME"),
@@ -110,7 +108,7 @@ def _read_tree(text: str) -> list[dict[str, str]]:
         answer = read_json(text) if text.lstrip().startswith("{") else read_yaml(text)[0]
         return [_fields_of(node) for node in answer["nodes"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it cannot be read ({error}); give the answer of `scontrol show node --json`") from None
+        raise ValueError(f"it cannot be read ({error}); give the answer of {_QUESTION} with --json or --yaml") from None
 
 
 def _fields_of(node: Any) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import numpy
 import pytest
 
 from planner.packing.loaders import PackedBatches, Packer
@@ -24,6 +25,21 @@ def test_megatron_groups():
     packing = PACKER.pack(LENGTHS, 4)
     for rank in range(4):
         assert [group[2 * rank] for group in groups] == [[100 + i for i in each] for each in packing.of_pipeline(rank)]
+
+
+def test_samples_may_be_rows_of_an_array():
+    """Tests that pairs are read from arrays, too, and sizes in numpy's types."""
+    rows = numpy.array(list(enumerate(LENGTHS)))
+    expected = PACKER.megatron_groups(list(enumerate(LENGTHS)), dp_size=2, cp_size=2)
+    for samples in (rows, list(rows)):
+        assert PACKER.megatron_groups(samples, dp_size=2, cp_size=numpy.int64(2)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sample", [(), 0, (1, 2, 3), {1, 2}, {"id": 1, "length": 2}, numpy.array(5), None])
+def test_samples_are_pairs(sample: object):
+    """Tests that what is no id with a length is refused, whether or not it counts as false."""
+    with pytest.raises(ValueError, match=r"samples: .* is not an id and a length; give two values each"):
+        PACKER.megatron_groups([sample] * 4, dp_size=2)  # type: ignore[list-item]
 
 
 def test_groups_of_several_stages_per_device():
@@ -69,7 +85,7 @@ def test_samplers_refuse_what_is_out_of_range():
         PackedBatches(LENGTHS, per_step=49, pipelines=3, rank=0, packer=PACKER)
     with pytest.raises(ValueError, match="per_step = 2: give 3 or more, a sequence per pack"):
         PackedBatches(LENGTHS, per_step=2, pipelines=3, rank=0, packer=PACKER)
-    with pytest.raises(ValueError, match="cp_size = 0; give a whole number, at least one"):
+    with pytest.raises(ValueError, match="cp_size = 0; give 1 or more"):
         PACKER.megatron_groups(list(enumerate(LENGTHS)), dp_size=2, cp_size=0)
 
 

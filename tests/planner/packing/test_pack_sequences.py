@@ -110,6 +110,14 @@ def test_narrow_numbers_do_not_wrap(kind: type[numpy.integer[Any]]):
     assert pack(numpy.array(lengths, dtype=kind), 2, **asked) == pack(lengths, 2, **asked)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("transfer_ns", [numpy.int64(1000), numpy.uint16(1000), 1e3, numpy.float64(1e3)])
+def test_transfers_may_be_computed(transfer_ns: int):
+    """Tests that whole times are read as the integers that they are, whatever their type."""
+    asked = {"cap": 250, "stages": [LLAMA] * 2}
+    expected = pack([100, 27, 90, 60], 2, transfer_ns=1000, **asked)  # type: ignore[arg-type]
+    assert pack([100, 27, 90, 60], 2, transfer_ns=transfer_ns, **asked) == expected  # type: ignore[arg-type]
+
+
 def test_packs_of_another_number_are_no_reference():
     """Tests that packs in input order count for nothing where they are more than were asked for."""
     found = pack([6, 1, 6, 1, 2, 7, 2, 7], 2, cap=8, stages=[LLAMA], number=2)
@@ -123,24 +131,26 @@ def test_packs_of_another_number_are_no_reference():
         ({"lengths": [5, 9]}, r"lengths\[1\] = 9: a pack has cap = 8 tokens; cut the sequence"),
         ({"lengths": [5, 0]}, r"lengths\[1\] = 0"),
         ({"lengths": [5]}, "1 sequences for 2 pipelines with 1 packs each; give 2 or more"),
-        ({"pipelines": 0}, "pipelines = 0; give at least one"),
-        ({"stages": []}, "stages = 0; give at least one"),
-        ({"multiple": 0}, "multiple = 0; give at least one"),
+        ({"pipelines": 0}, "pipelines = 0; give 1 or more"),
+        ({"stages": []}, "stages = 0; give 1 or more"),
+        ({"multiple": 0}, "multiple = 0; give 1 or more"),
         ({"lengths": [8, 8, 8]}, "3 packs of cap = 8 tokens or more, and none are found"),
         ({"number": 1, "lengths": [8, 8, 8, 8]}, "run equally many, number = 1; give more"),
         ({"lengths": [5, 2.5]}, r"lengths\[1\] = 2.5: is no whole number; give an integer"),
         ({"lengths": [5, True]}, r"lengths\[1\] = True: is no whole number; give an integer"),
         ({"lengths": {1: 5, 2: 7}}, "lengths are dict; give a list of them, in the order of the sequences"),
         ({"lengths": bytes([5, 7])}, "lengths are bytes; give a list of them, in the order of the sequences"),
-        ({"lengths": [5, 0]}, r"lengths\[1\] = 0; give at least one"),
-        ({"cap": 0}, "cap = 0; give at least one"),
+        ({"lengths": [5, 0]}, r"lengths\[1\] = 0; give 1 or more"),
+        ({"cap": 0}, "cap = 0; give 1 or more"),
         ({"cap": 8.5}, "cap = 8.5: is no whole number; give an integer"),
         ({"pipelines": 2.0}, "pipelines = 2.0: is no whole number; give an integer"),
-        ({"number": 0}, "number = 0; give at least one"),
+        ({"number": 0}, "number = 0; give 1 or more"),
         ({"number": 2, "lengths": [1, 2, 3]}, "3 sequences for 2 pipelines with 2 packs each; give 4 or more"),
         ({"number": 3, "multiple": 2, "lengths": [1] * 9}, "number = 3 is no multiple of multiple = 2; give one"),
-        ({"transfer_ns": -1}, "transfer_ns = -1: is no whole number of 0 or more; give one"),
-        ({"transfer_ns": "1"}, "transfer_ns = '1': is no whole number of 0 or more; give one"),
+        ({"transfer_ns": -1}, "transfer_ns = -1; give 0 or more"),
+        ({"transfer_ns": "1"}, "transfer_ns = '1': is no whole number; give an integer"),
+        ({"transfer_ns": 0.5}, "transfer_ns = 0.5: is no whole number; give an integer"),
+        ({"transfer_ns": True}, "transfer_ns = True: is no whole number; give an integer"),
         ({"lengths": None}, "lengths are NoneType; give a list of them"),
         ({"lengths": numpy.array(5)}, "lengths are ndarray; give a list of them"),
         ({"lengths": numpy.ones(3, dtype=bool)}, r"lengths\[0\] = .*True.*: is no whole number; give an integer"),

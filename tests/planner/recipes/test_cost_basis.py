@@ -51,5 +51,7 @@ def test_modules_of_prediction_are_layers():
     fields = {**KIMI_K2, "num_nextn_predict_layers": None, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
     assert read_model(fields, basis=CostBasis()).predicting == 3
     assert read_model({**fields, "use_mtp": False}, basis=CostBasis()).predicting == 0
-    with pytest.raises(ValueError, match="mtp_transformer_layers = 2; only 1 is read, state predicting"):
-        read_model({**fields, "mtp_transformer_layers": 2}, basis=CostBasis())
+    assert read_model({**fields, "mtp_transformer_layers": None}, basis=CostBasis()).predicting == 3
+    for blocks in (0, 2):
+        with pytest.raises(ValueError, match=f"mtp_transformer_layers = {blocks}; only 1 is read, state predicting"):
+            read_model({**fields, "mtp_transformer_layers": blocks}, basis=CostBasis())

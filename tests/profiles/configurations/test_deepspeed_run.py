@@ -221,3 +221,18 @@ def test_values_left_to_another_program_are_told() -> None:
         f"{name} is auto, and read as if it were not there"
         for name in ("tensor_parallel.autotp_size", "zero_optimization.stage")
     ]
+
+
+def test_values_left_to_another_program_are_told_once() -> None:
+    """Tests that neither what an option says nor what another note tells is named again; halves are if one is on."""
+    halves: dict[str, object] = {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+    document = {**halves, "pipeline": {"stages": "auto"}, "sequence_parallel_size": "auto"}
+    assumed = deep(document, stages=2).notes.assumed
+    assert [each for each in assumed if "bf16" in each or "fp16" in each] == [
+        "bf16, though neither bf16 nor fp16 is enabled"
+    ]
+    assert [each for each in assumed if "auto" in each] == [
+        "sequence_parallel_size is auto, and read as if it were not there"
+    ]
+    assumed = deep({**halves, "bf16": {"enabled": True}}).notes.assumed
+    assert [each for each in assumed if "auto" in each] == ["fp16.enabled is auto, and read as if it were not there"]

@@ -412,6 +412,18 @@ def test_where_devices_come_from() -> None:
     told = " ".join(run_of(f"#!/bin/bash\n#SBATCH --nodes=8\n{flags}").notes.refusals)
     assert "8 a node on one node, as nnodes is not stated, and Slurm's header asks for 8) are not" in told
     assert "--devices" not in told
+    told = " ".join(run_of(f"#!/bin/bash\n#SBATCH --nodes=8-9\n{flags}").notes.refusals)
+    assert "8 a node on one node, as nnodes is not stated) are not" in told
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [("$N", r"\$N is not set in the script; give --set N=VALUE"), ("$(nproc)", ".* is not a whole number; give one")],
+)
+def test_a_launchers_flag_is_told_by_its_own_name(number: str, told: str) -> None:
+    """Tests that a number of processes that the script leaves open is told as the launcher spells it."""
+    with pytest.raises(ValueError, match=f"^--num_processes: {told}"):
+        run_of(f"accelerate launch --num_processes {number} pretrain_gpt.py {as_script(FLAGS).partition('.py')[2]}")
 
 
 def test_sums_of_gradients_by_a_word() -> None:

@@ -281,6 +281,10 @@ def test_commands_that_are_not_read_are_named() -> None:
         ("#SBATCH --nodes=2-4\n#SBATCH --ntasks-per-node=8\nsrun python", None),
         ("#SBATCH --nodes=4\nsrun -N2 --ntasks-per-node 8 python", "16"),
         ("accelerate launch --num_processes 16 --num_machines 2", "16"),
+        ("srun -n 16 accelerate launch --num_processes $(nvidia-smi -L | wc -l)", "16"),
+        ("accelerate launch --num_processes $N", "--num_processes $N"),
+        ("#SBATCH --nodes=2\n#SBATCH --nodes=2-4\n#SBATCH --ntasks-per-node=8\nsrun python", None),
+        ("#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 2\nsrun -n 8 python", "8"),
     ],
 )
 def test_processes_that_slurm_and_mpi_start(start: str, wanted: str | None) -> None:
@@ -289,11 +293,33 @@ def test_processes_that_slurm_and_mpi_start(start: str, wanted: str | None) -> N
     assert read.values.get("world_size") == wanted
 
 
-def test_jobs_of_unlike_parts_are_refused() -> None:
-    """Tests that a header of several parts, each with its own nodes, is not read as one."""
-    text = "#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 2\nsrun python pretrain_gpt.py --bf16"
+def test_processes_that_nobody_decides_are_named() -> None:
+    """Tests that the launcher's own flag is named, beside a number that is read instead, or as what is missing."""
+    counted = "accelerate launch --num_processes $(nvidia-smi -L | wc -l) pretrain_gpt.py --bf16 --num-layers 2"
+    (told,) = read_arguments(f"srun -n 16 {counted}", source="train.sh").strange
+    assert told.startswith("--num_processes $(nvidia-smi -L | wc -l) (which the script does not decide; give --dev")
+    assert read_arguments(counted, source="train.sh").strange == []
+
+
+HETEROGENEOUS = "#SBATCH -N 1 --ntasks-per-node=8\n#SBATCH hetjob\n#SBATCH -N 2\n"
+
+
+@pytest.mark.parametrize("start", ["srun", "srun --ntasks-per-node=8", "mpirun", "srun --het-group=0,1 -n 8"])
+def test_jobs_of_unlike_parts_are_refused(start: str) -> None:
+    """Tests that of a header of several parts, each with its own nodes, no number is read."""
     with pytest.raises(ValueError, match="#SBATCH hetjob: jobs of unlike parts are not read; give one part alone"):
-        read_arguments(text, source="train.sh")
+        read_arguments(f"{HETEROGENEOUS}{start} python pretrain_gpt.py --bf16", source="train.sh")
+
+
+def test_numbers_beside_a_header_are_read() -> None:
+    """Tests that what a command states itself is read whatever Slurm's header leaves open, which keeps its name."""
+    text = "torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES pretrain_gpt.py --bf16"
+    for header in (HETEROGENEOUS, "#SBATCH --nodes=2-4\n", "#SBATCH --nodes=1\n#SBATCH -N 2-4\n", ""):
+        values = read_arguments(header + text, source="train.sh").values
+        assert (values["nproc_per_node"], values["nnodes"]) == ("8", "$SLURM_NNODES")
+    bare = "#SBATCH --gres=gpu\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py --bf16"
+    assert read_arguments(bare, source="train.sh").values["nproc_per_node"] == "$SLURM_GPUS_ON_NODE"
+    assert read_arguments(bare, source="t.sh", given={"SLURM_GPUS_ON_NODE": "4"}).values["nproc_per_node"] == "4"
 
 
 def test_arguments_that_are_elsewhere_are_no_values() -> None:

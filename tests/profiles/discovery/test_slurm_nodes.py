@@ -130,7 +130,7 @@ def test_json_is_read():
     found = parse(json.dumps({"nodes": [one, old]}))
     assert [(host.name, [device.type for device in host.devices]) for host in found.hosts] == [("n1", ["4090"] * 2)]
     assert found.left_out == (LeftOut(what="n2", why="DRAIN"),)
-    with pytest.raises(ValueError, match="give the answer of `scontrol show node --json`"):
+    with pytest.raises(ValueError, match="give the answer of `scontrol show node` with --json or --yaml"):
         parse("{}")
     with pytest.raises(ValueError, match="gres stands there twice"):
         parse('{"nodes": [{"name": "n1", "state": "IDLE", "gres": "gpu:4", "gres": "gpu:8"}]}')

@@ -34,3 +34,16 @@ def test_labels_of_nodes_are_switches():
     assert switches_of_labels(blocks) == ("h", "h/l")
     groups = {"ib.coreweave.cloud/leafgroup": "l", "ib.coreweave.cloud/superpod": "s", "ib.coreweave.cloud/fabric": ""}
     assert switches_of_labels(groups) == ("s", "s/l")
+
+
+def test_a_network_that_is_described_twice_is_one():
+    """Tests that of two families of labels on a node, as InfiniBand has at CoreWeave, one makes the switches."""
+    levels = {"fabric": "f", "superpod": "2", "leafgroup": "7"}
+    backend, ib = ({f"{net}.coreweave.cloud/{level}": levels[level] for level in levels} for net in ("backend", "ib"))
+    assert switches_of_labels(ib | backend) == switches_of_labels(backend) == switches_of_labels(ib)
+    assert switches_of_labels({**ib, **backend, "backend.coreweave.cloud/leafgroup": "8"})[-1] == "f/2/8"
+    assert switches_of_labels({**ib, **dict.fromkeys(backend, "")}) == ("f", "f/2", "f/2/7")
+    assert switches_of_labels({**ib, "backend.coreweave.cloud/fabric": "f"}) == ("f", "f/2", "f/2/7")
+    layers = {f"topology.k8s.aws/network-node-layer-{n}": f"nn-{n}" for n in (1, 2, 3)}
+    zoned = {**layers, "network.topology.nvidia.com/leaf": "nn-3", "topology.kubernetes.io/zone": "z"}
+    assert switches_of_labels(zoned) == ("z", "z/nn-1", "z/nn-1/nn-2", "z/nn-1/nn-2/nn-3")
