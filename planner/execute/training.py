@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from planner.execute.model.cut.trees import leaves_of
-from planner.execute.model.cut.whole_model import GivenBatch, is_compared_here, make_parts, require_blind_factory
+from planner.execute.model.cut.whole_model import GivenBatch, make_parts, require_blind_factory
 from planner.execute.model.user_code import calling
 from planner.execute.model.weight_conversion import WeightConversion, conversion_of
 
@@ -143,13 +143,14 @@ class Training:
         model's forward or as a dictionary for its names. `loss`: (what the model gives, target) of one microbatch to a
         scalar; without it the batch is a dictionary with `labels`, and the model gives the loss itself. `weights`: file
         or folder of a state dictionary, of which each process reads its layers' part; the model's own parameters may
-        then be on the meta device. `more`: other fields. Raises ValueError that says why the model cannot be cut, and
-        what to write instead.
+        then be on the meta device. `optimizer` is called more than once. `more`: other fields. Raises ValueError that
+        says why the model cannot be cut, the factory goes by the model's own weights, or the batch's tensors have
+        unequal numbers of samples, and what to write instead.
         """
         conversion = conversion_of(module)
         path = None if weights is None else Path(weights)
         made = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
-        if more.get("settings") is None and is_compared_here():
+        if more.get("settings") is None:
             require_blind_factory(module, optimizer)
         return cls(**made, optimizer=optimizer, conversion=conversion, **more)
 

@@ -244,7 +244,8 @@ def make_optimizers(
             raise ValueError(
                 f"the optimizer's factory returns a {type(optimizer).__name__}; give torch.optim.Optimizers"
             )
-        if any(each.default is each.empty for each in inspect.signature(optimizer.step).parameters.values()):
+        closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
             kind = type(optimizer).__name__
             raise ValueError(f"the step of {kind} wants a closure, but a loss is taken once; {_BY_GRADIENTS}")
     names = {id(each): name for (name, _), each in zip(named, stepped, strict=True)}

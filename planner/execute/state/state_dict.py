@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -82,12 +83,13 @@ def require_savable(execution: Execution, folder: Path) -> None:
         raise ValueError(
             f"--save-weights: {found[0]} would be read in place of the new weights; name another folder, or remove it"
         )
-    layers = [execution.layer(name) for _, name in _layers(execution) if _HAS_SAFETENSORS]
+    layers = [execution.layer(name) for _, name in _layers(execution)]
     kept = [pair for layer in layers for pair in layer.state_dict(keep_vars=True).items()]
-    strange = next((path for path, each in kept if each.dtype is torch.complex128), "")
-    if found := [path for path in gather(strange) if path]:
+    strange = next((f"{path!r} is {kind}" for path, each in kept if (kind := _unsavable_kind(each))), "")
+    if found := [each for each in gather(strange) if each]:
         raise ValueError(
-            f"--save-weights: {found[0]!r} is complex128, which safetensors cannot hold; write a checkpoint (--save)"
+            f"--save-weights: {found[0]}, which files of weights cannot hold; keep it in a buffer of a type that they "
+            "hold, or, of a tensor, write a checkpoint (--save)"
         )
     conversion = execution.training.conversion
     torn = "" if conversion is None else conversion.find_torn(_held_names(execution))
@@ -96,6 +98,17 @@ def require_savable(execution: Execution, folder: Path) -> None:
             f"--save-weights: {found[0]} of transformers' files combines weights of several processes; plan with these "
             "in one stage, or write a checkpoint (--checkpoint)"
         )
+
+
+def _unsavable_kind(value: Any) -> str:
+    """What a value of a state dictionary is, if files of weights cannot hold it; or nothing."""
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__} (get_extra_state)"
+    if _HAS_SAFETENSORS:
+        from safetensors.torch import _SIZE
+
+        return "" if value.dtype in _SIZE else str(value.dtype)[6:]
+    return ""
 
 
 def _held_names(execution: Execution) -> list[str]:

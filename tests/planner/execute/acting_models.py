@@ -1,6 +1,7 @@
 """Small models that act otherwise backward than forward, or keep something from call to call, each kind by itself."""
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -698,6 +699,93 @@ class CountingLate(Stack):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self._calls += 1
         return super().forward(x if self._calls < 1000 else x.detach())
+
+
+class CountingBeside(Stack):
+    """The same, where its count stands beside a tensor."""
+
+    def register(self) -> None:
+        self.seen: dict[str, Any] = {"calls": 0, "last": torch.zeros(())}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen["calls"] += 1
+        self.seen["last"] = x.detach()
+        return super().forward(x if self.seen["calls"] < 1000 else x.detach())
+
+
+class Timed(Block):
+    """Notes when it began."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.begun = time.perf_counter()
+        return super().forward(x)
+
+
+class Marked(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mark = object()
+        return super().forward(x)
+
+
+CALLS: dict[str, int] = {"model": 0, "block": 0}
+LISTED: list[str] = []
+
+
+class Counted(Block):
+    total = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS["block"] += 1
+        Counted.total += 1
+        return super().forward(x)
+
+
+class Listed(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        LISTED.append("block")
+        return super().forward(x)
+
+
+class Drawn(Block):
+    """Draws for nothing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.draw = random.random()
+        return super().forward(x)
+
+
+class TimedAround(Stack):
+    def __init__(self) -> None:
+        super().__init__(Timed)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.begun = time.perf_counter()
+        return super().forward(x)
+
+
+class CountedAround(Stack):
+    """Counts in what its blocks count in as well."""
+
+    def __init__(self) -> None:
+        super().__init__(Counted)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS["model"] += 1
+        return super().forward(x if CALLS["model"] < 1000 else x.detach())
+
+
+class CountedTwice(CountedAround):
+    """Counts where its blocks count."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS["block"] += 1
+        return Stack.forward(self, x if CALLS["block"] < 1000 else x.detach())
+
+
+class ListedAround(Stack):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        LISTED.append("model")
+        return super().forward(x)
 
 
 class CountingOnce(Stack):

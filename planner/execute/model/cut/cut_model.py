@@ -364,19 +364,26 @@ def _run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Ten
 
 
 def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int], state: ModuleState) -> None:
-    """Raises ValueError where the layers together do not give what the model gives."""
-    torch.manual_seed(1)
-    given = tensors_of(module(*arguments[0], **arguments[1]))
-    own = ModuleState(module)
-    module(*arguments[0], **arguments[1])
-    moving = own.find_changed(is_plain=True)
+    """Raises ValueError where the layers together do not give what the model gives, or do not leave what it leaves."""
+
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        return tensors_of(module(*arguments[0], **arguments[1]))
+
+    def run_layers() -> tuple[torch.Tensor, ...]:
+        torch.manual_seed(1)
+        return _run_layers(cut, tensors_of(arguments))
+
+    state.restore_all()
+    given, own = run(), ModuleState(module)
+    run()
+    moving = own.find_moved()
     leaving: tuple[torch.Tensor, ...] = ()
     before: list[tuple[int, ...]] = []
     while not leaving or _copies_more(cut, before):
         before = [layer.cut_changed for layer in cut.layers.values()]
         state.restore()
-        torch.manual_seed(1)
-        leaving = _run_layers(cut, tensors_of(arguments))
+        leaving = run_layers()
     found = dict(zip(cut.given, leaving, strict=True))
     numbers = refs_of(cut.recording.output)
     for place in places:
@@ -384,8 +391,21 @@ def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: 
         if one.shape != other.shape or not torch.allclose(one, other, rtol=_NEAR, atol=_NEAR, equal_nan=True):
             causes = describe_causes(module, [*state.find_changed(), *cut.recording.acting])
             raise ValueError(f"its layers in sequence give another result{causes}")
-    if lost := [each for each in own.find_changed(is_plain=True) if each in moving]:
-        raise ValueError(f"its code around the blocks runs once, to be recorded, but there is {lost[0]}")
+    if not moving:
+        return
+    state.restore_all()
+    run()
+    unsteady = moving & own.find_moved()  # such as times
+    state.restore_all()
+    run_layers()
+    lost, last = moving & own.find_moved() - unsteady, ModuleState(module)
+    run_layers()
+    if lost := lost | unsteady - last.find_moved():
+        raise ValueError(
+            f"its code around the blocks runs once, to be recorded, but there is {min(lost)}, which changes from call "
+            "to call: keep what results hang on in a buffer of one block, draw by torch's random numbers, and count "
+            "and time for logs alone in a hook of a block, or in your own loop"
+        )
 
 
 def _copies_more(cut: CutModel, before: Sequence[tuple[int, ...]]) -> bool:

@@ -4,7 +4,7 @@ import pickle
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -68,30 +68,35 @@ class HeldState:
 
     def has(self, then: Any, now: Any) -> bool:
         """Whether something that it led to, or an object of no state, is now what another object is."""
-        return self._are_like(then, now, seen=set())
+        return next(self.find_moved(then, now, text="", seen=set(), has_tensors=True), None) is None
 
     def is_like(self, now: Any) -> bool:
         """Whether a value is what this one was then; objects of which nothing is known are only like themselves."""
-        return self._are_like(self.value, now, seen=set())
+        return self.has(self.value, now)
 
-    def _are_like(self, then: Any, now: Any, *, seen: set[int]) -> bool:
-        if (pair := self._copies.get(id(then))) is not None:
-            copy = pair[1]
-            is_kind = isinstance(now, torch.Tensor) and (copy.dtype, copy.device) == (now.dtype, now.device)
-            return is_kind and torch.equal(copy, now)
-        if id(then) not in self._contents:
-            return then is now or (type(then) is type(now) and type(then) in ATOMS and bool(then == now))
-        if type(then) is not type(now) or id(then) in seen:
-            return type(then) is type(now)
-        seen.add(id(then))
-        mine, theirs = self._contents[id(then)][1], _read(now)
-        if isinstance(mine, bytes) or len(mine) != len(theirs):
-            return bool(mine == theirs)
-        if isinstance(mine, dict):
-            if list(mine) != list(theirs):
-                return False
-            mine, theirs = mine.values(), theirs.values()
-        return all(self._are_like(one, other, seen=seen) for one, other in zip(mine, theirs, strict=True))
+    def find_moved(
+        self, then: Any, now: Any, *, text: str, seen: set[tuple[int, int]], has_tensors: bool = False
+    ) -> Iterator[str]:
+        """What is another than it was; of dictionaries and objects, by the items that are. `seen`: pairs that were
+        compared; `has_tensors`: whether tensors' elements count.
+        """
+        mine, pair = self._contents.get(id(then), (None, None))[1], (id(then), id(now))
+        theirs: Any = None if mine is None else _read(now)
+        if isinstance(then, torch.Tensor) and isinstance(now, torch.Tensor):
+            copy = self._copies.get(id(then), (None, then))[1]
+            is_kind = (copy.dtype, copy.device) == (now.dtype, now.device)
+            is_same = not has_tensors or (then is now if copy is then else is_kind and torch.equal(copy, now))
+        elif type(then) is not type(now) or mine is None:
+            is_same = then is now or (type(then) is type(now) and type(then) in ATOMS and bool(then == now))
+        elif pair in seen or isinstance(mine, bytes):
+            is_same = pair in seen or mine == theirs
+        elif is_same := len(mine) == len(theirs) and (isinstance(mine, list) or list(mine) == list(theirs)):
+            seen.add(pair)
+            for key in mine if isinstance(mine, dict) else range(len(mine)):
+                inner = f"{key!r} of {text}" if isinstance(mine, dict) else text
+                yield from self.find_moved(mine[key], theirs[key], text=inner, seen=seen, has_tensors=has_tensors)
+        if not is_same:
+            yield text
 
     def _put_back(self, others: Mapping[int, torch.Tensor]) -> None:
         for held, contents in self._contents.values():

@@ -2,13 +2,14 @@
 
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
 from torch import nn
 
 from planner.execute.model.cut.held_state import HeldState
-from planner.execute.model.cut.outside_state import find_outside
+from planner.execute.model.cut.outside_state import NOTHING, find_outside
 
 _EMPTY = nn.Module()
 """Has what torch gives every module."""
@@ -33,24 +34,40 @@ class ModuleState:
             parameter.copy_(value)
             parameter.grad = grad
 
-    def find_changed(self, *, is_plain: bool = False) -> list[str]:
-        """Variables outside of the model, and its plain attributes, that are not what they were, for messages;
-        `is_plain`: only those that hold no tensor, and random generators.
-        """
-        outside = [(each.text, each.held) for each, held in self._outside if not held.is_like(each.held)]
-        own = [
-            (f"attribute {name!r} of module {path or 'itself'!r}", value)
-            for path, holder, items in self._attributes
-            for name, value in (dict.fromkeys(items) | holder).items()
-            if not (hasattr(_EMPTY, name) or isinstance(value, torch.Tensor | nn.Module))
-            and not (name in items and name in holder and self._held.has(items[name], value))
-        ]
-        found = [text for text, value in (*outside, *own) if not (is_plain and HeldState(value).tensors)]
-        drawn = is_plain and not all(self._held.has(each, each) for each in separate_generators())
-        return [
-            *(f"{each}, which changes from call to call: keep it in a buffer of one block" for each in found),
-            *(["random numbers of Python's or NumPy's that its forward draws: take torch's"] if drawn else []),
-        ]
+    def restore_all(self) -> None:
+        """And variables outside of the model likewise."""
+        self.restore()
+        for each, held in self._outside:
+            held.restore()
+            if each.held is not held.value:
+                each.hold(held.value)
+
+    def find_changed(self) -> list[str]:
+        """Variables outside of the model, and its plain attributes, that are not what they were, for messages."""
+        changed = [text for held, text, then, now in self._rows() if not held.has(then, now)]
+        return [f"{each}, which changes from call to call: keep it in a buffer of one block" for each in changed]
+
+    def find_moved(self) -> set[str]:
+        """The same without tensors, wherever they are held, by the items that are others; and random generators."""
+        drawn = "random numbers of Python's or NumPy's that its forward draws"
+        rows = [*self._rows(), *((self._held, drawn, each, each) for each in separate_generators())]
+        seen = set[tuple[int, int]]()
+        return {each for held, text, *pair in rows for each in held.find_moved(*pair, text=text, seen=seen)}
+
+    def _rows(self) -> Iterator[tuple[HeldState, str, Any, Any]]:
+        """Variables and attributes: who knows what they held, how they are called, what they were and what they are."""
+        for each, held in self._outside:
+            yield held, each.text, held.value, each.held
+        for path, holder, items in self._attributes:
+            for name in dict.fromkeys([*items, *holder]):
+                now = holder.get(name, NOTHING)
+                if not (hasattr(_EMPTY, name) or isinstance(now, torch.Tensor | nn.Module)):
+                    yield (
+                        self._held,
+                        f"attribute {name!r} of module {path or 'itself'!r}",
+                        items.get(name, NOTHING),
+                        now,
+                    )
 
 
 def separate_generators() -> list[Any]:

@@ -30,7 +30,7 @@ from planner.execute.model.cut.reduced_depth import reduce_model
 from planner.execute.model.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
 from planner.execute.model.cut.trial_training import Sample, require_same_training
 from planner.execute.model.named_tensors import kept_tensors
-from planner.execute.model.user_code import RefusedModelError, calling
+from planner.execute.model.user_code import OwnCodeError, RefusedModelError, calling
 from planner.execute.model.weight_conversion import WeightConversion
 
 _LABELS = "labels"
@@ -292,22 +292,42 @@ def is_compared_here() -> bool:
     return "LOCAL_RANK" not in os.environ if rank is None else rank == "0"
 
 
+_WEIGHT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_BLIND = "let it group those that it is given by place or shape, as often as it is called, or give `settings` by name"
+
+
 def require_blind_factory(module: nn.Module, optimizer: Callable[[list[Any]], Any]) -> None:
     """ValueError for a factory that goes by the identity of the model's weights: layers train copies of them."""
     own = [each for each in module.parameters() if each.requires_grad]
-    told = []
-    for given in (own, [nn.Parameter(each.detach()) for each in own]):
-        places = {id(each): place for place, each in enumerate(given)}
-        with calling("the optimizer's factory"):
-            made = optimizer(list(given)) if given else ()
-        several = made if isinstance(made, Sequence) else [made]
-        groups = [group for each in several for group in getattr(each, "param_groups", ())]
-        told.append([[places.get(id(each)) for each in group["params"]] for group in groups])
-    if told[0] != told[1]:
+    told: object
+    try:
+        told = _groups_of(optimizer, [nn.Parameter(each.detach()) for each in own])
+    except OwnCodeError as error:
+        told = error
+    hooks = [(each, name, set(getattr(each, name) or ())) for each in own for name in _WEIGHT_HOOKS]
+    try:
+        seen = _groups_of(optimizer, own)
+    finally:
+        for weight, name, before in hooks:
+            for key in {*(getattr(weight, name) or ())} - before:
+                del getattr(weight, name)[key]
+    if told != seen:
         raise RefusedModelError(
-            "the optimizer's factory goes by the weights of the model itself, but layers train copies of them; let it "
-            "group those that it is given by place or shape, or give `settings`, which go by name"
+            "the optimizer's factory goes by the weights of the model itself, but layers train copies of them; "
+            f"{_BLIND}"
         )
+
+
+def _groups_of(optimizer: Callable[[list[Any]], Any], given: list[nn.Parameter]) -> list[object]:
+    """The places of the weights in each group, in order (-1: one that was not given), and what the group is told."""
+    places = {id(each): place for place, each in enumerate(given)}
+    with calling("the optimizer's factory", remedy=_BLIND):
+        made = optimizer(list(given)) if given else ()
+    several = made if isinstance(made, Sequence) else [made]
+    groups = [dict(group) for each in several for group in getattr(each, "param_groups", ())]
+    rows = [sorted(places.get(id(each), -1) for each in group.pop("params")) for group in groups]
+    told = [repr([pair for pair in group.items() if isinstance(pair[1], float | str | tuple)]) for group in groups]
+    return [rows, told]
 
 
 def _find_aliases(module: nn.Module, cut: CutModel) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """From gradients to weights, on one process."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -209,3 +210,30 @@ def test_optimizers_that_evaluate_the_loss_again_are_refused():
     """Tests that one whose step wants a closure is refused by its name, with what to give instead."""
     with pytest.raises(ValueError, match=r"the step of LBFGS wants a closure, .* give an optimizer that steps by grad"):
         make_all(torch.optim.LBFGS, nn.Parameter(torch.ones(2)))
+
+
+class Forwarding(torch.optim.SGD):
+    """Hands on whatever its step is given."""
+
+    def step(self, *args: Any, **named: Any) -> Any:
+        return super().step(*args, **named)
+
+
+def with_schedule(given: Any) -> torch.optim.Optimizer:
+    """A schedule puts a function of its own in the place of the optimizer's step."""
+    made = torch.optim.AdamW(given, lr=0.1)
+    torch.optim.lr_scheduler.LinearLR(made)
+    return made
+
+
+def with_own_step(given: Any) -> torch.optim.Optimizer:
+    made: Any = torch.optim.SGD(given, lr=0.1)
+    inner = made.step
+    made.step = lambda *args, **named: inner(*args, **named)
+    return made
+
+
+@pytest.mark.parametrize("factory", [with_schedule, partial(Forwarding, lr=0.1), with_own_step])
+def test_steps_that_take_anything_want_no_closure(factory: Any):
+    """Tests that wrapped steps, and those that hand on what they are given, are taken."""
+    assert len(make_all(factory, nn.Parameter(torch.ones(2)))) == 1

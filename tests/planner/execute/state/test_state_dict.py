@@ -48,24 +48,37 @@ def kept(folder: Path, tmp_path: Path) -> Path:
     return shutil.copytree(folder / "first", tmp_path / "kept")
 
 
-def test_types_that_files_cannot_hold_are_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Tests that a weight is named that safetensors has no type for, and that shorter complex ones are none."""
+@pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("dtype", ["complex128", "complex32", "complex64", "int4", "qint8", "float16", ""])
+def test_values_that_files_cannot_hold_are_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+):
+    """Tests that a type is named that safetensors has not, shorter complex ones are none, and state that is no tensor
+    is named as well, on every process."""
     import torch
 
     from planner.execute.state import state_dict
 
-    monkeypatch.setattr(state_dict, "gather", lambda own: [own])
-    for dtype, is_refused in (("complex128", True), ("complex64", False)):
-        layer = torch.nn.Module()
-        layer.register_parameter("filter", torch.nn.Parameter(torch.zeros(2, dtype=getattr(torch, dtype))))
-        execution: Any = SimpleNamespace(
-            layer=lambda _, layer=layer: layer,
-            stages=[SimpleNamespace(stage_index=0)],
-            plan=SimpleNamespace(stages=[SimpleNamespace(layers=["a"])]),
-            training=SimpleNamespace(conversion=None),
-        )
-        with pytest.raises(ValueError, match=r"'filter' is complex128, .* \(--save\)") if is_refused else nullcontext():
-            state_dict.require_savable(execution, tmp_path)
+    class Noting(torch.nn.Module):
+        def get_extra_state(self) -> Any:
+            return {"calls": 3}
+
+    told: list[Any] = []
+    monkeypatch.setattr(state_dict, "gather", lambda own: told.append(own) or [own])
+    layer = torch.nn.Module() if dtype else Noting()
+    if dtype:
+        layer.register_buffer("filter", torch.empty(2, dtype=getattr(torch, dtype)))
+    execution: Any = SimpleNamespace(
+        layer=lambda _: layer,
+        stages=[SimpleNamespace(stage_index=0)],
+        plan=SimpleNamespace(stages=[SimpleNamespace(layers=["a"])]),
+        training=SimpleNamespace(conversion=None),
+    )
+    message = rf"'filter' is {dtype}, .* \(--save\)" if dtype else r"'_extra_state' is a dict .*; keep it in a buffer"
+    is_held = dtype in ("complex64", "float16")
+    with nullcontext() if is_held else pytest.raises(ValueError, match=message):
+        state_dict.require_savable(execution, tmp_path)
+    assert len(told) == 2 + is_held
 
 
 def files_of(folder: Path) -> set[str]:

@@ -25,6 +25,7 @@ from planner.execute.model.cut.whole_model import is_compared_here  # noqa: E402
 from planner.execute.model.deferred_init import deferred_init  # noqa: E402
 from planner.execute.model.layer_alone import make_deferring  # noqa: E402
 from planner.execute.model.memory_order import order_of  # noqa: E402
+from planner.execute.model.user_code import OwnCodeError  # noqa: E402
 from planner.execute.run.preparation import prepare  # noqa: E402
 from planner.execute.stage.stage_module import make_layer  # noqa: E402
 from planner.execute.training import Training  # noqa: E402
@@ -211,7 +212,12 @@ REFUSED = {
     models.Warming: "branches on 'calls', which changes: __bool__ gave ",
     models.SparseBuffer: "'mix' of module 'itself' is torch.sparse_coo; keep it dense",
     models.Wandering: "random numbers of Python's",
-    models.WanderingLate: "random numbers of Python's or NumPy's that its forward draws: take torch's",
+    models.WanderingLate: "random numbers of Python's or NumPy's that its forward draws, which changes",
+    models.CountingBeside: "there is 'calls' of attribute 'seen' of module 'itself', which changes from call to call",
+    models.TimedAround: "attribute 'begun' of module 'itself', which changes from call to call: keep what results",
+    models.CountedAround: "there is 'model' of global variable 'CALLS' (acting_models.py, line ",
+    models.CountedTwice: "there is 'block' of global variable 'CALLS' (acting_models.py, line ",
+    models.ListedAround: "global variable 'LISTED' (acting_models.py, line ",
     models.CountingLate: "runs once, to be recorded, but there is attribute '_calls' of module 'itself', which changes",
     models.LikeLayersStill: "its 'kept_only' has a name that layers have for something of their own; call it otherwise",
     models.CompiledFunction: "calls what torch.compile made, whose calls are not seen; call it uncompiled",
@@ -281,6 +287,15 @@ def test_offsets_are_not_cut_as_samples():
         prepare(make_random_plan("0 1", num_microbatches=4), training)
 
 
+@pytest.mark.parametrize("kind", [models.Timed, models.Marked, models.Counted, models.Listed, models.Drawn])
+def test_what_blocks_note_for_themselves_is_theirs(kind: type[nn.Module]):
+    """Tests that values that never repeat, counters outside of modules and lists stay where all stands in blocks, and
+    that nothing is said of what their copies do."""
+    training = cut(make(lambda: models.Stack(kind)))
+    assert len(training.layers) == 5
+    assert training.not_compared == ()
+
+
 def by_identity(model: nn.Module) -> Callable[[list[Any]], torch.optim.Optimizer]:
     kept = {id(each) for each in model.head.parameters()}
     return lambda given: torch.optim.SGD(
@@ -294,8 +309,41 @@ def test_optimizers_go_by_what_they_are_given():
     for factory in (by_identity(model), lambda _: torch.optim.SGD(model.parameters(), lr=0.1)):
         with pytest.raises(ValueError, match=r"goes by the weights of the model itself, .* or give `settings`"):
             Training.from_module(model, batch=batch, loss=functional.cross_entropy, optimizer=factory)
-    matrices = lambda given: torch.optim.SGD([each for each in given if each.dim() > 1], lr=0.1)  # noqa: E731
-    assert Training.from_module(model, batch=batch, loss=functional.cross_entropy, optimizer=matrices).layers
+    names = {id(each): name for name, each in model.named_parameters()}
+    with pytest.raises(ValueError, match=r"goes by the weights of the model itself, .* as often as it is called"):
+        cut(model, optimizer=lambda given: torch.optim.SGD([each for each in given if names[id(each)]], lr=0.1))
+    rates = dict.fromkeys(names, 0.5)
+    with pytest.raises(ValueError, match=r"goes by the weights of the model itself"):
+        cut(model, optimizer=lambda given: sgd([{"params": [each], "lr": rates.get(id(each), 0.1)} for each in given]))
+    with pytest.raises(OwnCodeError, match=r"factory raised KeyError.*; let it group those that it is given"):
+        cut(model, optimizer=lambda given: torch.optim.SGD([{}[id(each)] for each in given], lr=0.1))
+
+
+def in_two_sets(given: list[Any]) -> torch.optim.Optimizer:
+    matrices = {each for each in given if each.dim() > 1}
+    for each in given:
+        each.register_hook(torch.sign)
+        each.register_post_accumulate_grad_hook(print)
+    return torch.optim.SGD([{"params": list(matrices)}, {"params": list(set(given) - matrices)}], lr=0.1)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        in_two_sets,
+        lambda given: torch.optim.SGD([each for each in given if each.dim() > 1], lr=0.1),
+        lambda given: torch.optim.SGD(sorted(given, key=id), lr=0.1),
+    ],
+)
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_factories_may_give_weights_in_any_order(factory: Any, rank: str, monkeypatch: pytest.MonkeyPatch):
+    """Tests that groups count and not their orders, that the model's weights keep no hooks, and that every process
+    calls the factory as often."""
+    model, calls = make(models.Stack), []
+    monkeypatch.setenv("RANK", rank)
+    assert cut(model, optimizer=lambda given: calls.append(1) or factory(given)).layers
+    assert len(calls) == 2
+    assert not any(each._backward_hooks or each._post_accumulate_grad_hooks for each in model.parameters())
 
 
 @pytest.mark.parametrize("beside", [torch.ones(()), torch.eye(models.WIDTH), torch.tensor([0, 2, 4])])
