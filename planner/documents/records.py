@@ -11,7 +11,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from planner.actions import Action
+from planner.actions import Action, parse_action
 from planner.documents.document_reader import DocumentReader
 from planner.documents.plan_values import range_of
 from planner.plan import BaselineResult, Plan, Share, SizeResult, Stage
@@ -97,7 +97,11 @@ class RecordReader:
             found = {key: self._read(part, whole.get(key, object), name=name) for key in whole.value}
             return found if origin is Mapping else tuple(found.items())
         if hint == tuple[Action, ...]:
-            return tuple(item.action() for item in reader.as_a(list).items(str))
+            listed = reader.as_a(list)
+            try:
+                return tuple(map(parse_action, listed.value))
+            except (TypeError, ValueError):
+                return tuple(item.action() for item in listed.items(str))
         if origin is tuple:
             return tuple(self._read(parts[0], item, name=name) for item in reader.as_a(list).items(object))
         if is_dataclass(hint):
