@@ -90,7 +90,7 @@ def test_what_workers_say_is_not_believed():
 
 @pytest.mark.parametrize(
     ("question", "limits", "params", "least"),
-    [(chain(4, num_microbatches=2), PATIENT, HASTY, 6), (chain(), HURRIED, SearchParams(), 0)],
+    [(chain(4, num_microbatches=2), PATIENT, HASTY, 6), (chain(), HURRIED, SearchParams(), 1)],
 )
 def test_baselines_of_large_problems_are_played_beside(
     question: Problem, limits: Limits, params: SearchParams, least: int
