@@ -101,7 +101,8 @@ def time_group(
     ranks, reason = _launch(plans, about, kind="group", host=host, count=width)
     if reason:
         return workload, reason
-    runs = [_together([rank["runs"][number] for rank in ranks]) for number in range(len(plans))]
+    of_plan = [[rank["runs"][number] for rank in ranks] for number in range(len(plans))]
+    runs = [{key: [time for run in row for time in run.get(key, [])] for key in row[0]} for row in of_plan]
     found = with_group_costs(
         profile,
         width,
@@ -117,11 +118,6 @@ def time_group(
         "bytes held per microbatch are counted whole."
     )
     return replace(workload, profile=replace(found, provenance=f"{profile.provenance} {note}")), ""
-
-
-def _together(runs: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
-    """The times of all processes."""
-    return {key: [time for run in runs for time in run.get(key, [])] for key in runs[0]}
 
 
 def with_overheads(workload: Workload, found: "Overheads") -> Workload:

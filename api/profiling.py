@@ -527,8 +527,8 @@ def _leave_sizes_open(workload: Workload, findings: "Findings", *, sizes: tuple[
     measured, notes = sorted(findings.survey.microbatch_sizes), list[str]()
     if findings.interpolated:
         notes.append(
-            f"Microbatches of {_listed(findings.interpolated)} samples are interpolated: measured times between "
-            f"{measured[0]} and {measured[-1]} are within {100 * findings.off_line:.1f} % of a line."
+            f"Microbatches of {', '.join(map(str, findings.interpolated))} samples are interpolated: measured times "
+            f"between {measured[0]} and {measured[-1]} are within {100 * findings.off_line:.1f} % of a line."
         )
     if measured[-1] < batch:
         notes.append(f"More than {measured[-1]} samples in a microbatch were not measured: costs grow in proportion.")
@@ -550,10 +550,6 @@ _UNEVEN = (
     "the loss of several samples is no mean of theirs, so microbatches train as one process that adds up their "
     "gradients, not as their batch; let it add up and count its tokens (loss_is_sum, num_tokens)"
 )
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def _bucket_bytes() -> int:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import which
 
 from api.discovery.nvidia_host import describe_host
 from api.failures import InputError
@@ -33,6 +34,8 @@ from profiles.documents.strict_json import read_text
 from profiles.importers.nccl_tests import read_links
 from profiles.unlikely_figures import unlikely_figures
 
+_OTHER_TOOLS = ("amd-smi", "rocm-smi", "xpu-smi", "hl-smi", "npu-smi", "neuron-ls")
+"""Programs that list accelerators of other makers."""
 _TOPOLOGY = ("scontrol", "--oneliner", "show", "topology")
 _QUESTIONS = {
     "slurm": ("scontrol", "--oneliner", "show", "node"),
@@ -150,7 +153,9 @@ def _this_host(sizes: DeviceDefaults) -> FoundHosts:
     bare = HostFacts(name=socket.gethostname(), cores=len(os.sched_getaffinity(0)), memory_bytes=host_memory_bytes())
     done = _run(_QUESTIONS["nvidia-smi"])
     if done is None:
-        return FoundHosts(hosts=(bare,))
+        remedy = "name them in a hostfile, with --type and --accelerator-gib"
+        others = [f"{tool} is here, whose devices are not read; {remedy}" for tool in _OTHER_TOOLS if which(tool)]
+        return FoundHosts(hosts=(bare,), notes=tuple(others))
     try:
         rows = parse_accelerators(done.stdout if not done.returncode else f"{done.stdout}\n{done.stderr}")
         if done.returncode and not rows.working and not rows.lost:

@@ -23,7 +23,8 @@ VARIABLE = "PIPEPLAN_LOG_FORMAT"
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Of the request that is being answered."""
 
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+"""What may stand in logs as it is."""
 
 _activity = logging.getLogger("api.activity")
 """Events: requests, jobs, solves. Silent unless logs are structured."""
@@ -142,8 +143,3 @@ def tell(event: str, **fields: Any) -> None:
     if _activity.isEnabledFor(logging.INFO):
         known = {name: value for name, value in fields.items() if value is not None}
         _activity.info(event, extra={"fields": known})
-
-
-def is_request_id(text: str) -> bool:
-    """Whether it may stand in logs as it is."""
-    return _ID.fullmatch(text) is not None

@@ -162,7 +162,8 @@ def render_explanation(problem: Problem, explanation: "Explanation") -> Renderab
     names |= {name: _IDLE_COLUMNS[name][0] for name in shown}
     table = make_table("device", *figures(*names.values(), "makespan", is_whole=False))
     for row in explanation.devices:
-        table.add_row(row.device, *(_ms_or_blank(getattr(row, name)) for name in names), render_ms(row.total_ns))
+        times = [getattr(row, name) for name in names]
+        table.add_row(row.device, *(render_ms(time) if time else "" for time in times), render_ms(row.total_ns))
     table.add_row("all", *_shares(explanation.devices, list(names)), "100.0 %", style="bold")
     meanings = Table.grid(padding=(0, 2))
     for head, meaning in map(_IDLE_COLUMNS.__getitem__, shown):
@@ -246,10 +247,6 @@ def _describe_change(change: "Change") -> Iterator[str]:
         yield f"microbatches of {change.microbatch_size} samples"
     if change.lost:
         yield f"without {', '.join(change.lost)}"
-
-
-def _ms_or_blank(nanoseconds: int) -> str:
-    return render_ms(nanoseconds) if nanoseconds else ""
 
 
 def _shares(devices: "Sequence[DeviceTime]", names: Sequence[str]) -> list[str]:

@@ -128,10 +128,8 @@ def plan_again(
         bytes_per_s=rest.bytes_per_s,
     )
     plan, run = run_plan(left, effort, console=console, target=program, start=stays, transition=transition)
-    costs = [
-        going_over(left, each, iteration_ns=_objective_ns(left, each), transition=transition)
-        for each in (plan, *run.others)
-    ]
+    played = [(each, simulate(left, each).objective_ns(left.options.objective)) for each in (plan, *run.others)]
+    costs = [going_over(left, each, iteration_ns=time_ns, transition=transition) for each, time_ns in played]
     return Replanned(
         plan=plan,
         recipe=transition.recipe(left, plan.stages),
@@ -141,10 +139,6 @@ def plan_again(
         present_ns=None if stays is None else simulate(left, stays, costs=CostModel(left)).makespan_ns,
         elapsed_s=run.elapsed_s,
     )
-
-
-def _objective_ns(problem: Problem, plan: Plan) -> int:
-    return simulate(problem, plan).objective_ns(problem.options.objective)
 
 
 def _stays(left: Problem, present: Plan, *, gone: Collection[str]) -> Plan | None:

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from api.jobs.job import DamagedError
-from api.jobs.logs import is_request_id, request_id
+from api.jobs.logs import REQUEST_ID, request_id
 from api.jobs.logs import tell as log
 from api.jobs.stores.store import STORE_FAILURES, StoreFullError
 from api.service.core import Service
@@ -157,7 +157,7 @@ def watch(app: AsgiApp, *, service: Service) -> AsgiApp:
 def _request_id(scope: MutableMapping[str, Any]) -> str:
     """The one that the client or a proxy gave, if it can stand in logs, else a new one."""
     given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-    return given if is_request_id(given) else uuid.uuid4().hex
+    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 def _without_body(send: Send) -> Send:

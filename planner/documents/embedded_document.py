@@ -26,14 +26,11 @@ def enclosed_tree(plan: Plan, *, source: str = "plan") -> dict[str, Any] | None:
     if enclosed is None:
         return None
     place = f"{source}: evidence.certificate.{KEY}"
-    tree = _inflate(enclosed["deflated"], place=place) if _is_deflated(enclosed) else enclosed
+    is_deflated = isinstance(enclosed, dict) and set(enclosed) == {"deflated"}
+    tree = _inflate(enclosed["deflated"], place=place) if is_deflated else enclosed
     if not isinstance(tree, dict) or set(tree) != {"profile", "cluster"}:
         raise ValueError(f"{place} is not a profile and a cluster; make the plan again, or give its workload")
     return tree
-
-
-def _is_deflated(enclosed: object) -> bool:
-    return isinstance(enclosed, dict) and set(enclosed) == {"deflated"}
 
 
 def _inflate(text: object, *, place: str) -> Any:

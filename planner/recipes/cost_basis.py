@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, MODELS, PREDICTING, find_model
 from profiles.estimates.achieved_rates import known_rates
 from profiles.estimates.model_shapes import ModelShape
 from profiles.estimates.operation_counts import CountedOperations
 from profiles.estimates.operations import Dtype, Rates
+from profiles.field_rules import require_integer
 
 ModelConfig = Mapping[str, Any] | str | Path
 """A `config.json` in Hugging Face's form, its path, or the short name of a model that `pipeplan audit` knows."""
@@ -21,6 +22,9 @@ MTP_LOSSES: tuple[MtpLoss, ...] = ("m", "L")
 
 _PREDICTING_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 _MAX_PREDICTING = 8
+_WHOLE = (("tensor", 1, 4096), ("experts", 1, 4096), ("micro_batch", 1, 10**6), ("sequence", 1, 10**8),
+          ("predicting", 0, _MAX_PREDICTING))  # fmt: skip
+"""Fields that are whole numbers, the least and the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +56,22 @@ class CostBasis:
     (all of it) and `L`. They overrule everything but `transfer`."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.transfer <= 1:
+        for name, least, most in _WHOLE:
+            if (number := getattr(self, name)) is not None:
+                require_integer(name, number, least=least, most=most)
+        for name, known in (("dtype", get_args(Dtype)), ("mtp_loss", (None, *MTP_LOSSES))):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"{name} = {str(value)[:60]!r} is not known; give one of {', '.join(map(str, known))}")
+        if type(self.transfer) not in (int, float) or not 0 <= self.transfer <= 1:
             raise ValueError(f"transfer = {self.transfer}; give a part of a block's forward pass from 0 to 1")
         if self.gpu is not None and self.gpu_name not in known_rates():
-            known = ", ".join(known_rates())
-            raise ValueError(f"gpu = {str(self.gpu)[:60]!r}: its rates are not known; give one of {known}")
-        if self.predicting is not None and not 0 <= self.predicting <= _MAX_PREDICTING:
-            raise ValueError(f"predicting = {self.predicting}; give 0 to {_MAX_PREDICTING} layers")
+            names = ", ".join(known_rates())
+            raise ValueError(f"gpu = {str(self.gpu)[:60]!r}: its rates are not known; give one of {names}")
 
     @property
     def gpu_name(self) -> str:
         """As the rates name it."""
-        name = (self.gpu or "").lower().replace("-", "_")
+        name = str(self.gpu or "").lower().replace("-", "_")
         return name if name in known_rates() else f"{name}_sxm"
 
     @property
@@ -90,6 +98,8 @@ class RecipeModel:
 def read_model(config: ModelConfig, *, basis: CostBasis) -> RecipeModel:
     """The model, and what the basis says of it; raises ValueError with the field that is missing or not known."""
     fields, shape, sequence = _read_shape(config)
+    if shape.mixture is not None and shape.mixture.experts % (basis.experts or 1):
+        raise ValueError(f"experts = {basis.experts}: {shape.name} has {shape.mixture.experts}; give a divisor")
     stated = next((fields[name] for name in _PREDICTING_FIELDS if fields.get(name) is not None), None)
     if stated is not None and (type(stated) is not int or not 0 <= stated <= _MAX_PREDICTING):
         raise ValueError(f"{shape.name}: layers of multi-token prediction = {str(stated)[:60]}; state 0 to 8")

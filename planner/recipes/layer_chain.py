@@ -81,7 +81,9 @@ def make_chain(model: RecipeModel, *, basis: CostBasis, target: str) -> LayerCha
     shape, is_hybrid = model.shape, target == "megatron-hybrid"
     _require_kind(shape, model.predicting, target=target)
     embedding, *parts, head = _parts(model, basis)
-    blocks = parts if is_hybrid or not shape.pattern else _whole_blocks(parts)
+    blocks = parts
+    if shape.pattern and not is_hybrid:
+        blocks = [replace(a + b, letter="t") for a, b in zip(parts[::2], parts[1::2], strict=True)]
     variants = MTP_LOSSES if model.predicting and basis.mtp_loss is None else (basis.mtp_loss or "L",)
     if basis.times is not None:
         rows = [_stated(basis.times, [embedding, *blocks, head], has_m=bool(model.predicting))]
@@ -166,11 +168,6 @@ def _part(layer: Layer, letter: str) -> _ChainLayer:
         backward=cost.input_grad_ns + cost.weight_grad_ns,
         weights=held // BF16,
     )
-
-
-def _whole_blocks(parts: Sequence[_ChainLayer]) -> list[_ChainLayer]:
-    """Blocks of two parts each."""
-    return [replace(a + b, letter="t") for a, b in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def _with_prediction(

@@ -159,6 +159,7 @@ def _described(question: CutQuestion, found: FoundCut, *, target: LayoutTarget, 
     times = numpy.max(passes, axis=0)
     work = numpy.max([each.reshape(-1, ranks).sum(axis=0) for each in passes], axis=0)
     stages = stage_letters(chain, found.bounds)
+    weights = [sum(chain.weights[a:b]) for a, b in pairwise(found.bounds)]
     return PipelineLayout(
         target=target,
         pipeline=ranks,
@@ -172,14 +173,10 @@ def _described(question: CutQuestion, found: FoundCut, *, target: LayoutTarget, 
         lower_bound=bound.value_ns / _WHOLE,
         gap=1 - bound.value_ns / found.time,
         certificate=bound.certificate,
-        rank_weights=_per_rank([sum(chain.weights[a:b]) for a, b in pairwise(found.bounds)], ranks=ranks),
+        rank_weights=tuple(sum(weights[rank::ranks]) for rank in range(ranks)),
         rank_activations=_most_held(question, [_blocks(stage) for stage in stages]),
         basis=chain.origin,
     )
-
-
-def _per_rank(values: list[int], *, ranks: int) -> tuple[int, ...]:
-    return tuple(sum(values[rank::ranks]) for rank in range(ranks))
 
 
 def _blocks(stage: str) -> int:

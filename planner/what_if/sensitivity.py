@@ -19,7 +19,7 @@ from planner.simulation.simulate import Timeline
 from planner.verify import verify
 from planner.what_if.cluster_changes import with_link_speed, with_memory, with_twins
 from planner.what_if.profile_changes import with_faster_device, with_halved_microbatches
-from profiles.cluster import Cluster, Device
+from profiles.cluster import Device
 
 Kind = Literal["search", "memory", "link", "speed", "device", "microbatches"]
 """The resource that is varied."""
@@ -158,8 +158,10 @@ def _saved(nanoseconds: int | None, present: int) -> float | None:
 def make_questions(problem: Problem, plan: Plan, *, timeline: Timeline, per_kind: int) -> Iterator[Question]:
     """Changes worth asking about, kind by kind."""
     cluster = problem.cluster
-    fullest = sorted(timeline.peak_bytes, key=lambda name: -timeline.peak_bytes[name] / _memory(cluster, name))
-    busiest = sorted(timeline.actions, key=lambda name: -_work_ns(timeline, name))
+    shares = {name: peak / max(1, cluster.by_name[name].memory_bytes) for name, peak in timeline.peak_bytes.items()}
+    fullest = sorted(shares, key=lambda name: -shares[name])
+    work_ns = {name: sum(each.end_ns - each.start_ns for each in row) for name, row in timeline.actions.items()}
+    busiest = sorted(work_ns, key=lambda name: -work_ns[name])
     busy_links = _busy_links(problem, plan, timeline=timeline)[:per_kind]
     for name in fullest[:per_kind]:
         yield _more_memory(problem, plan, names=(name,), subject=name)
@@ -174,14 +176,6 @@ def make_questions(problem: Problem, plan: Plan, *, timeline: Timeline, per_kind
         yield grown
     if smaller := _more_microbatches(problem, plan):
         yield smaller
-
-
-def _memory(cluster: Cluster, name: str) -> int:
-    return max(1, cluster.by_name[name].memory_bytes)
-
-
-def _work_ns(timeline: Timeline, name: str) -> int:
-    return sum(timed.end_ns - timed.start_ns for timed in timeline.actions[name])
 
 
 def _busy_links(problem: Problem, plan: Plan, *, timeline: Timeline) -> list[int]:

@@ -24,6 +24,7 @@ from profiles.configurations.neox_config import is_neox, of_neox
 from profiles.configurations.python_recipe import CLASS, ReadRecipe, read_recipe
 from profiles.configurations.run_configuration import FORMS
 from profiles.configurations.shell_script import Script, other_commands, program_of, read_script, training_words
+from profiles.discovery.gres import gpus_asked
 from profiles.documents.unique_names import read_json, read_yaml
 
 MAX_TEXT = 4 * 2**20
@@ -69,6 +70,7 @@ _RANKS = ("srun", "mpirun", "mpiexec")
 """Launchers that start a process for every device."""
 _RANK_FLAGS = {
     "n": "ntasks", "np": "ntasks", "N": "nnodes", "nodes": "nnodes", "G": "gpus", "tasks_per_node": "ntasks_per_node",
+    "gres": "gpus_per_node", "tres_per_node": "gpus_per_node",
 }  # fmt: skip
 _SLURM = ("nnodes", "ntasks", "ntasks_per_node", "gpus", "gpus_per_node", "ntasks_per_gpu")
 _VARIABLE = re.compile(
@@ -236,6 +238,8 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
     place, program = program_of(words) or (-1, "")
     strange, unset, name, flags = list[str](), list[str](), "", list[str]()
     values = _launched(words[: max(0, place)], environment or {}, unset=unset)
+    if ":" in words:
+        raise ValueError("the word ':': programs of unlike parts are not read; give one part alone")
     overrides: dict[str, Value] = {}
     for word in words[place + 1 :]:
         if word in _END:
@@ -308,7 +312,8 @@ def _started(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, 
             found[_RANK_FLAGS[joined[1]]] = joined[2]
         elif word.startswith("-"):
             name, _, value = _plain(word).partition("=")
-            found[_RANK_FLAGS.get(name, name)] = value or follows
+            known, value = _RANK_FLAGS.get(name, name), value or follows
+            found[known] = gpus_asked(name, value) if known in ("gpus", "gpus_per_node") else value
     nodes, gpus = found.get("nnodes", "1"), found.get("gpus")
     all_gpus = (nodes, found.get("gpus_per_node", "")) if gpus is None else (gpus,)
     factors_of = {"ntasks": (), "ntasks_per_gpu": all_gpus, "ntasks_per_node": (nodes,)}

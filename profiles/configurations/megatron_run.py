@@ -898,6 +898,8 @@ def _with_given_ends(blocks: int, *, ranks: int, chunks: int, ends: tuple[int | 
         raise ValueError(f"{rest} blocks do not divide by the {between} ranks between those with a number of their own")
     sizes = [rest // between] * ranks
     sizes[0], sizes[-1] = sizes[0] if first is None else first, sizes[-1] if last is None else last
+    if 0 in sizes:
+        raise ValueError(f"{', '.join(map(str, sizes))} blocks per rank leave one without any; give each one")
     if any(size % chunks for size in sizes):
         raise ValueError(f"{', '.join(map(str, sizes))} blocks per rank do not divide by {chunks} virtual stages")
     return list(with_ends(["t" * (size // chunks) for _ in range(chunks) for size in sizes]))

@@ -21,7 +21,8 @@ def is_upstream(program: str) -> bool:
 
 def fork_flags(flags: Iterable[str]) -> list[str]:
     """Those that Megatron-LM's own parser does not take, and forks do; two of its own have an underscore."""
-    return [each for each in flags if _name(each) in FORKS or ("_" in each and "opt_param" not in each)]
+    named = ((each, each.lstrip("-").replace("-", "_")) for each in flags)
+    return [each for each, name in named if name in FORKS or ("_" in each and "opt_param" not in each)]
 
 
 def startup_refusals(values: Mapping[str, Value], *, switches: Mapping[str, Value], is_whole: bool) -> Iterator[str]:
@@ -55,10 +56,6 @@ def startup_refusals(values: Mapping[str, Value], *, switches: Mapping[str, Valu
 
 def _number(value: Value) -> int:
     return int(value) if re.fullmatch("[0-9]{1,12}", str(value)) else 0
-
-
-def _name(flag: str) -> str:
-    return flag.lstrip("-").replace("-", "_")
 
 
 def _shown(term: str) -> str:

@@ -11,10 +11,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from profiles.configurations.flag_meanings import meaning_of
 from profiles.configurations.megatron_trainers import SWIFT_COMMANDS
+from profiles.discovery.gres import gpus_asked
+from profiles.discovery.slurm_topology import expand_names
 
 MAX_DEPTH = 100
 """Conditions and loops within each other."""
@@ -41,9 +43,10 @@ _CHANGE = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)\s*(?P<sign>[-+*/
 """Arithmetic that sets a variable."""
 _STEP = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)(?:\+\+|--).*")
 _SLURM = re.compile(r"^#SBATCH[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
-_SLURM_OPTION = re.compile(r"(?<!\S)(?:--([\w-]+)[= ]|-([NnG])) *((?!-)\S+)")
+_SLURM_OPTION = re.compile(r"(?<!\S)(?:--([\w-]+)[= ]|-([NnGw])) *((?!-)\S+)")
 _SLURM_NAMES = {
-    "N": "nodes", "n": "ntasks", "G": "gpus", "tasks-per-node": "ntasks-per-node", "gres": "gpus-per-node",
+    "N": "nodes", "n": "ntasks", "G": "gpus", "w": "nodelist", "tasks-per-node": "ntasks-per-node",
+    "gres": "gpus-per-node", "tres-per-node": "gpus-per-node",
 }  # fmt: skip
 """Other names of options of Slurm's header."""
 _SLURM_MORE = {"nodes": ("NNODES", "JOB_NUM_NODES"), "gpus-per-node": ("GPUS_PER_NODE", "GPUS_ON_NODE")}
@@ -118,13 +121,15 @@ def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
 
 def _slurm_variables(text: str) -> dict[str, str]:
     """What Slurm sets by the header of the script; what that leaves open, or states per part of a job, stays a name."""
-    found, headers = dict[str, str](), _SLURM.findall(text.replace("\r\n", "\n"))
-    for long, short, value in (option for header in headers for option in _SLURM_OPTION.findall(header)):
-        name = _SLURM_NAMES.get(long or short, long)
-        if long == "gres":
-            value = next((each for each in value.split(",") if re.match(r"gpu\b", each)), "")
-        if name.startswith("gpus") and (count := re.fullmatch(r"(?:gpu:)?(?:[\w.-]+:)?(\d+)", value)):
-            value = count[1]
+    lines = takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), text.splitlines())
+    found, headers = dict[str, str](), _SLURM.findall("\n".join(lines))
+    for long, short, stated in (option for header in headers for option in _SLURM_OPTION.findall(header)):
+        name, value = _SLURM_NAMES.get(long or short, long), stated.strip("\"'")
+        if name == "nodelist":
+            count = "" if "/" in value else str(len(set(expand_names(value))))  # a file of names
+            found = {f"SLURM_{each}": count for each in _SLURM_MORE["nodes"]} | found
+            continue
+        value = gpus_asked(long, value) if name.startswith("gpus") else value
         for variable in _SLURM_MORE.get(name, (name.replace("-", "_").upper(),)) if value else ():
             found[f"SLURM_{variable}"] = value
     parts = 1 + sum(header.split()[:1] in (["hetjob"], ["packjob"]) for header in headers)

@@ -92,6 +92,15 @@ def _parse_tres(text: str) -> list[Gres]:
     return found
 
 
+def gpus_asked(option: str, asked: str) -> str:
+    """What `--gres`, `--gpus` and the like ask for, all types together; where one states no number, the text itself."""
+    parts = asked.split(",")
+    if option.startswith(("gres", "tres")):
+        parts = [each for each in parts if re.match(r"(?:gres/)?gpu\b", each)]
+    counts = [re.fullmatch(r"(?:(?:gres/)?gpu[:=])?(?:[\w.-]+[:=])?(\d+)", each) for each in parts]
+    return str(sum(int(each[1]) for each in counts if each)) if all(counts) and parts else ",".join(parts)
+
+
 def node_gres(fields: Mapping[str, str]) -> NodeGres:
     """The accelerators of a node; `fields`: Gres, GresDrain, GresUsed, CfgTRES, AllocTRES, as far as they are told.
 

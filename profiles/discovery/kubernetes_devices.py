@@ -56,6 +56,8 @@ _PLAIN = re.compile(r"cpu|memory|pods|ephemeral-storage|storage|(hugepages|attac
 
 _AMD_KEY = re.compile(r"((?:beta\.)?amd\.com/(?:gpu\.(?:vram|product-name|device-id)|compute-memory-partition))\.(.+)")
 _AMD_PARTITION = ("amd.com/compute-memory-partition", "beta.amd.com/compute-memory-partition")
+_THERE = ("nvidia.com/gpu.count", "nvidia.com/gpu.present")
+_CLAIMED = "where pods claim them (DRA), list them in a hostfile"
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 _GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
 _HAMI_KEY = re.compile(r"hami\.io/node-.*register.*")
@@ -108,9 +110,9 @@ def node_devices(node: Mapping[str, Any], *, sizes: DeviceDefaults) -> _NodeDevi
             memory_bytes = int(parse_quantity(total)) // (there // shares)
         memory_bytes = memory_bytes or mig_memory_bytes(kind, sizes)
         devices += accelerators(kind, count=count, memory_bytes=memory_bytes, sizes=sizes) if count else ()
-    counted = labels.get("nvidia.com/gpu.count", "0")
-    if counted != "0" and not any(resource.startswith("nvidia.com/") for resource in allocatable):
-        notes.append(f"has {counted} GPUs by its label nvidia.com/gpu.count, which no plugin offers")
+    told = next((key for key in _THERE if labels.get(key, "0") not in ("0", "false")), None)
+    if told and not any(resource.startswith("nvidia.com/") for resource in allocatable):
+        notes.append(f"has GPUs by its label {told} = {labels[told]}, which no plugin offers; {_CLAIMED}")
     if others:
         notes.append(f"has {', '.join(others[:4])}, not taken for accelerators")
     return _NodeDevices(devices=tuple(devices), notes=tuple(notes))

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 from profiles.cluster import Cluster, Link
-from profiles.measure.links import LinkTables, PairTable, infer_cluster
+from profiles.measure.links import LinkTables, infer_cluster
 
 
 def with_measured_links(cluster: Cluster, tables: LinkTables) -> Cluster:
@@ -45,7 +45,8 @@ def with_measured_links(cluster: Cluster, tables: LinkTables) -> Cluster:
 
 def _kept_inside(cluster: Cluster, tables: LinkTables) -> tuple[Link, ...]:
     """Links within hosts of several devices where no pair was measured."""
-    measured = {tables.places[pair.a].host for pair in tables.pairs if _is_inside(tables, pair)}
+    hosts = [(tables.places[pair.a].host, tables.places[pair.b].host) for pair in tables.pairs]
+    measured = {first for first, second in hosts if first == second}
     alone = {host for host, count in Counter(device.host for device in cluster.devices).items() if count == 1}
     owner = {device.name: device.host for device in cluster.devices} | {
         device.host: device.host for device in cluster.devices
@@ -55,7 +56,3 @@ def _kept_inside(cluster: Cluster, tables: LinkTables) -> tuple[Link, ...]:
         for link in cluster.links
         if (host := owner.get(link.a)) is not None and host == owner.get(link.b) and host not in measured | alone
     )
-
-
-def _is_inside(tables: LinkTables, pair: PairTable) -> bool:
-    return tables.places[pair.a].host == tables.places[pair.b].host

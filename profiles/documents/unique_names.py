@@ -30,8 +30,8 @@ def read_yaml(text: str) -> list[Any]:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one where there is one
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """What is stated again must be the same scalar, unless it was merged (`<<`)."""
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = True) -> dict[Hashable, Any]:
+        """What is stated again must be the same scalar, unless it was merged (`<<`); nothing may hold itself."""
         seen: dict[str, Any] = {}
         for name, value in node.value:
             if not isinstance(name, yaml.ScalarNode) or name.tag == "tag:yaml.org,2002:merge":

@@ -21,6 +21,7 @@ _REMEDIES = {
     "string_type": "is not a string; put it in double quotes",
     "bool_type": "is neither true nor false; give one of them, without quotes",
     "tuple_type": "is not a list; give [...]",
+    "list_type": "is not a list; give [...]",
     "dict_type": "is not an object; give {{...}}",
     "dataclass_type": "is not an object; give {{...}}",
     "greater_than_equal": "is too small; give at least {ge}",

@@ -216,7 +216,7 @@ _CLASS_DEFAULTS: dict[str, dict[str, Any]] = json.loads(
 """By `model_type`, what transformers takes for a field that a configuration leaves out."""
 _ATTENTION = {"full_attention", "sliding_attention"}
 _PARTS = ("num_experts", "num_local_experts", "n_routed_experts", "kv_lora_rank", "mamba_d_state", "linear_attn_config",
-          "cross_attention_layers")  # fmt: skip
+          "cross_attention_layers", "index_topk")  # fmt: skip
 """Fields of blocks of other kinds: a class that has none of these would leave them out in silence."""
 
 
@@ -231,9 +231,8 @@ def read_shape(text: str, *, name: str) -> ModelShape:
         raise ValueError(f"{name}: is not JSON ({str(error)[:80]}); give a model's config.json") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in _READ_KINDS:
-        raise ValueError(
-            f"{name}: model_type = {render_value(kind)} is not read; give a model of {', '.join(_READ_KINDS)}"
-        )
+        part = "its text_config, if that is" if isinstance(config, dict) and "text_config" in config else "a model of"
+        raise ValueError(f"{name}: model_type = {render_value(kind)} is not read; give {part} {', '.join(_READ_KINDS)}")
     take = ConfigReader(config, name)
     own = _PARTS[:3] * (kind in _MIXTURE_KINDS) + _PARTS[3:4] * (kind in _LATENT_KINDS)
     if other := next((part for part in _PARTS if part not in own and config.get(part)), None):

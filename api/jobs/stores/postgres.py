@@ -187,12 +187,8 @@ class _Cursor(psycopg.Cursor[Any]):
         return super().execute(sql.SQL(query.replace("?", "%s")), params, **options)
 
 
-class _PictureCursor(psycopg.ServerCursor[Any]):
+class _PictureCursor(_Cursor, psycopg.ServerCursor[Any]):
     """The same with a cursor on the server for every statement, so that a large table does not come all at once."""
-
-    def execute(self, query: Any, params: Any = (), **options: Any) -> Any:
-        """Run one SELECT."""
-        return super().execute(sql.SQL(query.replace("?", "%s")), params, **options)
 
 
 def prepare(url: str) -> None:

@@ -149,7 +149,7 @@ async def find_ranges(request: Request, service: Serving, *, caller: Writer) -> 
     order: RangeOrder = await read_as(RangeOrder, request, service=service)
     if len(order.changes) > _MOST_CHANGES:
         raise invalid("/changes", f"give at most {_MOST_CHANGES} changes", code="limit")
-    job = found(await to_thread(service.store.get, order.base, tenant=caller.tenant))
+    job = found(await to_thread(service.store.get, order.base, tenant=caller.tenant), "/base")
     changes = [asdict(change) for change in order.changes]
     made = await inspected(service, job, what="ranges", plan=await _newest_plan(service, job), changes=changes)
     return answer({"ranges": made["ranges"]}, headers={"Cache-Control": "no-store"})

@@ -34,7 +34,7 @@ from api.service.handlers.route_notes import (
     noting,
     router_at,
 )
-from api.service.http.problem_json import ServiceError, found, not_found
+from api.service.http.problem_json import ServiceError, found, invalid, not_found
 from api.service.http.request_body import read_body
 from api.service.streams import Stream
 from profiles.documents.strict_record import StrictRecord
@@ -98,18 +98,14 @@ async def submit_plan(request: Request, service: Serving, *, caller: Writer) -> 
 async def answer_once(service: Service, request: Request, *, caller: Caller, what: str, act: Act) -> Response:
     """Answer a body, or as it was answered before under the same idempotency key."""
     body = await read_body(request, service.open_requests)
-    key, digest = _idempotency_key(request), _digest_of(what, body)
+    prefix = b"" if what == "plan" else what.encode() + b"\n"  # the same body asked elsewhere is another
+    key, digest = _idempotency_key(request), hashlib.sha256(prefix + body).hexdigest()
     if key is not None:
         with refusing():
             known = await to_thread(service.store.recall, caller.tenant, idempotency_key=key, body_sha256=digest)
         if known is not None:
             return await accepted(service, request, caller=caller, job=known)
     return await act(service, request, caller=caller, body=body, key=key, digest=digest)
-
-
-def _digest_of(what: str, body: bytes) -> str:
-    """The hash under which a body stands beside its idempotency key; the same body asked elsewhere is another."""
-    return hashlib.sha256((b"" if what == "plan" else what.encode() + b"\n") + body).hexdigest()
 
 
 def _idempotency_key(request: Request) -> str | None:
@@ -150,7 +146,9 @@ async def _base_of(service: Service, caller: Caller, *, tree: dict[str, Any]) ->
     wanted = tree.get("start_from")
     if wanted is None:
         return None
-    base = found(await job_of(service, caller, job_id=wanted) if isinstance(wanted, str) else None)
+    if not isinstance(wanted, str):
+        raise invalid("/start_from", "start_from is not a string; put it in double quotes")
+    base = found(await job_of(service, caller, job_id=wanted), "/start_from")
     if "workload" not in tree:
         tree["workload"] = await workload_of(service, base)
     return base

@@ -161,7 +161,7 @@ async def _ask_what_if(
     service: Service, request: Request, *, caller: Caller, body: bytes, key: str | None, digest: str
 ) -> Response:
     order: WhatIf = await to_thread(read_order, WhatIf, body)
-    base = found(await to_thread(service.store.get, order.base, tenant=caller.tenant))
+    base = found(await to_thread(service.store.get, order.base, tenant=caller.tenant), "/base")
     if base.state != "succeeded":
         raise ServiceError(409, "not_finished", detail="the base has no final plan yet; try again")
     plan = await to_thread(_change, service, order, base=base, asked=parse_tree(body).get("limits"))

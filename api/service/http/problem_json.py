@@ -97,15 +97,17 @@ class ServiceError(Exception):
         return document
 
 
-def not_found() -> ServiceError:
-    """For what is not there and for what is another tenant's: nobody can tell which."""
-    return ServiceError(404, "not_found", detail="there is nothing here that you may see; check address and key")
+def not_found(pointer: str = "") -> ServiceError:
+    """For what is not there and for what is another tenant's: nobody can tell which. `pointer`: a field with its id."""
+    detail = "there is nothing here that you may see; check address and key"
+    said = Complaint(pointer=pointer, code="not_found", detail="names no plan that you may see; give one's id")
+    return ServiceError(404, "not_found", detail=detail, errors=(said,) if pointer else ())
 
 
-def found(thing: _T | None) -> _T:
-    """What was looked for; raises ServiceError 404 where that is None."""
+def found(thing: _T | None, pointer: str = "") -> _T:
+    """What was looked for, at the address or by a field of the body; raises ServiceError 404 where that is None."""
     if thing is None:
-        raise not_found()
+        raise not_found(pointer)
     return thing
 
 

@@ -16,7 +16,10 @@ CONNECTION_QUESTION = ("topo", "-m")
 
 _NOT_TOLD = ("[N/A]", "N/A", "[NOT SUPPORTED]", "NOT SUPPORTED")
 _HEADER = re.compile(r"index, *name, *memory\.total\b")
-_REMEDY = f"give what `nvidia-smi {' '.join(QUESTION)}` prints, or repair its driver"
+_REMEDY = (
+    f"give what `nvidia-smi {' '.join(QUESTION)}` prints, or repair its driver; name other makers' devices in a "
+    "hostfile, with --type and --accelerator-gib"
+)
 _JOINED = re.compile(r"NV\d+|SYS|NODE|P[HX]B|PIX|PSB|SOC|N/A")
 _LOST = re.compile(r"Unable to determine the device handle for (GPU\s*\S+):\s+(.*)")
 

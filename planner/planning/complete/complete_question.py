@@ -83,9 +83,8 @@ def require_covered(problem: Problem) -> None:
     for is_refused, what, remedy in refused:
         if is_refused:
             raise ValueError(f"{what} is not in the complete model; {remedy}, or use method auto")
-    _require_room(
-        "ways to seat a stage", _count_assignments(problem), most=MOST_ASSIGNMENTS, remedy="lower max_replicas"
-    )
+    assignments = sum(perm(len(problem.cluster.devices), count) for count in problem.allowed_replicas)
+    _require_room("ways to seat a stage", assignments, most=MOST_ASSIGNMENTS, remedy="lower max_replicas")
     _require_room(
         "rows or more", _count_rows(problem), most=MOST_ROWS, remedy="merge layers, or use fewer microbatches"
     )
@@ -99,10 +98,6 @@ def _require_room(what: str, count: int, *, most: int, remedy: str) -> None:
             f"the complete model of this problem would have {count:,} {what}, above the limit of {most:,}; {remedy}, "
             "or use method auto"
         )
-
-
-def _count_assignments(problem: Problem) -> int:
-    return sum(perm(len(problem.cluster.devices), count) for count in problem.allowed_replicas)
 
 
 def _num_slots(problem: Problem) -> int:

@@ -51,6 +51,20 @@ def test_a_driver_that_does_not_answer_is_refused(code: int, rows: str, tmp_path
     assert "accelerators are unknown: nvidia-smi " in capsys.readouterr().err
 
 
+def test_devices_of_other_makers_are_not_left_out_in_silence(tmp_path: Path, monkeypatch, capsys):
+    """Tests that a host where another maker's program lists devices is no host without accelerators."""
+    (tmp_path / "rocm-smi").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "rocm-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = "rocm-smi is here, whose devices are not read; name them in a hostfile, with --type and"
+    for words, code in (
+        (["cluster", "discover", "nvidia-smi"], 2),
+        (["cluster", "discover", "nvidia-smi", "--cpus"], 0),
+    ):
+        assert main(words) == code
+        assert told in capsys.readouterr().err
+
+
 def test_answers_in_files_are_read(tmp_path: Path, monkeypatch, capsys):
     """Tests that --file describes the machine whose answer it is, and not this one."""
     play(tmp_path, monkeypatch, rows="0, NVIDIA L4, 23034\n")

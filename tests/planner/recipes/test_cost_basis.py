@@ -1,6 +1,7 @@
 """What a layout rests on: tests of planner/recipes/cost_basis.py."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,27 @@ def test_times_and_bound_are_those_of_the_planner(ranks: int, basis: CostBasis):
     assert played.makespan_ns == round(found.time * 3 * UNIT)
     assert sum(found.stage_times) == pytest.approx(sum(found.rank_times), abs=0.01)
     assert found.gap == pytest.approx(1 - found.lower_bound / found.time)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("tensor", 0, "tensor = 0 is out of range; give an integer from 1 to 4096"),
+        ("tensor", "2", "tensor = '2' is not an integer"),
+        ("sequence", 0, "sequence = 0 is out of range; give an integer from 1"),
+        ("micro_batch", 1.5, "micro_batch = '1.5' is not an integer"),
+        ("predicting", 9, "predicting = 9 is out of range; give an integer from 0 to 8"),
+        ("dtype", "fp4", "dtype = 'fp4' is not known; give one of bf16, fp8, fp8_block, nvfp4"),
+        ("mtp_loss", "x", "mtp_loss = 'x' is not known; give one of None, m, L"),
+        ("transfer", "x", "transfer = x; give a part of a block's forward pass from 0 to 1"),
+        ("gpu", 3, "gpu = '3': its rates are not known; give one of a100_sxm"),
+        ("experts", 3, "experts = 3: deepseek-v3 has 256; give a divisor"),
+    ],
+)
+def test_a_basis_that_cannot_be_is_refused_by_its_field(field: str, value: object, told: str):
+    """Tests that what no layout can rest on is refused, not taken for something else or found out far below."""
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+        read_model("deepseek-v3", basis=CostBasis(**{field: value}))
 
 
 def test_a_file_is_read_as_its_fields_are(tmp_path: Path):

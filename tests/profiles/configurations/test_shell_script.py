@@ -285,6 +285,18 @@ def test_commands_that_are_not_read_are_named() -> None:
         ("accelerate launch --num_processes $N", "--num_processes $N"),
         ("#SBATCH --nodes=2\n#SBATCH --nodes=2-4\n#SBATCH --ntasks-per-node=8\nsrun python", None),
         ("#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 2\nsrun -n 8 python", "8"),
+        ("#SBATCH -N 4 --gres=gpu:a:2,nic:1,gpu:b:2\n#SBATCH --ntasks-per-gpu=1\nsrun python", "16"),
+        ("#SBATCH --gpus=a100:8,v100:4 --ntasks-per-gpu=1\nsrun python", "12"),
+        ("#SBATCH -N 2 --tres-per-node=cpu=8,gres/gpu:h100=8 --ntasks-per-gpu=1\nsrun python", "16"),
+        ("#SBATCH -N 2 --tres-per-node=gres/gpu:8 --ntasks-per-gpu=1\nsrun python", "16"),
+        ("#SBATCH --gres=shard:8 --ntasks-per-gpu=1\nsrun python", None),
+        ("srun -N2 --gres=gpu:a:2,gpu:b:2 --ntasks-per-gpu=1 python", "8"),
+        ("srun -G h100:16 --ntasks-per-gpu=1 python", "16"),
+        ("#SBATCH --nodelist=n[1-3],m7\n#SBATCH --ntasks-per-node=8\nsrun python", "32"),
+        ("#SBATCH -w n[1-4] -N 5 --ntasks-per-node=8\nsrun python", "40"),
+        ("#SBATCH --nodelist=./hosts --ntasks-per-node=8\nsrun python", None),
+        ("#SBATCH --nodes=\"2\" --ntasks-per-node='8'\nsrun python", "16"),
+        ("#SBATCH -N 2 --ntasks-per-node=8\n\n# comment\nset -e\n#SBATCH -N 4\nsrun python", "16"),
     ],
 )
 def test_processes_that_slurm_and_mpi_start(start: str, wanted: str | None) -> None:
@@ -309,6 +321,13 @@ def test_jobs_of_unlike_parts_are_refused(start: str) -> None:
     """Tests that of a header of several parts, each with its own nodes, no number is read."""
     with pytest.raises(ValueError, match="#SBATCH hetjob: jobs of unlike parts are not read; give one part alone"):
         read_arguments(f"{HETEROGENEOUS}{start} python pretrain_gpt.py --bf16", source="train.sh")
+
+
+def test_programs_of_unlike_parts_are_refused() -> None:
+    """Tests that a launcher that starts several programs, each on processes of its own, is not read as the first."""
+    words = "srun -n 8 python pretrain_gpt.py --bf16 : -n 4 python pretrain_gpt.py --bf16"
+    with pytest.raises(ValueError, match="the word ':': programs of unlike parts are not read; give one part alone"):
+        read_arguments(words, source="train.sh")
 
 
 def test_numbers_beside_a_header_are_read() -> None:

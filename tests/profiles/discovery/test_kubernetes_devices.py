@@ -177,5 +177,7 @@ def test_devices_that_are_broken_are_not_planned_for():
     for capacity in ("8", "0"):
         with pytest.raises(ValueError, match=f"node n1: allocatable {GFD} = 9, but capacity {capacity}; correct"):
             parse(node(**{GFD: "9"}, capacity={GFD: capacity}), gib=80)
-    silent = parse(node(labels={f"{GFD}.count": "8"}))
-    assert silent.notes == ("n1 has 8 GPUs by its label nvidia.com/gpu.count, which no plugin offers",)
+    for label, value in (("count", "8"), ("present", "true")):
+        (told,) = parse(node(labels={f"{GFD}.{label}": value})).notes
+        assert told.startswith(f"n1 has GPUs by its label {GFD}.{label} = {value}, which no plugin offers; where pods")
+    assert not parse(node(labels={f"{GFD}.present": "false"})).notes

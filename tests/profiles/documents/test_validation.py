@@ -58,6 +58,20 @@ def test_where_nothing_is_taken_nothing_is_offered():
         validate(Nothing, {"x": 1}, source="nothing")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    __pydantic_config__ = _STRICT
+
+    books: list[str]
+
+
+def test_a_text_is_no_list():
+    """Tests that one value in the place of a list is refused, whether lists or tuples are kept of it."""
+    for kind, field in ((Shelf, "books"), (Car, "wheels")):
+        with pytest.raises(ValueError, match=rf'^x: {field} = "a" is not a list; give \[...\]$'):
+            validate(kind, {field: "a"}, source="x")
+
+
 @pytest.mark.parametrize(
     ("kind", "tree", "message"),
     [

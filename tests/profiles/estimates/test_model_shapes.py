@@ -89,6 +89,8 @@ def test_experts_with_biases():
             "num_local_experts = 8: llama has none; give its own model_type",
         ),
         (json.dumps({**BASE, "kv_lora_rank": 512}), "kv_lora_rank = 512: llama has none"),
+        (json.dumps({**BASE, "index_topk": 2048}), "index_topk = 2048: llama has none"),
+        (json.dumps({"model_type": "gemma3", "text_config": {}}), "give its text_config, if that is llama, qwen2"),
         (json.dumps({**BASE, "cross_attention_layers": [3]}), "cross_attention_layers = [1 entries]: llama has none"),
         (json.dumps({**BASE, "tie_word_embeddings": "true"}), 'tie_word_embeddings = "true"; give true or false'),
     ],

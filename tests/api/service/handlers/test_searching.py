@@ -215,12 +215,19 @@ def test_planning_again_is_one_post(running: Running):
     same = {"start_from": one["id"], "limits": {"time_limit_s": 2.0}}
     better = json.loads(request(running, "POST", "/v1/plans", same, sent)[2])
     assert better["incumbent_ns"] <= one["incumbent_ns"]
-    for body, expected in (
-        ({"start_from": "0" * 32}, 404),
-        ({"start_from": 5}, 404),
-        ({"start_from": one["id"], "limits": {"max_rounds": 1}}, 422),
-    ):
-        assert request(running, "POST", "/v1/plans", body)[0] == expected
+    for path, body, expected in (
+        ("plans", {"start_from": "0" * 32}, (404, "/start_from", "names no plan that you may see; give one's id")),
+        ("plans", {"start_from": ""}, (404, "/start_from", "names no plan that you may see; give one's id")),
+        ("plans", {"start_from": 5}, (422, "/start_from", "start_from is not a string; put it in double quotes")),
+        ("plans", {"start_from": one["id"], "limits": {"max_rounds": 1}},
+         (422, "", "start_from and limits.max_rounds are both given; keep one of them")),
+        ("what-if", {"base": "0" * 32, "change": {}}, (404, "/base", "names no plan that you may see; give one's id")),
+        ("what-if/ranges", {"base": "x", "changes": []},
+         (404, "/base", "names no plan that you may see; give one's id")),
+    ):  # fmt: skip
+        status, _, text = request(running, "POST", f"/v1/{path}", body)
+        (told,) = json.loads(text)["errors"]
+        assert (status, told["pointer"], told["detail"]) == expected
 
 
 def one_more(job: dict[str, Any], running: Running) -> int:

@@ -65,11 +65,16 @@ def test_rows_are_read(text: str, rows: list, lost: dict[str, str]):
         "index, name, memory.free [MiB], memory.total [MiB]\n0, NVIDIA L4, 559 MiB, 23034 MiB\n",
         "index, name, memory.used [MiB]\n0, NVIDIA L4, 559 MiB\n",
         "name, index, memory.total [MiB]\nNVIDIA L4, 0, 23034 MiB\n",
+        "device,VRAM Total Memory (B),Card series\ncard0,206141652992,AMD Instinct MI300X\n",
+        '{"card0": {"VRAM Total Memory (B)": "206141652992", "Card Series": "AMD Instinct MI300X"}}',
+        "gpu,market_name,vram_size\n0,AMD Instinct MI300X,196592\n",
+        "+-----------+------+\n| Device ID | Device Information |\n",
     ],
 )
 def test_other_answers_are_refused(text: str):
-    """Tests that a driver that does not answer is no host without accelerators, and no other column its memory."""
-    expected = r"^nvidia-smi answers .* (in place of `index|not a number of MiB).*--query-gpu=index,name,memory.total"
+    """Tests that what is no answer of nvidia-smi's, another maker's program's say, gives no accelerators."""
+    what = r"^nvidia-smi answers .* (in place of `index|not a number of MiB).*"
+    expected = what + "--query-gpu=index,name,memory.total.*; name other makers' devices in a hostfile, with --type"
     with pytest.raises(ValueError, match=expected):
         parse_accelerators(text)
 
