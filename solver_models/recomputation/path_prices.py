@@ -4,14 +4,13 @@ What all paths cost at least is concave in the prices. Paths are drawn at a temp
 prices follow how far the rows are missed by what is drawn, each at its own pace (Adam), while it cools.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from solver_models.compiled import kernel
 from solver_models.instance import Flags, Floats, Integers
-from solver_models.time_indexed import Paths
 
 _FAR = 1e30
 """Price of a state that no path reaches."""
@@ -236,40 +235,20 @@ def _share_out(rows: PricedRows, prices: Floats) -> None:
         prices[r] = max(0.0, prices[r] - less)
 
 
-class CountRows(Protocol):
-    """Rows as arrays, as `PricedRows` has them."""
-
-    @property
-    def arrays(self) -> tuple[Integers, Integers, Floats, Floats, Flags]:
-        """Where rows begin, columns, values, most, and which say that everything is done in the end."""
-
-
 class PathPrices:
     """Prices of the rows of one horizon."""
 
-    def __init__(self, rows: CountRows, *, paths: Sequence[Paths], num_columns: int) -> None:
-        """`paths` own all columns, a block of kinds after the other."""
-        self.rows, self.cells = PricedRows(*rows.arrays), len(paths[0].columns[0]) - 1
-        self.shape = self.cells, num_columns
-        first, arcs, kinds, sources = [0], [0], list[int](), list[int]()
-        cells = np.ones((len(paths), len(paths[0].columns)), np.int64)
-        for own, durations in zip(paths, cells, strict=True):
-            arriving: list[list[tuple[int, int]]] = [[] for _ in range(own.graph.num_states)]
-            for move in own.graph.moves:
-                durations[move.kind] = move.cells
-                for source, target in zip(move.source.tolist(), move.target.tolist(), strict=True):
-                    arriving[target].append((move.kind, source))
-            for each in arriving:
-                kinds += [kind for kind, _ in each]
-                sources += [source for _, source in each]
-                arcs.append(len(kinds))
-            first.append(len(arcs) - 1)
-        owners, windows = np.array([own.owner for own in paths]), np.array([own.windows for own in paths])
-        windows[:, :, _EARLIEST] = np.maximum(windows[:, :, _EARLIEST], 0)
-        self.paths = PricedPaths(
-            first=np.array(first), arcs=np.array(arcs), kind=np.array(kinds), source=np.array(sources), cells=cells,
-            owner=owners, windows=windows,
-        )  # fmt: skip
+    def __init__(
+        self,
+        rows: tuple[Integers, Integers, Floats, Floats, Flags],
+        *,
+        paths: tuple[Integers, ...],
+        shape: tuple[int, int],
+    ) -> None:
+        """`rows` and `paths`: as `PricedRows` and `PricedPaths` have them; paths own all columns, a block of kinds
+        after the other. `shape`: cells and columns.
+        """
+        self.rows, self.paths, self.shape = PricedRows(*rows), PricedPaths(*paths), shape
 
     def start(self) -> Floats:
         """Prices of the ends alone."""

@@ -28,8 +28,6 @@ class CellRow:
     most: int
     is_end: bool = False
     """Whether it says that everything is done in the end."""
-    owner: int = -1
-    """The stage replica whose paths fulfil it in any case; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +158,7 @@ class CellRows(Sequence[CellRow]):
                 column = (n * KINDS + kind) * (self.cells + 1) + min(t + after, self.cells)
                 terms[column] = terms.get(column, 0) + factor
         held = {column: factor for column, factor in terms.items() if factor}
-        return CellRow(held, family.most, family.is_end, family.owner)
+        return CellRow(held, family.most, family.is_end)
 
     def _add(self, *alike: tuple[tuple[Entry, ...], int, int]) -> None:
         """Families of all cells that alternate: (entries, most, owner)."""

@@ -15,6 +15,7 @@ from planner.bounds.order.cell_rows import KINDS, CellRows, RowFamily, is_rest
 from planner.bounds.order.time_indexed_bound import (
     MOST_PLACES,
     MOST_TERMS,
+    ReplicaPaths,
     TimeIndexed,
     choose_cells,
     is_contradiction,
@@ -22,8 +23,8 @@ from planner.bounds.order.time_indexed_bound import (
 from planner.layout.costs import CostModel
 from planner.problem import Problem
 
-_LEVELS = (2_400,)
-"""Most cells of coarse rows and of finer ones."""
+_MOST_CELLS = 2_400
+"""Of the rows that prove."""
 _FIRST_STEPS, _STEPS, _FAILURES = 900, 300, 3
 """Of a first search, and of later ones, twice as many after one that proves nothing more; a level ends after so many
 of those in a row."""
@@ -68,7 +69,7 @@ class PriceSearch(Protocol):
 
 
 _Make = Callable[..., PriceSearch]
-"""(rows, paths=..., num_columns=...) to a prices_search."""
+"""(arrays of rows, paths=`path_arrays`, shape=(cells, columns)) to a prices_search."""
 
 
 class _Level:
@@ -97,8 +98,7 @@ class _Level:
     def rows(self, cells: int) -> SharedRows:
         """Of one horizon."""
         rows = self.model.rows(cells)
-        points = np.rint(np.linspace(0, cells, self.num_points)).astype(np.int64)
-        families = [family for family in rows.families() if family.owner < 0 and not self._is_known(family)]
+        points, families = np.rint(np.linspace(0, cells, self.num_points)).astype(np.int64), self._families(rows)
         last = np.array([cells])
         made = [_terms(family, rows, points=last if family.since else points) for family in families]
         most = [np.full(len(number), float(f.most)) for f, (number, *_) in zip(families, made, strict=True)]
@@ -114,19 +114,19 @@ class _Level:
 
     def prices_search(self, cells: int) -> PriceSearch:
         """Of one horizon."""
-        return self.make(self.rows(cells), paths=self.searched.paths(cells), num_columns=self.model.num_columns(cells))
+        paths, shape = path_arrays(self.searched.paths(cells)), (cells, self.model.num_columns(cells))
+        return self.make(self.rows(cells).arrays, paths=paths, shape=shape)
 
     def spread(self, prices: Prices, *, before: "_Level") -> Prices:
         """Prices of another level: those of families by their share of the time."""
-        num_families = sum(not family.since for family in self._families())
+        num_families = sum(not family.since for family in self._families(self.model.rows(self.num_points)))
         old = prices[: num_families * before.num_points].reshape(num_families, before.num_points)
         sums = np.concatenate([np.zeros((num_families, 1)), np.cumsum(old, axis=1)], axis=1)
         ends, own = np.linspace(0, 1, before.num_points + 1), np.linspace(0, 1, self.num_points + 1)
         new = np.array([np.diff(np.interp(own, ends, each)) for each in sums])
         return np.concatenate([new.ravel(), prices[num_families * before.num_points :]])
 
-    def _families(self) -> list[RowFamily]:
-        rows = self.model.rows(self.num_points)
+    def _families(self, rows: CellRows) -> list[RowFamily]:
         return [family for family in rows.families() if family.owner < 0 and not self._is_known(family)]
 
     def prove(self, prices: Prices, *, cells: int) -> dict[str, object] | None:
@@ -140,6 +140,30 @@ class _Level:
         if not is_contradiction(rows, multipliers, most=model.count, paths=model.paths(cells)):
             return None
         return {"cell_ns": model.cell_ns, "multipliers": [list(pair) for pair in multipliers]}
+
+
+def path_arrays(paths: Sequence[ReplicaPaths]) -> tuple[Integers, ...]:
+    """Where states of a graph begin, and arcs to a state; kinds and sources of arcs; cells of kinds, owners, windows.
+
+    A move that may begin before the first cell may begin there.
+    """
+    first, arcs, kinds, sources = [0], [0], list[int](), list[int]()
+    cells = np.ones((len(paths), KINDS), np.int64)
+    for own, durations in zip(paths, cells, strict=True):
+        arriving: list[list[tuple[int, int]]] = [[] for _ in range(own.graph.num_states)]
+        for move in own.graph.moves:
+            durations[move.kind] = move.cells
+            for source, target in zip(move.source.tolist(), move.target.tolist(), strict=True):
+                arriving[target].append((move.kind, source))
+        for each in arriving:
+            kinds += [kind for kind, _ in each]
+            sources += [source for _, source in each]
+            arcs.append(len(kinds))
+        first.append(len(arcs) - 1)
+    windows = np.array([own.windows for own in paths])
+    windows[:, :, 0] = np.maximum(windows[:, :, 0], 0)
+    columns = map(np.array, (first, arcs, kinds, sources))
+    return (*columns, cells, np.array([own.owner for own in paths]), windows)
 
 
 def _terms(family: RowFamily, rows: CellRows, *, points: Integers) -> tuple[Integers, Integers, Integers, Prices]:
@@ -161,7 +185,6 @@ def raise_by_prices(
     most_ns: int,
     make: _Make,
     seconds_left: Callable[[], float],
-    levels: Sequence[int] = _LEVELS,
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
 
@@ -170,20 +193,15 @@ def raise_by_prices(
     best: tuple[int, dict[str, object]] | None = None
     before: _Level | None = None
     prices, share = None, _FIRST_SHARE
-    fine = [choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)[:1] for most_cells in levels]
-    cells = [(cell, False) for cell in sorted({cell for each in fine for cell in each}, reverse=True)]
-    rough = TimeIndexed.rough_cell(problem, costs), False
-    cells = cells if rough in cells else [(rough[0], True), *cells]
-    for cell_ns, is_rough in cells:
+    fine = choose_cells(problem, costs, value_ns=most_ns, most_cells=_MOST_CELLS)[:1]
+    rough = TimeIndexed.rough_cell(problem, costs)
+    for cell_ns, is_rough in (*([] if rough in fine else [(rough, True)]), *((cell, False) for cell in fine)):
         level = _Level(problem, costs, cell_ns=cell_ns, most_ns=most_ns, make=make, is_rough=is_rough)
         if not level.is_open:
             continue
         prices = None if prices is None or before is None else level.spread(prices, before=before)
-        low = level.model.cells((start_ns if best is None else best[0]) - 1)
-        found, prices, share = _improve(
-            level, prices, low=0 if is_rough else low, share=share, seconds_left=seconds_left
-        )
-        before, best = level, found or best
+        low, before = 0 if is_rough else level.model.cells(start_ns - 1), level
+        best, prices, share = _improve(level, prices, low=low, share=share, seconds_left=seconds_left)
     return best
 
 

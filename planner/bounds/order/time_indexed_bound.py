@@ -41,8 +41,6 @@ MOST_TERMS = 3_000_000
 """Terms of all rows, at most: more take too long to check."""
 MOST_PLACES = 4_000_000
 """States times cells of all paths, at most; certificates rely on it, and longer ones take too long to check."""
-_MOST_SOUGHT = 60_000
-"""The same of paths that multipliers are sought with."""
 _MOST_UNITS = 1 << 10
 """Memory is counted in at most so many units per device."""
 _DIVISIONS = (1, 2, 3, 4, 6, 8)
@@ -69,7 +67,7 @@ class ReplicaPaths:
 
 
 _Solve = Callable[..., "tuple[float, _Multipliers] | None"]
-"""(rows, (columns, most of a column), paths=...) to (by how many microbatches the ends are missed, multipliers).
+"""(rows, (columns, most of a column)) to (by how many microbatches the ends are missed, multipliers).
 
 None: there was no time.
 """
@@ -326,12 +324,10 @@ def raise_bound(
     most_ns: int,
     solve: _Solve,
     most_cells: int,
-    has_paths: bool = False,
 ) -> tuple[int, dict[str, object]] | None:
     """The largest value found from `start_ns` to `most_ns` with what its certificate holds; None if none is above.
 
-    `has_paths`: whether multipliers are sought that say most together with paths, which takes longer. Missed ends fall
-    about evenly with time, so that a secant leads to the last time at which some are missed.
+    Missed ends fall about evenly with time, so that a secant leads to the last time at which some are missed.
     """
     lengths = choose_cells(problem, costs, value_ns=most_ns, most_cells=most_cells)
     if not lengths:
@@ -341,13 +337,13 @@ def raise_bound(
     best: tuple[int, dict[str, object]] | None = None
     known: list[tuple[int, float]] = []
     at = low + 1
-    while low < at <= high and model.size(at) <= MOST_TERMS and (not has_paths or model.places(at) <= _MOST_SOUGHT):
-        rows, paths = model.rows(at), model.paths(at)
-        found = solve(rows, (model.num_columns(at), model.count), paths=paths if has_paths else ())
+    while low < at <= high and model.size(at) <= MOST_TERMS:
+        rows = model.rows(at)
+        found = solve(rows, (model.num_columns(at), model.count))
         if found is None:
             break
         missed, multipliers = found
-        if is_contradiction(rows, multipliers, most=model.count, paths=paths):
+        if is_contradiction(rows, multipliers, most=model.count, paths=model.paths(at)):
             low = at
             fields: dict[str, object] = {"cell_ns": model.cell_ns, "multipliers": [list(pair) for pair in multipliers]}
             best = model.value_ns(at), fields

@@ -1,29 +1,16 @@
 """Prices at which the cheapest paths say most."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from planner.bounds.order.device_paths import ReplicaMemory, make_graph
+from planner.bounds.order.priced_rows import path_arrays
 from planner.bounds.order.time_indexed_bound import ReplicaPaths
 from solver_models.recomputation.path_prices import PathPrices
 
 CELLS = 12
-
-
-@dataclass(frozen=True)
-class Ends:
-    """All F, and all I, of so many microbatches have begun in the end; the others follow from paths."""
-
-    count: int
-
-    @property
-    def arrays(self):
-        """I of both kinds, which are the third and the fourth."""
-        columns = np.array([2 * (CELLS + 1) + CELLS - 1, 3 * (CELLS + 1) + CELLS - 1])
-        return np.array([0, 2]), columns, -np.ones(2), np.array([-float(self.count)]), np.array([True])
 
 
 def prices(count: int) -> PathPrices:
@@ -33,7 +20,10 @@ def prices(count: int) -> PathPrices:
     assert graph is not None
     columns = tuple(range(kind * (CELLS + 1), (kind + 1) * (CELLS + 1)) for kind in range(5))
     paths = [ReplicaPaths(graph=graph, columns=columns, owner=0, windows=((0, CELLS),) * 5)]
-    return PathPrices(Ends(count), paths=paths, num_columns=5 * (CELLS + 1))
+    # all I of both kinds, the third and the fourth, have begun in the end; the others follow from paths
+    ends = np.array([2 * (CELLS + 1) + CELLS - 1, 3 * (CELLS + 1) + CELLS - 1])
+    rows = np.array([0, 2]), ends, -np.ones(2), np.array([-float(count)]), np.array([True])
+    return PathPrices(rows, paths=path_arrays(paths), shape=(CELLS, 5 * (CELLS + 1)))
 
 
 @pytest.mark.parametrize(("count", "missed"), [(2, -1), (3, 0), (5, 2)])
