@@ -18,6 +18,7 @@ from api.auditing.audited_problem import make_audited_problem
 from api.auditing.configuration_audit import play_run
 from api.auditing.configuration_files import read_configuration
 from benchmarks.report import Table, make_parser
+from planner.simulation.timeline import Timeline
 from profiles.configurations.argument_forms import ReadArguments, Value
 from profiles.configurations.audit_question import AuditQuestion
 from profiles.configurations.megatron_run import read_megatron
@@ -57,6 +58,8 @@ class Variant:
 
     group: str
     """Rows of the same model, devices and batch."""
+    precision: str = ""
+    """Of Megatron-Bridge's rows."""
     release: str = ""
     """Rows of one release are compared."""
     model: str | None
@@ -67,6 +70,11 @@ class Variant:
     """Degree and microbatch of rows whose devices run the same kernels; None: others differ in more than stages."""
     rounds: float = 1.0
     """How many microbatches' times of the whole model a pipeline's device is busy or waits for its stages."""
+
+    @property
+    def shares_factor(self) -> str:
+        """What it has in common with rows of the same measured over predicted."""
+        return f"Megatron-Bridge, {self.gpu.upper()}, {self.precision}" if self.precision else self.group
 
 
 def audited_file(row: dict[str, str], clones: Path) -> str:
@@ -161,6 +169,7 @@ def _bridge(row: dict[str, str]) -> Variant:
     model = "llama3-405b" if is_large else "llama3-70b"
     return Variant(
         group=f"Megatron-Bridge, {model}, {row['gpus']} {row['system'].removeprefix('DGX-')}",
+        precision=row["precision"],
         release=row["release"],
         model=model,
         gpu=row["system"].removeprefix("DGX-").lower(),
@@ -232,12 +241,16 @@ def read_mixtures() -> Iterator[Variant]:
 def predicted_s(variant: Variant) -> float | None:
     """By the audit, without a search; None: refused by a flag."""
     try:
-        read = ReadArguments(values={}, kind="options")
-        run = read_megatron(read, options=variant.flags, model=variant.model)
+        run = read_megatron(ReadArguments(values={}, kind="options"), options=variant.flags, model=variant.model)
     except ValueError:
         return None
-    problem = make_audited_problem(run, gpu=variant.gpu)
-    return play_run(problem, recompute=problem.recompute).timeline.makespan_ns / 1e9
+    return play(run, gpu=variant.gpu).makespan_ns / 1e9
+
+
+def play(run: RunConfiguration, *, gpu: str) -> Timeline:
+    """As it is configured."""
+    problem = make_audited_problem(run, gpu=gpu)
+    return play_run(problem, recompute=problem.recompute).timeline
 
 
 def scatter(variants: Sequence[Variant]) -> dict[str, float]:
@@ -315,10 +328,8 @@ def on_b200(row: dict[str, str]) -> tuple[float, float]:
         "bf16": True,
         "use_distributed_optimizer": True,
     }
-    read = ReadArguments(values={}, kind="options")
-    run = read_megatron(read, options=flags, model=None)
-    problem = make_audited_problem(run, gpu="b200")
-    timeline = play_run(problem, recompute=None).timeline
+    run = read_megatron(ReadArguments(values={}, kind="options"), options=flags, model=None)
+    timeline = play(run, gpu="b200")
     peak_gib = max(timeline.peak_bytes.values()) / 2**30
     return float(row["measured_ms"]) * 1e6 / timeline.makespan_ns, float(row["measured_peak_gib"]) / peak_gib
 
@@ -330,11 +341,11 @@ def _memory_table(rows: Sequence[dict[str, str]], output: Path | None) -> None:
         output=output,
     )
     for what, ratios in zip(("time", "peak memory"), zip(*map(on_b200, rows), strict=True), strict=True):
-        table.add((str(len(rows)), what, *_with_factor(ratios)[1]))
+        table.add((str(len(rows)), what, *with_factor(ratios)[1]))
     table.close()
 
 
-def _with_factor(ratios: Sequence[float]) -> tuple[list[float], tuple[str, str, str]]:
+def with_factor(ratios: Sequence[float]) -> tuple[list[float], tuple[str, str, str]]:
     """Errors that are left with the median ratio as a factor; and cells: the factor, their median and the worst."""
     factor = statistics.median(ratios)
     errors = [abs(factor / ratio - 1) for ratio in ratios]
@@ -352,7 +363,7 @@ def _mixture_table(variants: Sequence[Variant], output: Path | None) -> None:
     for group in dict.fromkeys(variant.group for variant in variants):
         own = [variant for variant in variants if variant.group == group]
         ratios = [variant.measured_s / (predicted_s(variant) or math.nan) for variant in own]
-        found, cells = _with_factor(ratios)
+        found, cells = with_factor(ratios)
         errors += found
         table.add((group, str(len(own)), *cells))
     table.close(f"All: {100 * statistics.median(errors):.1f} % on the median of {len(errors)} rows.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
-from typing import Annotated
+from typing import Annotated, Any
 
 from planner import decisions
 from planner.option_values import Objective, OrderChoice, RankingTime, ShardChoice, Synchronisation, ranked_by
@@ -527,6 +527,10 @@ class Problem:
         """Content hash of the cluster."""
         return content_sha256(self.cluster)
 
+    @cached_property
+    def _stated_options(self) -> dict[str, Any]:
+        return dict(to_plain(self.options))  # which all plans for it share
+
     def reference(self) -> ProblemReference:
         """How a plan names the question it answers."""
         return ProblemReference(
@@ -534,7 +538,7 @@ class Problem:
             profile_sha256=self.profile_sha256,
             cluster_sha256=self.cluster_sha256,
             num_microbatches=self.num_microbatches,
-            options=to_plain(self.options),
+            options=self._stated_options,
             microbatch_size=None if self.batch is None else self.profile.microbatch_size,
             global_batch_size=None if self.batch is None else self.batch.global_batch_size,
             microbatch_sizes=None if self.batch is None else self.batch.microbatch_sizes,

@@ -13,10 +13,10 @@ from profiles.configurations.megatron_layout import shortened
 from profiles.estimates.composed_profile import shares
 
 _DENSE_ERRORS = {
-    ("a100_sxm", "bf16"): (109, 1.11, 6.1, 48), ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
-    ("h100_sxm", "fp8"): (7, 1.18, 2.7, 15), ("gb200", "fp8"): (9, 1.18, 7.9, 15), ("gb300", "fp8"): (9, 1.13, 6.1, 12),
-    ("gb200", "fp8_block"): (9, 1.18, 1.4, 3), ("gb300", "fp8_block"): (9, 1.11, 1.9, 32),
-    ("gb200", "nvfp4"): (9, 1.05, 5.6, 10), ("gb300", "nvfp4"): (9, 0.99, 2.7, 8),
+    ("a100_sxm", "bf16"): (109, 1.14, 5.4, 47), ("b200_sxm", "bf16"): (24, 1.06, 3.7, 8),
+    ("h100_sxm", "fp8"): (7, 1.17, 2.7, 15), ("gb200", "fp8"): (5, 1.11, 2.6, 6), ("gb300", "fp8"): (5, 1.09, 1.9, 4),
+    ("gb200", "fp8_block"): (9, 1.18, 1.4, 4), ("gb300", "fp8_block"): (9, 1.11, 1.9, 31),
+    ("gb200", "nvfp4"): (9, 1.04, 5.6, 11), ("gb300", "nvfp4"): (9, 1.0, 4.0, 7),
 }  # fmt: skip
 """Of dense models by GPU and precision, as in docs/tables/estimate-errors.json: rows, measured over estimated time on
 the median, and the error in percent once that factor is counted, on the median and at worst."""

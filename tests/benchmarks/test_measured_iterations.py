@@ -1,61 +1,56 @@
-"""Iterations that others measured: what is read, how a model is cut, and what a factor is."""
+"""Iterations that others measured: what is read, how rows are called, and what shares a factor."""
 
 import importlib.util
 from itertools import groupby
 
 import pytest
 
-from benchmarks.measured_iterations import (
-    Prediction,
-    cut,
-    factor_of,
-    grouped,
-    predict,
-    read_bridge,
-    read_vtrain,
-)
-from profiles.estimates.achieved_rates import known_rates
-from profiles.estimates.composed_profile import CompositionQuestion, compose
-from profiles.estimates.model_shapes import ModelShape
-from profiles.model_profile import ModelProfile
+from benchmarks import measured_iterations
+from benchmarks.audits import predicted_s, read_variants
+from benchmarks.measured_iterations import choice_of, grouped, label_of
 
 
-def profile_of(blocks: int) -> ModelProfile:
-    shape = ModelShape(
-        name="toy", blocks=blocks, hidden=64, heads=4, key_value_heads=4, head_width=16, inner=64, vocabulary=64
-    )
-    return compose(CompositionQuestion(shape=shape, rates=[known_rates()["h100_sxm"]], sequence=64))[0]
+def test_every_row_is_read():
+    """Tests that all rows of both programs are read, by what shares a factor, and called by their degrees."""
+    variants = list(read_variants())
+    sizes = {group: len(list(rows)) for group, rows in groupby(variants[:109], key=lambda each: each.shares_factor)}
+    assert [*sizes.values()] == [26, 15, 47, 21]
+    assert sizes["vTrain 3.6B, 64 A100"] == 26
+    assert len(variants) == 170
+    assert variants[0].measured_s == 3.5665
+    assert label_of(variants[0]) == "t 1, d 64, p 1 x 1, c 1, b 8"
+    assert variants[-1].shares_factor == "Megatron-Bridge, H100, FP8"
+    assert label_of(variants[-1]) == "llama3-405b, t 8, d 8, p 8 x 8, c 2, b 1"
 
 
-def test_every_row_of_vtrain_is_read():
-    """Tests that all rows of the four models are read, with microbatches that divide the batch."""
-    trials = list(read_vtrain())
-    sizes = {group: len(list(rows)) for group, rows in groupby(trials, key=lambda trial: trial.group.split(",")[0])}
-    assert sizes == {"vTrain 3.6B": 26, "vTrain 18.4B": 15, "vTrain 39.1B": 47, "vTrain 175B": 21}
-    assert all(trial.batch % (trial.micro * trial.data) == 0 for trial in trials)
-    assert trials[0].measured_s == 3.5665
+def test_what_the_audit_refuses_has_no_figure(monkeypatch: pytest.MonkeyPatch):
+    """Tests that the eight rows whose weights are sharded among replicas are refused, and no others are left out."""
+    monkeypatch.setattr("benchmarks.audits.play", lambda run, gpu: OneSecond)
+    groups = grouped(list(read_variants()))
+    assert sum(map(len, groups.values())) == 162
+    assert [len(groups[f"Megatron-Bridge, {gpu}, FP8"]) for gpu in ("GB300", "GB200", "H100")] == [5, 5, 7]
 
 
-def test_models_are_cut_as_recipes_do():
-    """Tests that blocks are cut evenly, or with embedding and head in the place of a block each."""
-    even = cut(profile_of(8), 4)
-    assert [len(part) for part in even] == [3, 2, 2, 3]
-    counted = cut(profile_of(6), 4)
-    assert [len(part) for part in counted] == [2, 2, 2, 2]
-    assert (counted[0][0], counted[-1][-1]) == ("embedding", "head")
+class OneSecond:
+    """Of one second."""
+
+    makespan_ns = 10**9
 
 
-def test_one_factor_per_group():
-    """Tests that the factor of a group is the median of measured over predicted."""
-    trials = list(read_vtrain())[:3]
-    predictions = [Prediction(trial=trial, seconds=trial.measured_s / n) for n, trial in enumerate(trials, start=1)]
-    assert factor_of(predictions) == pytest.approx(2)
-    assert list(grouped(predictions)) == ["vTrain 3.6B, 64 A100"]
+def test_the_choice_is_the_fastest_by_prediction(monkeypatch: pytest.MonkeyPatch):
+    """Tests that the row predicted fastest is named, with how far it is behind the best measured."""
+    seconds = iter((3.0, 1.0, 2.0))
+    monkeypatch.setattr(measured_iterations, "predicted_s", lambda variant: next(seconds))
+    ((group, predictions),) = grouped(list(read_variants())[:3]).items()
+    assert group == "vTrain 3.6B, 64 A100"
+    assert [each for _, each in predictions] == [3.0, 1.0, 2.0]
+    assert choice_of(predictions) == ("t 1, d 64, p 1 x 1, c 1, b 4", "2.0 %")
+    assert choice_of([(each, 1.0) for each in list(read_variants())[-2:]]) == ("", "")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("aiconfigurator_core") is None, reason="needs the extra `tables`")
 def test_predictions_are_near():
     """Tests that a dense row of each kind is predicted within a third before any factor."""
-    dense = [next(read_vtrain()), next(trial for trial in read_bridge() if trial.gpu == "h100_sxm" and trial.data == 2)]
-    for prediction in map(predict, dense):
-        assert prediction.seconds == pytest.approx(prediction.trial.measured_s, rel=0.35)
+    variants = list(read_variants())
+    for variant in (variants[0], variants[-2]):
+        assert predicted_s(variant) == pytest.approx(variant.measured_s, rel=0.35)

@@ -56,17 +56,14 @@ def _place_stages(costs: CostModel, *, halves: bool, has_time: HasTime = always)
 
 def _make_stage(layer: str, *, owner: str, input_grads: tuple[str, str], weight: str) -> Stage:
     first, second = input_grads
-    shares = (Share(group=(first,)),) if first == second else tuple(_half(name) for name in input_grads)
+    halves = tuple(Share(group=(name,), numerator=1, denominator=2) for name in input_grads)
+    shares = (Share(group=(first,)),) if first == second else halves
     return Stage(
         layers=(layer,),
         replicas=((owner,),),
         input_grad_replicas=() if first == second == owner else shares,
         weight_grad_replicas=() if weight == owner else (Share(group=(weight,)),),
     )
-
-
-def _half(device: str) -> Share:
-    return Share(group=(device,), numerator=1, denominator=2)
 
 
 def _work_of(costs: CostModel) -> Work:
