@@ -4,10 +4,11 @@ import importlib.util
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +41,9 @@ MAX_SIZES = 16
 WIDE = 0.1
 """Figures that are farther from a short run of their own are taken again. Measured: of 16 profiles on a virtual machine
 that nothing else used, the farthest was 6.4 % off; beside other programs 47 and 62 %."""
+
+_LONG_S = 10.0
+"""After so many seconds it is told that a model is still being loaded; what is refused before stands first."""
 
 EXECUTOR = ("planner.execute.run.preparation", "planner.execute.run.execution")
 """What processes of the executor import."""
@@ -116,10 +120,16 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
     from profiles.measure.record import open_journal, spreads_that_count
 
     started = time.monotonic()
-    with reading():
+    with reading(), ProfilingReporter(console, style) as reporter:
         if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
             raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
-        loaded = _load(wanted)
+        telling = partial(reporter.hear, "loading the model", 0, total=1, label=wanted.model)
+        timer = threading.Timer(_LONG_S, telling)
+        timer.start()
+        try:
+            loaded = _load(wanted)
+        finally:
+            timer.cancel()
         survey, count = _plan_survey(wanted, loaded)
         _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
@@ -130,7 +140,7 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
             prepare, variables = _SETTLING, uncached_environment()
             keep_freed_memory()  # layers that are timed alone are timed here
         starter = HostProcesses(also=EXECUTOR, prepare=prepare, environment=variables)
-        with ProfilingReporter(console, style) as reporter, starter as host:
+        with starter as host:
             run = _ProfilingRun(
                 wanted=wanted, loaded=loaded, survey=survey, num_microbatches=count, reporter=reporter, host=host
             )

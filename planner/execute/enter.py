@@ -22,6 +22,7 @@ from planner.execute.record.rank_record import keep_record
 from planner.execute.record.resumption_record import RECORD_VARIABLE
 from planner.execute.run.host_check import expect_world, find_world_differences, look_around
 from planner.execute.run.kept_memory import restart_uncached
+from planner.execute.table.last_words import say_last
 from planner.execute.table.layout import make_layout
 from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree, read_host_names
 from planner.plan import Plan
@@ -182,7 +183,7 @@ def _become(program: list[str]) -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(f"planner.execute: {message}\n")
+    say_last(f"planner.execute: {message}\n")
     sys.exit(_BAD_WORLD)
 
 

@@ -35,7 +35,7 @@ from planner.execute.state.checkpoint import (
 )
 from planner.execute.state.live_copies import clear_copies, keep_copy, restore_copies
 from planner.execute.state.state_dict import load_weights, require_savable, save_weights
-from planner.execute.training import Training, load_training
+from planner.execute.training import Training, load_training, require_numbered
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -182,6 +182,7 @@ def _load(options: argparse.Namespace) -> Training:
     training = load_training(options.model)
     if training.not_compared:
         sys.stderr.write(f"planner.execute: {tell_not_compared(training.not_compared)}\n")
+    require_numbered(training.batch, steps=options.steps)
     return training if options.on_nonfinite is None else replace(training, on_nonfinite=options.on_nonfinite)
 
 

@@ -32,6 +32,7 @@ from planner.execute.run.host_process import settle_on_host
 from planner.execute.run.preparation import Preparation, prepare
 from planner.execute.run.process_agreement import Facts, find_disagreements
 from planner.execute.stage.stage_module import fingerprint
+from planner.execute.table.last_words import say_last
 from planner.execute.table.layout import Layout, make_layout
 from planner.execute.table.placement import DevicePosition, find_position, hosts_of, load_cluster_tree
 from planner.execute.table.watch import Watch, connect, make_timeout_s
@@ -245,6 +246,5 @@ def _describe_failure(error: Exception, job: _ProcessJob) -> str:
 
 def refuse(message: str, *, code: int = _BAD_INPUT) -> NoReturn:
     """Say it and end this process."""
-    sys.stderr.write(f"planner.execute: {message}\n")
-    sys.stderr.flush()
+    say_last(f"planner.execute: {message}\n")
     os._exit(code)  # other processes may be waiting for a goodbye that nobody needs

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from planner.execute.model.cut.trees import leaves_of
+from planner.execute.model.cut.trees import leaves_of, tensors_of
 from planner.execute.model.cut.whole_model import GivenBatch, make_parts, require_blind_factory
 from planner.execute.model.user_code import calling
 from planner.execute.model.weight_conversion import WeightConversion, conversion_of
@@ -149,7 +149,8 @@ class Training:
         """
         conversion = conversion_of(module)
         path = None if weights is None else Path(weights)
-        made = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion)
+        others = (optimizer, *more.values())
+        made = make_parts(module, batch=batch, loss=loss, weights=path, conversion=conversion, others=others)
         if more.get("settings") is None:
             require_blind_factory(module, optimizer)
         return cls(**made, optimizer=optimizer, conversion=conversion, **more)
@@ -215,3 +216,24 @@ def as_tuple(value: torch.Tensor | Tensors) -> Tensors:
             dense = "to_padded_tensor(0)" if tensor.is_nested else "to_dense()"
             raise ValueError(f"a tensor of layout {tensor.layout} cannot be sent between stages; give `.{dense}`")
     return tensors
+
+
+def require_numbered(batch: Callable[[int], Any], *, steps: int) -> None:
+    """Raise ValueError for a function that gives other samples when it is asked for an iteration once more, as one that
+    takes the next of a loader: it is asked before the training, too, and not by every process.
+    """
+    with calling("the batch of iteration 0"):
+        first = tensors_of(batch(0))
+    for number in (1, 0) if steps > 1 else (0,):
+        with calling(f"the batch of iteration {number}"):
+            again = tensors_of(batch(number))
+    if len(first) == len(again) and all(map(_is_same, first, again)):
+        return
+    raise ValueError(
+        "`batch` gives other samples when it is called for iteration 0 again, as the next of a loader; "
+        "let them hang on the number alone (a generator seeded with it), or hand them over in a loop of your own"
+    )
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one != one)).all())

@@ -204,6 +204,9 @@ def make_optimizers(make: Any, parameters: list[nn.Parameter]) -> tuple[torch.op
         made = make(parameters) if parameters else ()
         optimizers = tuple(made) if isinstance(made, Sequence) else (made,)
         for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                kind = type(optimizer).__name__
+                raise TypeError(f"{kind} is no torch.optim.Optimizer; give one, or do the rest in a hook of its step")
             optimizer.step()
     except (AttributeError, TypeError, ValueError, AssertionError) as error:
         if "closure" in str(error):

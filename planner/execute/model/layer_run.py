@@ -203,7 +203,10 @@ class LayerRun:
         # Compiled parts run as they are written: other numbers of samples would have them compiled anew.
         as_written = _holding(parts, name="_compiled_call_impl", value=None)
         with torch.no_grad(), evaluating(quiet), as_written, suppress(RuntimeError, ValueError, IndexError):
-            first, second, whole = (self._give(each) for each in (some, more, both))
+            (first, one), (second, _), (whole, all_) = (self._give(each) for each in (some, more, both))
+            for place, kept in one.items():
+                if not kept.is_like(all_[place].value):
+                    return f"other values to {place.text}"
             for a, b, c, dim in zip(first, second, whole, made, strict=True):
                 pairs = [(a, c)]
                 if dim is not None and c.shape[dim] != (length := a.shape[dim] + b.shape[dim]):
@@ -217,9 +220,9 @@ class LayerRun:
                         return text
         return ""
 
-    def _give(self, arguments: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """What it gives of them: in evaluation mode where it draws random numbers, which would be others; nothing if it
-        draws in that as well.
+    def _give(self, arguments: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Copies]:
+        """What it gives of them, and the buffers that it changed: in evaluation mode where it draws random numbers,
+        which would be others; nothing if it draws in that as well.
         """
         for owners in ([], [self.layer]):
             with evaluating(owners), self._as_before(self.before):
@@ -227,8 +230,9 @@ class LayerRun:
                 with self.reads:
                     given = as_tuple(self.layer(*arguments))
                 if torch.equal(state, draw_state(arguments[0].device)):
-                    return given
-        return ()
+                    own = [place for place in self.before if isinstance(place, OwnPlace) and place.is_buffer]
+                    return given, {place: HeldState(place.held) for place in own}
+        return (), {}
 
 
 def samples_of(tensor: torch.Tensor, dim: int | None, *, start: int, length: int, count: int) -> torch.Tensor:

@@ -51,7 +51,7 @@ class Update:
             shown.setdefault(self.stepped_for(parameter), (name, wholes.get(id(parameter), parameter)))
         self.optimizers = make_optimizers(training, list(shown.values()), stepped=list(shown), whole=whole)
         self._steps = [OptimizerStep(each, is_accelerated=device.type == "cuda") for each in self.optimizers]
-        self.schedules = [] if training.schedule is None else _make_schedules(training, self.optimizers)
+        self.schedules = make_schedules(training, self.optimizers)
         self.num_updates = 0
         """Steps that the optimizers have taken."""
         self.scale = 1.0 if training.loss_scale is None else training.loss_scale.initial
@@ -316,9 +316,10 @@ def _groups(
     return list(groups.values())
 
 
-def _make_schedules(training: Training, optimizers: Sequence[torch.optim.Optimizer]) -> list[Any]:
+def make_schedules(training: Training, optimizers: Sequence[torch.optim.Optimizer]) -> list[Any]:
+    """Of the learning rate, one for each; raises ValueError for those that need more than the number of steps."""
     schedules: list[Any] = []
-    for optimizer in optimizers:
+    for optimizer in optimizers if training.schedule is not None else ():
         assert training.schedule is not None
         with calling("the schedule's factory"):
             schedule = training.schedule(optimizer)

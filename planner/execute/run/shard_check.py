@@ -13,7 +13,7 @@ from planner.errors import ExecutionError
 from planner.execute.model.user_code import OwnCodeError
 from planner.execute.parallel.partial_steps import BY_PARAMETER, filled_groups
 from planner.execute.parallel.sharding import ShardPiece, is_cut
-from planner.execute.parallel.update import make_optimizers, taking_step
+from planner.execute.parallel.update import make_optimizers, make_schedules, taking_step
 from planner.execute.stage.stage_module import make_layer
 from planner.execute.training import Training
 from planner.plan import Plan
@@ -34,17 +34,21 @@ def require_sharding(
 
     `trained`: as `find_trained` gives it.
     """
-    if len(holdings := _find_holdings(plan)) > 1:
-        _require_separate_steps(holdings, training, trained=trained, device=device)
-    for number, stage in enumerate(plan.stages):
-        width = len(stage.replicas[0])
-        if stage.shard != "none" or width > 1:
-            named = _held_by(stage.layers, training, trained=trained)
-            problem = _find_gaps(named) if stage.shard != "none" else ""
-            instead = _WHOLE if width == 1 else "max_width = 1"
-            if problem := problem or _find_joint_step(training, named, every=trained, device=device, instead=instead):
-                what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
-                raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
+    try:
+        _require_separate_steps(_find_holdings(plan), training, trained=trained, device=device)
+        for number, stage in enumerate(plan.stages):
+            width = len(stage.replicas[0])
+            if stage.shard != "none" or width > 1:
+                named = _held_by(stage.layers, training, trained=trained)
+                problem = _find_gaps(named) if stage.shard != "none" else ""
+                instead = _WHOLE if width == 1 else "max_width = 1"
+                if problem := problem or _find_joint_step(
+                    training, named, every=trained, device=device, instead=instead
+                ):
+                    what = f"shard = {stage.shard!r}" if stage.shard != "none" else f"groups of {width} devices"
+                    raise ExecutionError(f"stage {number} is planned with {what}, but {problem}")
+    except (ValueError, OwnCodeError) as error:
+        raise ExecutionError(str(error)) from error
 
 
 def find_trained(training: Training) -> dict[str, nn.Parameter]:
@@ -84,14 +88,16 @@ def _require_separate_steps(
     trained: Mapping[str, nn.Parameter],
     device: torch.device,
 ) -> None:
-    """Of processes that hold other layers each; tried where the optimizer is not torch's."""
+    """Of processes that hold other layers each, if there are some; tried where the optimizer is not torch's."""
     named = _held_by(training.layers, training, trained=trained)
     values, *grads = _make_numbers(named, device=device)
     whole = [nn.Parameter(value.clone()) for value in values]
-    if all(type(each) in BY_PARAMETER for each in make_optimizers(training, list(named.items()), stepped=whole)):
+    made = make_optimizers(training, list(named.items()), stepped=whole)
+    make_schedules(training, made)
+    if all(type(each) in BY_PARAMETER for each in made):
         return
     optimizers = _train(training, named, stepped=whole, grads=grads, whole=named)
-    for layers in holdings:
+    for layers in holdings if len(holdings) > 1 else ():
         held = _held_by(layers, training, trained=trained)
         own = {name: each for name, each in named.items() if name in held}
         places = [place for place, name in enumerate(named) if name in own]
@@ -181,11 +187,8 @@ def _train(
         for parameter, grad in zip(stepped, row, strict=True):
             parameter.grad = grad.clone()
         for optimizer in optimizers:
-            try:
-                with taking_step(optimizer), filled_groups(optimizer):
-                    optimizer.step()
-            except OwnCodeError as error:
-                raise ExecutionError(str(error)) from error
+            with taking_step(optimizer), filled_groups(optimizer):
+                optimizer.step()
     return optimizers
 
 

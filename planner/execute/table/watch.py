@@ -9,12 +9,12 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from planner.execute.table.last_words import say_last
 from planner.execute.table.layout import Layout
 from planner.execute.table.routes import make_routes, needs
 from planner.execute.table.wiring import StageEdge
@@ -95,9 +95,7 @@ class Watch:
     def end(self, cause: str) -> NoReturn:
         """Tell the others, hear them, print everything and end this process."""
         with self._lock:
-            text = self._report(cause)
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            say_last(self._report(cause))
             os._exit(1)
 
     def _report(self, cause: str) -> str:

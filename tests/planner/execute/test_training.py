@@ -1,6 +1,8 @@
 """What a user gives beside the plan: tests of planner/execute/training.py."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,3 +26,29 @@ def test_sparse_tensors_are_not_sent(form: str):
     for given in (sparse, (torch.eye(3), sparse)):
         with pytest.raises(ValueError, match=r"layout torch.sparse_\w+ cannot be sent between stages; give"):
             as_tuple(given)
+
+
+def _next_of(pool: Any) -> Callable[[int], Any]:
+    return lambda _: next(pool)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("kind", ["numbered", "with nan", "loader", "drawn"])
+def test_batches_hang_on_their_number_alone(kind: str, steps: int):
+    """Tests that a function that gives what a loader has next, or draws anew, is refused, and one that is asked for a
+    number gives the same for it.
+    """
+    torch = pytest.importorskip("torch")
+    from planner.execute.training import require_numbered
+
+    kinds: dict[str, Callable[[int], Any]] = {
+        "numbered": lambda number: ({"x": torch.full((2,), number), "how": "right"}, torch.ones(2)),
+        "with nan": lambda number: (torch.full((2,), float("nan")), torch.tensor([True, False])),
+        "loader": _next_of((torch.full((2,), number), torch.ones(2)) for number in range(10)),
+        "drawn": lambda number: (torch.randn(2), torch.ones(2)),
+    }
+    if kind in ("numbered", "with nan"):
+        require_numbered(kinds[kind], steps=steps)
+        return
+    with pytest.raises(ValueError, match="gives other samples when it is called for iteration 0 again"):
+        require_numbered(kinds[kind], steps=steps)

@@ -56,7 +56,7 @@ class HeldState:
             for tensor, copy in self._copies.values():
                 if tensor.grad_fn is not None and not copy.requires_grad:
                     tensor.detach_()  # its forward wrote there what has a gradient
-                if tensor.is_meta or torch.equal(tensor, copy):
+                if _is_equal(tensor, copy):
                     continue  # nothing can be written to what is expanded
                 (tensor if tensor.grad_fn is None else tensor.data).copy_(copy)
 
@@ -85,7 +85,7 @@ class HeldState:
         if isinstance(then, torch.Tensor) and isinstance(now, torch.Tensor):
             copy = self._copies.get(id(then), (None, then))[1]
             is_kind = (copy.dtype, copy.device) == (now.dtype, now.device)
-            is_same = not has_tensors or (then is now if copy is then else is_kind and torch.equal(copy, now))
+            is_same = not has_tensors or (then is now if copy is then else is_kind and _is_equal(copy, now))
         elif type(then) is not type(now) or mine is None:
             is_same = then is now or (type(then) is type(now) and type(then) in ATOMS and bool(then == now))
         elif pair in seen or isinstance(mine, bytes):
@@ -112,6 +112,11 @@ def _exchange(item: Any, others: Mapping[int, torch.Tensor]) -> Any:
     return tuple(_exchange(each, others) for each in item) if type(item) is tuple else others.get(id(item), item)
 
 
+def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Without data shapes alone tell."""
+    return one.shape == other.shape and (one.is_meta or other.is_meta or torch.equal(one, other))
+
+
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
@@ -124,7 +129,7 @@ def _read(held: Any) -> Any:
         return list(held)
     if (accessors := _find_accessors(held)) is not None:
         return pickle.dumps(accessors[0]())
-    return dict(vars(held)) if _is_users(held) else None
+    return dict(vars(held)) if is_users(held) else None
 
 
 def _write(held: Any, contents: Any) -> None:
@@ -154,7 +159,8 @@ def _find_accessors(held: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]
     return None
 
 
-def _is_users(held: Any) -> bool:
+def is_users(held: Any) -> bool:
+    """Whether it is an object of a user's own class, whose attributes may be a model's state."""
     home = type(held).__module__.partition(".")[0]
     is_open = isinstance(held, SimpleNamespace) or (home not in NOT_USERS and not isinstance(held, type))
     return is_open and hasattr(held, "__dict__")

@@ -99,11 +99,14 @@ def carry_weight_hooks(original: nn.Module, made: nn.Module) -> None:
 
 
 def describe_gradient_hook(layer: nn.Module, *, only: str = "") -> str:
-    """The first hook of a layer on the gradient of a weight (`only`: of this path), or of a tensor between blocks; or
-    nothing.
+    """The first hook of a layer on the gradient of a weight (`only`: of this path), a tensor between blocks, or a
+    module; or nothing.
     """
     for hook in () if only else getattr(layer, "tensor_hooks", ()):
         return f"a tensor between blocks has a {describe_hook(hook)}"
+    for _, what in () if only else find_hooks(layer):
+        if what.startswith("backward"):
+            return what
     for path, parameter in layer.named_parameters():
         for hook in _hooks_of(parameter, "_backward_hooks") if only in ("", path) else ():
             return f"weight {path!r} has a {describe_hook(hook)}"

@@ -25,6 +25,7 @@ from planner.execute.model.cut.cut_model import (
     trial_sizes,
 )
 from planner.execute.model.cut.late_values import LateValues, find_late_values
+from planner.execute.model.cut.module_state import ReadState
 from planner.execute.model.cut.recording import unpack
 from planner.execute.model.cut.reduced_depth import reduce_model
 from planner.execute.model.cut.trees import Ref, Sizes, change_leaves, leaves_of, tensors_of
@@ -58,6 +59,8 @@ class BatchReader:
             _require_like_counts([*tensors_of(self.example), self.target])
         self.lengths = _DifferingLengths([[*tensors_of(inputs), target] for inputs, target in microbatches])
         self.form = _form_of(self.example)
+        self.reads: ReadState | None = None
+        """Of the model, which no batch may change."""
         self.trial: Callable[[Sizes], None] | None = None
         """Raises ValueError where the model does not act alike on microbatches of these sizes."""
         is_one = type(self.example) is tuple and len(self.example) == 1 and isinstance(self.example[0], torch.Tensor)
@@ -66,7 +69,13 @@ class BatchReader:
 
     def __call__(self, number: int) -> Any:
         """Of one iteration; raises ValueError if it has another form than the first one."""
+        before = [] if self.reads is None else self.reads.outside()
         given = self.given(number)
+        if self.reads is not None and (text := self.reads.find_changed(before, number=number)):
+            raise RefusedModelError(
+                f"it comes with a change of {text}, which the model reads, but layers were made with what it was; give "
+                "the model what changes as one more tensor of the batch"
+            )
         if type(given) is tuple and [*map(type, given)] == _TWO and given[0].dim() == self._dimensions:
             return given[:1], given[1]
         if not _is_listed(given):
@@ -196,11 +205,12 @@ def make_parts(
     loss: Loss | None,
     weights: Path | None,
     conversion: WeightConversion | None = None,
+    others: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Fields of a `Training` by their names, from the model cut on samples of the first batch.
 
     Raises ValueError that says why it cannot be cut. `weights`: files with the values that its layers start with;
-    `conversion`: between its names and theirs.
+    `conversion`: between its names and theirs; `others`: further functions that may look at the model.
     """
     with refusing(module):
         _require_followable(module)
@@ -221,7 +231,8 @@ def make_parts(
         _require_no_weights(loss, output, target=target, module=module)
         return _used_by(loss, output, target=target)
 
-    cut = cut_model(module, arguments, uses=uses, lengths=lengths)
+    cut_again = partial(cut_model, arguments=arguments, uses=uses, lengths=lengths, others=(loss, batch, *others))
+    cut = cut_again(module)
     not_compared = tuple(path for path, _ in module.named_children() if os.environ.get("PIPEPLAN_COMPARES") == "never")
     if is_compared_here():
         first, others = first_sizes(lengths), trial_sizes(lengths)
@@ -230,11 +241,9 @@ def make_parts(
             Sample(arguments=_behind_first(arguments(others)), target=_behind_first(reader.target_of(others))),
         ]
 
-        def cut_again(reduced: nn.Module) -> CutModel:
-            return cut_model(reduced, arguments, uses=uses, lengths=lengths)
-
         reader.trial = lambda sizes: require_same_calls(module, cut, arguments=arguments(sizes), sizes=sizes)
         not_compared = _compare(module, cut, cut_again=cut_again, samples=samples, loss=loss)
+    reader.reads = ReadState(module)
     return {
         "layers": {name: partial(_make_copy, layer, name=name, values=values) for name, layer in cut.layers.items()},
         "inputs": cut.inputs,

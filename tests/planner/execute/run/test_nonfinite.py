@@ -98,7 +98,7 @@ REFUSED = {
     ),
     "a buffer that changes, two replicas": (
         drawn("0/1", cut=(2,), num_microbatches=3, model="only_averaging"),
-        "after iteration 0 l0:average of stage 0 is not the same on its replicas on ranks 0 (d0) and 1 (d1): ",
+        "layer 'l0' gives other values to its buffer 'average' for some samples of a microbatch if others are ",
     ),
 }
 """Not trained at all, or not beyond the first iteration."""

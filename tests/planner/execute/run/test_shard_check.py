@@ -90,3 +90,42 @@ def test_a_step_that_fails_is_told_before_anything_runs():
         ExecutionError, match=r"step \(Asking\) raised AssertionError: no closure .*; give an optimizer"
     ):
         require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))
+
+
+class Sharpening(torch.optim.SGD):
+    """Runs the forward once more in its step."""
+
+    def step(self, closure: Any = None) -> Any:
+        assert closure is not None, "it needs a closure"
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("placement", ["0", "0/1", "0 1"])
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (
+            {"optimizer": Sharpening},
+            r"step \(Sharpening\) raised .* it needs a closure .*; give an optimizer that steps by",
+        ),
+        ({"optimizer": torch.optim.LBFGS}, r"the step of LBFGS wants a closure, .*; give an optimizer that steps by"),
+        ({"schedule": torch.optim.lr_scheduler.ReduceLROnPlateau}, r"ReduceLROnPlateau, .*; set the rate in your own"),
+    ],
+)
+def test_steps_that_want_more_than_gradients_are_refused_first(placement: str, more: dict[str, Any], reason: str):
+    """Tests that before anything is trained, also where one process has all weights, optimizers and schedules that
+    ask for a closure or a loss are refused with what to give instead.
+    """
+    training = Training(
+        **{
+            "layers": {"l0": lambda: nn.Linear(3, 3), "l1": lambda: nn.Linear(3, 3)},
+            "loss": nn.functional.mse_loss,
+            "batch": lambda number: (torch.ones(8, 3), torch.ones(8, 3)),
+            "optimizer": torch.optim.SGD,
+        }
+        | more
+    )
+    stages = len(placement.split())
+    plan = make_random_plan(placement, num_microbatches=2, cut=(2,) if stages == 1 else (1, 1))
+    with pytest.raises(ExecutionError, match=reason):
+        require_sharding(plan, training, trained=find_trained(training), device=torch.device("cpu"))

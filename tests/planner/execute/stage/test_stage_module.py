@@ -187,6 +187,33 @@ def test_layers_that_couple_samples_are_refused_on_replicas(function: Callable[[
         stage(torch.randn(count, 3))
 
 
+class CountingSamples(nn.Module):
+    """Adds up in a buffer, or in an attribute of its own, how many samples it was given."""
+
+    def __init__(self, *, is_buffer: bool) -> None:
+        super().__init__()
+        self.is_buffer, self.own = is_buffer, 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_buffer:
+            self.seen += len(x)
+        self.own += len(x)
+        return x * 2
+
+
+@pytest.mark.parametrize("is_buffer", [True, False])
+def test_buffers_that_hang_on_the_number_of_samples_are_refused_on_replicas(is_buffer: bool):
+    """Tests that a buffer is named that a replica's part of a microbatch leaves otherwise than all of it."""
+    stage = StageModule(WIRING, {"l": CountingSamples(is_buffer=is_buffer)}, counts={BATCH: 1})
+    stage.trial, stage.moment, stage.places = TRIAL, Moment(0, 0, 0), SamplePlaces({BATCH: (0,), "l": (0,)}, 4, False)
+    if not is_buffer:
+        stage(torch.randn(4, 3))
+        return
+    with pytest.raises(ExecutionError, match="layer 'l' gives other values to its buffer 'seen' for some samples"):
+        stage(torch.randn(4, 3))
+
+
 def test_lengths_that_do_not_add_up_are_named():
     """Tests that results of samples together which are shorter than theirs one by one are told by their lengths."""
     stage = StageModule(WIRING, {"l": Function(lambda x: x[: (len(x) + 1) // 2])}, counts={BATCH: 1}).eval()

@@ -128,3 +128,15 @@ def test_a_module_is_what_it_was():
     assert before.is_like([module.cache, module.deep, module.mean])
     assert module.mean.grad_fn is None
     assert not hasattr(module, "last")
+
+
+def test_tensors_without_data_are_like_others_of_their_shape():
+    """Tests that what a run without data left in a container is compared, and put back, by shapes."""
+    held = {"seen": torch.ones(2, device="meta")}
+    state = HeldState(held)
+    assert state.is_like(held)
+    assert state.is_like({"seen": torch.zeros(2, device="meta")})
+    assert not state.is_like({"seen": torch.zeros(3, device="meta")})
+    held["seen"] = torch.ones(2)
+    state.restore()
+    assert held["seen"].is_meta

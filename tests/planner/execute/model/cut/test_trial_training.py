@@ -152,6 +152,8 @@ EXACT = (
     models.WholeForwardHook,
     models.Averaging,
     models.CountingOnce,
+    models.TimedAround,
+    models.CountingForLogs,
     models.LikeLayers,
     models.Assigning,
     models.BiasOfLast,
@@ -214,10 +216,11 @@ REFUSED = {
     models.Wandering: "random numbers of Python's",
     models.WanderingLate: "random numbers of Python's or NumPy's that its forward draws, which changes",
     models.CountingBeside: "there is 'calls' of attribute 'seen' of module 'itself', which changes from call to call",
-    models.TimedAround: "attribute 'begun' of module 'itself', which changes from call to call: keep what results",
     models.CountedAround: "there is 'model' of global variable 'CALLS' (acting_models.py, line ",
     models.CountedTwice: "there is 'block' of global variable 'CALLS' (acting_models.py, line ",
     models.ListedAround: "global variable 'LISTED' (acting_models.py, line ",
+    models.Decaying: "'p' of module 'drop', which changes from call to call: keep what results",
+    models.CountingByName: "attribute 'calls' of module 'itself', which changes from call to call: keep what results",
     models.CountingLate: "runs once, to be recorded, but there is attribute '_calls' of module 'itself', which changes",
     models.LikeLayersStill: "its 'kept_only' has a name that layers have for something of their own; call it otherwise",
     models.CompiledFunction: "calls what torch.compile made, whose calls are not seen; call it uncompiled",
@@ -548,6 +551,7 @@ def test_what_nobody_compares_is_named(monkeypatch: pytest.MonkeyPatch):
         (models.Between, {"num_replicas": 2}, "a tensor between blocks has a hook 'Between.step.<locals>.<lambda>'"),
         (models.RowsHeld, {"num_replicas": 2}, "each of 2 replicas has a part of a microbatch"),
         (models.Limited, {"num_replicas": 2}, "its forward hooks something to a gradient"),
+        (models.ModuleHooks, {"num_replicas": 2}, "backward hook 'ModuleHooks.register.<locals>.<lambda>' of module"),
         (models.Rounded, {"num_replicas": 2}, ""),
         (models.Limited, {}, ""),
         (models.RowsHeld, {}, ""),
@@ -832,3 +836,63 @@ def test_wrappers_of_torch_compile_are_refused(place: str):
         model.blocks[1] = torch.compile(model.blocks[1], backend="eager")
     with pytest.raises(ValueError, match=f"module '{place}' is wrapped by torch.compile; give it as it was before"):
         cut(model)
+
+
+def read_by_loss(model: nn.Module) -> dict[str, Any]:
+    return {"loss": lambda output, target: functional.cross_entropy(output, target) * _rate_of(model)}
+
+
+def read_by_schedule(model: nn.Module) -> dict[str, Any]:
+    lambdas = torch.optim.lr_scheduler.LambdaLR
+    return {"schedule": lambda optimizer: lambdas(optimizer, lambda _: _rate_of(model))}
+
+
+def _rate_of(model: nn.Module) -> float:
+    return 1 / (1 + model.calls)
+
+
+@pytest.mark.parametrize("more", [read_by_loss, read_by_schedule])
+def test_counters_that_others_read_are_no_logs(more: Callable[[nn.Module], dict[str, Any]]):
+    """Tests that a number that nothing in the model reads is refused if its loss or the schedule does."""
+    model = make(models.CountingForLogs)
+    with pytest.raises(ValueError, match="attribute 'calls' of module 'itself', which changes"):
+        cut(model, **more(model))
+
+
+FACTOR = {"of": 1.0}
+STEP = 0
+
+
+class ReadingAround(models.Stack):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x * FACTOR["of"] + STEP)
+
+
+def of_number(number: int) -> None:
+    FACTOR["of"] = 1.0 + number
+
+
+def set_step(number: int) -> None:
+    global STEP
+    STEP = number
+
+
+@pytest.mark.parametrize(
+    ("change", "named"), [(of_number, "'FACTOR'"), (set_step, "'STEP'"), (None, "'p' of module 'blocks.1.drop'")]
+)
+def test_batches_change_nothing_that_the_model_reads(change: Any, named: str):
+    """Tests that numbers outside of the model, and attributes of its modules, that come with a batch are named."""
+    model = make(ReadingAround)
+    model.blocks[1].drop = nn.Dropout(0.0)
+
+    def changing(number: int) -> Any:
+        if change is None:
+            model.blocks[1].drop.p = 0.5 * number
+        else:
+            change(number)
+        return batch(number)
+
+    training = cut(model, batch=changing)
+    training.batch(0)
+    with pytest.raises(ValueError, match=f"comes with a change of .*{named}.* one more tensor of the batch"):
+        training.batch(1)
