@@ -15,6 +15,7 @@ from planner.layout.stage_replicas import lay_out_stages
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, RecomputeMap, Share, Stage
 from planner.problem import Problem
 from planner.simulation.simulate import timed_send
+from profiles.model_profile import Layer
 from solver_models.device_rows import as_one, column, device_table
 from solver_models.instance import (
     NO_TABLE,
@@ -52,7 +53,6 @@ def make_instance(problem: Problem, costs: CostModel) -> Instance:
     return Instance(
         layers=layers._replace(options=column([figures.get(name, 0) for name in OPTIONS])),
         num_microbatches=problem.num_microbatches,
-        num_links=2 * len(cluster.links),
         can_halve=_can_halve(problem, costs),
         pinned=column([pins.get(name, -1) for name in problem.profile.topological_order]),
         given_stages=_given_stages(problem),
@@ -88,11 +88,15 @@ def _make_layers(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
     profile, types = problem.profile, problem.cluster.device_types
     layers = [profile.by_name[name] for name in profile.topological_order]
     tables = _work_tables(problem, costs, widths=widths)
-    at_width = [[layer.bytes_at(width) for layer in layers] for width in widths]
-    has_bytes = [[size is not None for size in row] for row in at_width for _ in types]
+    has_bytes = [[layer.bytes_at(width) is not None for layer in layers] for width in widths for _ in types]
     gradients = [[(layer.synchronised_bytes_at(w), layer.synchronised_bytes) for layer in layers] for w in widths]
     gathered = [[(layer.gathered_bytes_at(w), layer.gathered_bytes) for layer in layers] for w in widths]
     latency, bandwidth, route_start, route_links = _route_tables(problem)
+
+    def sizes(layer: Layer, width: int) -> list[int]:
+        entry = layer.bytes_at(width)
+        states = costs.resident(layer.name, width)._asdict() if entry is not None else {}
+        return [states.get(name, getattr(entry, f"{name}_bytes", 0)) for name in SIZES]
 
     def overheads(device_type: str, *, has_stages: bool) -> list[int]:
         return [profile.overhead_ns(device_type, kind, has_stages=has_stages) for kind in KINDS]
@@ -105,9 +109,8 @@ def _make_layers(problem: Problem, costs: CostModel, *, widths: Sequence[int]) -
         table_of_replicas=tables.of_replicas,
         overhead=column([[overheads(t, has_stages=each) for t in types] * len(widths) for each in (False, True)]),
         once=column([[[layer.once_ns(name, t) for layer in layers] for t in types] * len(widths) for name in ONCE]),
-        sizes=column([[[getattr(s, f"{name}_bytes", 0) for s in row] for name in SIZES] for row in at_width]),
+        sizes=column([list(zip(*(sizes(each, w) for each in layers), strict=True)) for w in widths]),
         gradient=_stated_and_cut(gradients),
-        shardable=column([[layer.shardable_bytes_at(w) * shards for layer in layers] for w in widths]),
         weights=_stated_and_cut(gathered) * shards,
         together=_together_table(problem),
         trainable=column([layer.is_trainable for layer in layers]),

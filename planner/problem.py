@@ -503,6 +503,16 @@ class Problem:
         return is_shared and self.cluster.collective_occupancy > 0
 
     @property
+    def times_beside_actions(self) -> list[tuple[bool, str, str]]:
+        """What takes time that exact searches do not count, and the remedy: they refuse it, or leave it to others."""
+        known = (
+            (not self.cluster.overlap, "cluster: overlap = false", "set it to true"),
+            (self.may_lose_time, "cluster: collective_occupancy", "leave it out"),
+            (self.profile.has_host_times, "profile: host times", "leave them out"),
+        )
+        return [each for each in known if each[0]]
+
+    @property
     def most_replicas(self) -> int:
         """Largest number of replicas a stage may have: with `unequal_shares` each takes a sample at least."""
         size = self.profile.microbatch_size

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from solver_models.device_rows import DeviceRow, as_one, device_table
+from solver_models.device_rows import KIND, DeviceRow, as_one, device_table
 from solver_models.instance import Instance, Integers, Layers
-from solver_models.simulation.columns import KIND
 from solver_models.simulation.evaluator import Net
 
 

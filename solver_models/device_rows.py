@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver_models.compiled import kernel
-from solver_models.simulation.columns import KIND, MEMORY
 
 
 class DeviceRow(NamedTuple):
@@ -39,6 +38,8 @@ class DeviceRow(NamedTuple):
 
 _IN_UNITS: tuple[str, ...] = ("memory",)
 _IN_TICKS: tuple[str, ...] = ()
+KIND, MEMORY = range(len(DeviceRow._fields))
+"""Columns of devices."""
 
 
 def as_one(rows: Sequence[DeviceRow]) -> DeviceRow:

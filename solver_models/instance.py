@@ -10,8 +10,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solver_models.device_rows import DeviceRow
-from solver_models.simulation.columns import KIND, MEMORY
+from solver_models.device_rows import KIND, MEMORY, DeviceRow
+from solver_models.simulation.columns import FORWARD_SIZE, SOURCE, TARGET
 
 Integers = NDArray[np.int64]
 ShortIntegers = NDArray[np.int32]
@@ -145,8 +145,6 @@ class Layers(NamedTuple):
     """[V, `SIZES`, L] units on each device."""
     gradient: Integers
     """[V, 2, L] units that replicas synchronise: stated for the width, and those to be cut into equal parts."""
-    shardable: Integers
-    """[V, L] units of the state of which sharding replicas hold an equal part each."""
     weights: Integers
     """[V, 2, L] units that sharding replicas gather after a step, as `gradient`."""
     together: Integers
@@ -222,8 +220,6 @@ class Instance:
     """What layers, devices and routes are like; held by the devices alone, at all widths."""
     num_microbatches: int
     """Identical microbatches per iteration."""
-    num_links: int
-    """Number of link resources K."""
     pinned: Integers
     """[L] device that must hold the layer, or -1 where it is free."""
     given_stages: Integers | None
@@ -269,6 +265,15 @@ class Instance:
         """[L] units that replicas of single devices synchronise."""
         found: Integers = self.layers.gradient[0, 0]
         return found
+
+    @property
+    def crossing(self) -> Integers:
+        """[2, L + 1] units that cross each boundary of layers forward and backward, every edge for itself."""
+        units, edges = np.zeros((2, self.num_layers + 2), np.int64), self.layers.edges
+        for direction in range(2):
+            np.add.at(units[direction], edges[:, SOURCE] + 1, edges[:, FORWARD_SIZE + direction])
+            np.add.at(units[direction], edges[:, TARGET] + 1, -edges[:, FORWARD_SIZE + direction])
+        return np.cumsum(units, axis=1)[:, :-1]
 
     @property
     def work(self) -> Integers:

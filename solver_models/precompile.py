@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from solver_models.device_rows import DeviceRow, column, device_table
+from solver_models.device_rows import MEMORY, DeviceRow, column, device_table
 from solver_models.instance import Instance, Integers, Layers, ShortIntegers
 from solver_models.jit import cache_folder, is_compiled, module_folder
 from solver_models.local_search.critical_path_search import TabuSearch, follows_orders, improve, polish
@@ -26,7 +26,7 @@ from solver_models.local_search.search import Candidate, Searcher, encode, solut
 from solver_models.moves.annealing import Cooling, longest_order
 from solver_models.moves.dealt_annealing import Assignments, BalancedTimes, anneal_assignments
 from solver_models.moves.neighbourhood import neighbour
-from solver_models.simulation.columns import MEMORY, ONCE, SIZES, WEIGHT_STASH_ONCE
+from solver_models.simulation.columns import ONCE, SIZES, WEIGHT_STASH_ONCE
 from solver_models.simulation.evaluator import FAR, OPTIONS, Net
 from solver_models.simulation.list_schedule import list_schedule
 from solver_models.simulation.preferences import BACKWARD_FIRST
@@ -58,7 +58,6 @@ def _toy_instance() -> Instance:
         once=np.zeros((len(ONCE), 1, 2), np.int64),
         sizes=np.ones((1, len(SIZES), 2), np.int64),
         gradient=np.ones((1, 2, 2), np.int64),
-        shardable=np.zeros((1, 2), np.int64),
         weights=np.zeros((1, 2, 2), np.int64),
         together=np.zeros((0, WEIGHT_STASH_ONCE + 1), np.int64),
         trainable=two,
@@ -77,7 +76,6 @@ def _toy_instance() -> Instance:
     return Instance(
         layers=layers,
         num_microbatches=2,
-        num_links=2,
         rules=rules,
         pinned=-two,
         given_stages=None,

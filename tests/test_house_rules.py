@@ -656,7 +656,6 @@ LAYER_COST_READERS = {
     "planner/baselines/uneven_cores.py",
     "planner/bounds/cases/case_tables.py",
     "planner/bounds/loop/loop_layers.py",
-    "planner/bounds/memory.py",
     "planner/bounds/minimum_costs.py",
     "planner/bounds/recompute_bound.py",
     "planner/bounds/shared_layers.py",
@@ -670,6 +669,19 @@ LAYER_COST_READERS = {
     "planner/planning/starts/looped_shapes.py",
     "planner/problem.py",
     "planner/replanning/as_measured.py",
+}
+STATES = "state_bytes"
+STATE_READERS = {
+    "api/auditing/audited_problem.py",
+    "planner/bounds/cases/case_tables.py",
+    "planner/bounds/first_backward.py",
+    "planner/bounds/group_counts.py",
+    "planner/bounds/heaviest_path.py",
+    "planner/bounds/shared_layers.py",
+    "planner/evidence/certificate.py",
+    "planner/fidelity/group_costs.py",
+    "planner/problem.py",
+    "planner/replanning/migration.py",
 }
 STAGE_COSTS = "stage_cost least_cost planned_ns part_cost static_bytes_of traffic"
 STAGE_COST_READERS = {
@@ -694,7 +706,11 @@ STAGE_COST_READERS = {
 
 @pytest.mark.parametrize(
     ("figures", "packages", "listed"),
-    [(LAYER_COSTS, ("planner", "api"), LAYER_COST_READERS), (STAGE_COSTS, ("planner",), STAGE_COST_READERS)],
+    [
+        (LAYER_COSTS, ("planner", "api"), LAYER_COST_READERS),
+        (STATES, ("planner", "api"), STATE_READERS),
+        (STAGE_COSTS, ("planner",), STAGE_COST_READERS),
+    ],
 )
 def test_costs_are_read_in_few_places(figures: str, packages: tuple[str, ...], listed: set[str]):
     """Tests that the listed modules ask for costs of layers, or of stages, beside the layout, and no others."""

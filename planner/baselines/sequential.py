@@ -99,7 +99,8 @@ class _Hall:
         return prefix[None, :] - prefix[:, None]
 
     def _fits(self, memory_bytes: int, depth: int) -> Cells:
-        state, stash = (_sums(getattr(layer, name) for layer in self.layers) for name in ("state_bytes", "stash_bytes"))
+        state = _sums(self.costs.resident(layer.name, 1).state for layer in self.layers)
+        stash = _sums(layer.stash_bytes for layer in self.layers)
         buffers = self.problem.options.receive_buffers * self.crossing
         workspace = max(layer.workspace_bytes for layer in self.layers)
         needed = state + depth * stash + workspace + buffers[None, :] + buffers[:, None]

@@ -9,7 +9,7 @@ class FirstBackward:
     def __init__(self, least: Least) -> None:
         problem = least.problem
         self.least, self.waiting = least, _waiting_together(least)
-        self.states = least.least_bytes("state_bytes")
+        self.states = [min(each.state for each in least.residents(n).values()) for n in range(len(least.layers))]
         """Per layer what all devices together hold of its state, at the least."""
         self.replicas = range(1, problem.max_replicas + 1)
         self.is_alone = problem.options.max_stages_per_device == 1

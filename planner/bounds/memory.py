@@ -61,8 +61,8 @@ def _footprint(least: Least, number: int) -> Fraction:
 
 def _state(least: Least, number: int, *, width: int) -> Fraction:
     """Least bytes of state: replicas that shard hold an equal part of the optimizer's at least."""
-    own = Fraction(least.layers[number].shardable_bytes_at(width))
-    return dict(least.entries(number))[width].state_bytes - (own - own / least.sharers)
+    own = least.residents(number)[width]
+    return own.state - own.shardable + Fraction(own.shardable, least.sharers)
 
 
 def _largest_layer(least: Least) -> str | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from planner.decisions import asked
 from planner.decisions.decision import Decision
 from planner.layout.costs import CostModel, LayerWork
+from planner.layout.layer_passes import Resident
 from planner.problem import Options, Problem
 from profiles.cluster import Cluster, Link
 from profiles.model_profile import Layer, WidthBytes
@@ -297,11 +298,11 @@ class Least:
 
     def states(self, number: int) -> dict[int, int]:
         """The same of one layer, by width."""
-        layer = self.layers[number]
-        return {
-            width: entry.state_bytes - (shared := layer.shardable_bytes_at(width)) + shared // self.sharers
-            for width, entry in self.entries(number)
-        }
+        return {width: each.shared(self.sharers) for width, each in self.residents(number).items()}
+
+    def residents(self, number: int) -> dict[int, Resident]:
+        """What one layer keeps, by width."""
+        return {width: self.costs.resident(self.layers[number].name, width) for width, _ in self.entries(number)}
 
     def transfer_ns(self, num_bytes: int) -> int:
         """No transfer of so many bytes between two devices is faster: every route contains a link."""

@@ -322,9 +322,8 @@ class Reading:
     @cached_property
     def sizes(self) -> list[StageBytes]:
         """Per stage: its bytes on every device of a replica."""
-        once = self.profile.held_once
         return [
-            stage_bytes(stage, self.layers_of(stage), width=len(stage.replicas[0]), together=once)
+            stage_bytes(stage, self.layers_of(stage), width=len(stage.replicas[0]), profile=self.profile)
             for stage in self.plan.stages
         ]
 

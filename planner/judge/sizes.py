@@ -12,7 +12,7 @@ from planner.judge.samples import round_up
 from planner.judge.stage_replicas import is_fully_sharded, is_gathered, is_sharded, is_split
 from planner.plan import Stage
 from profiles.held_once import HeldOnce
-from profiles.model_profile import Layer, WidthBytes
+from profiles.model_profile import Layer, ModelProfile, WidthBytes
 
 
 def is_trained(layer: Layer) -> bool:
@@ -54,14 +54,11 @@ class StageBytes(NamedTuple):
     """What a replica has of layers whose weights and gradients it otherwise holds a part of."""
 
 
-def stage_bytes(stage: Stage, layers: list[Layer], *, width: int, together: tuple[HeldOnce, ...] = ()) -> StageBytes:
-    """The bytes of a stage that consists of `layers`, whose bytes at `width` are known.
-
-    `together`: what pairs of layers of the profile hold once where they are in one stage.
-    """
+def stage_bytes(stage: Stage, layers: list[Layer], *, width: int, profile: ModelProfile) -> StageBytes:
+    """The bytes of a stage that consists of `layers` of the profile, whose bytes at `width` are known."""
     known = [(layer, entry) for layer in layers if (entry := bytes_at(layer, width)) is not None]
     held = [entry for _, entry in known]
-    once, once_kept = _held_once(stage, layers, together=together if width == 1 else ())
+    once, once_kept = _held_once(stage, layers, together=profile.held_once if width == 1 else ())
     twice = sum(pair.stash_bytes for pair in once_kept)
     stash = sum(entry.stash_bytes for entry in held) - twice
     weight_stash = sum(entry.weight_stash_bytes for entry in held) - sum(pair.weight_stash_bytes for pair in once_kept)

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.actions import KINDS
 from planner.layout.gathers import most_gathered
-from planner.layout.layer_passes import LayerPass, most_whole, pass_ns
+from planner.layout.layer_passes import LayerPass, Resident, most_whole, pass_ns
 from planner.layout.split_placement import SplitPart, common, input_grad_ranges, make_parts, part_of, replica_ranges
 from planner.layout.two_clocks import ActionClocks, Asking, Matrix, matrix_of, product
 from planner.plan import FULL_RECOMPUTATION, DeviceGroup, Plan, Stage
@@ -461,9 +461,14 @@ class CostModel:
         scatter = self.ring_ns(stage.replicas, layer.synchronised_bytes, rounds=1, collective="scatter")
         return LayerPass(max(times), 0 if is_last and kind != "F" else gather, scatter if kind == "B" else 0)
 
+    def resident(self, name: str, width: int) -> Resident:
+        """What a layer keeps at a width: whatever counts states asks here. ValueError where its bytes are not known."""
+        layer = self.problem.profile.by_name[name]
+        return Resident(_require_bytes(layer, width).state_bytes, layer.shardable_bytes_at(width))
+
     def state_bytes(self, stage: Stage, *, width: int) -> int:
         """What a replica of the stage keeps (per device of a group): all but what others hold of the optimizer's."""
-        held = sum(_require_bytes(self.problem.profile.by_name[name], width).state_bytes for name in stage.layers)
+        held = sum(self.resident(name, width).state for name in stage.layers)
         if stage.is_sharded or stage.is_split:  # a weight for each layer that uses it
             return held - self._elsewhere_bytes(stage, width=width)
         return held - sum(each.state_bytes for each in self._together(stage.layers, width=width))
@@ -483,7 +488,7 @@ class CostModel:
         """The part of the optimizer's state, and of gathered weights, that other replicas of the stage hold."""
         if not stage.is_sharded:
             return 0
-        whole = sum(self.problem.profile.by_name[name].shardable_bytes_at(width) for name in stage.layers)
+        whole = sum(self.resident(name, width).shardable for name in stage.layers)
         parts = [whole, self._weight_bytes(stage) if stage.is_gathered or stage.is_fully_sharded else 0]
         parts += [sum(self._part_gradients(stage))] if stage.is_fully_sharded else []
         return sum(part - _ceil(part, len(stage.replicas)) for part in parts)

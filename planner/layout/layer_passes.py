@@ -17,6 +17,17 @@ from planner.errors import PlanError
 from planner.plan import Plan
 
 
+class Resident(NamedTuple):
+    """Bytes of a layer that stay on every device of a group; of `shardable` replicas that shard have a part each."""
+
+    state: int
+    shardable: int
+
+    def shared(self, sharers: int) -> int:
+        """What each of so many replicas that shard holds at the least: their parts rounded down."""
+        return self.state - self.shardable + self.shardable // sharers
+
+
 class LayerPass(NamedTuple):
     """Nanoseconds of one layer in one F or B, for a replica's share of a microbatch."""
 

@@ -178,23 +178,7 @@ def lay_out(plan: Plan, *, costs: CostModel) -> LaidOut:
         if plan.dealing
         else [_StageLayout(plan.stages, costs=costs, size=size) for size in problem.sizes]
     )
-    every = [(part, number) for part in parts for number in range(len(part.replicas))]
-    every.sort(key=lambda each: (each[0].replicas[each[1]].stage, each[0].replicas[each[1]].replica))
-    place = {(id(part), number): index for index, (part, number) in enumerate(every)}
-    return LaidOut(
-        replicas=tuple(part.replicas[number] for part, number in every),
-        transfers=tuple(
-            sent._replace(sender=place[id(part), sent.sender], receiver=place[id(part), sent.receiver])
-            for part in parts
-            for sent in part.transfers
-        ),
-        opening=tuple(place[id(part), number] for part in parts for number in part.opening),
-        closing={stage: place[id(part), number] for part in parts for stage, number in part.closing.items()},
-        static_bytes=costs.static_bytes_of(plan),
-        synchronisation_ns=tuple(map(costs.synchronisation_ns, plan.stages)),
-        steps_ns=costs.steps_ns(plan.stages),
-        collective_occupancy=problem.cluster.collective_occupancy,
-    )
+    return _join(parts, plan.stages, costs=costs, static_bytes=costs.static_bytes_of(plan))
 
 
 def lay_out_stages(stages: Sequence[Stage], *, costs: CostModel) -> LaidOut:
@@ -204,13 +188,29 @@ def lay_out_stages(stages: Sequence[Stage], *, costs: CostModel) -> LaidOut:
 
 
 def _lay_out_stages(costs: CostModel, stages: tuple[Stage, ...]) -> LaidOut:
-    part = _StageLayout(stages, costs=costs)
+    return _join([_StageLayout(stages, costs=costs)], stages, costs=costs, static_bytes=costs.static_bytes(stages))
+
+
+def _join(
+    parts: Sequence["_StageLayout"], stages: tuple[Stage, ...], *, costs: CostModel, static_bytes: Mapping[str, int]
+) -> LaidOut:
+    """The stage replicas of all parts by stage, then replica; those of a single one stand so already."""
+    every = [(part, number) for part in parts for number in range(len(part.replicas))]
+    if len(parts) > 1:
+        every.sort(key=lambda each: (each[0].replicas[each[1]].stage, each[0].replicas[each[1]].replica))
+    place = {(id(part), number): index for index, (part, number) in enumerate(every)}
     return LaidOut(
-        replicas=tuple(part.replicas),
-        transfers=tuple(part.transfers),
-        opening=tuple(part.opening),
-        closing=part.closing,
-        static_bytes=costs.static_bytes(stages),
+        replicas=tuple(part.replicas[number] for part, number in every),
+        transfers=tuple(
+            sent._replace(sender=place[id(part), sent.sender], receiver=place[id(part), sent.receiver])
+            if len(parts) > 1
+            else sent
+            for part in parts
+            for sent in part.transfers
+        ),
+        opening=tuple(place[id(part), number] for part in parts for number in part.opening),
+        closing={stage: place[id(part), number] for part in parts for stage, number in part.closing.items()},
+        static_bytes=static_bytes,
         synchronisation_ns=tuple(map(costs.synchronisation_ns, stages)),
         steps_ns=costs.steps_ns(stages),
         collective_occupancy=costs.problem.cluster.collective_occupancy,

@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import MEMORY
 from solver_models.instance import FORWARD, Integers
-from solver_models.simulation.columns import GRADIENT_PART, GRADIENTS, HEAD, MEMORY, REST, RETURNING, TAIL_AFTER, WORK
+from solver_models.simulation.columns import GRADIENT_PART, GRADIENTS, HEAD, REST, RETURNING, TAIL_AFTER, WORK
 from solver_models.simulation.evaluator import LINKS, MICROBATCHES, TAIL, Net, make_shares
 
 NEVER = -(1 << 60)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import MEMORY
 from solver_models.exact_order.action_sets import (
     has,
     limb_of,
@@ -56,7 +57,7 @@ from solver_models.exact_order.lower_bounds import (
 )
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers
 from solver_models.moves.annealing import longest_order
-from solver_models.simulation.columns import MEMORY, REST, RETURNING
+from solver_models.simulation.columns import REST, RETURNING
 from solver_models.simulation.evaluator import MICROBATCHES, SPLIT, TAIL, Net
 
 MAX_NARROWINGS = 80

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import KIND, MEMORY
 from solver_models.exact_order.lower_bounds import MAX_RANKS, schedule_lower_bound
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, Layers
 from solver_models.moves.annealing import overflow
@@ -37,12 +38,11 @@ from solver_models.simulation.columns import (
     GRADIENT_PART,
     GRADIENTS,
     HAS_GRADIENT,
-    KIND,
-    MEMORY,
     RECOMPUTATION,
     RECOMPUTING,
     REST_PART,
     SECOND,
+    SHARDABLE_ROW,
     SHARDING,
     SOURCE,
     STASH_ONCE,
@@ -307,7 +307,7 @@ def _stage_work(layers: Layers, space: Space, node: Node, s: int, times: Integer
                 times[t, REST_PART] += layers.work[table, WEIGHT_GRAD, t, x]
                 fused[t] += layers.work[table, BACKWARD, t, x] + extra
             sizes[STATE_UNITS] += layers.sizes[v, STATE_ROW, x]
-            shardable += layers.shardable[v, x] if modes & SHARDING else 0
+            shardable += layers.sizes[v, SHARDABLE_ROW, x] if modes & SHARDING else 0
             sizes[HELD_UNITS] += layers.sizes[v, CHECKPOINT_ROW if modes & RECOMPUTING else STASH_ROW, x]
             sizes[STASH_UNITS] += layers.sizes[v, STASH_ROW, x]
             sizes[WORKSPACE_UNITS] = max(sizes[WORKSPACE_UNITS], layers.sizes[v, WORKSPACE_ROW, x])

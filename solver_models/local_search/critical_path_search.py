@@ -25,10 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import free_from
+from solver_models.device_rows import MEMORY, free_from
 from solver_models.instance import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 from solver_models.moves.annealing import Cooling
-from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import (
     FAR,
     HOLDS,

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import MEMORY
 from solver_models.instance import Integers, Layers
 from solver_models.moves.lower_bounds import net_estimates, net_lower_bounds
 from solver_models.moves.neighbourhood import CAP_OFFSET, CAP_SLOPE, LAG, MODE, Solution, is_allowed, neighbour
-from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, Net, Policy, assemble, play
 
 _SLOTS = 1 << 14

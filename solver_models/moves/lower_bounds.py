@@ -8,8 +8,9 @@ forms of the schedule bound of `docs/proofs/bounds.md`, with its proofs.
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import MEMORY
 from solver_models.instance import Integers
-from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, MEMORY, REST_PART, TAIL_AFTER, WORK
+from solver_models.simulation.columns import FORWARD_PART, GRADIENT_PART, HEAD, REST_PART, TAIL_AFTER, WORK
 from solver_models.simulation.evaluator import FAR, HOLDS, MICROBATCHES, TAIL, Net, make_drains, make_shares
 
 MAX_BITS = 62

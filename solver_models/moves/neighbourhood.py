@@ -22,10 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import kernel
+from solver_models.device_rows import KIND
 from solver_models.instance import Instance, Integers, Layers
 from solver_models.moves.replica_counts import may_have, settle, settle_counts
 from solver_models.moves.stage_steps import cut_layers, merge_two
-from solver_models.simulation.columns import KIND, RECOMPUTING, SHARDING, SOURCE, TARGET
+from solver_models.simulation.columns import RECOMPUTING, SHARDING, SOURCE, TARGET
 from solver_models.simulation.event_heap import MOST_STAGES
 
 

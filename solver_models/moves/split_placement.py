@@ -10,7 +10,7 @@ of every stash.
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import placed
+from solver_models.device_rows import KIND, MEMORY, placed
 from solver_models.instance import BACKWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, Layers
 from solver_models.moves.annealing import (
     OVERFLOWS,
@@ -32,8 +32,6 @@ from solver_models.simulation.columns import (
     FORWARD_SIZE,
     HAS_GRADIENT,
     HAS_WEIGHT,
-    KIND,
-    MEMORY,
     RECEIVER,
     RECOMPUTING,
     ROUTE,

@@ -7,7 +7,7 @@ import numpy as np
 
 from solver_models.device_rows import DeviceRow
 from solver_models.instance import NO_TABLE, Instance, Integers
-from solver_models.simulation.columns import STASH_ROW, STATE_ROW, WORKSPACE_ROW
+from solver_models.simulation.columns import SHARDABLE_ROW, STASH_ROW, STATE_ROW, WORKSPACE_ROW
 from solver_models.starts.device_arrangement import cut_order
 
 
@@ -120,7 +120,7 @@ def make_partition_instance(instance: Instance) -> PartitionInstance:
 def as_if_sharding(instance: Instance) -> Instance:
     """The instance in which every stage holds the part that two replicas that shard hold; more of them hold less."""
     sizes = instance.layers.sizes.copy()
-    sizes[:, STATE_ROW] -= instance.layers.shardable // 2
+    sizes[:, STATE_ROW] -= sizes[:, SHARDABLE_ROW] // 2
     return replace(instance, layers=instance.layers._replace(sizes=sizes))
 
 

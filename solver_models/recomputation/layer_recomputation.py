@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver_models.device_groups import holders_and_replicas
+from solver_models.device_rows import KIND, MEMORY
 from solver_models.instance import (
     BACKWARD,
     FORWARD,
@@ -32,7 +33,7 @@ from solver_models.instance import (
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.recomputation.alike_layers import AlikeLayers, Room
 from solver_models.search_params import SolverParams
-from solver_models.simulation.columns import CHECKPOINT_ROW, KIND, MEMORY, RECOMPUTATION, RECOMPUTING, SHARDING
+from solver_models.simulation.columns import CHECKPOINT_ROW, RECOMPUTATION, RECOMPUTING, SHARDING
 from solver_models.simulation.evaluator import Net
 
 

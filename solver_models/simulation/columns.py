@@ -3,19 +3,15 @@
 Plain integers, since a compiled function takes them as constants. What only one module uses is named there.
 """
 
-KIND, MEMORY = 0, 1
-"""Columns of devices, as far as others than `device_rows` read them one by one."""
-
 ACTIVATIONS, GRADIENTS = 0, 1
 """Directions of a transfer: after F, and after I or B. Also indices into `missing` [N, 2, M], where they arrive."""
 
 RECOMPUTATION = 4
 """Row of a table of work, after the four kinds of action."""
 
-SIZES = ("state", "stash", "weight_stash", "checkpoint", "workspace")
-STATE_ROW, STASH_ROW, WEIGHT_STASH_ROW, CHECKPOINT_ROW, WORKSPACE_ROW = range(len(SIZES))
-"""Rows of `Layers.sizes`, by the names that profiles have for them: they are read by these, and a new one is one here.
-"""
+SIZES = ("state", "shardable", "stash", "weight_stash", "checkpoint", "workspace")
+STATE_ROW, SHARDABLE_ROW, STASH_ROW, WEIGHT_STASH_ROW, CHECKPOINT_ROW, WORKSPACE_ROW = range(len(SIZES))
+"""Rows of `Layers.sizes`, by the names that profiles have for them, and `planner.layout.layer_passes.Resident`."""
 
 ONCE = ("optimizer",)
 (OPTIMIZER_ROW,) = range(len(ONCE))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_models.compiled import int64, kernel
-from solver_models.device_rows import placed
+from solver_models.device_rows import KIND, MEMORY, placed
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Flags, Integers, Layers, ShortIntegers
 from solver_models.simulation.columns import (
     ACTIVATIONS,
@@ -31,8 +31,6 @@ from solver_models.simulation.columns import (
     HAS_GRADIENT,
     HAS_WEIGHT,
     HELD,
-    KIND,
-    MEMORY,
     NUM_TRAINED,
     OPTIMIZER_ROW,
     RANK,
@@ -52,6 +50,7 @@ from solver_models.simulation.columns import (
     SECOND,
     SENDER,
     SHARDABLE,
+    SHARDABLE_ROW,
     SHARDING,
     SHARED,
     SHARERS,
@@ -363,7 +362,7 @@ def stage_sums(
         sizes[s, CUT_GRADIENT] += layers.gradient[v, CUT, x]
         sizes[s, WEIGHTS] += layers.weights[v, STATED, x]
         sizes[s, CUT_WEIGHTS] += layers.weights[v, CUT, x]
-        sizes[s, SHARDABLE] += layers.shardable[v, x]
+        sizes[s, SHARDABLE] += layers.sizes[v, SHARDABLE_ROW, x]
     _count_once(layers, stage_of, layers.width_row[devices[start[:-1]]], modes, sizes)
     for s in range(num_stages):
         for t in range(num_types):

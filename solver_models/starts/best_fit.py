@@ -83,7 +83,7 @@ class _Fitter:
         self.slowness = self.load[self.kind, -1].astype(np.float64)
         self.state, self.stash = prefix_sums(instance.sizes[STATE_ROW]), prefix_sums(instance.sizes[STASH_ROW])
         self.room = instance.capacity[devices] - int(instance.sizes[WORKSPACE_ROW].max(initial=0))
-        self.crossing = _crossing(instance)
+        self.crossing = instance.crossing
         self.was_full = False
         self.tries = np.arange(max(1, min(_MOST_TRIES, _TRIES_TIMES_DEVICES // len(devices))))
         self.weight = (self.tries % 2).astype(np.float64)[:, None]
@@ -172,12 +172,3 @@ class _Fitter:
             devices=tuple(self.devices[chosen[used]].tolist()),
             bounds=(0, *bounds[1:][used].tolist()),
         )
-
-
-def _crossing(instance: Instance) -> Integers:
-    """[2, L + 1] units that cross each boundary forward and backward, every edge for itself."""
-    units = np.zeros((2, instance.num_layers + 2), np.int64)
-    for route, column in enumerate((2, 3)):
-        np.add.at(units[route], instance.layers.edges[:, 0] + 1, instance.layers.edges[:, column])
-        np.add.at(units[route], instance.layers.edges[:, 1] + 1, -instance.layers.edges[:, column])
-    return np.cumsum(units, axis=1)[:, :-1]

@@ -46,17 +46,13 @@ POLICY_PARAMS = (
 def _make_sums(instance: Instance) -> Sums:
     work = instance.work[0]
     backward = work[1] + work[2] if "split_backward" in instance.rules else work[3]
-    crossing = np.zeros(instance.num_layers + 2, np.int64)
-    for producer, consumer, size in instance.layers.edges[:, :3].tolist():
-        crossing[producer + 1] += size
-        crossing[consumer + 1] -= size
     return Sums(
         load=prefix_sums(work[0] + backward),
         turnaround=prefix_sums(work[0] + work[1]),
         forward=prefix_sums(work[0]),
         state=prefix_sums(instance.sizes[STATE_ROW]),
         stash=prefix_sums(instance.sizes[STASH_ROW]),
-        crossing=np.cumsum(crossing)[:-1],
+        crossing=instance.crossing[0],
     )
 
 

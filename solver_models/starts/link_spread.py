@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from solver_models.compiled import kernel
 from solver_models.instance import Instance, Integers
 from solver_models.moves.annealing import Cooling
+from solver_models.simulation.evaluator import LINKS
 
 Groups = tuple[tuple[int, ...], ...]
 Floats = NDArray[np.float64]
@@ -153,7 +154,7 @@ def spread_groups(instance: Instance, stage_of: Integers, *, groups: Groups, ste
     times = _RouteTimes(layers.latency / unit, per_unit / unit, layers.route_start, layers.route_links)
     replica_on = np.full(number, -1, np.int64)
     replica_on[place] = np.arange(len(place))
-    placement = _PlacementLoads(place, replica_on, np.zeros(instance.num_links))
+    placement = _PlacementLoads(place, replica_on, np.zeros(instance.layers.options[LINKS]))
     spread(messages, times, placement, first, devices, Cooling(steps, 0.0, 0.0, seed))
     ends = np.cumsum([len(group) for group in groups])[:-1]
     return tuple(tuple(part.tolist()) for part in np.split(placement.place, ends))

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from solver_models.device_rows import MEMORY
 from solver_models.instance import BACKWARD, INPUT_GRAD, Instance, Integers
 from solver_models.local_search.search import Candidate, Searcher
 from solver_models.moves.annealing import UNRATED
 from solver_models.simulation.columns import (
     CHECKPOINT_ROW,
-    MEMORY,
     RECOMPUTATION,
     RECOMPUTING,
     SHARDING,

@@ -22,15 +22,9 @@ class RecomputingCuts:
         self.instance, self.kinds, self.precision = instance, instance.recompute_kinds, precision
         self.num_layers, self.num_stages = instance.num_layers, instance.num_devices
         self.work = instance.work[0, FORWARD] + instance.work[0, BACKWARD]
-        crossing = np.zeros(self.num_layers + 1, np.int64)
-        for producer, consumer, size, back, *_ in instance.layers.edges.tolist():
-            crossing[producer + 1 : consumer + 1] += size + back
-        self.buffers = instance.rules["receive_buffers"] * crossing
-        self.steps = [[self._steps(layer, kind) for layer in range(self.num_layers)] for kind in self._types]
-
-    @property
-    def _types(self) -> range:
-        return range(self.instance.num_types)
+        self.buffers = instance.rules["receive_buffers"] * instance.crossing.sum(axis=0)
+        layers, types = range(self.num_layers), range(instance.num_types)
+        self.steps = [[self._steps(layer, kind) for layer in layers] for kind in types]
 
     def _steps(self, layer: int, device_type: int) -> list[tuple[float, int, int]]:
         """(ticks per unit, ticks, units) by which kinds of a layer free ever more, none worse than a later one."""

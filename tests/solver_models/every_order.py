@@ -3,9 +3,9 @@
 import numpy as np
 
 from solver_models.compiled import int64, kernel
+from solver_models.device_rows import MEMORY
 from solver_models.instance import BACKWARD, FORWARD, INPUT_GRAD, WEIGHT_GRAD, Integers, ShortIntegers
 from solver_models.local_search.search import Candidate, Searcher, decode
-from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR, MICROBATCHES, SPLIT, Net, Policy, count_action, memory_steps, play
 
 

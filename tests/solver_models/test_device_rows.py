@@ -9,11 +9,10 @@ import pytest
 from planner.layout.costs import CostModel
 from planner.layout.device_groups import device_rows
 from planner.lowering import make_instance
-from solver_models.device_rows import DeviceRow, as_one, device_table, free_from, placed
+from solver_models.device_rows import KIND, DeviceRow, as_one, device_table, free_from, placed
 from solver_models.joint.search_space import automorphisms
 from solver_models.joint.symmetry import colour
 from solver_models.partition.partition_instance import make_partition_instance
-from solver_models.simulation.columns import KIND
 from tests.planner.evidence.test_certificate import make_chain
 from tests.solver_models.schedule.test_solve import instance, lane
 

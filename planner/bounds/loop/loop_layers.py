@@ -65,9 +65,8 @@ class LoopLayers:
     def state(self) -> Integers:
         """Per layer: bytes on each device of a group, a part of which replicas may share."""
         sharers = self.kind.replicas if self.least.problem.may_shard else 1
-        pairs = zip(self.least.layers, self._entries, strict=True)
-        shared = [(entry.state_bytes, layer.shardable_bytes_at(self.kind.width)) for layer, entry in pairs]
-        return numpy.array([whole - part + part // sharers for whole, part in shared], dtype=numpy.int64)
+        found = (self.least.residents(number)[self.kind.width] for number in range(len(self.least.layers)))
+        return numpy.array([each.shared(sharers) for each in found], dtype=numpy.int64)
 
     @cached_property
     def stash(self) -> Integers:

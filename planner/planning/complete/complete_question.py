@@ -62,21 +62,15 @@ def stage_sets(problem: Problem) -> list[tuple[int, ...]]:
 
 def require_covered(problem: Problem) -> None:
     """Raise ValueError where the complete model does not cover an option, or there would be too much to write down."""
-    options, cluster = problem.options, problem.cluster
+    own = problem.options
     refused = (
         (problem.microbatches is not None, "problem: a list of microbatches", "give num_microbatches"),
-        (
-            options.synchronisation != "after",
-            f"options: synchronisation = {options.synchronisation}",
-            "set it to after",
-        ),
-        (options.objective != "makespan", f"options: objective = {options.objective}", "set it to makespan"),
-        (not cluster.overlap, "cluster: overlap = false", "set it to true"),
-        (problem.may_lose_time, "cluster: collective_occupancy", "leave it out"),
-        (problem.profile.has_host_times, "profile: host times", "leave them out"),
+        (own.synchronisation != "after", f"options: synchronisation = {own.synchronisation}", "set it to after"),
+        (own.objective != "makespan", f"options: objective = {own.objective}", "set it to makespan"),
+        *problem.times_beside_actions,
         *(
             (True, f"options: {each.stated}", each.remedy)
-            for each in decisions.asked(options)
+            for each in decisions.asked(own)
             if not each.decision.in_complete_model and each.decision.matters(problem)
         ),
     )
@@ -88,7 +82,7 @@ def require_covered(problem: Problem) -> None:
     _require_room(
         "rows or more", _count_rows(problem), most=MOST_ROWS, remedy="merge layers, or use fewer microbatches"
     )
-    if options.partition is None:
+    if own.partition is None:
         _convex_sets(problem)
 
 

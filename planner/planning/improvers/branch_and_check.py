@@ -150,10 +150,8 @@ class ExactSearch:
         """Whether every plan is searched: of groups of several devices only those of `list_groups` are, and of those in
         one plan only such as are equal or disjoint; stages recompute all of their layers or none, and replicas take
         equal shares with whole weights."""
-        self.branches = (
-            problem.cluster.overlap
-            and not (searcher.by_span or problem.profile.has_host_times or problem.may_lose_time)
-            and (problem.options.synchronisation == "after" or problem.max_replicas == 1)
+        self.branches = not (searcher.by_span or problem.times_beside_actions) and (
+            problem.options.synchronisation == "after" or problem.max_replicas == 1
         )
         """Whether orders are branched on, or all left to CP-SAT."""
 

@@ -307,7 +307,7 @@ def _row(
         held = layer.bytes_at(kind.width)
         assert held is not None
         times.append(max(_device_ns(work, is_split=is_split) for work in works) / replicas)
-        states.append(float(held.state_bytes))
+        states.append(float(costs.resident(layer.name, kind.width).state))
         stashes.append(held.stash_bytes / replicas)
         own = layer.synchronised_bytes_at(kind.width)
         gradients.append(layer.synchronised_bytes / kind.width if own is None else float(own))

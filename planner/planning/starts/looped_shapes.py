@@ -224,13 +224,13 @@ class LoopedShapes:
     def _sizes(self, sizes: list[Layer | WidthBytes], kinds: list[str | None]) -> list[list[int]]:
         """Per layer: its stash, its state that none share, what recomputation saves of the stash, and other state."""
         width = 1 if isinstance(sizes[0], Layer) else sizes[0].width
-        shared = [layer.shardable_bytes_at(width) for layer in self.layers]
+        states = [self.costs.resident(layer.name, width) for layer in self.layers]
         pairs = list(zip(sizes, kinds, strict=True))
         return [
             [entry.stash_bytes for entry in sizes],
-            [entry.state_bytes - part for entry, part in zip(sizes, shared, strict=True)],
+            [each.state - each.shardable for each in states],
             [entry.stash_bytes - checkpoint_bytes(entry, kind) for entry, kind in pairs],
-            shared,
+            [each.shardable for each in states],
         ]
 
     def _ends(self, recomputation: _StageRecomputation) -> Integers:

@@ -23,6 +23,7 @@ from planner.simulation.simulate import simulate
 from planner.verify import verify
 from profiles.model_profile import Layer, WidthBytes
 from solver_models.schedule.evaluation import play
+from solver_models.simulation.columns import SHARDABLE_ROW
 from solver_models.simulation.evaluator import TAIL
 from tests.long_runs import shortened
 from tests.planner.brute_force import brute_force
@@ -123,10 +124,10 @@ def test_the_search_counts_what_replicas_shard():
     problem = make_problem([layer], [make_link("a b")], max_width=2, shard_optimizer="together")
     instance = make_instance(problem, CostModel(problem))
     assert instance.shard_choice == "together"
-    assert instance.layers.shardable.tolist() == [[25], [7]]
+    assert instance.layers.sizes[:, SHARDABLE_ROW].tolist() == [[25], [7]]
     assert instance.layers.weights.tolist() == [[[6], [0]], [[0], [6]]]
     whole = make_instance(make_problem([layer], [make_link("a b")]), CostModel(problem))
-    assert (whole.shard_choice, whole.layers.shardable.any(), whole.layers.weights.any()) == ("never", False, False)
+    assert (whole.shard_choice, whole.layers.weights.any()) == ("never", False)
     assert modes_of([sharded("x @ a | b"), make_stage("y @ a | b", recompute=True)]).tolist() == [2, 1]
 
 

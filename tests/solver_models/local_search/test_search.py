@@ -16,13 +16,13 @@ from planner.actions import KINDS, Action
 from planner.layout.stage_replicas import memory_steps
 from planner.lowering import make_stages
 from planner.verify import verify
+from solver_models.device_rows import MEMORY
 from solver_models.instance import DeviceOrder
 from solver_models.local_search.multistart import JointSearch
 from solver_models.local_search.search import Candidate, Searcher, solution_of
 from solver_models.local_search.task_window import TaskWindow
 from solver_models.moves.neighbourhood import neighbour
 from solver_models.search_params import MultistartParams, SolverParams
-from solver_models.simulation.columns import MEMORY
 from solver_models.simulation.evaluator import FAR
 from solver_models.starts.first_candidates import make_seeds
 from tests.long_runs import examples

@@ -10,8 +10,8 @@ from planner.plan import Stage
 from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from solver_models.device_rows import MEMORY
 from solver_models.moves.lower_bounds import net_estimates, net_lower_bound, net_lower_bounds
-from solver_models.simulation.columns import MEMORY
 from tests.solver_models.nets import Case, random_case, random_policy_params
 from tests.solver_models.simulation.test_evaluator import randoms
 from tests.strategies import random_schedule

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.lowering import make_schedule_instance
+from solver_models.device_rows import KIND
 from solver_models.instance import Transfer
 from solver_models.moves.annealing import evaluate, overflow
 from solver_models.moves.neighbourhood import Solution
-from solver_models.simulation.columns import KIND
 from solver_models.simulation.evaluator import FAR, Net, ceil_div, peak_excess, ticks_for
 from tests.planner.builders import make_edge, make_layer, make_link, make_problem, make_stage, picture
 from tests.solver_models.nets import Case, random_case, random_policy_params

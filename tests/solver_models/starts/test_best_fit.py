@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from planner.problem import Problem
 from profiles.cluster import Cluster, Device, Link
 from profiles.model_profile import Edge, Layer, LayerCost, ModelProfile
+from solver_models.device_rows import KIND
 from solver_models.instance import Instance
-from solver_models.simulation.columns import KIND, STASH_ROW, STATE_ROW
+from solver_models.simulation.columns import STASH_ROW, STATE_ROW
 from solver_models.starts.best_fit import best_fits
 from solver_models.starts.first_candidates import make_seeds
 from tests.solver_models.nets import Case

@@ -9,8 +9,9 @@ from planner.batch_problem import question_of_workload
 from planner.layout.costs import CostModel
 from planner.lowering import make_instance
 from planner.problem import Options, Problem
+from solver_models.device_rows import MEMORY
 from solver_models.instance import Instance
-from solver_models.simulation.columns import MEMORY
+from solver_models.simulation.evaluator import LINKS
 from solver_models.starts.link_spread import spread_groups
 
 STAGE_OF = np.arange(12) // 2
@@ -25,7 +26,7 @@ def make_sparse() -> Instance:
 
 def busiest_link(instance: Instance, groups: tuple[tuple[int, ...], ...]) -> float:
     """Ticks per microbatch of the busiest link, every pair of replicas added up one by one."""
-    loads = np.zeros(instance.num_links)
+    loads = np.zeros(instance.layers.options[LINKS])
     for producer, consumer, forward, backward in instance.layers.edges[:, :4].tolist():
         senders, receivers = groups[STAGE_OF[producer]], groups[STAGE_OF[consumer]]
         if senders == receivers:
