@@ -1,5 +1,6 @@
 """Ways to cut a model into stages along its topological order: equal layer counts, and least largest stage."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -43,14 +44,9 @@ def smallest_largest_stage(costs: CostModel, devices: Sequence[str], *, counts_t
     prefix_of = {device_type: stage_times(costs, device_type) for device_type in dict.fromkeys(types)}
     prefixes = [prefix_of[device_type] for device_type in types]
     transfers: list[Times] = _transfers(costs.problem, devices) if counts_transfers else []
-    low, high = 0, max(int(numpy.ceil(times.max())) for times in (*prefixes, *transfers))
-    while low < high:
-        middle = (low + high) // 2
-        if _reachable(prefixes, transfers, limit=middle)[-1][-1]:
-            high = middle
-        else:
-            low = middle + 1
-    return cut_at(order, _cuts(prefixes, transfers, limit=high))
+    limits = range(max(int(numpy.ceil(times.max())) for times in (*prefixes, *transfers)))
+    least = bisect_left(limits, 1, key=lambda limit: int(_reachable(prefixes, transfers, limit=limit)[-1][-1]))
+    return cut_at(order, _cuts(prefixes, transfers, limit=least))
 
 
 def _require_layers(num_layers: int, num_stages: int) -> None:

@@ -1,5 +1,6 @@
 """The recomputation bound: what does not fit while a microbatch turns round is recomputed, and that takes time."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
@@ -82,14 +83,8 @@ class PricedRecomputation:
                 price = (second - first) // (most - fewer)
                 prices |= {price, price + 1}
         ascending = sorted(prices)
-        low, high = 0, len(ascending) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._weighted(ascending[middle]) < self._weighted(ascending[middle + 1]):
-                low = middle + 1
-            else:
-                high = middle
-        return ascending[low]
+        rises = [*pairwise(ascending)]
+        return ascending[bisect_left(rises, 1, key=lambda rise: self._weighted(rise[0]) >= self._weighted(rise[1]))]
 
 
 def _corners(choices: Iterable[Choice]) -> list[Choice]:

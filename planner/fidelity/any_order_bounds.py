@@ -5,6 +5,7 @@ behind the first. So it begins behind some microbatch's forwards of the stages b
 backward of its first stage, behind which the backwards of the stages before still run; docs/proofs/bounds.md.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -76,17 +77,14 @@ def bound_any_placement(
         for pipeline, assignment in assignments.items()
         for number in range(len(shape.places))
     ]
-    low, high = 0, at_most_ns
-    while low < high:
-        middle = (low + high) // 2
+
+    def can_end(time_ns: int) -> bool:
         limits = sorted(
-            min(((middle - others) / own for others, own in pairs if own), default=fast_first[-1]) for pairs in strict
+            min(((time_ns - others) / own for others, own in pairs if own), default=fast_first[-1]) for pairs in strict
         )
-        if all(factor <= limit for factor, limit in zip(fast_first, limits, strict=True)):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+        return all(factor <= limit for factor, limit in zip(fast_first, limits, strict=True))
+
+    return bisect_left(range(at_most_ns), 1, key=can_end)
 
 
 def _pairs(

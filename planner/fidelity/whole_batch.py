@@ -6,6 +6,7 @@ saves as its output and the next as its input is one tensor, but counts with bot
 """
 
 import statistics
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -178,8 +179,4 @@ def held_permille(small: WholeBatchRun, large: WholeBatchRun) -> int:
             most.append(simulate(problem, run.plan).peak_bytes)
         return max(most[1][device] - most[0][device] for device in most[0])
 
-    low, high = _WHOLE, _MOST_HELD
-    while low < high:  # the least at which it grows by as much
-        middle = (low + high) // 2
-        low, high = (low, middle) if grows(middle) >= grown else (middle + 1, high)
-    return low
+    return _WHOLE + bisect_left(range(_WHOLE, _MOST_HELD), grown, key=grows)  # the least at which it grows by as much

@@ -4,7 +4,7 @@ A stage s of S holds min(M, S - s) microbatches. The longest stage is as short a
 every stage takes as many layers as it can, each with the kinds that free the most units per tick, until it fits.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import numpy as np
@@ -42,12 +42,10 @@ class RecomputingCuts:
 
     def cuts(self, *, most: int) -> Iterator[Integers]:
         """[L] stages of the layers, for ever longer longest stages, at most so many different cuts."""
-        seen, (low, high) = set[bytes](), (1, 3 * self.precision)
+        seen, limits = set[bytes](), range(1, 3 * self.precision)
         whole = int(self.work.max(axis=0).sum())
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._cut(whole * middle // self.precision) is not None else (middle + 1, high)
-        for limit in range(low, 3 * self.precision):
+        low = bisect_left(limits, 1, key=lambda limit: int(self._cut(whole * limit // self.precision) is not None))
+        for limit in limits[low:]:
             cut = self._cut(whole * limit // self.precision)
             if cut is not None and cut.tobytes() not in seen:
                 seen.add(cut.tobytes())

@@ -71,19 +71,39 @@ def outside_the_heap() -> Iterator[None]:
     For the making of layers and iterations up to the first update, whose states come when all else has come and gone.
     """
     is_kept = _told.get(MMAP_MAX) == 0 and _tell({MMAP_THRESHOLD: _LASTING_BYTES, MMAP_MAX: 2**16})
+    if is_kept:
+        _take_holes()
     try:
         yield
     finally:
         if is_kept:
+            _take_holes()
             _tell({MMAP_MAX: 0})
+
+
+def _take_holes() -> None:
+    """Take all for good: nothing goes outside while one fits; of 44 MiB in use among them a process held 51 to 57."""
+    library: Any = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+    library.free.argtypes, size, width = (ctypes.c_void_p,), 2**34, ctypes.sizeof(ctypes.c_size_t)
+    library.malloc_trim(0)
+    while size >= _LASTING_BYTES:
+        block = library.malloc(size)
+        if not block or ctypes.c_size_t.from_address(block - width).value & 2:  # it lies outside: no hole fits
+            library.free(block)
+            size //= 2
 
 
 def _tell(parameters: Mapping[int, int]) -> bool:
     library: Any = ctypes.CDLL(None)
-    if _is_set_up() or not hasattr(library, "mallopt"):
-        return False
+    if _is_set_up() or not hasattr(library, "mallopt") or _malloc_at(library) != _malloc_at(ctypes.CDLL("libc.so.6")):
+        return False  # another's malloc was loaded before glibc's
     _told.update(parameters)
     return all(bool(library.mallopt(*each)) for each in parameters.items())
+
+
+def _malloc_at(library: ctypes.CDLL) -> int | None:
+    return ctypes.cast(library.malloc, ctypes.c_void_p).value
 
 
 def _is_set_up() -> bool:

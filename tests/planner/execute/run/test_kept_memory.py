@@ -179,6 +179,50 @@ def test_what_may_last_lies_outside_a_heap_that_keeps_all():
     assert found == {"keep": ["False", "True", "False"], "hand back": ["False"] * 3, "leave": ["False"] * 3}
 
 
+HOLES = """
+import ctypes
+from pathlib import Path
+
+from planner.execute.run.kept_memory import keep_freed_memory, outside_the_heap
+
+assert keep_freed_memory()
+library = ctypes.CDLL(None)
+library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+blocks = [library.malloc(size) for size in [2**20] * 40]
+for block in blocks[::2]:
+    ctypes.memset(block, 1, 2**20)
+    library.free(block)
+
+def held_kib():
+    return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmRSS"))
+
+full = held_kib()
+with outside_the_heap():
+    freed = full - held_kib()
+found = [library.malloc(2**20) for _ in range(20)]
+print(freed > 15 * 1024, sum(min(blocks) <= each <= max(blocks) for each in found))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_holes_from_before_are_taken_for_good():
+    """Tests that their pages go back to the host, and that no later block is scattered over them."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.check_output([sys.executable, "-c", HOLES], env=bare | {"GLIBC_TUNABLES": UNCACHED}, text=True)
+    assert done.split() == ["True", "0"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_another_malloc_is_told_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Tests that a malloc which was loaded before glibc's is left alone: its blocks have other headers."""
+    for name in [each for each in os.environ if each.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    places = iter([1, 2])
+    monkeypatch.setattr(kept_memory, "_malloc_at", lambda library: next(places))
+    assert not kept_memory.keep_freed_memory()
+    assert next(places, None) is None
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What processes are started anew as, without any setting or accelerator, as `python -u -m it x` on Linux."""
