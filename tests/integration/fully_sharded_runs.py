@@ -236,9 +236,22 @@ def nan_in_gradient_stops(folder: Path) -> Any:
     return start(folder, changed(training, layers=layers), "f").step(0)
 
 
+class Ranked(models.Block):
+    """A buffer that depends on where a replica is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not x.is_meta:
+            self.average.fill_(distributed.get_rank())
+        return super().forward(x)
+
+
 def drifting_stops(folder: Path) -> Any:
-    """A buffer that depends on what a replica sees."""
-    return start(folder, models.only_averaging("ww", num_microbatches=COUNT), "f").step(0)
+    """It is found where it has come apart."""
+    return start(folder, models.every_layer("ww", Ranked, num_microbatches=COUNT), "f").step(0)
 
 
 class Unlike(models.Block):
