@@ -763,22 +763,6 @@ class TimedAround(Stack):
         return super().forward(x)
 
 
-class CountingForLogs(Stack):
-    """Counts and adds up what nothing reads."""
-
-    calls = rows = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        self.rows += x.shape[0]
-        return super().forward(x)
-
-
-class CountingByName(CountingForLogs):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) / getattr(self, "calls" + "")
-
-
 class Decaying(Stack):
     """Its number is read by torch alone."""
 

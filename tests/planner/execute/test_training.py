@@ -32,22 +32,29 @@ def _next_of(pool: Any) -> Callable[[int], Any]:
     return lambda _: next(pool)
 
 
+_NUMBERED = ("numbered", "with nan", "sparse", "without data")
+
+
 @pytest.mark.parametrize("steps", [1, 5])
-@pytest.mark.parametrize("kind", ["numbered", "with nan", "loader", "drawn"])
+@pytest.mark.parametrize("kind", [*_NUMBERED, "loader", "drawn", "loader into one tensor"])
 def test_batches_hang_on_their_number_alone(kind: str, steps: int):
-    """Tests that a function that gives what a loader has next, or draws anew, is refused, and one that is asked for a
-    number gives the same for it.
+    """Tests that a function that gives what a loader has next, or draws anew, is refused, also where it fills one
+    tensor. One that gives the same for a number passes; tensors that cannot be compared, or sent, are told later.
     """
     torch = pytest.importorskip("torch")
     from planner.execute.training import require_numbered
 
+    same, rows = torch.zeros(2), iter(torch.arange(20.0).view(10, 2))
     kinds: dict[str, Callable[[int], Any]] = {
         "numbered": lambda number: ({"x": torch.full((2,), number), "how": "right"}, torch.ones(2)),
         "with nan": lambda number: (torch.full((2,), float("nan")), torch.tensor([True, False])),
         "loader": _next_of((torch.full((2,), number), torch.ones(2)) for number in range(10)),
         "drawn": lambda number: (torch.randn(2), torch.ones(2)),
+        "loader into one tensor": lambda number: (same.copy_(next(rows)), torch.ones(2)),
+        "sparse": lambda number: (torch.eye(2).to_sparse(), torch.ones(2)),
+        "without data": lambda number: (torch.ones(2, device="meta"), torch.ones(2)),
     }
-    if kind in ("numbered", "with nan"):
+    if kind in _NUMBERED:
         require_numbered(kinds[kind], steps=steps)
         return
     with pytest.raises(ValueError, match="gives other samples when it is called for iteration 0 again"):

@@ -1,7 +1,7 @@
 """An unchanged model as layers: recorded with two numbers of samples, cut at its blocks, and tried with a third."""
 
 import traceback
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,6 @@ from planner.execute.model.cut.cut_layer import CutLayer
 from planner.execute.model.cut.hooks import describe_causes, require_dense_gradients
 from planner.execute.model.cut.late_values import put_back, stand_ins_for_values
 from planner.execute.model.cut.module_state import ModuleState
-from planner.execute.model.cut.outside_state import find_read
 from planner.execute.model.cut.recording import ForwardRecording, merge, record
 from planner.execute.model.cut.segments import BATCH, Liveness, Passing, find_decisions, find_segments, find_tellers
 from planner.execute.model.cut.trees import Sizes, refs_of, tensors_of
@@ -70,15 +69,10 @@ def trial_sizes(lengths: Sequence[int]) -> Sizes:
 
 
 def cut_model(
-    module: nn.Module,
-    arguments: Callable[[Sizes], Arguments],
-    *,
-    uses: Uses,
-    lengths: Sequence[int] = (),
-    others: Sequence[Any] = (),
+    module: nn.Module, arguments: Callable[[Sizes], Arguments], *, uses: Uses, lengths: Sequence[int] = ()
 ) -> CutModel:
     """`arguments`: of a call with these sizes; `uses`: which tensors of the first call's output are wanted; `lengths`:
-    one of each that differs from microbatch to microbatch; `others`: functions that may look at the model, too.
+    one of each that differs from microbatch to microbatch.
 
     Raises ValueError that says why the model cannot be cut. The module is left as it is.
     """
@@ -95,8 +89,7 @@ def cut_model(
             record_all = partial(_record_all, module, arguments, base=base, blocks=blocks, uses=uses, state=state)
             recording, places = _record_decided(record_all)
             cut = _assemble(module, recording, blocks=blocks, places=places)
-            read = find_read(module, others=others)
-            _try_out(module, cut, arguments=arguments(trial_sizes(lengths)), places=places, state=state, read=read)
+            _try_out(module, cut, arguments=arguments(trial_sizes(lengths)), places=places, state=state)
         for layer in cut.layers.values():
             put_back(layer, originals)
     return cut
@@ -370,19 +363,8 @@ def _run_layers(cut: CutModel, batch: Sequence[torch.Tensor]) -> tuple[torch.Ten
     return values[name]
 
 
-def _try_out(
-    module: nn.Module,
-    cut: CutModel,
-    *,
-    arguments: Arguments,
-    places: list[int],
-    state: ModuleState,
-    read: Container[str] | None,
-) -> None:
-    """Raises ValueError where the layers together do not give what the model gives, or do not leave what it leaves.
-
-    `read`: names of attributes and variables that count (`find_moved`).
-    """
+def _try_out(module: nn.Module, cut: CutModel, *, arguments: Arguments, places: list[int], state: ModuleState) -> None:
+    """Raises ValueError where the layers together do not give what the model gives, or do not leave what it leaves."""
 
     def run() -> list[torch.Tensor]:
         torch.manual_seed(1)
@@ -395,7 +377,7 @@ def _try_out(
     state.restore_all()
     given, own = run(), ModuleState(module)
     run()
-    moving = own.find_moved(read)
+    moving = own.find_moved()
     leaving: tuple[torch.Tensor, ...] = ()
     before: list[tuple[int, ...]] = []
     while not leaving or _copies_more(cut, before):

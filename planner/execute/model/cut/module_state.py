@@ -2,14 +2,14 @@
 
 import random
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
 from torch import nn
 
 from planner.execute.model.cut.held_state import ATOMS, HeldState, is_users
-from planner.execute.model.cut.outside_state import NOTHING, find_outside, is_users_alone
+from planner.execute.model.cut.outside_state import NOTHING, find_outside
 
 _EMPTY = nn.Module()
 """Has what torch gives every module."""
@@ -20,7 +20,7 @@ class ModuleState:
 
     def __init__(self, module: nn.Module, *, has_weights: bool = False) -> None:
         """`has_weights`: keep the values of trained parameters, and their gradients, too."""
-        self._attributes = [(path, part, dict(vars(part))) for path, part in module.named_modules()]
+        self._attributes = [(path, vars(part), dict(vars(part))) for path, part in module.named_modules()]
         self._held = HeldState([[vars(part) for part in module.modules()], separate_generators()])
         weights = module.parameters() if has_weights else ()
         self._weights = [(each, each.detach().clone(), each.grad) for each in weights]
@@ -44,35 +44,25 @@ class ModuleState:
 
     def find_changed(self) -> list[str]:
         """Variables outside of the model, and its plain attributes, that are not what they were, for messages."""
-        changed = [text for _, held, text, then, now in self._rows() if not held.has(then, now)]
+        changed = [text for held, text, then, now in self._rows() if not held.has(then, now)]
         return [f"{each}, which changes from call to call: keep it in a buffer of one block" for each in changed]
 
-    def find_moved(self, read: Container[str] | None = None) -> set[str]:
-        """The same without tensors, wherever they are held, by the items that are others; and random generators.
-
-        `read`: names without which numbers and texts do not count; None: all do.
-        """
+    def find_moved(self) -> set[str]:
+        """The same without tensors, wherever they are held, by the items that are others; and random generators."""
         drawn = "random numbers of Python's or NumPy's that its forward draws"
-        rows = [(self._held, drawn, each, each) for each in separate_generators()]
-        for name, held, text, then, now in self._rows():
-            if read is None or not name or name in read or not {type(then), type(now)} <= ATOMS:
-                rows.append((held, text, then, now))
+        rows = [*self._rows(), *((self._held, drawn, each, each) for each in separate_generators())]
         seen = set[tuple[int, int]]()
         return {each for held, text, *pair in rows for each in held.find_moved(*pair, text=text, seen=seen)}
 
-    def _rows(self) -> Iterator[tuple[str, HeldState, str, Any, Any]]:
-        """Variables and attributes: their names, who knows what they held, how they are called, what they were and what
-        they are.
-        """
+    def _rows(self) -> Iterator[tuple[HeldState, str, Any, Any]]:
+        """Variables and attributes: who knows what they held, how they are called, what they were and what they are."""
         for each, held in self._outside:
-            yield each.name, held, each.text, held.value, each.held
-        for path, part, items in self._attributes:
-            holder, is_own = vars(part), is_users_alone(part)
+            yield held, each.text, held.value, each.held
+        for path, holder, items in self._attributes:
             for name in dict.fromkeys([*items, *holder]):
                 now = holder.get(name, NOTHING)
                 if not (hasattr(_EMPTY, name) or isinstance(now, torch.Tensor | nn.Module)):
                     yield (
-                        name if is_own else "",
                         self._held,
                         f"attribute {name!r} of module {path or 'itself'!r}",
                         items.get(name, NOTHING),

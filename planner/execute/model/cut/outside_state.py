@@ -1,12 +1,9 @@
 """State that a model's code reaches outside of its modules: global variables, class attributes, enclosing variables."""
 
-import ast
 import dis
-import inspect
 import sys
-import textwrap
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -61,12 +58,10 @@ class OutsideVariable:
             delattr(self.holder, self.name)
 
 
-def find_outside(
-    module: nn.Module, *, has_still: bool = False, through: set[types.FunctionType] | None = None
-) -> list[OutsideVariable]:
+def find_outside(module: nn.Module, *, has_still: bool = False) -> list[OutsideVariable]:
     """What forwards and forward hooks of a module and its parts reach, through functions of the same packages.
 
-    `has_still`: also what none of these can change, such as a number that they read; `through`: gets the functions.
+    `has_still`: also what none of these can change, such as a number that they read.
     """
     found: dict[OutsideVariable, None] = {}
     kinds = {kind: None for part in module.modules() for kind in type(part).__mro__ if _is_users(kind)}
@@ -77,7 +72,7 @@ def find_outside(
                 methods.setdefault(name, []).append(function)
     pending = [*methods.get("forward", ()), *(each for part in module.modules() for each in _own_functions(part))]
     homes = {_home(each) for each in (*kinds, *pending)} - NOT_USERS
-    seen, stored = set[types.FunctionType]() if through is None else through, set[str]()
+    seen, stored = set[types.FunctionType](), set[str]()
     while pending:
         function = pending.pop()
         if function in seen or _home(function) not in homes:
@@ -98,46 +93,6 @@ def find_outside(
                 elif not isinstance(variable.held, _FIXED) and _home(type(variable.held)) in homes | NOT_USERS:
                     found.setdefault(variable)
     return [each for each in found if has_still or each.name in stored or not isinstance(each.held, _STILL)]
-
-
-def find_read(module: nn.Module, *, others: Iterable[Any]) -> set[str] | None:
-    """Names of attributes and variables that the code of a model reads, and all that `others`, such as its loss, name;
-    None where nobody knows. `self.calls += 1` alone reads nothing that anything hangs on.
-    """
-    functions, trees, found = set[types.FunctionType](), list[ast.AST](), set[str]()
-    find_outside(module, through=functions)
-    pending, seen = list(others), set[types.FunctionType]()
-    while pending:
-        for function in set(_codes_of(pending.pop())) - seen:
-            seen.add(function)
-            found |= set(_names(function))
-            pending += [function.__globals__[name] for name in _names(function) if name in function.__globals__]
-            pending += [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-    for function in functions:
-        try:
-            trees += ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function))))
-        except (OSError, SyntaxError):
-            return None
-    for node in trees:
-        if isinstance(getattr(node, "ctx", None), ast.Load) or isinstance(node, ast.Constant):
-            found.add(str(getattr(node, "attr", getattr(node, "id", getattr(node, "value", "")))))
-    return None if found & _BY_OTHER_NAMES else found
-
-
-_BY_OTHER_NAMES = {"getattr", "vars", "__dict__", "locals", "globals", "eval", "exec"}
-"""What reads attributes and variables that it does not name."""
-
-
-def _codes_of(value: Any) -> list[types.FunctionType]:
-    """Users' functions that run when a value is called."""
-    named = (value, *(getattr(type(value), name, None) for name in ("forward", "__call__")))
-    found = [function for each in named if (function := _function_of(each)) is not None]
-    return [each for each in found if _is_users(each)]
-
-
-def is_users_alone(part: nn.Module) -> bool:
-    """Whether no code of another's, such as that of `nn.Dropout`, reads a module's attributes."""
-    return all(kind in (nn.Module, object) or _is_users(kind) for kind in type(part).__mro__)
 
 
 def _look_up(name: str, function: types.FunctionType, *, kinds: dict[type, None]) -> Iterator[OutsideVariable]:

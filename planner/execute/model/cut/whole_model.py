@@ -205,12 +205,11 @@ def make_parts(
     loss: Loss | None,
     weights: Path | None,
     conversion: WeightConversion | None = None,
-    others: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Fields of a `Training` by their names, from the model cut on samples of the first batch.
 
     Raises ValueError that says why it cannot be cut. `weights`: files with the values that its layers start with;
-    `conversion`: between its names and theirs; `others`: further functions that may look at the model.
+    `conversion`: between its names and theirs.
     """
     with refusing(module):
         _require_followable(module)
@@ -231,7 +230,7 @@ def make_parts(
         _require_no_weights(loss, output, target=target, module=module)
         return _used_by(loss, output, target=target)
 
-    cut_again = partial(cut_model, arguments=arguments, uses=uses, lengths=lengths, others=(loss, batch, *others))
+    cut_again = partial(cut_model, arguments=arguments, uses=uses, lengths=lengths)
     cut = cut_again(module)
     not_compared = tuple(path for path, _ in module.named_children() if os.environ.get("PIPEPLAN_COMPARES") == "never")
     if is_compared_here():

@@ -152,8 +152,6 @@ EXACT = (
     models.WholeForwardHook,
     models.Averaging,
     models.CountingOnce,
-    models.TimedAround,
-    models.CountingForLogs,
     models.LikeLayers,
     models.Assigning,
     models.BiasOfLast,
@@ -216,11 +214,11 @@ REFUSED = {
     models.Wandering: "random numbers of Python's",
     models.WanderingLate: "random numbers of Python's or NumPy's that its forward draws, which changes",
     models.CountingBeside: "there is 'calls' of attribute 'seen' of module 'itself', which changes from call to call",
+    models.TimedAround: "attribute 'begun' of module 'itself', which changes from call to call: keep what results",
     models.CountedAround: "there is 'model' of global variable 'CALLS' (acting_models.py, line ",
     models.CountedTwice: "there is 'block' of global variable 'CALLS' (acting_models.py, line ",
     models.ListedAround: "global variable 'LISTED' (acting_models.py, line ",
     models.Decaying: "'p' of module 'drop', which changes from call to call: keep what results",
-    models.CountingByName: "attribute 'calls' of module 'itself', which changes from call to call: keep what results",
     models.CountingLate: "runs once, to be recorded, but there is attribute '_calls' of module 'itself', which changes",
     models.LikeLayersStill: "its 'kept_only' has a name that layers have for something of their own; call it otherwise",
     models.CompiledFunction: "calls what torch.compile made, whose calls are not seen; call it uncompiled",
@@ -836,27 +834,6 @@ def test_wrappers_of_torch_compile_are_refused(place: str):
         model.blocks[1] = torch.compile(model.blocks[1], backend="eager")
     with pytest.raises(ValueError, match=f"module '{place}' is wrapped by torch.compile; give it as it was before"):
         cut(model)
-
-
-def read_by_loss(model: nn.Module) -> dict[str, Any]:
-    return {"loss": lambda output, target: functional.cross_entropy(output, target) * _rate_of(model)}
-
-
-def read_by_schedule(model: nn.Module) -> dict[str, Any]:
-    lambdas = torch.optim.lr_scheduler.LambdaLR
-    return {"schedule": lambda optimizer: lambdas(optimizer, lambda _: _rate_of(model))}
-
-
-def _rate_of(model: nn.Module) -> float:
-    return 1 / (1 + model.calls)
-
-
-@pytest.mark.parametrize("more", [read_by_loss, read_by_schedule])
-def test_counters_that_others_read_are_no_logs(more: Callable[[nn.Module], dict[str, Any]]):
-    """Tests that a number that nothing in the model reads is refused if its loss or the schedule does."""
-    model = make(models.CountingForLogs)
-    with pytest.raises(ValueError, match="attribute 'calls' of module 'itself', which changes"):
-        cut(model, **more(model))
 
 
 FACTOR = {"of": 1.0}
