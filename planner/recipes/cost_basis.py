@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -57,12 +58,15 @@ class CostBasis:
 
     def __post_init__(self) -> None:
         for name, least, most in _WHOLE:
-            if (number := getattr(self, name)) is not None:
+            number = getattr(self, name)
+            number = int(number) if isinstance(number, Integral) and not isinstance(number, bool) else number
+            if number is not None:
                 require_integer(name, number, least=least, most=most)
+            object.__setattr__(self, name, number)
         for name, known in (("dtype", get_args(Dtype)), ("mtp_loss", (None, *MTP_LOSSES))):
             if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} = {str(value)[:60]!r} is not known; give one of {', '.join(map(str, known))}")
-        if type(self.transfer) not in (int, float) or not 0 <= self.transfer <= 1:
+        if isinstance(self.transfer, bool) or not isinstance(self.transfer, Real) or not 0 <= self.transfer <= 1:
             raise ValueError(f"transfer = {self.transfer}; give a part of a block's forward pass from 0 to 1")
         if self.gpu is not None and self.gpu_name not in known_rates():
             names = ", ".join(known_rates())

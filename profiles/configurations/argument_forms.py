@@ -238,7 +238,7 @@ def read_words(words: Sequence[str], *, environment: Mapping[str, str] | None = 
     place, program = program_of(words) or (-1, "")
     strange, unset, name, flags = list[str](), list[str](), "", list[str]()
     values = _launched(words[: max(0, place)], environment or {}, unset=unset)
-    if ":" in words:
+    if ":" in words and any(word.rpartition("/")[2] in _RANKS for word in words):
         raise ValueError("the word ':': programs of unlike parts are not read; give one part alone")
     overrides: dict[str, Value] = {}
     for word in words[place + 1 :]:
@@ -313,7 +313,8 @@ def _started(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, 
         elif word.startswith("-"):
             name, _, value = _plain(word).partition("=")
             known, value = _RANK_FLAGS.get(name, name), value or follows
-            found[known] = gpus_asked(name, value) if known in ("gpus", "gpus_per_node") else value
+            if value := gpus_asked(name, value) if known in ("gpus", "gpus_per_node") else value:
+                found[known] = value
     nodes, gpus = found.get("nnodes", "1"), found.get("gpus")
     all_gpus = (nodes, found.get("gpus_per_node", "")) if gpus is None else (gpus,)
     factors_of = {"ntasks": (), "ntasks_per_gpu": all_gpus, "ntasks_per_node": (nodes,)}

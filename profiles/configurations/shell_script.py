@@ -43,6 +43,7 @@ _CHANGE = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)\s*(?P<sign>[-+*/
 """Arithmetic that sets a variable."""
 _STEP = re.compile(r"(?:let\s+|\(\(\s*)(?P<name>[A-Za-z_]\w*)(?:\+\+|--).*")
 _SLURM = re.compile(r"^#SBATCH[ \t]+(.*?)(?:[ \t]#.*)?$", re.MULTILINE)
+_HOSTS = re.compile(r"(?:[\w.,-]|\[[\d,-]+\])+")
 _SLURM_OPTION = re.compile(r"(?<!\S)(?:--([\w-]+)[= ]|-([NnGw])) *((?!-)\S+)")
 _SLURM_NAMES = {
     "N": "nodes", "n": "ntasks", "G": "gpus", "w": "nodelist", "tasks-per-node": "ntasks-per-node",
@@ -121,12 +122,14 @@ def read_script(text: str, *, given: Mapping[str, str] | None = None) -> Script:
 
 def _slurm_variables(text: str) -> dict[str, str]:
     """What Slurm sets by the header of the script; what that leaves open, or states per part of a job, stays a name."""
-    lines = takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), text.splitlines())
-    found, headers = dict[str, str](), _SLURM.findall("\n".join(lines))
+    found, headers = dict[str, str](), list[str]()
+    for part in re.split(r"^(?=#!)", text.removeprefix("\ufeff"), flags=re.MULTILINE):  # one may be written by another
+        lines = takewhile(lambda line: line.lstrip()[:1] in ("", "#"), part.splitlines())
+        headers += _SLURM.findall("\n".join(lines))
     for long, short, stated in (option for header in headers for option in _SLURM_OPTION.findall(header)):
         name, value = _SLURM_NAMES.get(long or short, long), stated.strip("\"'")
         if name == "nodelist":
-            count = "" if "/" in value else str(len(set(expand_names(value))))  # a file of names
+            count = str(len(set(expand_names(value)))) if _HOSTS.fullmatch(value) else ""  # else a file of names
             found = {f"SLURM_{each}": count for each in _SLURM_MORE["nodes"]} | found
             continue
         value = gpus_asked(long, value) if name.startswith("gpus") else value

@@ -4,6 +4,7 @@ Whatever is left out, and however good the prices are: the checker of the bound 
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -242,10 +243,5 @@ def _last_proved(level: _Level, prices: Prices, *, low: int, high: int) -> int:
     """The longest horizon from `low` on that prices seem to exclude. They say most about the one they were made for."""
     if level.prices_search(high).value(prices) > 0:
         return high
-    while low < high:
-        middle = (low + high + 1) // 2
-        if level.prices_search(middle).value(prices) > 0:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    later = range(low + 1, high)
+    return low + bisect_left(later, True, key=lambda cells: level.prices_search(cells).value(prices) <= 0)

@@ -2,8 +2,10 @@
 
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.layouts import hand_plan
@@ -47,6 +49,7 @@ def test_times_and_bound_are_those_of_the_planner(ranks: int, basis: CostBasis):
         ("predicting", 9, "predicting = 9 is out of range; give an integer from 0 to 8"),
         ("dtype", "fp4", "dtype = 'fp4' is not known; give one of bf16, fp8, fp8_block, nvfp4"),
         ("mtp_loss", "x", "mtp_loss = 'x' is not known; give one of None, m, L"),
+        ("transfer", True, "transfer = True; give a part of a block's forward pass from 0 to 1"),
         ("transfer", "x", "transfer = x; give a part of a block's forward pass from 0 to 1"),
         ("gpu", 3, "gpu = '3': its rates are not known; give one of a100_sxm"),
         ("experts", 3, "experts = 3: deepseek-v3 has 256; give a divisor"),
@@ -56,6 +59,13 @@ def test_a_basis_that_cannot_be_is_refused_by_its_field(field: str, value: objec
     """Tests that what no layout can rest on is refused, not taken for something else or found out far below."""
     with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
         read_model("deepseek-v3", basis=CostBasis(**{field: value}))
+
+
+def test_numbers_of_other_libraries_are_read():
+    """Tests that what numpy and fractions count with is taken as the number that it is."""
+    found = CostBasis(tensor=np.int64(2), sequence=np.int32(8), transfer=np.float64(0.25))
+    assert found == CostBasis(tensor=2, sequence=8, transfer=Fraction(1, 4))
+    assert type(found.tensor) is int
 
 
 def test_a_file_is_read_as_its_fields_are(tmp_path: Path):

@@ -295,6 +295,12 @@ def test_commands_that_are_not_read_are_named() -> None:
         ("#SBATCH --nodelist=n[1-3],m7\n#SBATCH --ntasks-per-node=8\nsrun python", "32"),
         ("#SBATCH -w n[1-4] -N 5 --ntasks-per-node=8\nsrun python", "40"),
         ("#SBATCH --nodelist=./hosts --ntasks-per-node=8\nsrun python", None),
+        ("#SBATCH --nodelist=<nodes> --ntasks-per-node=8\nsrun python", None),
+        ("#SBATCH --nodelist=$HOSTS --ntasks-per-node=8\nsrun python", None),
+        ("#SBATCH --nodelist=n[1-3 -N 3 --ntasks-per-node=8\nsrun python", "24"),
+        ("\ufeff#SBATCH -N 2 --ntasks-per-node=8\nsrun python", "16"),
+        ("sbatch <<EOF\n#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=8\nsrun python", "16"),
+        ("srun --gpus-per-node=8 --gres=nic:1 -N 2 --ntasks-per-gpu=1 python", "16"),
         ("#SBATCH --nodes=\"2\" --ntasks-per-node='8'\nsrun python", "16"),
         ("#SBATCH -N 2 --ntasks-per-node=8\n\n# comment\nset -e\n#SBATCH -N 4\nsrun python", "16"),
     ],
@@ -328,6 +334,13 @@ def test_programs_of_unlike_parts_are_refused() -> None:
     words = "srun -n 8 python pretrain_gpt.py --bf16 : -n 4 python pretrain_gpt.py --bf16"
     with pytest.raises(ValueError, match="the word ':': programs of unlike parts are not read; give one part alone"):
         read_arguments(words, source="train.sh")
+
+
+def test_a_colon_that_no_launcher_takes_is_a_value() -> None:
+    """Tests that only launchers of unlike programs part these by a colon: others hand it on."""
+    words = "torchrun --nproc_per_node 8 pretrain_gpt.py --bf16 --log-prefix : --micro-batch-size 2"
+    found = read_arguments(words, source="train.sh").values
+    assert (found["log_prefix"], found["micro_batch_size"]) == (":", "2")
 
 
 def test_numbers_beside_a_header_are_read() -> None:
