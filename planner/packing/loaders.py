@@ -81,13 +81,15 @@ class PackedBatches:
         self, lengths: Sequence[int], *, per_step: int, pipelines: int, rank: int, packer: Packer, seed: int = 0
     ) -> None:
         """`lengths`: of the whole data set; `rank`: of the pipeline; raises ValueError for what is out of range."""
-        if not 0 <= rank < pipelines:
+        self.lengths, self.per_step = whole_lengths(lengths, cap=packer.cap), whole_number("per_step", per_step)
+        pipelines, rank = whole_number("pipelines", pipelines), whole_number("rank", rank, least=0)
+        if rank >= pipelines:
             raise ValueError(f"rank = {rank}: give a pipeline from 0 to {pipelines - 1}")
-        if not 0 < per_step <= len(lengths):
-            raise ValueError(f"per_step = {per_step}: give sequences per step from 1 to {len(lengths):,}")
-        if per_step < pipelines * packer.multiple:
-            raise ValueError(f"per_step = {per_step}: give {pipelines * packer.multiple} or more, a sequence per pack")
-        self.lengths, self.per_step = whole_lengths(lengths, cap=packer.cap), per_step
+        least, most = pipelines * packer.multiple, len(self.lengths)
+        if not least <= self.per_step <= most:
+            raise ValueError(
+                f"per_step = {per_step}: give {least} to {most:,} sequences per step, one per pack or more"
+            )
         self.pipelines, self.rank = pipelines, rank
         self.packer, self.seed, self.epoch = packer, seed, 0
 

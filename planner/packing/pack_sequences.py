@@ -7,6 +7,7 @@ behind it (`pack_shapes`). No clock is asked: all ranks find the same.
 """
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
@@ -120,6 +121,8 @@ def pack(
     lengths = whole_lengths(lengths, cap=cap)
     is_exact = isinstance(transfer_ns, float) and transfer_ns % 1 == 0  # as computed times are
     transfer_ns = whole_number("transfer_ns", int(transfer_ns) if is_exact else transfer_ns, least=0)
+    pipelines, multiple = whole_number("pipelines", pipelines), whole_number("multiple", multiple)
+    number = None if number is None else whole_number("number", number)
     _require_sane(lengths, pipelines, stages=stages, multiple=multiple, number=number)
     given, least = _read(lengths, stages, cap=cap, transfer_ns=transfer_ns)
     fewest, unit = fewest_packs(lengths, cap), pipelines * (number or multiple)
@@ -169,11 +172,13 @@ def fill_in_order(lengths: Sequence[int], multiple: int, *, cap: int) -> Packs |
     Then the last sequences of the last packs that have several get packs of their own, until the packs are a multiple;
     None where that does not come out. Pack k is run by pipeline k modulo their number.
     """
-    packs: Packs = [[]]
+    packs, held = Packs(), cap
     for number, length in enumerate(lengths):
-        if packs[-1] and sum(lengths[each] for each in packs[-1]) + length > cap:
+        if held + length > cap:
             packs.append([])
+            held = 0
         packs[-1].append(number)
+        held += length
     return _split_last(packs, multiple)
 
 
@@ -189,16 +194,16 @@ def _split_last(packs: Packs, multiple: int) -> Packs | None:
 
 def _tight_packs(given: _Sequences, multiple: int) -> Packs | None:
     """Few packs: longest first, each into the fullest pack that has room; then split as those in input order."""
-    packs, room = Packs(), list[int]()
+    packs, rooms = Packs(), list[tuple[int, int]]()
     for sequence in sorted(range(len(given.lengths)), key=lambda each: (-given.lengths[each], each)):
         length = given.lengths[sequence]
-        fitting = [place for place, left in enumerate(room) if left >= length]
-        if not fitting:
+        found = bisect_left(rooms, (length, 0))
+        if found == len(rooms):
+            rooms.append((given.cap, len(packs)))
             packs.append([])
-            room.append(given.cap)
-        place = min(fitting, key=room.__getitem__) if fitting else len(packs) - 1
+        left, place = rooms.pop(found)
         packs[place].append(sequence)
-        room[place] -= length
+        insort(rooms, (left - length, place))
     return _split_last(packs, multiple)
 
 
@@ -240,9 +245,7 @@ def whole_number(name: str, value: object, *, least: int = 1) -> int:
 def _require_sane(
     lengths: Sequence[int], pipelines: int, *, stages: Sequence[SequenceTimes], multiple: int, number: int | None
 ) -> None:
-    counts = {"pipelines": pipelines, "multiple": multiple, "stages": len(stages)}
-    for name, count in (counts if number is None else counts | {"number": number}).items():
-        whole_number(name, count)
+    whole_number("stages", len(stages))
     if number is not None and number % multiple:
         raise ValueError(f"number = {number} is no multiple of multiple = {multiple}; give one, or leave number out")
     each = number or multiple
@@ -258,8 +261,12 @@ def _read(
 ) -> tuple[_Sequences, tuple[Table, Table]]:
     """The sequences with times rounded up, and their times rounded down."""
     known = {stage: {length: stage.at(length) for length in set(lengths)} for stage in set(stages)}
+    own = [
+        [whole_number("of_pack", int(time) if time % 1 == 0 else time, least=0) for time in stage.of_pack]
+        for stage in stages
+    ]
     most = max(float(time) for times in known.values() for both in times.values() for time in both)
-    most += max(max(stage.of_pack) for stage in stages) + transfer_ns
+    most += max(map(max, own)) + transfer_ns
     if most * len(lengths) * len(stages) > _LONGEST_NS:
         raise ValueError(f"a sequence in a pack takes {most:.3g} ns: {len(lengths)} are too much; shorten it")
     place = {length: number for number, length in enumerate(known[stages[0]])}
@@ -280,7 +287,7 @@ def _read(
         forward=up[0],
         backward=up[1],
         load=loads[:, busiest].tolist(),
-        own=numpy.array([stage.of_pack for stage in stages], dtype=numpy.int64).T,
+        own=numpy.array(own, dtype=numpy.int64).T,
         cap=cap,
         transfer_ns=transfer_ns,
     )
@@ -357,19 +364,20 @@ def _even_packs(given: _Sequences, number: int) -> Packs | None:
     """So many packs with about as much to do each; None where a sequence finds no room."""
     packs: Packs = [[] for _ in range(number)]
     room = [given.cap] * number
-    heap = [(0, 0, place) for place in range(number)]
+    heap, full = [(0, 0, place) for place in range(number)], list[tuple[int, tuple[int, int, int]]]()
     for sequence in sorted(range(len(given.lengths)), key=lambda each: (-given.load[each], each)):
-        length, full = given.lengths[sequence], []
+        length = given.lengths[sequence]
+        while full and -full[0][0] >= length:
+            heapq.heappush(heap, heapq.heappop(full)[1])
         while heap and room[heap[0][2]] < length:
-            full.append(heapq.heappop(heap))
+            each = heapq.heappop(heap)
+            heapq.heappush(full, (-room[each[2]], each))
         if not heap:
             return None
         work, held, place = heap[0]
         packs[place].append(sequence)
         room[place] -= length
         heapq.heapreplace(heap, (work + given.load[sequence], held + 1, place))
-        for each in full:
-            heapq.heappush(heap, each)
     return packs
 
 

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import numpy
 
 from profiles.configurations.known_models import DEFAULT_SEQUENCE, MODELS, PREDICTING, find_model
 from profiles.estimates.achieved_rates import known_rates
@@ -26,6 +28,7 @@ _MAX_PREDICTING = 8
 _WHOLE = (("tensor", 1, 4096), ("experts", 1, 4096), ("micro_batch", 1, 10**6), ("sequence", 1, 10**8),
           ("predicting", 0, _MAX_PREDICTING))  # fmt: skip
 """Fields that are whole numbers, the least and the most."""
+_NUMBER: Any = Real
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +62,14 @@ class CostBasis:
     def __post_init__(self) -> None:
         for name, least, most in _WHOLE:
             number = getattr(self, name)
-            number = int(number) if isinstance(number, Integral) and not isinstance(number, bool) else number
+            number = int(number) if isinstance(number, numpy.integer) else number
             if number is not None:
                 require_integer(name, number, least=least, most=most)
             object.__setattr__(self, name, number)
         for name, known in (("dtype", get_args(Dtype)), ("mtp_loss", (None, *MTP_LOSSES))):
             if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} = {str(value)[:60]!r} is not known; give one of {', '.join(map(str, known))}")
-        if isinstance(self.transfer, bool) or not isinstance(self.transfer, Real) or not 0 <= self.transfer <= 1:
+        if not isinstance(self.transfer, _NUMBER) or type(self.transfer) is bool or not 0 <= self.transfer <= 1:
             raise ValueError(f"transfer = {self.transfer}; give a part of a block's forward pass from 0 to 1")
         if self.gpu is not None and self.gpu_name not in known_rates():
             names = ", ".join(known_rates())

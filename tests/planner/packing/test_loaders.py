@@ -81,10 +81,12 @@ def test_samplers_refuse_what_is_out_of_range():
     """Tests that ranks and steps that there are not are refused."""
     with pytest.raises(ValueError, match="rank = 3: give a pipeline from 0 to 2"):
         PackedBatches(LENGTHS, per_step=24, pipelines=3, rank=3, packer=PACKER)
-    with pytest.raises(ValueError, match="per_step = 49: give sequences per step from 1 to 48"):
+    with pytest.raises(ValueError, match="per_step = 49: give 3 to 48 sequences per step"):
         PackedBatches(LENGTHS, per_step=49, pipelines=3, rank=0, packer=PACKER)
-    with pytest.raises(ValueError, match="per_step = 2: give 3 or more, a sequence per pack"):
+    with pytest.raises(ValueError, match="per_step = 2: give 3 to 48 sequences per step"):
         PackedBatches(LENGTHS, per_step=2, pipelines=3, rank=0, packer=PACKER)
+    with pytest.raises(ValueError, match=r"rank = 0.5: is no whole number; give an integer"):
+        PackedBatches(LENGTHS, per_step=24, pipelines=3, rank=0.5, packer=PACKER)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cp_size = 0; give 1 or more"):
         PACKER.megatron_groups(list(enumerate(LENGTHS)), dp_size=2, cp_size=0)
 

@@ -110,6 +110,20 @@ def test_narrow_numbers_do_not_wrap(kind: type[numpy.integer[Any]]):
     assert pack(numpy.array(lengths, dtype=kind), 2, **asked) == pack(lengths, 2, **asked)  # type: ignore[arg-type]
 
 
+def test_narrow_counts_do_not_wrap():
+    """Tests that pipelines and packs in a narrow type of numpy's are multiplied as Python's integers are."""
+    found = pack([5] * 600, numpy.int8(100), cap=10, stages=[LLAMA], number=numpy.int8(3))  # type: ignore[arg-type]
+    assert found == pack([5] * 600, 100, cap=10, stages=[LLAMA], number=3)
+
+
+def test_many_sequences_fill_their_packs():
+    """Tests that thousands of sequences leave little room in packs, and that pipelines end near the bound."""
+    lengths = mocked(6_000, least=64, most=4096, mean=1500, sigma=1.0, seed=0)
+    found = pack(lengths, 8, cap=4096, stages=[LLAMA] * 2)
+    assert found.gap < 0.02
+    assert max(sum(lengths[i] for i in each) for each in found.packs) <= 4096
+
+
 @pytest.mark.parametrize("transfer_ns", [numpy.int64(1000), numpy.uint16(1000), 1e3, numpy.float64(1e3)])
 def test_transfers_may_be_computed(transfer_ns: int):
     """Tests that whole times are read as the integers that they are, whatever their type."""
@@ -154,6 +168,7 @@ def test_packs_of_another_number_are_no_reference():
         ({"lengths": None}, "lengths are NoneType; give a list of them"),
         ({"lengths": numpy.array(5)}, "lengths are ndarray; give a list of them"),
         ({"lengths": numpy.ones(3, dtype=bool)}, r"lengths\[0\] = .*True.*: is no whole number; give an integer"),
+        ({"stages": [replace(LLAMA, forward_pack_ns=0.7)]}, "of_pack = 0.7: is no whole number; give an integer"),
         ({"transfer_ns": 2**60}, "3 are too much; shorten it"),
         ({"stages": [replace(LLAMA, forward_pack_ns=2**62)]}, "3 are too much; shorten it"),
         ({"stages": [PackTimes(forward_token_ns=1e20, backward_token_ns=0.0)]}, "are too much; shorten it"),
