@@ -6,9 +6,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,13 +124,8 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
     with reading(), ProfilingReporter(console, style) as reporter:
         if wanted.num_microbatches is not None and not 1 <= wanted.num_microbatches <= 2**30:
             raise InputError(f"-m {wanted.num_microbatches} is out of range; give 1 to {2**30:,} microbatches")
-        telling = partial(reporter.hear, "loading the model", 0, total=1, label=wanted.model)
-        timer = threading.Timer(_LONG_S, telling)
-        timer.start()
-        try:
+        with _telling_if_long(reporter, "loading the model", label=wanted.model):
             loaded = _load(wanted)
-        finally:
-            timer.cancel()
         survey, count = _plan_survey(wanted, loaded)
         _require_groups(wanted, loaded, survey=survey, num_microbatches=count)
         given = _given_cluster(wanted, survey)  # before anything is measured: it may be refused
@@ -169,6 +165,25 @@ def run_profile(wanted: ProfileRequest, *, console: Console, style: ReportStyle)
         worst_spread=max(spreads, default=0.0),
         elapsed_s=time.monotonic() - started,
     )
+
+
+@contextmanager
+def _telling_if_long(reporter: "ProfilingReporter", what: str, *, label: str) -> Iterator[None]:
+    told = list[bool]()
+
+    def tell() -> None:
+        told.append(True)
+        reporter.hear(what, 0, total=1, label=label)
+
+    timer = threading.Timer(_LONG_S, tell)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+    if told:
+        reporter.hear(what, 1, total=1, label=label)
 
 
 def _measure_again_where_wide(

@@ -1,6 +1,7 @@
 """A profile that does not agree with a short run of its own is taken again."""
 
 import io
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,6 +9,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from api import profiling
 from api.profiling import (
     WIDE,
     ProfilingReporter,
@@ -131,3 +133,19 @@ def test_a_loss_that_is_no_mean_is_told_however_the_batch_is_cut(monkeypatch: py
         "  no replicas: the loss of several samples is no mean of theirs, so microbatches train as one"
     )
     assert told.endswith("count its tokens (loss_is_sum, num_tokens)")
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_model_that_loads_for_long_is_told(is_long: bool, monkeypatch: pytest.MonkeyPatch):
+    """Tests that only a load that goes on for longer than a limit is told, and then its end as well."""
+    monkeypatch.setattr(profiling, "_LONG_S", 0.0 if is_long else 1e6)
+    heard, is_heard = list[tuple[Any, ...]](), threading.Event()
+
+    def hear(what: str, done: int, *, total: int, label: str) -> None:
+        heard.append((what, done, total, label))
+        is_heard.set()
+
+    reporter = cast(ProfilingReporter, SimpleNamespace(hear=hear))
+    with profiling._telling_if_long(reporter, "loading the model", label="a:b"):
+        assert is_heard.wait(60 if is_long else 0) is is_long
+    assert heard == ([("loading the model", done, 1, "a:b") for done in (0, 1)] if is_long else [])

@@ -204,8 +204,9 @@ class LayerRun:
         as_written = _holding(parts, name="_compiled_call_impl", value=None)
         with torch.no_grad(), evaluating(quiet), as_written, suppress(RuntimeError, ValueError, IndexError):
             (first, one), (second, _), (whole, all_) = (self._give(each) for each in (some, more, both))
-            for place, kept in one.items():
-                if not kept.is_like(all_[place].value):
+            for place, kept in one.items() if all_ else ():
+                shapes = {getattr(each.value, "shape", None) for each in (kept, all_[place])}
+                if len(shapes) == 1 and not kept.is_like(all_[place].value):  # else cached for so many samples
                     return f"other values to {place.text}"
             for a, b, c, dim in zip(first, second, whole, made, strict=True):
                 pairs = [(a, c)]

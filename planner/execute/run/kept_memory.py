@@ -86,10 +86,13 @@ def _take_holes() -> None:
     library: Any = ctypes.CDLL(None)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     library.free.argtypes, size, width = (ctypes.c_void_p,), 2**34, ctypes.sizeof(ctypes.c_size_t)
+    library.sbrk.restype, library.sbrk.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t,)
     library.malloc_trim(0)
+    end = library.sbrk(0)
     while size >= _LASTING_BYTES:
         block = library.malloc(size)
-        if not block or ctypes.c_size_t.from_address(block - width).value & 2:  # it lies outside: no hole fits
+        is_outside = bool(block) and ctypes.c_size_t.from_address(block - width).value & 2
+        if not block or is_outside or library.sbrk(0) != end:  # no hole fits
             library.free(block)
             size //= 2
 

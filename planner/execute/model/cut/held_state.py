@@ -56,7 +56,7 @@ class HeldState:
             for tensor, copy in self._copies.values():
                 if tensor.grad_fn is not None and not copy.requires_grad:
                     tensor.detach_()  # its forward wrote there what has a gradient
-                if _is_equal(tensor, copy):
+                if tensor.is_meta or _is_equal(tensor, copy):
                     continue  # nothing can be written to what is expanded
                 (tensor if tensor.grad_fn is None else tensor.data).copy_(copy)
 

@@ -188,23 +188,27 @@ def test_layers_that_couple_samples_are_refused_on_replicas(function: Callable[[
 
 
 class CountingSamples(nn.Module):
-    """Adds up in a buffer, or in an attribute of its own, how many samples it was given."""
+    """Adds up in a buffer, or in an attribute of its own, how many samples it was given, and keeps a row of zeros."""
 
     def __init__(self, *, is_buffer: bool) -> None:
         super().__init__()
         self.is_buffer, self.own = is_buffer, 0
         self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("zeros", torch.zeros(0), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.is_buffer:
             self.seen += len(x)
         self.own += len(x)
-        return x * 2
+        self.zeros = torch.zeros(len(x), 1)
+        return x * 2 + self.zeros
 
 
 @pytest.mark.parametrize("is_buffer", [True, False])
 def test_buffers_that_hang_on_the_number_of_samples_are_refused_on_replicas(is_buffer: bool):
-    """Tests that a buffer is named that a replica's part of a microbatch leaves otherwise than all of it."""
+    """Tests that a buffer is named that a replica's part of a microbatch leaves otherwise than all of it; one that has
+    as many rows as there are samples is no matter.
+    """
     stage = StageModule(WIRING, {"l": CountingSamples(is_buffer=is_buffer)}, counts={BATCH: 1})
     stage.trial, stage.moment, stage.places = TRIAL, Moment(0, 0, 0), SamplePlaces({BATCH: (0,), "l": (0,)}, 4, False)
     if not is_buffer:
