@@ -144,7 +144,8 @@ class Entry:
 
 def make_entries(flow: Flow, workload: Workload) -> Iterator[Entry]:
     """The planner's own plans, given layouts, and torch's own, predicted by the profile and nothing else."""
-    count, model = flow.model.num_microbatches, flow.model
+    model, is_whole = flow.model, workload.microbatch_sizes == (workload.global_batch_size,)
+    count = 1 if is_whole else model.num_microbatches  # batch norms see all samples at once
     preferred = flow.plan(OWN, "--no-idle-devices", time_limit_s=PLANNING_S)
     plan = parse_plan(preferred.read_bytes(), source=str(preferred))
     yield _plan_entry(OWN, preferred, workload)
@@ -175,7 +176,7 @@ def make_entries(flow: Flow, workload: Workload) -> Iterator[Entry]:
         if key_of(found) not in known:
             known.add(key_of(found))
             yield made[name]
-    yield from _torch_entries(flow.model, made)
+    yield from _torch_entries(made, count=count)
     sharded = best_of_kinds(whole, plan).get("fully sharded")
     if sharded is not None and sharded.row.makespan_ns:
         about = {"wrapper": "FSDP2", "num_microbatches": sharded.problem.num_microbatches}
@@ -208,9 +209,9 @@ def _plan_entry(name: str, path: Path, workload: Workload) -> Entry:
     )
 
 
-def _torch_entries(model: FlowModel, made: Mapping[str, Entry]) -> Iterator[Entry]:
+def _torch_entries(made: Mapping[str, Entry], *, count: int) -> Iterator[Entry]:
     """Torch's own, each predicted as the plan that does the same."""
-    count, same = model.num_microbatches, {"1F1B": "1F1B", "GPipe": "GPipe", "ZBVZeroBubble": "ZB-V"}
+    same = {"1F1B": "1F1B", "GPipe": "GPipe", "ZBVZeroBubble": "ZB-V"}
     for schedule, name in same.items():
         if name in made:
             plan = parse_plan(Path(made[name].about["plan"]).read_bytes(), source=name)
@@ -222,7 +223,7 @@ def _torch_entries(model: FlowModel, made: Mapping[str, Entry]) -> Iterator[Entr
                 "owners": [rows.index(stage.replicas[0][0]) for stage in plan.stages],
             }
             yield Entry(name=f"torch {schedule}", about=about, predicted_ns=made[name].predicted_ns)
-    for name, pieces in (("data parallel", 1), ("data parallel, accumulating", count)):
+    for pieces, name in {1: "data parallel", count: "data parallel, accumulating"}.items():
         if name in made:
             about = {"wrapper": "DDP", "num_microbatches": pieces}
             label = "torch DDP" + (", accumulating" if pieces > 1 else "")
