@@ -13,8 +13,8 @@ _FIRST_ROUNDS = 2
 """Rounds of order search before its first step."""
 _NODES = 2_000
 """Nodes of a tree in the first step, at most; in each further one twice as many."""
-_VALUES, _FIRST_PART = 8, 16
-"""Values that a step tries: a part of the way to the incumbent, in strides that double, then halve once one fails."""
+_VALUES = 6
+"""Values that a step tries: half way to the incumbent, then the incumbent or less, by halves of what is open."""
 _SHARE = 0.3
 """Of the time left, what a step takes at most for its trees, and once more, about, for its certificate."""
 _SEARCHED = 4
@@ -28,7 +28,7 @@ _MOST_EFFORT = 1_200_000
 
 
 class OrderTrees(Improver):
-    """Asks whether any order ends a little above the bound, and then further up: what fails is dearest."""
+    """Asks whether any order ends half way to the incumbent, and then further up, or if that takes too long, less."""
 
     name = "order trees"
 
@@ -55,9 +55,9 @@ class OrderTrees(Improver):
         if run.limits.max_rounds is None:
             effort = min(effort, int(_SHARE * run.seconds_left * _UNITS_PER_S))
         has_time, found = run.time_until(_SHARE), list[int]()
-        room, stride, most = _SEARCHED * effort // orders.units, max(1, (high - low) // _FIRST_PART), high
-        for _ in range(_VALUES):
-            value = min(low + stride, most)
+        room = _SEARCHED * effort // orders.units
+        for number in range(_VALUES):
+            value = high if number == 1 and found else (low + high) // 2
             if value <= low or not has_time():
                 break
             trees = TreeProposals(
@@ -65,9 +65,9 @@ class OrderTrees(Improver):
             )
             tree = trees.propose(orders.stages, orders.codes)
             if tree is None or len(tree) * orders.units > effort:
-                most, stride = value - 1, (value - low) // 2
+                high = value
             else:
-                low, found, stride = value, tree, 2 * stride if most == high else stride // 2
+                low, found = value, tree
         if not found:
             self.is_open = most_nodes < room  # no certificate could hold the nodes of a further step
             return None
