@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from api.inputs import make_problem, question_of
+from api.inputs import make_problem, make_question, question_of
 from api.tuning.tuning_candidates import key_of
 from api.tuning.tuning_report import describe_stages
 from benchmarks.records import Records
@@ -41,7 +41,6 @@ from planner.errors import PipeplanError
 from planner.execute.run.kept_memory import uncached_environment
 from planner.plan import Plan
 from planner.planning import Limits, make_plan
-from planner.problem import Problem
 from planner.simulation.simulate import simulate
 from profiles.measure.host_processes import HostProcesses
 from profiles.workload import Workload
@@ -191,8 +190,8 @@ def _attempt(make: Callable[[], Plan]) -> Plan | str:
 
 
 def _search(workload: Workload, count: int, changes: Mapping[str, Any]) -> Plan:
-    problem: Problem = make_problem(workload, num_microbatches=count, changes=changes)
-    return make_plan(problem, limits=Limits(time_limit_s=OTHER_PLANS_S))
+    question = make_question(workload.cut_into(count), changes=changes)
+    return make_plan(question, limits=Limits(time_limit_s=OTHER_PLANS_S))
 
 
 def _plan_entry(name: str, path: Path, workload: Workload) -> Entry:
