@@ -195,7 +195,8 @@ class LayerRun:
             samples_of(each, dim, start=few, length=few, count=count)
             for each, dim in zip(arguments, taken, strict=True)
         ]
-        more = more if count > 1 else other_samples(some)
+        if count == 1:
+            more = [a if dim is None else other for a, other, dim in zip(some, other_samples(some), taken, strict=True)]
         both = [a if dim is None else torch.cat([a, b], dim) for a, b, dim in zip(some, more, taken, strict=True)]
         own = (_DropoutNd,) if self.exchange is not None else (_DropoutNd, _BatchNorm)
         parts = list(self.layer.modules())

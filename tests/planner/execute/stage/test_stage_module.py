@@ -187,6 +187,20 @@ def test_layers_that_couple_samples_are_refused_on_replicas(function: Callable[[
         stage(torch.randn(count, 3))
 
 
+class Biased(nn.Module):
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return x + bias
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_what_belongs_to_no_sample_stays_as_it_is_beside_others(count: int):
+    """Tests that a bias over positions, which all samples share, couples none of them."""
+    stage = StageModule(WIRING, {"l": Biased()}, counts={BATCH: 2})
+    stage.trial, stage.moment = TRIAL, Moment(0, 0, 0)
+    stage.places = SamplePlaces({BATCH: (0, None), "l": (0,)}, count, False)
+    stage(torch.randn(count, 3), torch.arange(3.0)[None])
+
+
 class CountingSamples(nn.Module):
     """Adds up in a buffer, or in an attribute of its own, how many samples it was given, and keeps a row of zeros."""
 
